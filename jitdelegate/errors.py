@@ -1,0 +1,29 @@
+"""Every deliberate error of jitdelegate derives from JitDelegateError and says what was found and what was expected."""
+
+
+class JitDelegateError(Exception):
+    """Root of the errors that jitdelegate raises on purpose."""
+
+
+class ModelError(JitDelegateError, ValueError):
+    """The bytes are not a model that can be read; the message names the place and what is wrong there."""
+
+
+class OptionError(JitDelegateError, ValueError):
+    """An option is unknown, or its value is not one of those it takes."""
+
+
+class ProgramError(JitDelegateError):
+    """Program bytes failed a check (magic, version, length, hash or bounds) and must not be used."""
+
+
+class CacheError(JitDelegateError):
+    """A cache place or entry cannot be used; the cache turns it into a counted miss, never into a failed model."""
+
+
+class DeviceError(JitDelegateError, RuntimeError):
+    """The machine cannot run what was asked for: no such device, missing CPU features, no memory."""
+
+
+class TensorError(JitDelegateError, ValueError):
+    """A tensor that was passed in or asked for has the wrong name, index, type, shape or length."""

@@ -1,0 +1,148 @@
+"""Kernel forms: the few shapes of computation that a target implements once each.
+
+A lowered node carries one form. Its inputs are the form's own operands first (`core` of them; data, weights, bias for
+a Contract) and then the extra operands of the epilogue. Sizes are logical (TFLite's NHWC); how a tensor lies in memory
+is the target's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jitdelegate.ir.expr import Arg, Expr
+
+RESULT = Arg(0)
+"""In an epilogue: the form's own result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Which element of an operand is read for output index i: operand index[a] = starts[a] + steps[a] * i[dims[a]].
+
+    One entry per operand axis; dims[a] == -1 reads starts[a] for every i (broadcast, or an axis of size 1). With
+    `fill` set, an index outside the operand reads that value instead; without it every index lies inside.
+    """
+
+    dims: tuple[int, ...]
+    starts: tuple[int, ...]
+    steps: tuple[int, ...]
+    fill: float | None = None
+
+    @staticmethod
+    def broadcast(operand: tuple[int, ...], output: tuple[int, ...]) -> Access:
+        """numpy's broadcasting of an operand of shape `operand` to shape `output`."""
+        shift = len(output) - len(operand)
+        dims = tuple(-1 if size == 1 and output[shift + a] != 1 else shift + a for a, size in enumerate(operand))
+        return Access(dims, (0,) * len(operand), (1,) * len(operand))
+
+    def is_identity(self) -> bool:
+        """True where the operand is read at the output's own index."""
+        rank = len(self.dims)
+        return self.dims == tuple(range(rank)) and not any(self.starts) and set(self.steps) <= {1}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What every form has: an epilogue over Arg(0) = the form's own result and Arg(1 + k) = extra operand k.
+
+    Extra operand k is input number `core + k` of the node, read through `operands[k]`.
+    """
+
+    core: ClassVar[int] = 1
+    epilogue: Expr = RESULT
+    operands: tuple[Access, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Map(Form):
+    """out[i] = epilogue(Arg(0) = operand 0 at i, Arg(1) = operand 1 at i, ...): elementwise work and data movement.
+
+    A Map has no own result: Arg(k) is input k, read through `operands[k]`.
+    """
+
+    core: ClassVar[int] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Window(Form):
+    """A window that slides over H and W of an NHWC operand: kernel, stride and dilation as (h, w), padding as
+    (top, bottom, left, right) rows and columns that are not there."""
+
+    kernel: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Contract(Window):
+    """Implicit GEMM; inputs (data, weights f32[O, kh, kw, I], bias f32[O] or ABSENT, extra operands ...).
+
+    out[n,y,x,o] = epilogue(bias[o] + sum over ky, kx, c of
+        data[n, y*sy - top + ky*dy, x*sx - left + kx*dx, g*I + c] * weights[o,ky,kx,c]), g = o // (O / groups)
+    Data of another rank than 4 is the image [1, 1, product of the leading sizes, last size], weights [O, I] have a
+    1x1 kernel: FULLY_CONNECTED. `transposed`: data pixel (y, x) adds data[n,y,x,c] * weights[o,ky,kx,c] to output
+    (y*sy - top + ky, x*sx - left + kx): TRANSPOSE_CONV.
+    """
+
+    core: ClassVar[int] = 3
+    groups: int = 1
+    transposed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Depthwise(Window):
+    """One filter per channel; inputs (data, weights f32[1, kh, kw, O], bias f32[O] or ABSENT, extra operands ...).
+
+    out[n,y,x,o] = epilogue(bias[o] + sum over ky, kx of
+        data[n, y*sy - top + ky*dy, x*sx - left + kx*dx, o // multiplier] * weights[0,ky,kx,o]), O = C * multiplier
+    """
+
+    core: ClassVar[int] = 3
+    multiplier: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Pool(Window):
+    """Average or maximum over the part of the window that lies inside the image, per channel. kind: "mean" or "max"."""
+
+    kind: str = "max"
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce(Form):
+    """`kind` ("mean", "sum", "max", "min", "prod") over `axes` of the operand; the output keeps the other elements in
+    order, whether or not its shape keeps the reduced axes with size 1."""
+
+    kind: str = "sum"
+    axes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Softmax(Form):
+    """exp(beta * (x - max)) / sum of the same, over the last axis."""
+
+    beta: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Resize(Form):
+    """Bilinear or nearest sampling of H and W of an NHWC operand, with TFLite's options. kind: "bilinear", "nearest"."""
+
+    kind: str = "bilinear"
+    align_corners: bool = False
+    half_pixel_centers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Concat(Form):
+    """All inputs one after another along `axis`; no extra operands."""
+
+    core: ClassVar[int] = 0
+    axis: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class View(Form):
+    """The operand's elements in the same row-major order under another shape; no kernel, no extra operands."""

@@ -1,0 +1,166 @@
+"""Model, Graph, Node, Tensor: immutable values that every stage of the cold road reads and rebuilds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from jitdelegate.ir.forms import Form
+
+ABSENT = -1
+"""Stands in a node's inputs for an optional operand that is not given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quant:
+    """real = scale * (stored - zero_point), per tensor (one entry) or per slice along `axis`."""
+
+    scales: tuple[float, ...]
+    zero_points: tuple[int, ...]
+    axis: int = 0
+    block_size: int = 0
+    minimum: tuple[float, ...] = ()
+    maximum: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DimensionMetadata:
+    """How one dimension of a sparse constant is stored: DENSE with a size, or SPARSE_CSR with segments and indices."""
+
+    sparse: bool
+    dense_size: int = 0
+    segments: tuple[int, ...] = ()
+    indices: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sparsity:
+    """TFLite's SparsityParameters: the order in which dimensions (and blocks of them) are traversed."""
+
+    traversal_order: tuple[int, ...]
+    block_map: tuple[int, ...]
+    dimensions: tuple[DimensionMetadata, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """One value of a graph.
+
+    Attributes:
+        name: the name in the file.
+        shape: static sizes, outermost first; () is a scalar. A dimension unknown in the file has TFLite's
+            placeholder size (1 as a rule) here and -1 in `shape_signature`.
+        dtype: numpy's name ("float32", "int8", ...) or TFLite's own for types that numpy lacks
+            ("string", "resource", "variant", "int4", "bfloat16").
+        data: the constant's elements as a read-only row-major array of `shape`, None for runtime values. Raw bytes as
+            uint8[n] where numpy has no such type; the stored values as [n] where `sparsity` is set.
+        quant: quantization parameters, None for unquantized tensors.
+        shape_signature: as `shape`, -1 for dimensions that are not known.
+        has_rank: False where the file says that even the rank is unknown.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    data: np.ndarray | None = None
+    quant: Quant | None = None
+    shape_signature: tuple[int, ...] = ()
+    is_variable: bool = False
+    has_rank: bool = True
+    sparsity: Sparsity | None = None
+
+    @property
+    def is_constant(self) -> bool:
+        return self.data is not None
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operation.
+
+    Attributes:
+        op: TFLite's builtin name (CONV_2D), or the custom code where `custom` is set.
+        inputs: tensor indices; ABSENT for optional operands not given.
+        outputs: tensor indices.
+        attrs: TFLite's option names and values (`padding`, `stride_w`, ...), enums as their TFLite names.
+        version: the operator version, a hint only.
+        custom: True for CUSTOM operators; `custom_options` then holds their raw bytes.
+        origin: positions of the .tflite operators that this node stands for.
+        form: how the node is computed; None until `passes.lower` has run.
+    """
+
+    op: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    version: int = 1
+    custom: bool = False
+    custom_options: bytes = b""
+    origin: tuple[int, ...] = ()
+    form: Form | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """One subgraph: nodes in execution order over an indexed list of tensors."""
+
+    tensors: tuple[Tensor, ...]
+    nodes: tuple[Node, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    name: str = ""
+
+    @cached_property
+    def readers(self) -> tuple[tuple[int, ...], ...]:
+        """For every tensor, the positions of the nodes that read it, in order, each once."""
+        found: list[list[int]] = [[] for _ in self.tensors]
+        for position, node in enumerate(self.nodes):
+            for index in dict.fromkeys(node.inputs):
+                if index != ABSENT:
+                    found[index].append(position)
+        return tuple(tuple(positions) for positions in found)
+
+    @cached_property
+    def writer(self) -> tuple[int | None, ...]:
+        """For every tensor, the position of the node that writes it, or None (constants and inputs)."""
+        found: list[int | None] = [None] * len(self.tensors)
+        for position, node in enumerate(self.nodes):
+            for index in node.outputs:
+                found[index] = position
+        return tuple(found)
+
+    def only_reader(self, index: int) -> int | None:
+        """The position of the one node that reads tensor `index`; None if several do, or the graph's caller does."""
+        readers = self.readers[index]
+        return readers[0] if len(readers) == 1 and index not in self.outputs else None
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A named entry: argument names to tensor indices of one subgraph."""
+
+    key: str
+    graph: int
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A whole .tflite file: `graphs[0]` is the main subgraph."""
+
+    graphs: tuple[Graph, ...]
+    signatures: tuple[Signature, ...] = ()
+    description: str = ""
+    version: int = 3
+    metadata: Mapping[str, bytes] = field(default_factory=dict)

@@ -1,0 +1,29 @@
+"""Checks that a graph is well formed; run after the reader and after every pass."""
+
+from __future__ import annotations
+
+from jitdelegate.ir.graph import ABSENT, Graph
+
+
+def verify(graph: Graph, stage: str) -> None:
+    """Nothing, if every index is in range, every value is written once and before it is read.
+
+    Raises:
+        AssertionError: the stage left a malformed graph; a bug of ours, never of the model.
+    """
+    known = {i for i, tensor in enumerate(graph.tensors) if tensor.is_constant or tensor.is_variable}
+    known |= set(graph.inputs)
+    for position, node in enumerate(graph.nodes):
+        where = f"after {stage}: node {position} {node.op}"
+        for index in node.inputs:
+            assert index == ABSENT or 0 <= index < len(graph.tensors), f"{where} reads %{index}, which does not exist"
+            assert index == ABSENT or index in known, f"{where} reads %{index} before it is written"
+        for index in node.outputs:
+            assert 0 <= index < len(graph.tensors), f"{where} writes %{index}, which does not exist"
+            assert index not in known, f"{where} writes %{index} a second time"
+            known.add(index)
+        if node.form is not None:
+            extra = len(node.inputs) - node.form.core
+            assert extra >= len(node.form.operands), f"{where} has {extra} extra inputs for {node.form.operands}"
+    for index in graph.outputs:
+        assert index in known, f"after {stage}: output %{index} is never written"

@@ -1,0 +1,93 @@
+"""The options of a model: what they are called, which values they take, which of them change the compiled code.
+
+Warm road: plain classes only, no dataclasses, no enum, no typing at import time.
+"""
+
+from __future__ import annotations
+
+from jitdelegate.errors import OptionError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+TARGETS = ("auto", "cpu", "cuda", "litert")
+CPU_FEATURES = ("auto", "x86-64-v4", "x86-64-v3", "generic")
+
+
+class Options:
+    """One model's options, checked; unknown names and values are refused by name.
+
+    Attributes:
+        target: "cpu" compiles for this CPU, "litert" runs the whole model on LiteRT, "auto" takes the best there is.
+        serialization_dir: where programs are kept; None is the user's cache directory, False turns the cache off.
+        model_token: names the entry instead of the model's fingerprint; the content is checked all the same.
+        num_threads: threads that share one inference; None takes the CPUs this process may use, at most 4.
+        cpu_features: the instruction set that CPU code is compiled for. "auto" takes the widest that the CPU has;
+            "generic" compiles for any CPU and loads through llvmlite.
+    """
+
+    __slots__ = ("cpu_features", "model_token", "num_threads", "serialization_dir", "target")
+
+    def __init__(
+        self,
+        *,
+        target: str = "auto",
+        serialization_dir: str | bool | None = None,
+        model_token: str | None = None,
+        num_threads: int | None = None,
+        cpu_features: str = "auto",
+    ) -> None:
+        self.target = _choice("target", target, TARGETS)
+        self.cpu_features = _choice("cpu_features", cpu_features, CPU_FEATURES)
+        if serialization_dir is True:
+            raise OptionError("serialization_dir is True, expected a directory, None (user cache) or False (no cache)")
+        self.serialization_dir = serialization_dir
+        if model_token is not None and not isinstance(model_token, str):
+            raise OptionError(f"model_token is {model_token!r}, expected a string or None")
+        self.model_token = model_token
+        if num_threads is not None and (not isinstance(num_threads, int) or not 1 <= num_threads <= 64):
+            raise OptionError(f"num_threads is {num_threads!r}, expected None or a whole number from 1 to 64")
+        self.num_threads = num_threads
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Options:
+        """Options from keyword names to values.
+
+        Raises:
+            OptionError: a name is not an option, or a value is refused.
+        """
+        unknown = [str(name) for name in mapping if name not in cls.__slots__]
+        if unknown:
+            raise OptionError(f"unknown option {', '.join(unknown)}; options are {', '.join(cls.__slots__)}")
+        return cls(**mapping)
+
+    @classmethod
+    def from_strings(cls, mapping: Mapping[str, Any]) -> Options:
+        """Options from names to values that went through str(), as LiteRT passes delegate options.
+
+        Raises:
+            OptionError: a name is not an option, or a text does not parse as its value.
+        """
+        return cls.from_mapping({str(name): _parse(str(name), str(value)) for name, value in mapping.items()})
+
+
+def _choice(name: str, value: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise OptionError(f"{name} is {value!r}, expected one of {', '.join(choices)}")
+    return value
+
+
+def _parse(name: str, text: str) -> str | int | bool | None:
+    if name == "num_threads":
+        if text == "None":
+            return None
+        if not text.isdecimal():
+            raise OptionError(f"num_threads is {text!r}, expected a whole number")
+        return int(text)
+    if name in ("serialization_dir", "model_token") and text == "None":
+        return None
+    if name == "serialization_dir" and text == "False":
+        return False
+    return text
