@@ -1,1 +1,13 @@
-"""."""
+"""The program file: everything a compiled model needs at run time, in one relocatable, checked file.
+
+- `program.py`: plain classes `Program`, `Port`, `Signature`, `Operator`, `Kernel`; both roads use them.
+- `write.py` (cold road): `write(program) -> bytes`, deterministic.
+- `read.py` (warm road): `read(buffer, *, verify_code=True) -> Program`, every check before use, only `ProgramError`;
+  `verify_weights(program)` hashes the weights, to be called before the first output is released.
+- `layout.py`: the fixed header, and the FlatBuffer tables field by field, shared by writer and reader (`program.fbs` is
+  the same schema for other tools).
+
+    header, 120 bytes | FlatBuffer table, zeros up to 4096 n | code, zeros up to 4096 n | weights
+
+The parts touch: each hash covers its part and the zeros behind it, so no byte of the file is unchecked.
+"""

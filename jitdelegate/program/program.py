@@ -1,0 +1,204 @@
+"""What a compiled model is made of: plain values that the compiler fills in and the runtime reads.
+
+Warm road: plain classes, since importing dataclasses costs more than opening a program.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    Bytes = bytes | memoryview
+
+NO_KERNEL = -1
+
+
+class Record:
+    """A class whose values are its slots: compared and shown by value."""
+
+    __slots__ = ()
+
+    def values(self) -> tuple[object, ...]:
+        """The values in slot order."""
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self.values() == other.values()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"{type(self).__name__}({shown})"
+
+
+class Port(Record):
+    """An input or output tensor of the model.
+
+    Attributes:
+        name: the tensor's name in the model.
+        index: its index among the main subgraph's tensors.
+        shape: the sizes that the program was compiled for.
+        shape_signature: the model's own sizes, -1 where any size may come; equal to shape where all are fixed.
+        dtype: numpy's name of the element type.
+        scales, zero_points, axis: quantization; empty where there is none, more than one value per channel of `axis`.
+        nbytes: bytes of the dense row-major tensor.
+    """
+
+    __slots__ = ("axis", "dtype", "index", "name", "nbytes", "scales", "shape", "shape_signature", "zero_points")
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        index: int,
+        shape: tuple[int, ...],
+        dtype: str,
+        nbytes: int,
+        shape_signature: tuple[int, ...] | None = None,
+        scales: tuple[float, ...] = (),
+        zero_points: tuple[int, ...] = (),
+        axis: int = 0,
+    ) -> None:
+        self.name = name
+        self.index = index
+        self.shape = shape
+        self.shape_signature = shape if shape_signature is None else shape_signature
+        self.dtype = dtype
+        self.scales = scales
+        self.zero_points = zero_points
+        self.axis = axis
+        self.nbytes = nbytes
+
+
+class Signature(Record):
+    """A named way to call the model: argument names and the tensor indices behind them."""
+
+    __slots__ = ("graph", "inputs", "key", "outputs")
+
+    def __init__(
+        self, *, key: str, graph: int, inputs: tuple[tuple[str, int], ...], outputs: tuple[tuple[str, int], ...]
+    ) -> None:
+        self.key = key
+        self.graph = graph
+        self.inputs = inputs
+        self.outputs = outputs
+
+
+class Operator(Record):
+    """One operator of the model: where it runs and why.
+
+    Attributes:
+        index: its position in the main subgraph.
+        op: TFLite's name.
+        place: "cpu", "litert", "folded" (evaluated at compile time).
+        reason: one sentence where it is not compiled, else "".
+        kernel: the index of the kernel it became part of, -1 for none.
+    """
+
+    __slots__ = ("index", "kernel", "op", "place", "reason")
+
+    def __init__(self, *, index: int, op: str, place: str, reason: str = "", kernel: int = NO_KERNEL) -> None:
+        self.index = index
+        self.op = op
+        self.place = place
+        self.reason = reason
+        self.kernel = kernel
+
+
+class Kernel(Record):
+    """One generated kernel: its name, the form it was generated from and the chunks that threads may share."""
+
+    __slots__ = ("chunks", "form", "name")
+
+    def __init__(self, *, name: str, form: str, chunks: int) -> None:
+        self.name = name
+        self.form = form
+        self.chunks = chunks
+
+
+class Program(Record):
+    """A compiled model.
+
+    Attributes:
+        key: named parts that say what it was compiled from and for.
+        target: "cpu", or "litert" for a model that LiteRT runs whole (then there are no segments).
+        features: the instruction set that the code needs.
+        loader: "flat" (position-independent blob), "object" (relocatable object for llvmlite's loader) or "none".
+        inputs, outputs: the model's tensors in the model's order.
+        signatures, operators, kernels: for interfaces and reports.
+        arena_bytes, scratch_bytes, sync_bytes: memory to provide zeroed; scratch_bytes is per thread.
+        entries: function names and their offsets into the code.
+        code, weights: segments; views into the file for a program that was read.
+        num_subgraphs: subgraphs of the model.
+        weights_hash: xxh3-128 of the weights in hex; `write` sets its own in the file.
+    """
+
+    __slots__ = (
+        "arena_bytes",
+        "code",
+        "entries",
+        "features",
+        "inputs",
+        "kernels",
+        "key",
+        "loader",
+        "num_subgraphs",
+        "operators",
+        "outputs",
+        "scratch_bytes",
+        "signatures",
+        "sync_bytes",
+        "target",
+        "weights",
+        "weights_hash",
+    )
+
+    def __init__(
+        self,
+        *,
+        key: tuple[tuple[str, str], ...],
+        target: str,
+        features: str = "",
+        loader: str = "none",
+        inputs: tuple[Port, ...] = (),
+        outputs: tuple[Port, ...] = (),
+        signatures: tuple[Signature, ...] = (),
+        operators: tuple[Operator, ...] = (),
+        kernels: tuple[Kernel, ...] = (),
+        arena_bytes: int = 0,
+        scratch_bytes: int = 0,
+        sync_bytes: int = 0,
+        entries: tuple[tuple[str, int], ...] = (),
+        code: Bytes = b"",
+        weights: Bytes = b"",
+        num_subgraphs: int = 1,
+        weights_hash: str = "",
+    ) -> None:
+        self.key = key
+        self.target = target
+        self.features = features
+        self.loader = loader
+        self.inputs = inputs
+        self.outputs = outputs
+        self.signatures = signatures
+        self.operators = operators
+        self.kernels = kernels
+        self.arena_bytes = arena_bytes
+        self.scratch_bytes = scratch_bytes
+        self.sync_bytes = sync_bytes
+        self.entries = entries
+        self.code = code
+        self.weights = weights
+        self.num_subgraphs = num_subgraphs
+        self.weights_hash = weights_hash
+
+    def part(self, name: str) -> str:
+        """The value of a key part, "" where the program has none of that name."""
+        return dict(self.key).get(name, "")
+
+    @property
+    def delegated(self) -> int:
+        """How many operators do not run on LiteRT."""
+        return sum(operator.place != "litert" for operator in self.operators)
