@@ -138,6 +138,12 @@ class Table:
         start, count = self._vector(slot, name, 1)
         return self._buffer.content[start : start + count]
 
+    def blob(self, slot: int, name: str) -> bytes:
+        """A vector of bytes, copied."""
+        view = self.memory(slot, name)
+        self._buffer.spend(_TABLE_COST + len(view), name)
+        return bytes(view)
+
     def scalars(self, slot: int, name: str, code: str) -> tuple[Number, ...]:
         """A vector of numbers; `code` as in `scalar`."""
         start, count = self._vector(slot, name, _SCALARS[code].size)
