@@ -1,0 +1,42 @@
+"""Operators that run other subgraphs (IF, WHILE, CALL_ONCE, ...)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
+
+from jitdelegate.errors import ModelError
+from jitdelegate.ir.graph import Graph, Node
+
+
+def called_subgraphs(node: Node) -> Iterator[tuple[str, int]]:
+    """(option, subgraph) for every subgraph that the node's options name."""
+    for name, value in node.attrs.items():
+        if name.endswith("subgraph_index"):
+            yield name, value
+        elif name.endswith("subgraph_indices"):
+            yield from ((name, each) for each in value)
+
+
+def check_calls(graphs: Sequence[Graph]) -> None:
+    """Nothing, if every subgraph named by an operator exists and none calls itself, directly or through others.
+
+    Raises:
+        ModelError: one does not exist, or the calls never end.
+    """
+    calls = {index: _called(graph, index, len(graphs)) for index, graph in enumerate(graphs)}
+    try:
+        TopologicalSorter(calls).prepare()
+    except CycleError as error:
+        raise ModelError(f"model: subgraphs call each other in a circle: {error.args[1][:10]}") from None
+
+
+def _called(graph: Graph, index: int, count: int) -> set[int]:
+    found: set[int] = set()
+    for position, node in enumerate(graph.nodes):
+        for option, subgraph in called_subgraphs(node):
+            if not 0 <= subgraph < count:
+                where = f"subgraph {index}, operator {position} {node.op}"
+                raise ModelError(f"{where}: {option} is {subgraph}, there are {count} subgraphs")
+            found.add(subgraph)
+    return found
