@@ -1,1 +1,1 @@
-"""."""
+"""`.tflite` files: `read` turns bytes into a Model, `write` builds small ones."""
