@@ -7,6 +7,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     Bytes = bytes | memoryview
 
 NO_KERNEL = -1
@@ -15,11 +17,11 @@ NO_KERNEL = -1
 class Record:
     """A class whose values are its slots: compared and shown by value."""
 
-    __slots__ = ()
+    __slots__: tuple[str, ...] = ()
 
     def values(self) -> tuple[object, ...]:
         """The values in slot order."""
-        return tuple(getattr(self, name) for name in self.__slots__)
+        return tuple(getattr(self, name.lstrip("_")) for name in self.__slots__)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -29,7 +31,8 @@ class Record:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        pairs = zip(self.__slots__, self.values(), strict=True)
+        shown = ", ".join(f"{name.lstrip('_')}={value!r}" for name, value in pairs)
         return f"{type(self).__name__}({shown})"
 
 
@@ -127,7 +130,8 @@ class Program(Record):
         features: the instruction set that the code needs.
         loader: "flat" (position-independent blob), "object" (relocatable object for llvmlite's loader) or "none".
         inputs, outputs: the model's tensors in the model's order.
-        signatures, operators, kernels: for interfaces and reports.
+        signatures, operators, kernels: for interfaces and reports. Operators and kernels may be given as functions,
+            which are called at the first look: decoding hundreds of them costs more than opening the rest.
         arena_bytes, scratch_bytes, sync_bytes: memory to provide zeroed; scratch_bytes is per thread.
         entries: function names and their offsets into the code.
         code, weights: segments; views into the file for a program that was read.
@@ -136,16 +140,16 @@ class Program(Record):
     """
 
     __slots__ = (
+        "_kernels",
+        "_operators",
         "arena_bytes",
         "code",
         "entries",
         "features",
         "inputs",
-        "kernels",
         "key",
         "loader",
         "num_subgraphs",
-        "operators",
         "outputs",
         "scratch_bytes",
         "signatures",
@@ -165,8 +169,8 @@ class Program(Record):
         inputs: tuple[Port, ...] = (),
         outputs: tuple[Port, ...] = (),
         signatures: tuple[Signature, ...] = (),
-        operators: tuple[Operator, ...] = (),
-        kernels: tuple[Kernel, ...] = (),
+        operators: tuple[Operator, ...] | Callable[[], tuple[Operator, ...]] = (),
+        kernels: tuple[Kernel, ...] | Callable[[], tuple[Kernel, ...]] = (),
         arena_bytes: int = 0,
         scratch_bytes: int = 0,
         sync_bytes: int = 0,
@@ -183,8 +187,8 @@ class Program(Record):
         self.inputs = inputs
         self.outputs = outputs
         self.signatures = signatures
-        self.operators = operators
-        self.kernels = kernels
+        self._operators = operators
+        self._kernels = kernels
         self.arena_bytes = arena_bytes
         self.scratch_bytes = scratch_bytes
         self.sync_bytes = sync_bytes
@@ -193,6 +197,20 @@ class Program(Record):
         self.weights = weights
         self.num_subgraphs = num_subgraphs
         self.weights_hash = weights_hash
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        """The model's operators in order."""
+        if callable(self._operators):
+            self._operators = self._operators()
+        return self._operators
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The generated kernels in the order they run."""
+        if callable(self._kernels):
+            self._kernels = self._kernels()
+        return self._kernels
 
     def part(self, name: str) -> str:
         """The value of a key part, "" where the program has none of that name."""

@@ -1,0 +1,111 @@
+"""How a program lies in its file: the fixed header, and the FlatBuffer tables field by field.
+
+Writer and reader both walk these layouts, so a field is added here, in its class and in program.fbs, nowhere else.
+A field's slot is its position in the list; new fields go to the end, and every change raises FORMAT_VERSION.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from jitdelegate.program.program import Kernel, Operator, Port, Program, Signature
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+MAGIC = b"\x89JITDEL\n"
+FORMAT_VERSION = 1
+TABLE_IDENTIFIER = b"JITD"
+ALIGNMENT = 4096
+
+# magic, format version, header bytes, file bytes, (offset, bytes) of table, code and weights, hashes of table and code;
+# the header's own hash follows, over all of these.
+HEADER = struct.Struct("<8sII7Q16s16s")
+HASH_BYTES = 16
+HEADER_BYTES = HEADER.size + HASH_BYTES
+
+STRING = "string"
+INTEGER = "long"
+INTEGERS = "[long]"
+REALS = "[double]"
+
+
+class Layout:
+    """The fields of one kind of table.
+
+    Attributes:
+        name: the table's name in program.fbs.
+        make: makes the object from its fields; takes them by keyword.
+        fields: name and kind, by slot; a Layout as the kind is a vector of such tables.
+    """
+
+    __slots__ = ("fields", "make", "name")
+
+    def __init__(self, name: str, make: Callable[..., Any], fields: tuple[tuple[str, str | Layout], ...]) -> None:
+        self.name = name
+        self.make = make
+        self.fields = fields
+
+
+def _part(name: str, value: str) -> tuple[str, str]:
+    return name, value
+
+
+def _place(name: str, at: int) -> tuple[str, int]:
+    return name, at
+
+
+PART = Layout("Part", _part, (("name", STRING), ("value", STRING)))
+PLACE = Layout("Place", _place, (("name", STRING), ("at", INTEGER)))
+PORT = Layout(
+    "Port",
+    Port,
+    (
+        ("name", STRING),
+        ("index", INTEGER),
+        ("shape", INTEGERS),
+        ("shape_signature", INTEGERS),
+        ("dtype", STRING),
+        ("scales", REALS),
+        ("zero_points", INTEGERS),
+        ("axis", INTEGER),
+        ("nbytes", INTEGER),
+    ),
+)
+SIGNATURE = Layout("Signature", Signature, (("key", STRING), ("graph", INTEGER), ("inputs", PLACE), ("outputs", PLACE)))
+OPERATOR = Layout(
+    "Operator",
+    Operator,
+    (("index", INTEGER), ("op", STRING), ("place", STRING), ("reason", STRING), ("kernel", INTEGER)),
+)
+KERNEL = Layout("Kernel", Kernel, (("name", STRING), ("form", STRING), ("chunks", INTEGER)))
+PROGRAM = Layout(
+    "Program",
+    Program,
+    (
+        ("key", PART),
+        ("target", STRING),
+        ("features", STRING),
+        ("loader", STRING),
+        ("inputs", PORT),
+        ("outputs", PORT),
+        ("signatures", SIGNATURE),
+        ("operators", OPERATOR),
+        ("kernels", KERNEL),
+        ("arena_bytes", INTEGER),
+        ("scratch_bytes", INTEGER),
+        ("sync_bytes", INTEGER),
+        ("entries", PLACE),
+        ("num_subgraphs", INTEGER),
+        ("weights_hash", STRING),
+    ),
+)
+# Fields that only reports look at; the reader leaves them until then.
+FIELDS_READ_LATER = ("operators", "kernels")
+
+
+def aligned(offset: int) -> int:
+    """The first multiple of ALIGNMENT at or after `offset`."""
+    return -(-offset // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,194 @@
+"""Reads a program's file without trusting one byte of it. Warm road: struct and xxhash only."""
+
+from __future__ import annotations
+
+from xxhash import xxh3_128_digest, xxh3_128_hexdigest
+
+from jitdelegate.errors import ProgramError
+from jitdelegate.program.flatbuffer import FlatBuffer
+from jitdelegate.program.layout import (
+    FIELDS_READ_LATER,
+    FORMAT_VERSION,
+    HEADER,
+    HEADER_BYTES,
+    INTEGER,
+    INTEGERS,
+    MAGIC,
+    PROGRAM,
+    REALS,
+    STRING,
+    TABLE_IDENTIFIER,
+    Layout,
+    aligned,
+)
+from jitdelegate.program.program import Port, Program
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from _typeshed import ReadableBuffer
+
+    from jitdelegate.program.flatbuffer import Table
+
+TARGETS = ("cpu", "litert")
+LOADERS = ("flat", "object", "none")
+LARGEST_MEMORY = 1 << 40
+
+
+def read(buffer: ReadableBuffer, *, verify_code: bool = True) -> Program:
+    """The program in `buffer`; its code and weights are views into it.
+
+    Header, table and code are hashed, and every offset, length and count is checked before it is used. The weights
+    are left to `verify_weights`.
+
+    Args:
+        buffer: a whole file's bytes, mapped or read.
+        verify_code: False skips the code's hash, for tools that only look at the table.
+    Raises:
+        ProgramError: the bytes are not a program that this version wrote, or they are damaged.
+    """
+    content = _bytes(buffer)
+    parts = _header(content)
+    _check_hash("table", content[parts.table : parts.code], parts.table_hash)
+    if verify_code:
+        _check_hash("code", content[parts.code : parts.weights], parts.code_hash)
+    table = FlatBuffer(content[parts.table : parts.table + parts.table_bytes], ProgramError)
+    program: Program = _read_table(table.root(TABLE_IDENTIFIER, "program"), PROGRAM)
+    program.code = content[parts.code : parts.code + parts.code_bytes]
+    program.weights = content[parts.weights :]
+    _check(program)
+    return program
+
+
+def verify_weights(program: Program) -> None:
+    """Hash the weights; to be called before anything that was computed from them is used.
+
+    Raises:
+        ProgramError: the weights are not those that were written.
+    """
+    found = xxh3_128_hexdigest(program.weights)
+    if found != program.weights_hash:
+        raise ProgramError(f"weights: hash of {len(program.weights)} bytes is {found}, expected {program.weights_hash}")
+
+
+class _Header:
+    """The header's fields after the version; offsets and sizes in bytes."""
+
+    __slots__ = (
+        "code",
+        "code_bytes",
+        "code_hash",
+        "file_bytes",
+        "table",
+        "table_bytes",
+        "table_hash",
+        "weights",
+        "weights_bytes",
+    )
+
+    def __init__(self, content: memoryview) -> None:
+        (
+            *_,
+            self.file_bytes,
+            self.table,
+            self.table_bytes,
+            self.code,
+            self.code_bytes,
+            self.weights,
+            self.weights_bytes,
+            self.table_hash,
+            self.code_hash,
+        ) = HEADER.unpack_from(content)
+
+
+def _bytes(buffer: ReadableBuffer) -> memoryview:
+    try:
+        return memoryview(buffer).cast("B").toreadonly()
+    except (TypeError, ValueError) as error:
+        raise ProgramError(f"not readable as bytes: {error}") from error
+
+
+def _header(content: memoryview) -> _Header:
+    if len(content) < HEADER_BYTES:
+        raise ProgramError(f"{len(content)} bytes, expected a header of {HEADER_BYTES}")
+    magic, version = HEADER.unpack_from(content)[:2]
+    if magic != MAGIC:
+        raise ProgramError(f"not a program: bytes 0..7 are {magic!r}, expected {MAGIC!r}")
+    if version != FORMAT_VERSION:
+        raise ProgramError(f"format version {version}, expected {FORMAT_VERSION}")
+    _check_hash("header", content[: HEADER.size], bytes(content[HEADER.size : HEADER_BYTES]))
+    header = _Header(content)
+    if header.file_bytes != len(content):
+        raise ProgramError(f"{len(content)} bytes, the header says {header.file_bytes}")
+    _check_parts(header)
+    return header
+
+
+def _check_parts(header: _Header) -> None:
+    """The parts must lie as `write` lays them: one after the other, without a gap or an overlap."""
+    code = aligned(HEADER_BYTES + header.table_bytes)
+    weights = code + aligned(header.code_bytes)
+    found = (header.table, header.code, header.weights, header.file_bytes)
+    expected = (HEADER_BYTES, code, weights, weights + header.weights_bytes)
+    if found != expected:
+        raise ProgramError(f"table, code, weights and end are at {found}, expected {expected}")
+
+
+def _check_hash(name: str, part: memoryview, expected: bytes) -> None:
+    found = xxh3_128_digest(part)
+    if found != expected:
+        raise ProgramError(f"{name}: hash of {len(part)} bytes is {found.hex()}, expected {expected.hex()}")
+
+
+def _read_table(table: Table, layout: Layout) -> Any:
+    return layout.make(
+        **{name: _read_field(table, slot, name, kind) for slot, (name, kind) in enumerate(layout.fields)}
+    )
+
+
+def _read_field(table: Table, slot: int, name: str, kind: str | Layout) -> Any:
+    if kind == INTEGER:
+        return table.integer(slot, name, "q")
+    if kind == STRING:
+        return table.string(slot, name)
+    if kind == INTEGERS:
+        return table.integers(slot, name, "q")
+    if kind == REALS:
+        return table.scalars(slot, name, "d")
+    if name in FIELDS_READ_LATER:
+        return lambda: _read_tables(table, slot, name, kind)
+    return _read_tables(table, slot, name, kind)
+
+
+def _read_tables(table: Table, slot: int, name: str, kind: str | Layout) -> Any:
+    assert isinstance(kind, Layout)
+    return tuple(_read_table(item, kind) for item in table.tables(slot, name))
+
+
+def _check(program: Program) -> None:
+    """What the runtime relies on without looking again."""
+    _check_choice("target", program.target, TARGETS)
+    _check_choice("loader", program.loader, LOADERS)
+    for name in ("arena_bytes", "scratch_bytes", "sync_bytes", "num_subgraphs"):
+        _check_range(name, getattr(program, name), LARGEST_MEMORY)
+    for name, offset in program.entries:
+        _check_range(f"entry {name}", offset, len(program.code) - 1)
+    for port in program.inputs + program.outputs:
+        _check_port(port)
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ProgramError(f"{name} is {value!r}, expected one of {', '.join(choices)}")
+
+
+def _check_range(name: str, value: int, largest: int) -> None:
+    if not 0 <= value <= largest:
+        raise ProgramError(f"{name} is {value}, expected 0 to {largest}")
+
+
+def _check_port(port: Port) -> None:
+    _check_range(f"bytes of tensor {port.name}", port.nbytes, LARGEST_MEMORY)
+    for size in port.shape:
+        _check_range(f"a size of tensor {port.name}", size, LARGEST_MEMORY)

@@ -1,0 +1,99 @@
+"""Writes a program as one file's bytes. Cold road: uses the flatbuffers package."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flatbuffers
+from xxhash import xxh3_128_digest, xxh3_128_hexdigest
+
+from jitdelegate.program.layout import (
+    FORMAT_VERSION,
+    HEADER,
+    HEADER_BYTES,
+    INTEGER,
+    INTEGERS,
+    MAGIC,
+    PROGRAM,
+    REALS,
+    STRING,
+    TABLE_IDENTIFIER,
+    Layout,
+    aligned,
+)
+from jitdelegate.program.program import Program
+
+_OFFSET_BYTES = 4
+_ELEMENT_BYTES = 8
+
+
+def write(program: Program) -> bytes:
+    """The bytes of `program`'s file; equal programs give equal bytes in every process.
+
+    The weights' hash in the file is computed from the weights, whatever `program.weights_hash` says.
+    """
+    table, code, weights = _table(program), bytes(program.code), program.weights
+    code_offset = aligned(HEADER_BYTES + len(table))
+    weights_offset = code_offset + aligned(len(code))
+    table_part = table.ljust(code_offset - HEADER_BYTES, b"\0")
+    code_part = code.ljust(weights_offset - code_offset, b"\0")
+    header = HEADER.pack(
+        MAGIC,
+        FORMAT_VERSION,
+        HEADER_BYTES,
+        weights_offset + len(weights),
+        *(HEADER_BYTES, len(table)),
+        *(code_offset, len(code)),
+        *(weights_offset, len(weights)),
+        xxh3_128_digest(table_part),
+        xxh3_128_digest(code_part),
+    )
+    return b"".join((header, xxh3_128_digest(header), table_part, code_part, weights))
+
+
+def _table(program: Program) -> bytes:
+    builder = flatbuffers.Builder(4096)
+    values = {name: getattr(program, name) for name, _ in PROGRAM.fields}
+    values["weights_hash"] = xxh3_128_hexdigest(program.weights)
+    builder.Finish(_write_table(builder, PROGRAM, values), TABLE_IDENTIFIER)
+    return bytes(builder.Output())
+
+
+def _write_table(builder: Any, layout: Layout, values: dict[str, Any]) -> int:
+    """Children first, as FlatBuffers wants it, then the table; answers its offset."""
+    stored = [_write_child(builder, kind, values[name]) for name, kind in layout.fields]
+    builder.StartObject(len(stored))
+    for slot, ((_, kind), value) in enumerate(zip(layout.fields, stored, strict=True)):
+        if kind == INTEGER:
+            builder.PrependInt64Slot(slot, value, 0)
+        else:
+            builder.PrependUOffsetTRelativeSlot(slot, value, 0)
+    return int(builder.EndObject())
+
+
+def _write_child(builder: Any, kind: str | Layout, value: Any) -> int:
+    """The offset of what stands outside the table; an integer itself, which stands inside."""
+    if kind == INTEGER:
+        return int(value)
+    if kind == STRING:
+        return int(builder.CreateSharedString(value))
+    if kind == INTEGERS:
+        return _write_vector(builder, builder.PrependInt64, _ELEMENT_BYTES, value)
+    if kind == REALS:
+        return _write_vector(builder, builder.PrependFloat64, _ELEMENT_BYTES, value)
+    assert isinstance(kind, Layout)
+    tables = [_write_table(builder, kind, _values(kind, item)) for item in value]
+    return _write_vector(builder, builder.PrependUOffsetTRelative, _OFFSET_BYTES, tables)
+
+
+def _values(layout: Layout, item: Any) -> dict[str, Any]:
+    if isinstance(item, tuple):
+        return dict(zip((name for name, _ in layout.fields), item, strict=True))
+    return {name: getattr(item, name) for name, _ in layout.fields}
+
+
+def _write_vector(builder: Any, prepend: Any, width: int, values: Any) -> int:
+    builder.StartVector(width, len(values), width)
+    for value in reversed(values):
+        prepend(value)
+    return int(builder.EndVector())
