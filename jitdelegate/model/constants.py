@@ -30,25 +30,40 @@ def bits(dtype: str) -> int:
     return np.dtype(dtype).itemsize * 8 if known is None else known
 
 
+_SHARING_PER_BYTE = 64
+_SHARING_AT_LEAST = 1 << 20
+
+
 class Buffers:
-    """The buffers of a model, inline ones and those that lie behind the FlatBuffer in files of more than 2 GB."""
+    """The buffers of a model, inline ones and those that lie behind the FlatBuffer in files of more than 2 GB.
+
+    Tensors may share a buffer, and later stages may copy each (to widen it, say). So a small file must not be able to
+    present a huge number of bytes: together they are at most 64 times the file.
+    """
 
     def __init__(self, content: memoryview, records: Sequence[Record]) -> None:
         self._content = content
         self._records = records
+        self._left = _SHARING_PER_BYTE * len(content) + _SHARING_AT_LEAST
 
     def data(self, index: int, where: str) -> memoryview:
         """The bytes of buffer `index`, not copied; empty for the values of a run. Buffer 0 stands for no data.
 
         Raises:
-            ModelError: there is no such buffer, or it reaches out of the file.
+            ModelError: there is no such buffer, it reaches out of the file, or buffers are shared without measure.
         """
         if index >= len(self._records):
             raise ModelError(f"{where}: buffer {index} does not exist, there are {len(self._records)}")
+        if index == 0:
+            return memoryview(b"")
         record = self._records[index]
-        if index == 0 or record["data"]:
-            return memoryview(b"") if index == 0 else record["data"]
-        return self.external(record["offset"], record["size"], f"{where}: buffer {index}")
+        found: memoryview = record["data"] or self.external(
+            record["offset"], record["size"], f"{where}: buffer {index}"
+        )
+        self._left -= len(found)
+        if self._left < 0:
+            raise ModelError(f"{where}: buffers of the file's {len(self._content)} bytes are used over and over")
+        return found
 
     def external(self, offset: int, size: int, where: str) -> memoryview:
         """`size` bytes from `offset` on; empty where one of the two is 0 or 1, which TFLite reads as "not set"."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import prod
 
 from jitdelegate.errors import ModelError
 from jitdelegate.ir.graph import DimensionMetadata, Sparsity
 from jitdelegate.model.record import Record
+
+_ELEMENTS_PER_VALUE = 256
+_VALUES_AT_LEAST = 1024
 
 
 def sparsity(record: Record, shape: tuple[int, ...], values: int, where: str) -> Sparsity:
@@ -17,6 +21,8 @@ def sparsity(record: Record, shape: tuple[int, ...], values: int, where: str) ->
     """
     dimensions = tuple(_dimension(each) for each in record["dim_metadata"])
     found = Sparsity(record["traversal_order"], record["block_map"], dimensions)
+    if prod(shape) > _ELEMENTS_PER_VALUE * (values + _VALUES_AT_LEAST):
+        raise ModelError(f"{where}: {values} stored values for {prod(shape)} elements are too few to be meant")
     _check_order(found, len(shape), where)
     _check_levels(found, _sizes(found, shape, where), values, where)
     return found
@@ -39,7 +45,7 @@ def _check_order(found: Sparsity, rank: int, where: str) -> None:
     """Every dimension of the shape, then every block, is traversed exactly once."""
     if sorted(found.traversal_order) != list(range(rank + len(found.block_map))):
         raise ModelError(
-            f"{where}: its traversal order {found.traversal_order} is none of {rank} dimensions"
+            f"{where}: its traversal order of {len(found.traversal_order)} steps is none of {rank} dimensions"
             f" and {len(found.block_map)} blocks"
         )
     if len(found.dimensions) != len(found.traversal_order):
@@ -47,7 +53,9 @@ def _check_order(found: Sparsity, rank: int, where: str) -> None:
             f"{where}: {len(found.dimensions)} stored dimensions for {len(found.traversal_order)} traversed"
         )
     if len(set(found.block_map)) != len(found.block_map) or not all(0 <= each < rank for each in found.block_map):
-        raise ModelError(f"{where}: its blocks {found.block_map} are not along different ones of {rank} dimensions")
+        raise ModelError(
+            f"{where}: its {len(found.block_map)} blocks are not along different ones of {rank} dimensions"
+        )
 
 
 def _sizes(found: Sparsity, shape: tuple[int, ...], where: str) -> list[int]:

@@ -9,10 +9,10 @@ from math import prod
 import numpy as np
 
 from jitdelegate.errors import ModelError
-from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant, Sparsity, Tensor
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Sparsity, Tensor
 from jitdelegate.model.constants import UNSIZED, Buffers, constant, stored_values
 from jitdelegate.model.options import attributes
-from jitdelegate.model.quantization import quantization
+from jitdelegate.model.quantization import quantization, with_block_scales
 from jitdelegate.model.record import Record
 from jitdelegate.model.schema import ENUMS
 from jitdelegate.model.sparsity import sparsity
@@ -44,13 +44,8 @@ def read_subgraph(record: Record, index: int, codes: Sequence[Record], buffers: 
     where = label("subgraph", index, record["name"])
     tensors = _tensors(record, buffers, where)
     nodes = tuple(_node(each, i, codes, buffers, where) for i, each in enumerate(record["operators"]))
-    graph = Graph(
-        _with_empty_constants(tensors, nodes, record["inputs"]),
-        nodes,
-        record["inputs"],
-        record["outputs"],
-        record["name"],
-    )
+    inputs, outputs = record["inputs"], record["outputs"]
+    graph = Graph(_with_empty_constants(tensors, nodes, inputs), nodes, inputs, outputs, record["name"])
     _check_ports(graph, where)
     _check_order(graph, where)
     return graph
@@ -58,16 +53,11 @@ def read_subgraph(record: Record, index: int, codes: Sequence[Record], buffers: 
 
 def _tensors(record: Record, buffers: Buffers, where: str) -> tuple[Tensor, ...]:
     says_rank = any(each["has_rank"] for each in record["tensors"])
-    read = tuple(
-        _tensor(each, buffers, says_rank, f"{where}, {label('tensor', index, each['name'])}")
-        for index, each in enumerate(record["tensors"])
+    places = [f"{where}, {label('tensor', index, each['name'])}" for index, each in enumerate(record["tensors"])]
+    tensors = tuple(
+        _tensor(each, buffers, says_rank, place) for each, place in zip(record["tensors"], places, strict=True)
     )
-    return tuple(
-        _with_block_scales(tensor, each, read, f"{where}, {label('tensor', index, tensor.name)}")
-        if tensor.quant and tensor.quant.block_size
-        else tensor
-        for index, (tensor, each) in enumerate(zip(read, record["tensors"], strict=True))
-    )
+    return with_block_scales(tensors, record["tensors"], places)
 
 
 def _tensor(record: Record, buffers: Buffers, says_rank: bool, where: str) -> Tensor:
@@ -120,25 +110,6 @@ def _data(
         return constant(data, shape, dtype, where), None
     values = stored_values(data, dtype, where)
     return values, sparsity(record["sparsity"], shape, values.size, where)
-
-
-def _with_block_scales(tensor: Tensor, record: Record, tensors: Sequence[Tensor], where: str) -> Tensor:
-    """The tensor with the scales and zero points of its blocks, which the file keeps as tensors of their own."""
-    assert tensor.quant is not None
-    details = record["quantization"]["details"]
-    scales = _numbers(details["scales"], tensors, f"{where}: the scales of its blocks")
-    zero_points = _numbers(details["zero_points"], tensors, f"{where}: the zero points of its blocks")
-    quant = Quant(scales, tuple(int(each) for each in zero_points), tensor.quant.axis, tensor.quant.block_size)
-    return replace(tensor, quant=quant)
-
-
-def _numbers(index: int, tensors: Sequence[Tensor], where: str) -> tuple[float, ...]:
-    """The elements of constant `index`; none for a negative index."""
-    if index < 0:
-        return ()
-    if index >= len(tensors) or tensors[index].data is None:
-        raise ModelError(f"{where}: tensor {index} is no constant")
-    return tuple(tensors[index].data.ravel().tolist())  # type: ignore[union-attr]
 
 
 def _node(record: Record, position: int, codes: Sequence[Record], buffers: Buffers, where: str) -> Node:

@@ -77,17 +77,18 @@ class GraphBuilder:
             shape: sizes, outermost first.
             dtype: numpy's name, or TFLite's in lower case for types that numpy lacks.
             name: its name in the file; `t<index>` if empty.
-            quant: quantization parameters.
+            quant: quantization parameters; with a `block_size`, its scales become constants right before the tensor.
             shape_signature: as `shape`, with -1 for sizes not known.
             is_variable: it keeps its value from run to run.
         """
+        quantization = None if quant is None else self._quantization(quant)
         index = len(self._tensors)
         self._tensors.append(
             {
                 "shape": tuple(map(int, shape)),
                 "type": dtype.upper(),
                 "name": name or f"t{index}",
-                "quantization": None if quant is None else _quantization(quant),
+                "quantization": quantization,
                 "shape_signature": shape_signature,
                 "is_variable": is_variable,
                 "has_rank": True,
@@ -195,6 +196,25 @@ class GraphBuilder:
         """Make tensors the next outputs of the subgraph."""
         self._outputs.extend(tensors)
 
+    def _quantization(self, quant: Quant) -> Record:
+        if quant.block_size:
+            return {"quantized_dimension": quant.axis, "details": ("BlockwiseQuantization", self._blocks(quant))}
+        return {
+            "scale": quant.scales,
+            "zero_point": quant.zero_points,
+            "quantized_dimension": quant.axis,
+            "min": quant.minimum or None,
+            "max": quant.maximum or None,
+        }
+
+    def _blocks(self, quant: Quant) -> Record:
+        """Scales and zero points of blocks are constants of the subgraph."""
+        return {
+            "scales": self.constant(np.array(quant.scales, np.float16)),
+            "zero_points": self.constant(np.array(quant.zero_points, np.int32)),
+            "block_size": quant.block_size,
+        }
+
     def _record(self) -> Record:
         return {
             "tensors": self._tensors,
@@ -293,16 +313,6 @@ def _options(op: str, options: Mapping[str, Any]) -> Record:
     refuse_unknown(table, options)
     union = "builtin_options" if table in UNIONS["BuiltinOptions"].values() else "builtin_options_2"
     return {union: (table, options)}
-
-
-def _quantization(quant: Quant) -> Record:
-    return {
-        "scale": quant.scales,
-        "zero_point": quant.zero_points,
-        "quantized_dimension": quant.axis,
-        "min": quant.minimum or None,
-        "max": quant.maximum or None,
-    }
 
 
 def _sparsity(sparsity: Sparsity) -> Record:

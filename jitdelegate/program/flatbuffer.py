@@ -27,9 +27,10 @@ _SHORT = struct.Struct("<H")
 _OFFSET = struct.Struct("<I")
 _SIGNED_OFFSET = struct.Struct("<i")
 _SCALARS = {code: struct.Struct("<" + code) for code in "?bBhHiIqQfd"}
-_TABLE_COST = 16
+_TABLE_COST = 64
+_TEXT_COST = 16
 _ELEMENT_COST = 4
-_ALLOWANCE_PER_BYTE = 8
+_ALLOWANCE_PER_BYTE = 6
 _ALLOWANCE_AT_LEAST = 1 << 16
 
 
@@ -141,7 +142,7 @@ class Table:
     def blob(self, slot: int, name: str) -> bytes:
         """A vector of bytes, copied."""
         view = self.memory(slot, name)
-        self._buffer.spend(_TABLE_COST + len(view), name)
+        self._buffer.spend(_TEXT_COST + len(view), name)
         return bytes(view)
 
     def scalars(self, slot: int, name: str, code: str) -> tuple[Number, ...]:
@@ -210,7 +211,7 @@ class Table:
 
     def _text(self, start: int, name: str) -> str:
         first, count = self._counted(start, name, 1)
-        self._buffer.spend(_TABLE_COST + count, name)
+        self._buffer.spend(_TEXT_COST + count, name)
         return str(self._buffer.content[first : first + count], "utf-8", "backslashreplace")
 
     def _refusal(self, name: str, reason: str) -> Exception:
