@@ -1,0 +1,206 @@
+"""The caller's tensors: addresses of inputs without copies, and outputs that need no numpy.
+
+An input is anything with the buffer protocol or numpy's array protocols. An output is a ctypes array, whose buffer has
+the right element format and shape from Python 3.11 on, so numpy.asarray(output) copies nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from jitdelegate.errors import TensorError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from jitdelegate.program.program import Port
+
+ELEMENTS: dict[str, Any] = {
+    "float32": ctypes.c_float,
+    "float64": ctypes.c_double,
+    "int8": ctypes.c_int8,
+    "int16": ctypes.c_int16,
+    "int32": ctypes.c_int32,
+    "int64": ctypes.c_int64,
+    "uint8": ctypes.c_uint8,
+    "uint16": ctypes.c_uint16,
+    "uint32": ctypes.c_uint32,
+    "uint64": ctypes.c_uint64,
+    "bool": ctypes.c_bool,
+}
+_FLOATS, _SIGNED, _UNSIGNED, _RAW = "efd", "bhilqn", "BHILQN", "Bbc"
+_PLAIN_BUFFER = 0  # PyBUF_SIMPLE: contiguous, read-only memory will do
+
+
+class _Buffer(ctypes.Structure):
+    """CPython's Py_buffer."""
+
+    _fields_ = (
+        ("address", ctypes.c_void_p),
+        ("owner", ctypes.c_void_p),
+        ("nbytes", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    )
+
+
+_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+_get_buffer.argtypes = (ctypes.py_object, ctypes.POINTER(_Buffer), ctypes.c_int)
+_release_buffer = ctypes.pythonapi.PyBuffer_Release
+_release_buffer.argtypes = (ctypes.POINTER(_Buffer),)
+_release_buffer.restype = None
+
+
+class Borrowed:
+    """The memory of a contiguous object, held in place until `release`.
+
+    Attributes:
+        address: of its first byte, 0 for no bytes.
+        nbytes: its length.
+    """
+
+    __slots__ = ("_buffer", "address", "nbytes")
+
+    def __init__(self, value: Any) -> None:
+        self._buffer = _Buffer()
+        _get_buffer(value, ctypes.byref(self._buffer), _PLAIN_BUFFER)
+        self.address: int = self._buffer.address or 0
+        self.nbytes: int = self._buffer.nbytes
+
+    def release(self) -> None:
+        """Let go of the memory; harmless a second time."""
+        _release_buffer(ctypes.byref(self._buffer))
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def borrow(value: Any, port: Port) -> Borrowed:
+    """The memory of an input, checked against its port.
+
+    A buffer of the port's element type must have the port's shape. Untyped bytes (one dimension of format B, b or c)
+    of the right length count as the tensor's memory. What is not contiguous or not aligned to its elements is copied;
+    lists and objects with numpy's array protocols go through numpy.
+
+    Raises:
+        TensorError: the type, shape or length is not the port's.
+    """
+    view = _view(value, port)
+    _check(view, port)
+    if not view.c_contiguous:
+        return Borrowed(view.tobytes())
+    borrowed = Borrowed(view)
+    if borrowed.address % ctypes.alignment(ELEMENTS.get(port.dtype, ctypes.c_uint8)):
+        return Borrowed(view.tobytes())
+    return borrowed
+
+
+def _view(value: Any, port: Port) -> memoryview:
+    try:
+        return memoryview(value)
+    except (TypeError, ValueError, BufferError):
+        pass
+    import numpy
+
+    has_type = hasattr(value, "__array__") or hasattr(value, "__array_interface__")
+    try:
+        array: Any = numpy.asarray(value, dtype=None if has_type else port.dtype)
+        return memoryview(array)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TensorError(f"tensor {port.name!r} cannot be made from {type(value).__name__}: {error}") from error
+
+
+def _check(view: memoryview, port: Port) -> None:
+    if view.ndim == 1 and view.format in _RAW and view.nbytes == port.nbytes:
+        return
+    found = _dtype(view)
+    if found != port.dtype or view.shape != port.shape:
+        raise TensorError(
+            f"tensor {port.name!r}: found {found}{list(view.shape or ())},"
+            f" expected {port.dtype}{list(port.shape)} or {port.nbytes} bytes"
+        )
+
+
+def _dtype(view: memoryview) -> str:
+    """numpy's name of the element type; the format itself where there is none."""
+    code = view.format.lstrip("@=<")
+    if code == "?":
+        return "bool"
+    for kind, codes in (("float", _FLOATS), ("int", _SIGNED), ("uint", _UNSIGNED)):
+        if len(code) == 1 and code in codes:
+            return f"{kind}{8 * view.itemsize}"
+    return f"format {view.format!r}"
+
+
+class Tensor:
+    """What every output is: memory with a shape, an element type and the buffer protocol.
+
+    `numpy.asarray(tensor)` shares the memory; `bytes(tensor)` copies it.
+
+    Attributes:
+        shape: sizes, outermost first.
+        dtype: numpy's name of the element type.
+        nbytes: length of the row-major memory.
+    """
+
+    __slots__ = ()
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+
+    def tolist(self) -> Any:
+        """Nested lists of Python numbers; a number alone for rank 0."""
+        return _nested(self, len(self.shape))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        import numpy
+
+        array = numpy.asarray(memoryview(self))  # type: ignore[arg-type]
+        if dtype is None or array.dtype == dtype:
+            return array.copy() if copy else array
+        if copy is False:
+            raise ValueError(f"{self!r} cannot be shared as {dtype}")
+        return array.astype(dtype)
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.dtype}{list(self.shape)})"
+
+
+def _nested(values: Any, rank: int) -> Any:
+    if rank == 0:
+        return values.value
+    if rank == 1:
+        return values[:]
+    return [_nested(row, rank - 1) for row in values]
+
+
+_classes: dict[tuple[str, tuple[int, ...]], type] = {}
+
+
+def tensor_class(dtype: str, shape: tuple[int, ...]) -> Any:
+    """The class of zeroed tensors of this type and shape; its objects own their memory.
+
+    Raises:
+        TensorError: there are no tensors of this element type.
+    """
+    key = (dtype, shape)
+    if key not in _classes:
+        _classes[key] = _make_class(dtype, shape)
+    return _classes[key]
+
+
+def _make_class(dtype: str, shape: tuple[int, ...]) -> type:
+    if dtype not in ELEMENTS:
+        raise TensorError(f"a tensor of {dtype} cannot be made, expected one of {', '.join(ELEMENTS)}")
+    memory = ELEMENTS[dtype]
+    for size in reversed(shape):
+        memory = memory * size
+    values = {"shape": shape, "dtype": dtype, "nbytes": ctypes.sizeof(memory), "__slots__": ()}
+    return type("Tensor", (Tensor, memory), values)

@@ -1,0 +1,89 @@
+"""Makes a program's machine code callable."""
+
+from __future__ import annotations
+
+import ctypes
+
+from jitdelegate.errors import DeviceError, ProgramError
+from jitdelegate.runtime.arena import Memory
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from jitdelegate.program.program import Program
+
+    Function = Callable[[int, int, int, int, int], None]
+
+ENTRIES = ("run", "work", "stop")
+
+# void f(arena, weights, io, sync, scratch); the interpreter's lock is released around each call
+_PROTOTYPE = ctypes.CFUNCTYPE(None, *(5 * [ctypes.c_void_p]))
+
+
+class Code:
+    """The loaded functions; valid until `close`.
+
+    Attributes:
+        run: one inference by the calling thread.
+        work: the life of a worker thread.
+        stop: makes every worker return, also one that has not started yet.
+    """
+
+    __slots__ = ("_owner", "run", "stop", "work")
+
+    def __init__(self, addresses: dict[str, int], owner: Any) -> None:
+        missing = [name for name in ENTRIES if not addresses.get(name)]
+        if missing:
+            raise ProgramError(f"code has no entry {', '.join(missing)}")
+        self._owner = owner
+        self.run: Function = _PROTOTYPE(addresses["run"])
+        self.work: Function = _PROTOTYPE(addresses["work"])
+        self.stop: Function = _PROTOTYPE(addresses["stop"])
+
+    def close(self) -> None:
+        """Free the code; nothing may run in it any more."""
+        self._owner.close()
+
+
+def load(program: Program) -> Code:
+    """The functions of `program`, in memory of their own.
+
+    Raises:
+        ProgramError: the code lacks an entry, or the loader refuses it.
+        DeviceError: there is no executable memory.
+    """
+    if program.loader == "flat":
+        return _load_flat(program)
+    if program.loader == "object":
+        return _load_object(program)
+    raise ProgramError(f"a program for {program.target} has no code to load")
+
+
+def _load_flat(program: Program) -> Code:
+    """Copy the position-independent blob: a file that changes later cannot change running code."""
+    memory = Memory(len(program.code))
+    try:
+        memory.write(program.code)
+        memory.make_executable()
+        return Code({name: memory.address + offset for name, offset in program.entries}, memory)
+    except (DeviceError, ProgramError):
+        memory.close()
+        raise
+
+
+def _load_object(program: Program) -> Code:
+    """Link the object file with LLVM: any CPU and system that llvmlite knows, at the price of importing it."""
+    from llvmlite import binding
+
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    machine = binding.Target.from_default_triple().create_target_machine()
+    engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
+    try:
+        engine.add_object_file(binding.ObjectFileRef.from_data(bytes(program.code)))
+        engine.finalize_object()
+    except RuntimeError as error:
+        raise ProgramError(f"llvmlite cannot load the code: {error}") from error
+    return Code({name: engine.get_function_address(name) for name, _ in program.entries}, engine)

@@ -1,0 +1,184 @@
+"""Runs a whole model on LiteRT's own kernels, for everything that is not compiled.
+
+LiteRT and numpy are imported when a model is opened here, so the warm road of compiled models never sees them.
+"""
+
+from __future__ import annotations
+
+import _thread
+
+from jitdelegate.errors import DeviceError, ModelError, TensorError
+from jitdelegate.runtime.buffers import tensor_class
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    import numpy as np
+
+XNNPACK_WORD = "XNNPack"
+"""Stands, in some spelling, in every message with which LiteRT's default delegate refuses a model."""
+
+
+class Fallback:
+    """One instance of a model in LiteRT.
+
+    Attributes:
+        interpreter: LiteRT's interpreter; `allocate` may replace it by one without XNNPACK.
+        default_delegate: False once XNNPACK refused the model and LiteRT's builtin kernels took over.
+    """
+
+    def __init__(
+        self, model: str | bytes, *, num_threads: int | None = None, arguments: Mapping[str, Any] | None = None
+    ) -> None:
+        """Create the instance; `allocate` makes it ready to run.
+
+        Args:
+            model: a path, or the content of a .tflite file.
+            num_threads: as LiteRT's argument.
+            arguments: further keyword arguments of LiteRT's Interpreter.
+        Raises:
+            ModelError: LiteRT cannot read the model; the message carries LiteRT's own.
+        """
+        self._arguments = {"num_threads": num_threads, **(arguments or {})}
+        self._source = {"model_path": model} if isinstance(model, str) else {"model_content": bytes(model)}
+        self._resizes: list[tuple[int, Sequence[int], bool]] = []
+        self._lock = _thread.allocate_lock()
+        self._allocated = False
+        self.default_delegate = True
+        self.interpreter = self._create()
+
+    def _create(self) -> Any:
+        from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+        arguments = dict(self._arguments)
+        if not self.default_delegate:
+            arguments["experimental_op_resolver_type"] = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+        try:
+            return Interpreter(**self._source, **arguments)
+        except (ValueError, RuntimeError) as error:
+            raise ModelError(f"LiteRT cannot open this model: {_text(error)}") from error
+
+    def resize(self, index: int, shape: Sequence[int], strict: bool = False) -> None:
+        """Give an input another shape; takes effect with the next `allocate`."""
+        self.interpreter.resize_tensor_input(index, shape, strict)
+        self._resizes.append((index, shape, strict))
+        self._allocated = False
+
+    def allocate(self) -> None:
+        """Make the model ready to run, without XNNPACK where that refuses it.
+
+        Raises:
+            DeviceError: neither XNNPACK nor LiteRT's builtin kernels can run the model; carries LiteRT's message.
+        """
+        try:
+            self.interpreter.allocate_tensors()
+        except RuntimeError as error:
+            if not self._may_retry(error):
+                raise DeviceError(f"LiteRT cannot run this model: {_text(error)}") from error
+            self._leave_default_delegate()
+        self._allocated = True
+
+    def _may_retry(self, error: RuntimeError) -> bool:
+        return self.default_delegate and XNNPACK_WORD.lower() in str(error).lower()
+
+    def _leave_default_delegate(self) -> None:
+        self.default_delegate = False
+        self.interpreter = self._create()
+        for index, shape, strict in self._resizes:
+            self.interpreter.resize_tensor_input(index, shape, strict)
+        self.allocate()
+
+    def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """One inference; inputs and outputs in the model's order.
+
+        Inputs are arrays, or anything else with the buffer protocol as the tensor's memory; strings come as arrays or
+        nested lists of bytes. An input whose file shape leaves a dimension open may have any size there.
+
+        Returns:
+            One tensor object per output; strings as numpy arrays of bytes.
+        Raises:
+            TensorError: wrong number, type or shape of inputs.
+            DeviceError: LiteRT failed while running; carries LiteRT's message.
+        """
+        with self._lock:
+            details = self.interpreter.get_input_details()
+            if len(inputs) != len(details):
+                raise TensorError(f"{len(inputs)} inputs given, expected {len(details)}: {_names(details)}")
+            values = [_array(value, detail) for value, detail in zip(inputs, details, strict=True)]
+            self._fit(values, details)
+            return self._invoke(values, details)
+
+    def _fit(self, values: list[np.ndarray], details: list[dict[str, Any]]) -> None:
+        for value, detail in zip(values, details, strict=True):
+            if value.shape != tuple(detail["shape"]):
+                self.resize(detail["index"], value.shape)
+        if not self._allocated:
+            self.allocate()
+
+    def _invoke(self, values: list[np.ndarray], details: list[dict[str, Any]]) -> tuple[Any, ...]:
+        try:
+            for value, detail in zip(values, details, strict=True):
+                self.interpreter.set_tensor(detail["index"], value)
+            self.interpreter.invoke()
+            outputs = self.interpreter.get_output_details()
+            return tuple(_tensor(self.interpreter.get_tensor(detail["index"])) for detail in outputs)
+        except (ValueError, RuntimeError) as error:
+            raise DeviceError(f"LiteRT cannot run this model: {_text(error)}") from error
+
+
+def _array(value: Any, detail: dict[str, Any]) -> np.ndarray:
+    """The value as an array that LiteRT takes for this input."""
+    import numpy as np
+
+    if detail["dtype"] in (np.bytes_, np.object_, np.str_):
+        array = np.asarray(value)
+    elif hasattr(value, "shape") and hasattr(value, "dtype"):
+        array = np.asarray(value)
+        if array.dtype != detail["dtype"]:
+            raise TensorError(f"input {detail['name']!r} has type {array.dtype}, expected {np.dtype(detail['dtype'])}")
+    else:
+        array = _memory(value, detail)
+    _check_shape(array.shape, detail)
+    return array
+
+
+def _memory(value: Any, detail: dict[str, Any]) -> np.ndarray:
+    """Raw memory as the input's array: its length has to be the tensor's."""
+    import numpy as np
+
+    try:
+        content = memoryview(value).cast("B")
+    except TypeError as error:
+        raise TensorError(
+            f"input {detail['name']!r} is a {type(value).__name__}, expected an array or a buffer"
+        ) from error
+    expected = int(np.prod(detail["shape"])) * np.dtype(detail["dtype"]).itemsize
+    if len(content) != expected:
+        raise TensorError(f"input {detail['name']!r} has {len(content)} bytes, expected {expected}")
+    return np.frombuffer(content, detail["dtype"]).reshape(detail["shape"])
+
+
+def _check_shape(shape: tuple[int, ...], detail: dict[str, Any]) -> None:
+    expected, signature = tuple(map(int, detail["shape"])), tuple(map(int, detail["shape_signature"]))
+    open_sizes = len(signature) == len(shape) and all(b in (-1, a) for a, b in zip(shape, signature, strict=True))
+    if shape != expected and not open_sizes:
+        raise TensorError(f"input {detail['name']!r} has shape {list(shape)}, expected {list(signature or expected)}")
+
+
+def _tensor(array: Any) -> Any:
+    """LiteRT's output as a tensor object; what only numpy can hold (strings) stays an array."""
+    if array.dtype.kind not in "biufc":
+        return array
+    tensor = tensor_class(array.shape, array.dtype.name)()
+    memoryview(tensor).cast("B")[:] = memoryview(array.tobytes())
+    return tensor
+
+
+def _names(details: list[dict[str, Any]]) -> str:
+    return ", ".join(repr(detail["name"]) for detail in details)
+
+
+def _text(error: Exception) -> str:
+    return " ".join(str(error).split())

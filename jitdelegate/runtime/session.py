@@ -1,0 +1,241 @@
+"""One compiled model ready to run: its memory, its code and its worker threads."""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import os
+import sys
+
+from jitdelegate.errors import DeviceError, ProgramError, TensorError
+from jitdelegate.program.layout import ALIGNMENT as PAGE
+from jitdelegate.program.read import verify_weights
+from jitdelegate.runtime import cpu
+from jitdelegate.runtime.arena import Memory, aligned
+from jitdelegate.runtime.buffers import Borrowed, borrow, tensor_class
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from jitdelegate.program.program import Bytes, Port, Program
+    from jitdelegate.runtime.buffers import Tensor
+    from jitdelegate.runtime.cpu import Code
+
+    Pointers = tuple[int, int, int, int, int]
+
+# Seconds to wait for a worker to leave, which takes it microseconds.
+_WORKER_PATIENCE = 10.0
+
+
+class Session:
+    """Runs `program` on the calling thread and `num_threads` - 1 workers.
+
+    Calls from several threads wait for each other. After a fork the child goes on with workers of its own.
+
+    Attributes:
+        program: what it runs.
+
+    Raises:
+        ProgramError: the program has no code, or does not fit together.
+        DeviceError: the system gives too little memory, or none that is executable.
+    """
+
+    def __init__(self, program: Program, num_threads: int = 1) -> None:
+        self.program = program
+        self._lock = _thread.allocate_lock()
+        self._workers: list[_thread.LockType] = []
+        self._num_threads = num_threads
+        self._process = os.getpid()
+        self._verified = False
+        self._staging: dict[int, Tensor] = {}
+        self._memory: _Memory | None = None
+        self._output_classes = [_tensor_class(port) for port in program.outputs]
+        self._code = cpu.load(program)
+        try:
+            self._memory = _Memory(program, num_threads)
+        except DeviceError:
+            self._code.close()
+            raise
+
+    def run(self, inputs: Sequence[Any]) -> tuple[Tensor, ...]:
+        """One inference: the outputs, in the order of `program.outputs`, in memory of their own.
+
+        Args:
+            inputs: one buffer or array per input, in the order of `program.inputs`; read in place during the call.
+        Raises:
+            TensorError: the number, type, shape or length of the inputs is wrong.
+            ProgramError: the weights are damaged; nothing was computed. Compile again.
+            DeviceError: the session is closed.
+        """
+        ports = self.program.inputs
+        if len(inputs) != len(ports):
+            raise TensorError(f"{len(inputs)} inputs were given, expected {len(ports)}")
+        borrowed = [borrow(value, port) for value, port in zip(inputs, ports, strict=True)]
+        outputs: tuple[Any, ...] = tuple(make() for make in self._output_classes)
+        self._run([*(memory.address for memory in borrowed), *map(ctypes.addressof, outputs)])
+        return outputs
+
+    def set_input(self, position: int, value: Any) -> None:
+        """Copy `value` into the persistent memory of an input.
+
+        Raises:
+            TensorError: the type, shape or length is not the input's.
+        """
+        source, target = borrow(value, self.program.inputs[position]), self.input_memory(position)
+        ctypes.memmove(ctypes.addressof(target), source.address, source.nbytes)
+
+    def input_memory(self, position: int) -> Any:
+        """The tensor that `invoke` reads an input from, zero at first; it stays valid after `close`."""
+        return self._stage(position, self.program.inputs[position])
+
+    def output_memory(self, position: int) -> Any:
+        """The tensor that `invoke` writes an output to, zero at first; it stays valid after `close`."""
+        return self._stage(len(self.program.inputs) + position, self.program.outputs[position])
+
+    def invoke(self) -> None:
+        """One inference from `input_memory` to `output_memory`; raises what `run` raises."""
+        inputs = [self.input_memory(position) for position in range(len(self.program.inputs))]
+        outputs = [self.output_memory(position) for position in range(len(self.program.outputs))]
+        self._run([ctypes.addressof(tensor) for tensor in inputs + outputs])
+
+    def verify(self) -> None:
+        """Hash the weights, once; `run` and `invoke` do it before they compute anything.
+
+        Raises:
+            ProgramError: the weights are damaged.
+        """
+        if not self._verified:
+            verify_weights(self.program)
+            self._verified = True
+
+    def close(self) -> None:
+        """End the workers and free the memory; harmless a second time."""
+        self._follow_fork()
+        with self._lock:
+            memory, self._memory = self._memory, None
+            if memory is None:
+                return
+            if self._stop_workers(memory):
+                memory.close()
+                self._code.close()
+
+    def __del__(self) -> None:
+        # While the interpreter ends, workers cannot come back into it; the process gives the memory back.
+        if not sys.is_finalizing() and getattr(self, "_memory", None) is not None:
+            self.close()
+
+    def _run(self, addresses: list[int]) -> None:
+        self._follow_fork()
+        with self._lock:
+            memory = self._memory
+            if memory is None:
+                raise DeviceError("the session is closed")
+            self.verify()
+            self._start_workers(memory)
+            memory.io[:] = addresses
+            self._code.run(*memory.arguments[0])
+
+    def _stage(self, key: int, port: Port) -> Tensor:
+        tensor = self._staging.get(key)
+        if tensor is None:
+            tensor = self._staging.setdefault(key, _tensor_class(port)())
+        return tensor
+
+    def _follow_fork(self) -> None:
+        """A forked child has no workers, and its lock and their words may be in any state: begin again."""
+        if self._process == os.getpid():
+            return
+        self._process = os.getpid()
+        self._lock = _thread.allocate_lock()
+        self._workers = []
+        if self._memory is not None:
+            self._memory.clear_sync()
+
+    def _start_workers(self, memory: _Memory) -> None:
+        while len(self._workers) < self._num_threads - 1:
+            running = _thread.allocate_lock()
+            running.acquire()
+            arguments = memory.arguments[len(self._workers) + 1]
+            try:
+                _thread.start_new_thread(_live, (self._code, self.program, arguments, running))
+            except RuntimeError:  # no more threads: the caller finishes alone
+                self._num_threads = len(self._workers) + 1
+                return
+            self._workers.append(running)
+
+    def _stop_workers(self, memory: _Memory) -> bool:
+        """Whether every worker has left; memory that one may still be in must not be freed."""
+        if self._workers:
+            self._code.stop(*memory.arguments[0])
+        return all(running.acquire(timeout=_WORKER_PATIENCE) for running in self._workers)
+
+
+class _Memory:
+    """What the code works on, in one piece: io, sync, arena, scratch of each thread; and the weights where they are.
+
+    Attributes:
+        io: the pointers to inputs and outputs, to be set before each run.
+        arguments: by thread, the pointers that the code is called with.
+    """
+
+    __slots__ = ("_pages", "_sync", "_sync_bytes", "_weights", "arguments", "io")
+
+    def __init__(self, program: Program, num_threads: int) -> None:
+        pointers = ctypes.c_void_p * (len(program.inputs) + len(program.outputs))
+        self._sync_bytes = aligned(program.sync_bytes)
+        scratch_bytes = aligned(program.scratch_bytes)
+        sync = aligned(ctypes.sizeof(pointers))
+        arena = sync + self._sync_bytes
+        scratch = arena + aligned(program.arena_bytes)
+        self._weights = _at_page(program.weights)
+        self._pages = Memory(scratch + num_threads * scratch_bytes)
+        start = self._pages.address
+        self._sync = start + sync
+        self.io: Any = pointers.from_address(start)
+        self.arguments = [
+            (start + arena, self._weights.address, start, self._sync, start + scratch + thread * scratch_bytes)
+            for thread in range(num_threads)
+        ]
+
+    def clear_sync(self) -> None:
+        """As if no worker had ever come."""
+        ctypes.memset(self._sync, 0, self._sync_bytes)
+
+    def close(self) -> None:
+        """Free it; neither the code nor `io` may be used any more."""
+        self._weights.release()
+        self._pages.close()
+
+
+def _at_page(weights: Bytes) -> Borrowed:
+    """The weights where they are, if they start at a page as in a mapped file; else in a copy that does."""
+    borrowed = Borrowed(weights)
+    if borrowed.address % PAGE == 0:
+        return borrowed
+    room = bytearray(len(weights) + PAGE)
+    start = -Borrowed(room).address % PAGE
+    copy = memoryview(room)[start : start + len(weights)]
+    copy[:] = weights
+    return Borrowed(copy)
+
+
+def _tensor_class(port: Port) -> type[Tensor]:
+    """The class of a port's tensors.
+
+    Raises:
+        ProgramError: the port's length is not that of its shape.
+    """
+    made: type[Tensor] = tensor_class(port.dtype, port.shape)
+    if made.nbytes != port.nbytes:
+        raise ProgramError(f"tensor {port.name!r} has {port.nbytes} bytes, expected {made.nbytes}")
+    return made
+
+
+def _live(code: Code, program: Program, arguments: Pointers, running: _thread.LockType) -> None:
+    """A worker's life. It holds the code's functions and the program, so that neither goes before it has left."""
+    try:
+        code.work(*arguments)
+    finally:
+        running.release()
