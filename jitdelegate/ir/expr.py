@@ -78,6 +78,10 @@ class Arg(Expr):
         return f"a{self.index}"
 
 
+RESULT = Arg(0)
+"""In an epilogue: the form's own result."""
+
+
 @dataclass(frozen=True, slots=True)
 class Const(Expr):
     """A float32 constant."""

@@ -10,10 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from jitdelegate.ir.expr import Arg, Expr
-
-RESULT = Arg(0)
-"""In an epilogue: the form's own result."""
+from jitdelegate.ir.expr import RESULT, Expr
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,82 @@
+"""How a tensor lies in memory: row-major, or blocked by the vector width, with margins for sliding windows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+FLOAT_BYTES = 4
+
+
+def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+    """The shape as an image [N, H, W, C]; other ranks than 4 are one row of pixels, the last size their channels."""
+    if len(shape) == 4:
+        return shape[0], shape[1], shape[2], shape[3]
+    return 1, 1, prod(shape[:-1]), shape[-1] if shape else 1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where element (n, y, x, c) of an image lies: base + n*image + y*row + x*pixel + c//lanes*block + c%lanes.
+
+    Row-major: pixels of C floats. Blocked: [N][H][C/lanes][W][lanes], the last block padded, so that a vector load
+    is one pixel of one block. All distances are in bytes.
+
+    Attributes:
+        shape: [N, H, W, C].
+        lanes: floats in a vector register.
+        blocked: see above.
+        margins: (top, bottom, left, right) rows and columns around every image that hold zeros.
+    """
+
+    shape: tuple[int, int, int, int]
+    lanes: int
+    blocked: bool = False
+    margins: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+    @cached_property
+    def blocks(self) -> int:
+        """Channel blocks, the last one perhaps not full."""
+        return -(-self.shape[3] // self.lanes)
+
+    @property
+    def tail(self) -> int:
+        """Channels in the last block when it is not full, else 0."""
+        return self.shape[3] % self.lanes
+
+    @property
+    def width(self) -> int:
+        """Columns of a row, margins included."""
+        return self.shape[2] + self.margins[2] + self.margins[3]
+
+    @property
+    def pixel(self) -> int:
+        return (self.lanes if self.blocked else self.shape[3]) * FLOAT_BYTES
+
+    @property
+    def block(self) -> int:
+        return (self.width * self.lanes if self.blocked else self.lanes) * FLOAT_BYTES
+
+    @property
+    def row(self) -> int:
+        return self.block * self.blocks if self.blocked else self.width * self.pixel
+
+    @property
+    def image(self) -> int:
+        return self.row * (self.shape[1] + self.margins[0] + self.margins[1])
+
+    @property
+    def base(self) -> int:
+        return self.margins[0] * self.row + self.margins[2] * self.pixel
+
+    @property
+    def size(self) -> int:
+        """Bytes that the tensor takes; a vector load of a row-major tail may read up to one vector further."""
+        return self.shape[0] * self.image
+
+    @property
+    def plain(self) -> bool:
+        """True where the elements lie row-major and dense, as the caller's own memory does."""
+        dense = not self.blocked or self.shape[:3] == (1, 1, 1)
+        return dense and not any(self.margins)

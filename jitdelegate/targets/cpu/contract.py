@@ -1,0 +1,531 @@
+"""Contract: implicit GEMM in register tiles over weights packed in panels.
+
+A panel is up to four vectors of output channels: [bias][K][vectors * lanes]. A tile holds `rows` pixels times the
+panel's vectors in registers while it walks over all K = (ky, kx, c); pixels are addressed one by one, so that a tile
+may go on in the next row of the image, and windows need no borders because layouts have margins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from jitdelegate.ir.forms import Contract
+from jitdelegate.ir.layout import FLOAT_BYTES, Layout
+from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, Stream, split
+from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Value
+
+UNROLL = 4
+"""Steps of K in the innermost loop."""
+CHUNK_WORK = 4_000_000
+"""Floating-point operations that are worth a chunk of their own."""
+FEWEST_CHUNKS = 16
+"""Chunks that a large layer is cut into at least, so that threads end together."""
+SMALL_WORK = 400_000
+"""Floating-point operations below which cutting does not pay."""
+
+GEOMETRY = (
+    *("width", "a_pixel", "a_row", "c_pixel", "c_row", "c_block", "taps_y", "taps_x", "tap_y", "tap_x"),
+    *("a_block", "blocks", "tail", "lanes_left"),
+)
+"""What a tile function reads of its layer: distances in bytes, counts. Each stream adds pixel, row and block."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One rectangular walk of a contraction: which pixels of A meet which taps and where the results go.
+
+    Attributes:
+        rows, columns: output pixels of this sweep.
+        a_start, a_row, a_pixel: bytes from A's element (0,0,0,0) to the first tap of the first output pixel, and
+            between output rows and pixels.
+        taps: (count in y, count in x, bytes between taps in y, in x).
+        depth: channels per tap, contiguous but for `a_block` bytes from one block of `lanes` to the next.
+        c_start, c_row, c_pixel: the same for the output.
+        y, x, step: output row y + step * row, output column x + step * column.
+        weights: f32[O, K].
+    """
+
+    rows: int
+    columns: int
+    a_start: int
+    a_row: int
+    a_pixel: int
+    a_block: int
+    taps: tuple[int, int, int, int]
+    depth: int
+    c_start: int
+    c_row: int
+    c_pixel: int
+    weights: np.ndarray
+    y: int = 0
+    x: int = 0
+    step_y: int = 1
+    step_x: int = 1
+
+    @property
+    def pixels(self) -> int:
+        return self.rows * self.columns
+
+
+def sweeps(form: Contract, a: Layout, c: Layout, weights: np.ndarray) -> Iterator[Sweep]:
+    """The sweeps of one group; `weights` are f32[O, kh, kw, I]."""
+    yield from _transposed(form, a, c, weights) if form.transposed else [_direct(form, a, c, weights)]
+
+
+def _direct(form: Contract, a: Layout, c: Layout, weights: np.ndarray) -> Sweep:
+    kernel_y, kernel_x = form.kernel
+    depth = weights.shape[3]
+    taps_x = kernel_x
+    if not a.blocked and form.dilation[1] == 1 and depth == a.shape[3]:
+        depth, taps_x = depth * kernel_x, 1  # the taps of a row lie one after another
+    return Sweep(
+        rows=c.shape[1],
+        columns=c.shape[2],
+        a_start=-form.padding[0] * a.row - form.padding[2] * a.pixel,
+        a_row=form.stride[0] * a.row,
+        a_pixel=form.stride[1] * a.pixel,
+        a_block=a.block,
+        taps=(kernel_y, taps_x, form.dilation[0] * a.row, form.dilation[1] * a.pixel),
+        depth=depth,
+        c_start=0,
+        c_row=c.row,
+        c_pixel=c.pixel,
+        weights=weights.reshape(weights.shape[0], -1),
+    )
+
+
+def _transposed(form: Contract, a: Layout, c: Layout, weights: np.ndarray) -> Iterator[Sweep]:
+    """One sweep for each phase (output row mod stride, output column mod stride), over that phase's taps only."""
+    for phase_y in _phases(c.shape[1], form.stride[0], form.padding[0], form.kernel[0]):
+        for phase_x in _phases(c.shape[2], form.stride[1], form.padding[2], form.kernel[1]):
+            part = weights[:, phase_y.taps][:, :, phase_x.taps]
+            yield Sweep(
+                rows=phase_y.count,
+                columns=phase_x.count,
+                a_start=phase_y.source * a.row + phase_x.source * a.pixel,
+                a_row=a.row,
+                a_pixel=a.pixel,
+                a_block=a.block,
+                taps=(part.shape[1], part.shape[2], -a.row, -a.pixel),
+                depth=part.shape[3],
+                c_start=phase_y.first * c.row + phase_x.first * c.pixel,
+                c_row=form.stride[0] * c.row,
+                c_pixel=form.stride[1] * c.pixel,
+                weights=part.reshape(part.shape[0], -1),
+                y=phase_y.first,
+                x=phase_x.first,
+                step_y=form.stride[0],
+                step_x=form.stride[1],
+            )
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Outputs first, first + stride, ... (`count`): output t reads input source + t - j for the j-th of `taps`."""
+
+    first: int
+    count: int
+    source: int
+    taps: slice
+
+
+def _phases(size: int, stride: int, padding: int, kernel: int) -> Iterator[Phase]:
+    for residue in range(stride):
+        first = (residue - padding) % stride
+        count = len(range(first, size, stride))
+        if count:
+            yield Phase(first, count, (first + padding - residue) // stride, slice(residue, kernel, stride))
+
+
+def panels(blocks: int, widest: int) -> list[tuple[int, int]]:
+    """Blocks of output channels in panels of nearly equal width: [(vectors, how many)]."""
+    return split(blocks, widest)
+
+
+def pack(generator: Generator, weights: np.ndarray, bias: np.ndarray | None) -> tuple[bytes, list[tuple[int, int]]]:
+    """f32[O, K] and f32[O] as panels one after another, with the panels' widths."""
+    outputs, depth = weights.shape
+    lanes = generator.lanes
+    blocks = -(-outputs // lanes)
+    matrix = np.zeros((1 + depth, blocks * lanes), np.float32)
+    matrix[1:, :outputs] = weights.T
+    if bias is not None:
+        matrix[0, :outputs] = bias
+    widths = panels(blocks, len(generator.machine.tiles))
+    parts, start = [], 0
+    for vectors, count in widths:
+        for _ in range(count):
+            parts.append(np.ascontiguousarray(matrix[:, start : start + vectors * lanes]).tobytes())
+            start += vectors * lanes
+    return b"".join(parts), widths
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """What is fixed in a tile function's code; everything else it reads from its layer's geometry."""
+
+    rows: int
+    vectors: int
+    has_taps: bool
+    has_blocks: bool
+    has_tail: bool
+    masked: bool
+    epilogue: Epilogue
+
+    @property
+    def key(self) -> str:
+        flags = "".join("01"[flag] for flag in (self.has_taps, self.has_blocks, self.has_tail, self.masked))
+        return f"tile {self.rows}x{self.vectors} {flags} {self.epilogue.key}"
+
+
+class TileWriter:
+    """Writes tile functions, each distinct one once."""
+
+    def __init__(self, generator: Generator) -> None:
+        self.generator = generator
+        self.names: dict[str, str] = {}
+
+    def function(self, shape: TileShape) -> str:
+        """The name of `void tile(a, weights, c, geometry, first pixel, tiles, stream pointers ...)`."""
+        if shape.key not in self.names:
+            name = self.names[shape.key] = f"tile_{shape.rows}x{shape.vectors}_{len(self.names)}"
+            Tile(self.generator, shape, name).write()
+        return self.names[shape.key]
+
+
+class Tile:
+    """One tile function while it is written."""
+
+    def __init__(self, generator: Generator, shape: TileShape, name: str) -> None:
+        streams = shape.epilogue.streams
+        parameters = [("a", POINTER), ("w", POINTER), ("c", POINTER), ("g", POINTER), ("first", INDEX)]
+        parameters += [("tiles", INDEX), *((f"s{k}", POINTER) for k in range(len(streams)))]
+        self.shape = shape
+        self.lanes = generator.lanes
+        self.vector = generator.vector
+        self.vector_bytes = generator.vector_bytes
+        self.f = generator.module.function(name, parameters)
+        geometry = self.f.parameters[3]
+        names = [*GEOMETRY, *(f"{part}{k}" for k in range(len(streams)) for part in ("pixel", "row", "block"))]
+        self.g = {key: self.f.load(INDEX, geometry + 8 * i, 8) for i, key in enumerate(names)}
+
+    def write(self) -> None:
+        """Walks `tiles` tiles from pixel `first` on."""
+        f, g = self.f, self.g
+        a, self.w, c, _, first, tiles, *streams = f.parameters
+        y, x = first // g["width"], first % g["width"]
+        self.steps = [(g["a_pixel"], g["a_row"]), (g["c_pixel"], g["c_row"])]
+        self.steps += [(g[f"pixel{k}"], g[f"row{k}"]) for k in range(len(streams))]
+        starts = [p + (y * row + x * pixel) for p, (pixel, row) in zip((a, c, *streams), self.steps, strict=True)]
+        # At the end of a row, a pointer goes on at the start of the next one.
+        self.wraps = [row - (g["width"] - 1) * pixel for pixel, row in self.steps]
+        f.loop(tiles, lambda _, x, *pointers: self._tile(x, list(pointers)), x, *starts)
+        f.finish()
+
+    def _tile(self, x: Value, pointers: list[Value]) -> list[Value]:
+        rows = []
+        for _ in range(self.shape.rows):
+            rows.append(pointers)
+            x, pointers = self._next_pixel(x, pointers)
+        results = self._accumulate([row[0] for row in rows])
+        for row, pixel in enumerate(rows):
+            self._finish_pixel(pixel, results[row * self.shape.vectors : (row + 1) * self.shape.vectors])
+        return [x, *pointers]
+
+    def _next_pixel(self, x: Value, pointers: list[Value]) -> tuple[Value, list[Value]]:
+        f = self.f
+        following = x + 1
+        at_end = f.compare("eq", following, self.g["width"])
+        moved = [
+            p + f.select(at_end, wrap, pixel)
+            for p, wrap, (pixel, _) in zip(pointers, self.wraps, self.steps, strict=True)
+        ]
+        return f.select(at_end, f.index(0), following), moved
+
+    def _accumulate(self, rows: list[Value]) -> list[Value]:
+        """bias + sum over K for each row and vector, row by row."""
+        f, g, shape = self.f, self.g, self.shape
+        bias = [f.load(self.vector, self.w + v * self.vector_bytes, 64) for v in range(shape.vectors)]
+        sums = bias * shape.rows
+        w = self.w + shape.vectors * self.vector_bytes
+        if not (shape.has_blocks or shape.has_tail):
+            return sums
+        if not shape.has_taps:
+            return self._walk_channels(rows, f.index(0), w, sums)[1]
+
+        def tap_row(_: Value, at: Value, w: Value, *sums: Value) -> list[Value]:
+            def tap(_: Value, at: Value, w: Value, *sums: Value) -> list[Value]:
+                w, after = self._walk_channels(rows, at, w, list(sums))
+                return [at + g["tap_x"], w, *after]
+
+            _, w, *after = f.loop(g["taps_x"], tap, at, w, *sums)
+            return [at + g["tap_y"], w, *after]
+
+        return f.loop(g["taps_y"], tap_row, f.index(0), w, *sums)[2:]
+
+    def _walk_channels(self, rows: list[Value], at: Value, w: Value, sums: list[Value]) -> tuple[Value, list[Value]]:
+        """All channels of one tap: whole blocks, then what is left one by one."""
+        f, g, shape = self.f, self.g, self.shape
+
+        def block(_: Value, at: Value, w: Value, *sums: Value) -> list[Value]:
+            def quad(_: Value, at: Value, w: Value, *sums: Value) -> list[Value]:
+                after = self._multiply(rows, at, w, list(sums), UNROLL)
+                return [at + UNROLL * FLOAT_BYTES, w + UNROLL * shape.vectors * self.vector_bytes, *after]
+
+            _, w, *after = f.loop(self.lanes // UNROLL, quad, at, w, *sums)
+            return [at + g["a_block"], w, *after]
+
+        def single(_: Value, at: Value, w: Value, *sums: Value) -> list[Value]:
+            after = self._multiply(rows, at, w, list(sums), 1)
+            return [at + FLOAT_BYTES, w + shape.vectors * self.vector_bytes, *after]
+
+        if shape.has_blocks:
+            at, w, *sums = f.loop(g["blocks"], block, at, w, *sums)
+        if shape.has_tail:
+            at, w, *sums = f.loop(g["tail"], single, at, w, *sums)
+        return w, sums
+
+    def _multiply(self, rows: list[Value], at: Value, w: Value, sums: list[Value], steps: int) -> list[Value]:
+        f, vectors = self.f, self.shape.vectors
+        # One shared offset and a fixed displacement: a row costs one general register.
+        addresses = [row + at for row in rows]
+        for k in range(steps):
+            line = [f.load(self.vector, w + (k * vectors + v) * self.vector_bytes, 64) for v in range(vectors)]
+            for row, address in enumerate(addresses):
+                factor = f.broadcast(address + k * FLOAT_BYTES, self.lanes)
+                for v in range(vectors):
+                    sums[row * vectors + v] = f.fma(factor, line[v], sums[row * vectors + v])
+        return sums
+
+    def _finish_pixel(self, pointers: list[Value], results: Sequence[Value]) -> None:
+        f, g, shape = self.f, self.g, self.shape
+        _, c, *streams = pointers
+        for v, result in enumerate(results):
+            last = v == shape.vectors - 1
+            mask = f.first_lanes(g["lanes_left"], self.lanes) if shape.masked and last else None
+            value = shape.epilogue.apply(f, result, streams, mask)
+            if mask is None:
+                f.store(value, c)
+            else:
+                f.store_masked(value, c, mask)
+            if not last:
+                c = c + g["c_block"]
+                streams = [s + g[f"block{k}"] for k, s in enumerate(streams)]
+
+
+@dataclass(frozen=True)
+class Multiplication:
+    """One sweep with everything a chunk function needs to run part of it."""
+
+    sweep: Sweep
+    geometry: str
+    widths: list[tuple[int, int]]
+    weights: int
+    panel_bytes: Callable[[int], int]
+    streams: tuple[Stream, ...]
+    c: Layout
+    masked: bool
+    epilogue: Epilogue
+
+
+class ContractWriter:
+    """Writes the jobs of Contract nodes."""
+
+    def __init__(self, generator: Generator) -> None:
+        self.generator = generator
+        self.tiles = TileWriter(generator)
+
+    def jobs(
+        self, form: Contract, a: Memory, c: Memory, weights: np.ndarray, bias: np.ndarray | None, epilogue: Epilogue
+    ) -> list[Job]:
+        """The jobs of a whole node; `weights` are f32[O, kh, kw, I]."""
+        outputs = weights.shape[0] // form.groups
+        inputs = weights.shape[3]
+        found = []
+        for group in range(form.groups):
+            rows = slice(group * outputs, (group + 1) * outputs)
+            part = None if bias is None else bias[rows]
+            shift = group * outputs * FLOAT_BYTES
+            for sweep in sweeps(form, a.layout, c.layout, weights[rows]):
+                moved = replace(
+                    sweep, a_start=sweep.a_start + group * inputs * FLOAT_BYTES, c_start=sweep.c_start + shift
+                )
+                shifted = Epilogue(epilogue.expr, tuple(_shift(s, shift) for s in epilogue.streams))
+                found += self._sweep_jobs(moved, a, c, part, shifted)
+        return found
+
+    def multiplication(self, sweep: Sweep, c: Layout, bias: np.ndarray | None, epilogue: Epilogue) -> Multiplication:
+        """Packs the weights of a sweep and writes down its geometry."""
+        generator = self.generator
+        packed, widths = pack(generator, sweep.weights, bias)
+        outputs, depth = sweep.weights.shape
+        streams = tuple(
+            s.stepped(sweep.y * s.row + sweep.x * s.pixel, sweep.step_y, sweep.step_x) for s in epilogue.streams
+        )
+        tail = outputs % generator.lanes
+        masked = bool(tail) and not c.blocked
+        taps_y, taps_x, tap_y, tap_x = sweep.taps
+        values = [sweep.columns, sweep.a_pixel, sweep.a_row, sweep.c_pixel, sweep.c_row, c.block]
+        values += [taps_y, taps_x, tap_y, tap_x, sweep.a_block]
+        values += [sweep.depth // generator.lanes, sweep.depth % generator.lanes, tail]
+        for stream in streams:
+            values += [stream.pixel, stream.row, stream.block]
+        return Multiplication(
+            sweep=sweep,
+            geometry=generator.module.constant(generator.unique("geometry"), values),
+            widths=widths,
+            weights=generator.weights.add(np.frombuffer(packed, np.float32)),
+            panel_bytes=lambda vectors: (1 + depth) * vectors * generator.vector_bytes,
+            streams=streams,
+            c=c,
+            masked=masked,
+            epilogue=epilogue,
+        )
+
+    def _sweep_jobs(self, sweep: Sweep, a: Memory, c: Memory, bias: np.ndarray | None, epilogue: Epilogue) -> list[Job]:
+        product = self.multiplication(sweep, c.layout, bias, epilogue)
+        images = c.layout.shape[0]
+        panel_groups, pixel_chunks = self._cut(product, images)
+
+        def body(kernel: Kernel) -> None:
+            self._chunk(kernel, product, a, c, panel_groups, pixel_chunks)
+
+        return [self.generator.job("contract", images * panel_groups * len(pixel_chunks), body)]
+
+    def _cut(self, product: Multiplication, images: int) -> tuple[int, list[tuple[int, int]]]:
+        """How many groups of panels, and which (first pixel, pixels), a layer is cut into.
+
+        Whichever of weights and pixels is larger is cut, so that the other one stays in the cache; both if there are
+        still too few chunks for threads to end together.
+        """
+        sweep = product.sweep
+        outputs, depth = sweep.weights.shape
+        work = 2 * sweep.pixels * outputs * depth
+        wanted = 1 if work * images < SMALL_WORK else max(-(-FEWEST_CHUNKS // images), work // CHUNK_WORK)
+        count = sum(n for _, n in product.widths)
+        even = len(product.widths) == 1 and not product.masked
+        panel_groups = count if even and wanted > 1 and outputs * depth > sweep.pixels * sweep.depth else 1
+        parts = max(1, -(-wanted // panel_groups))
+        rows = self.generator.machine.tiles[product.widths[0][0] - 1]
+        size = max(-(-sweep.pixels // parts), min(4 * rows, sweep.pixels))
+        size = -(-size // rows) * rows
+        starts = range(0, sweep.pixels, size)
+        return panel_groups, [(start, min(size, sweep.pixels - start)) for start in starts]
+
+    def _chunk(
+        self,
+        kernel: Kernel,
+        product: Multiplication,
+        a: Memory,
+        c: Memory,
+        panel_groups: int,
+        pixel_chunks: list[tuple[int, int]],
+    ) -> None:
+        f = kernel.f
+        parts = len(pixel_chunks)
+        part, rest = kernel.chunk % parts, kernel.chunk // parts
+        group, image = rest % panel_groups, rest // panel_groups
+        sweep = product.sweep
+        pointers = [kernel.pointer(a) + (image * a.layout.image + sweep.a_start)]
+        pointers += [kernel.pointer(c) + (image * c.layout.image + sweep.c_start)]
+        pointers += [kernel.pointer(s.memory) + (image * s.image + s.start) for s in product.streams]
+        first = part * pixel_chunks[0][1]
+
+        def run(pixels: int) -> None:
+            self.run_panels(kernel, product, pointers, first, pixels, group if panel_groups > 1 else None)
+
+        sizes = [size for _, size in pixel_chunks]
+        if sizes[-1] == sizes[0]:
+            run(sizes[0])
+        else:
+            f.when(f.compare("ne", part, parts - 1), lambda: run(sizes[0]))
+            f.when(f.compare("eq", part, parts - 1), lambda: run(sizes[-1]))
+
+    def run_panels(
+        self,
+        kernel: Kernel,
+        product: Multiplication,
+        pointers: list[Value],
+        first: Value,
+        pixels: int,
+        group: Value | None = None,
+    ) -> None:
+        """Pixels first ... first + pixels - 1 times all panels, or times panel number `group` alone.
+
+        pointers: A, C and the streams at pixel 0 and channel 0.
+        """
+        weights = kernel.f.parameters[1] + product.weights
+        moves = [product.c.block, *(s.block for s in product.streams)]
+        for position, (vectors, count) in enumerate(product.widths):
+            last_kind = position == len(product.widths) - 1
+            size = product.panel_bytes(vectors)
+            whole = 1 if group is not None else count - (1 if product.masked and last_kind else 0)
+            at = [weights, *pointers[1:]]
+            if group is not None:
+                at = [weights + group * size, *_advance(pointers[1:], moves, group * vectors)]
+            at = self._panel_loop(kernel, product, pointers[0], at, (vectors, whole, size), first, pixels, masked=False)
+            if product.masked and last_kind:
+                at = self._panel_loop(kernel, product, pointers[0], at, (vectors, 1, size), first, pixels, masked=True)
+            weights, pointers = at[0], [pointers[0], *at[1:]]
+
+    def _panel_loop(
+        self,
+        kernel: Kernel,
+        product: Multiplication,
+        a: Value,
+        at: list[Value],
+        panel: tuple[int, int, int],
+        first: Value,
+        pixels: int,
+        *,
+        masked: bool,
+    ) -> list[Value]:
+        f = kernel.f
+        vectors, count, size = panel
+        moves = [product.c.block * vectors, *(s.block * vectors for s in product.streams)]
+
+        def one(_: Value, weights: Value, *pointers: Value) -> list[Value]:
+            self._tiles(kernel, product, a, weights, list(pointers), first, pixels, vectors, masked=masked)
+            return [weights + size, *(p + move for p, move in zip(pointers, moves, strict=True))]
+
+        return f.loop(count, one, *at) if count else at
+
+    def _tiles(
+        self,
+        kernel: Kernel,
+        product: Multiplication,
+        a: Value,
+        weights: Value,
+        pointers: list[Value],
+        first: Value,
+        pixels: int,
+        vectors: int,
+        *,
+        masked: bool,
+    ) -> None:
+        f, sweep = kernel.f, product.sweep
+        geometry = Value(f, POINTER, product.geometry)
+        for rows, count in split(pixels, self.generator.machine.tiles[vectors - 1]):
+            shape = TileShape(
+                rows,
+                vectors,
+                has_taps=sweep.taps[:2] != (1, 1),
+                has_blocks=sweep.depth >= self.generator.lanes and sweep.weights.shape[1] > 0,
+                has_tail=sweep.depth % self.generator.lanes > 0 and sweep.weights.shape[1] > 0,
+                masked=masked,
+                epilogue=product.epilogue,
+            )
+            name = self.tiles.function(shape)
+            f.call(name, a, weights, pointers[0], geometry, first, f.index(count), *pointers[1:])
+            first = first + rows * count
+
+
+def _advance(pointers: list[Value], moves: list[int], count: Value) -> list[Value]:
+    return [p + count * move for p, move in zip(pointers, moves, strict=True)]
+
+
+def _shift(stream: Stream, start: int) -> Stream:
+    return stream if stream.splat else replace(stream, start=stream.start + start)

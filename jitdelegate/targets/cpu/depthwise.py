@@ -1,0 +1,286 @@
+"""Depthwise: one channel block at a time, a few output pixels in registers; alone, or strip by strip before a 1x1
+Contract that reads the strip from scratch memory while it is still in the cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from jitdelegate.ir.forms import Contract, Depthwise
+from jitdelegate.ir.layout import FLOAT_BYTES, Layout
+from jitdelegate.targets.cpu.contract import ContractWriter, sweeps
+from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, Stream, split
+from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Value
+
+UNROLLED_TAPS = 9
+"""Windows with more taps than this loop over their rows."""
+CHUNK_WORK = 500_000
+"""Multiply-adds that are worth a chunk of their own; depthwise work is bound by memory, not by arithmetic."""
+STRIP_PIXELS = 24
+"""Pixels of a strip before a fused 1x1: enough to use each panel of weights a few times."""
+
+
+def pack(generator: Generator, weights: np.ndarray, bias: np.ndarray | None) -> int:
+    """f32[1, kh, kw, C] and f32[C] as [C / lanes][bias, taps ...][lanes]; the offset in the weights."""
+    taps = weights.reshape(-1, weights.shape[3])
+    lanes = generator.lanes
+    blocks = -(-taps.shape[1] // lanes)
+    table = np.zeros((1 + taps.shape[0], blocks * lanes), np.float32)
+    table[1:, : taps.shape[1]] = taps
+    if bias is not None:
+        table[0, : bias.size] = bias
+    return generator.weights.add(table.reshape(-1, blocks, lanes).transpose(1, 0, 2))
+
+
+@dataclass(frozen=True)
+class RowShape:
+    """What is fixed in the code of a row function."""
+
+    kernel: tuple[int, int]
+    stride: int
+    dilation: int
+    a_pixel: int
+    c_pixel: int
+    columns: int
+    masked: bool
+    epilogue: Epilogue
+    multiplier: int = 1
+
+    @property
+    def key(self) -> str:
+        fixed = (*self.kernel, self.stride, self.dilation, self.a_pixel, self.c_pixel, self.columns, self.masked)
+        pixels = tuple(s.pixel for s in self.epilogue.streams)
+        return f"{fixed} {self.multiplier} {pixels} {self.epilogue.key}"
+
+
+class DepthwiseWriter:
+    """Writes the jobs of Depthwise nodes, alone and fused."""
+
+    def __init__(self, generator: Generator, contracts: ContractWriter) -> None:
+        self.generator = generator
+        self.contracts = contracts
+        self.names: dict[str, str] = {}
+
+    # one row of one channel block
+
+    def row_function(self, shape: RowShape) -> str:
+        """`void row(a, tap row distance, weights, c, lanes, stream pointers ...)` for one row and channel block.
+
+        `a` is the first tap of the first pixel; `lanes` the channels to store if masked.
+        """
+        if shape.key not in self.names:
+            name = self.names[shape.key] = f"depthwise_row_{len(self.names)}"
+            self._write_row(shape, name)
+        return self.names[shape.key]
+
+    def _write_row(self, shape: RowShape, name: str) -> None:
+        streams = shape.epilogue.streams
+        parameters = [("a", POINTER), ("tap", INDEX), ("w", POINTER), ("c", POINTER), ("lanes", INDEX)]
+        parameters += [(f"s{k}", POINTER) for k in range(len(streams))]
+        f = self.generator.module.function(name, parameters)
+        a, tap, w, c, lanes, *at = f.parameters
+        mask = f.first_lanes(lanes, self.generator.lanes) if shape.masked else None
+        moves = [shape.a_pixel * shape.stride, shape.c_pixel, *(s.pixel for s in streams)]
+        pointers = [a, c, *at]
+        for size, count in split(shape.columns, self._columns_at_once()):
+
+            def group(_: Value, *pointers: Value, size: int = size) -> list[Value]:
+                sums = self._sums(shape, pointers[0], tap, w, size)
+                for i, value in enumerate(sums):
+                    extra = [p + i * move for p, move in zip(pointers[2:], moves[2:], strict=True)]
+                    result = shape.epilogue.apply(f, value, extra, mask)
+                    if mask is None:
+                        f.store(result, pointers[1] + i * shape.c_pixel)
+                    else:
+                        f.store_masked(result, pointers[1] + i * shape.c_pixel, mask)
+                return [p + size * move for p, move in zip(pointers, moves, strict=True)]
+
+            pointers = f.loop(count, group, *pointers)
+        f.finish()
+
+    def _columns_at_once(self) -> int:
+        return 8 if len(self.generator.machine.tiles) > 2 else 4
+
+    def _sums(self, shape: RowShape, a: Value, tap: Value, w: Value, size: int) -> list[Value]:
+        """bias + the window's products for `size` pixels in a row."""
+        f, generator = a.function, self.generator
+        bias = f.load(generator.vector, w, 64)
+        rows, columns = shape.kernel
+
+        def row(_: Value, a: Value, w: Value, *sums: Value) -> list[Value]:
+            found = list(sums)
+            loaded: dict[int, Value] = {}
+            for x in range(columns):
+                factor = f.load(generator.vector, w + x * generator.vector_bytes, 64)
+                for i in range(size):
+                    distance = (i * shape.stride + x * shape.dilation) * shape.a_pixel
+                    if distance not in loaded:
+                        loaded[distance] = self._channels(shape, a + distance)
+                    found[i] = f.fma(loaded[distance], factor, found[i])
+            return [a + tap, w + columns * generator.vector_bytes, *found]
+
+        state = [a, w + generator.vector_bytes, *[bias] * size]
+        if rows * columns > UNROLLED_TAPS:
+            return f.loop(rows, row, *state)[2:]
+        for _ in range(rows):
+            state = row(f.index(0), *state)
+        return state[2:]
+
+    def _channels(self, shape: RowShape, at: Value) -> Value:
+        """The input channels that meet one block of output channels."""
+        f, lanes = at.function, self.generator.lanes
+        if shape.multiplier == 1:
+            return f.load(self.generator.vector, at)
+        value = f.literal(self.generator.vector, 0.0)
+        for lane in range(lanes):
+            source = f.load("float", at + lane // shape.multiplier * FLOAT_BYTES)
+            value = f.emit(self.generator.vector, f"insertelement {value}, {source}, i64 {lane}")
+        return value
+
+    # whole layers
+
+    def jobs(
+        self, form: Depthwise, a: Memory, c: Memory, weights: np.ndarray, bias: np.ndarray | None, epilogue: Epilogue
+    ) -> list[Job]:
+        """The jobs of a Depthwise that stands alone: chunks are rows of the output."""
+        packed = pack(self.generator, weights, bias)
+        images, rows, columns, channels = c.layout.shape
+        work = columns * channels * form.kernel[0] * form.kernel[1]
+        at_once = max(1, min(rows, CHUNK_WORK // max(work, 1)))
+        while rows % at_once:
+            at_once -= 1
+
+        def body(kernel: Kernel) -> None:
+            f = kernel.f
+            start = kernel.chunk * at_once
+            image, first = start // rows, start % rows
+            source = kernel.pointer(a) + image * a.layout.image
+            target = kernel.pointer(c) + image * c.layout.image
+            extra = [kernel.pointer(s.memory) + (image * s.image + s.start) for s in epilogue.streams]
+
+            def row(i: Value) -> None:
+                y = first + i
+                at = [e + y * s.row for e, s in zip(extra, epilogue.streams, strict=True)]
+                self.emit_row(
+                    kernel, form, (source, a.layout), (target + y * c.layout.row, c.layout), packed, epilogue, y, at
+                )
+
+            f.loop(at_once, row)
+
+        return [self.generator.job("depthwise", images * rows // at_once, body)]
+
+    def emit_row(
+        self,
+        kernel: Kernel,
+        form: Depthwise,
+        a: tuple[Value, Layout],
+        c: tuple[Value, Layout],
+        packed: int,
+        epilogue: Epilogue,
+        y: Value,
+        streams: list[Value],
+    ) -> None:
+        """All channel blocks of output row `y`; `c` and `streams` point to the row's first pixel, `a` to its image."""
+        f, generator = kernel.f, self.generator
+        (source, a_layout), (target, c_layout) = a, c
+        top = y * form.stride[0] - form.padding[0]
+        source = source + (top * a_layout.row - form.padding[2] * a_layout.pixel)
+        tail = 0 if c_layout.blocked else c_layout.tail
+        shape = RowShape(
+            form.kernel,
+            form.stride[1],
+            form.dilation[1],
+            a_layout.pixel,
+            c_layout.pixel,
+            c_layout.shape[2],
+            masked=False,
+            epilogue=epilogue,
+            multiplier=form.multiplier,
+        )
+        size = (1 + form.kernel[0] * form.kernel[1]) * generator.vector_bytes
+        a_block = generator.vector_bytes // form.multiplier if form.multiplier > 1 else a_layout.block
+        moves = [a_block, size, c_layout.block, *(s.block for s in epilogue.streams)]
+        tap = f.index(form.dilation[0] * a_layout.row)
+        pointers = [source, f.parameters[1] + packed, target, *streams]
+
+        def block(_: Value, source: Value, weights: Value, target: Value, *streams: Value) -> list[Value]:
+            f.call(self.row_function(shape), source, tap, weights, target, f.index(tail), *streams)
+            return [p + move for p, move in zip((source, weights, target, *streams), moves, strict=True)]
+
+        whole = c_layout.blocks - (1 if tail else 0)
+        if whole:
+            pointers = f.loop(whole, block, *pointers)
+        if tail:
+            source, weights, target, *streams = pointers
+            name = self.row_function(replace(shape, masked=True))
+            f.call(name, source, tap, weights, target, f.index(tail), *streams)
+
+    def fused_jobs(
+        self,
+        form: Depthwise,
+        contract: Contract,
+        a: Memory,
+        c: Memory,
+        weights: tuple[np.ndarray, np.ndarray],
+        bias: tuple[np.ndarray | None, np.ndarray | None],
+        epilogues: tuple[Epilogue, Epilogue],
+    ) -> list[Job]:
+        """A Depthwise whose result only a 1x1 Contract reads: each thread keeps a strip of it in scratch memory."""
+        images, rows, columns, _ = c.layout.shape
+        channels = weights[0].shape[3]
+        strip = next((n for n in range(1, rows + 1) if rows % n == 0 and n * columns >= STRIP_PIXELS), rows)
+        between = Layout((1, 1, strip * columns, channels), self.generator.lanes, blocked=True)
+        self.generator.reserve_scratch(between.size)
+        sweep = next(sweeps(contract, between, c.layout, weights[1]))
+        sweep = replace(sweep, rows=rows, columns=columns, a_row=columns * between.pixel)
+        product = self.contracts.multiplication(sweep, c.layout, bias[1], epilogues[1])
+        packed = pack(self.generator, weights[0], bias[0])
+
+        def body(kernel: Kernel) -> None:
+            start = kernel.chunk * strip
+            image, first = start // rows, start % rows
+            source = kernel.pointer(a) + image * a.layout.image
+            extra = self._row_pointers(kernel, epilogues[0].streams, image)
+
+            def row(i: Value) -> None:
+                at = [e + (first + i) * s.row for e, s in zip(extra, epilogues[0].streams, strict=True)]
+                self.emit_row(
+                    kernel,
+                    form,
+                    (source, a.layout),
+                    (kernel.scratch + i * (columns * between.pixel), replace_width(between, columns)),
+                    packed,
+                    epilogues[0],
+                    first + i,
+                    at,
+                )
+
+            kernel.f.loop(strip, row)
+            pointers = [kernel.scratch]
+            pointers += [kernel.pointer(c) + (image * c.layout.image + first * c.layout.row)]
+            outer = self._row_pointers(kernel, product.streams, image)
+            pointers += [p + first * s.row for p, s in zip(outer, product.streams, strict=True)]
+            self.contracts.run_panels(kernel, product, pointers, kernel.f.index(0), strip * columns)
+
+        return [self.generator.job("depthwise_contract", images * rows // strip, body)]
+
+    @staticmethod
+    def _row_pointers(kernel: Kernel, streams: tuple[Stream, ...], image: Value) -> list[Value]:
+        return [kernel.pointer(s.memory) + (image * s.image + s.start) for s in streams]
+
+
+@dataclass(frozen=True)
+class RowOfStrip(Layout):
+    """One image row inside a strip: blocks lie as far apart as the whole strip is long."""
+
+    strip: int = 0
+
+    @property
+    def block(self) -> int:
+        return self.strip * self.lanes * FLOAT_BYTES
+
+
+def replace_width(strip: Layout, columns: int) -> Layout:
+    """The layout of one row of `columns` pixels inside a strip."""
+    return RowOfStrip((1, 1, columns, strip.shape[3]), strip.lanes, blocked=True, strip=strip.shape[2])

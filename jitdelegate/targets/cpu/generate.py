@@ -1,0 +1,91 @@
+"""From a lowered graph to machine code, packed weights and a memory plan: the CPU target's table of contents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jitdelegate.ir.graph import Graph
+from jitdelegate.passes.choose_layout import choose_layout
+from jitdelegate.targets.cpu.kernel import ALIGN, Generator
+from jitdelegate.targets.cpu.link import link
+from jitdelegate.targets.cpu.machine import MACHINES, assembly, compile_object, triple
+from jitdelegate.targets.cpu.plan import plan
+from jitdelegate.targets.cpu.schedule import sync_bytes, write_entries
+from jitdelegate.targets.cpu.vector_ir import Module
+from jitdelegate.targets.cpu.write import StepWriter
+
+
+@dataclass(frozen=True, slots=True)
+class KernelNote:
+    """One step of the program: what it is called, its form, how many chunks, which .tflite operators it computes."""
+
+    name: str
+    form: str
+    chunks: int
+    origin: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What the program file keeps of a compiled graph.
+
+    Attributes:
+        loader: "flat" for a position-independent blob, "object" for relocatable code that llvmlite loads.
+        entries: (name, offset in `code`) of run, work and stop; offsets are 0 for "object".
+        ir, assembly: the texts behind `code`, for dumps; assembly only on request.
+    """
+
+    code: bytes
+    loader: str
+    entries: tuple[tuple[str, int], ...]
+    weights: bytes
+    arena_bytes: int
+    scratch_bytes: int
+    sync_bytes: int
+    kernels: tuple[KernelNote, ...]
+    ir: str
+
+
+ENTRIES = ("run", "work", "stop")
+
+
+def generate(graph: Graph, features: str) -> Generated:
+    """Code for one lowered graph and one instruction set; equal graphs give equal bytes.
+
+    Args:
+        graph: every node carries a form; inputs and outputs are float32.
+        features: a key of `machine.MACHINES`.
+    """
+    machine = MACHINES[features]
+    layouts = choose_layout(graph, machine.lanes)
+    planned = plan(graph, layouts)
+    generator = Generator(machine, Module(has_fma=machine.has_fma))
+    StepWriter(generator, graph, planned).write()
+    write_entries(generator.module, generator.steps, has_threads=machine.has_threads)
+    ir = generator.module.text(triple(features))
+    code, entries = _machine_code(ir, features)
+    return Generated(
+        code=code,
+        loader="flat" if machine.has_threads else "object",
+        entries=entries,
+        weights=bytes(generator.weights.content) + bytes(ALIGN),  # a vector load of a tail may read beyond the end
+        arena_bytes=planned.arena_bytes,
+        scratch_bytes=generator.scratch,
+        sync_bytes=sync_bytes(len(generator.steps)),
+        kernels=tuple(
+            KernelNote(step.jobs[0].function, step.form, sum(job.chunks for job in step.jobs), step.origin)
+            for step in generator.steps
+        ),
+        ir=ir,
+    )
+
+
+def _machine_code(ir: str, features: str) -> tuple[bytes, tuple[tuple[str, int], ...]]:
+    code = compile_object(ir, features)
+    if not MACHINES[features].has_threads:
+        return code, tuple((name, 0) for name in ENTRIES)
+    blob, exports = link(code)
+    return blob, tuple((name, exports[name]) for name in ENTRIES)
+
+
+__all__ = ["Generated", "KernelNote", "assembly", "generate"]

@@ -1,0 +1,226 @@
+"""What all kernel generators share: where operands are, the function that computes one chunk, epilogues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from jitdelegate.ir.expr import RESULT, Expr
+from jitdelegate.ir.forms import Access
+from jitdelegate.ir.layout import FLOAT_BYTES, Layout
+from jitdelegate.targets.cpu.expression import emit
+from jitdelegate.targets.cpu.machine import Machine
+from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Function, Module, Value, vector
+
+PARAMETERS = (("arena", POINTER), ("weights", POINTER), ("io", POINTER), ("chunk", INDEX), ("scratch", POINTER))
+"""Of every chunk function."""
+ALIGN = 64
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where a tensor is: `offset` bytes into "arena", "weights" or "scratch", or the pointer number `offset` of "io".
+
+    The tail of a row-major tensor in "io" must be read with a mask: the caller's memory may end there.
+    """
+
+    space: str
+    offset: int
+    layout: Layout
+
+    @property
+    def exact(self) -> bool:
+        return self.space == "io"
+
+
+@dataclass
+class Weights:
+    """The packed constants of a program, each aligned for vector loads; equal bytes are kept once."""
+
+    content: bytearray = field(default_factory=bytearray)
+    placed: dict[bytes, int] = field(default_factory=dict)
+
+    def add(self, array: np.ndarray) -> int:
+        """The offset of the array's bytes."""
+        data = np.ascontiguousarray(array).tobytes()
+        if data not in self.placed:
+            self.content += bytes(-len(self.content) % ALIGN)
+            self.placed[data] = len(self.content)
+            self.content += data
+        return self.placed[data]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A chunk function and how many chunks there are; chunks of one step may run at the same time."""
+
+    function: str
+    chunks: int
+
+
+@dataclass
+class Step:
+    """Jobs that have no order among them; the next step starts when all chunks are done."""
+
+    form: str
+    jobs: list[Job]
+    origin: tuple[int, ...] = ()
+
+
+@dataclass
+class Generator:
+    """The module, the weights and the scratch size that kernel generators add to."""
+
+    machine: Machine
+    module: Module
+    weights: Weights = field(default_factory=Weights)
+    scratch: int = 0
+    steps: list[Step] = field(default_factory=list)
+    names: int = 0
+
+    @property
+    def lanes(self) -> int:
+        return self.machine.lanes
+
+    @property
+    def vector(self) -> str:
+        return vector(self.lanes)
+
+    @property
+    def vector_bytes(self) -> int:
+        return self.lanes * FLOAT_BYTES
+
+    def unique(self, prefix: str) -> str:
+        """A function or constant name that is not taken."""
+        self.names += 1
+        return f"{prefix}_{self.names}"
+
+    def reserve_scratch(self, size: int) -> None:
+        """Every thread gets at least `size` bytes of scratch memory."""
+        self.scratch = max(self.scratch, size + ALIGN)
+
+    def job(self, form: str, chunks: int, body: Callable[[Kernel], None]) -> Job:
+        """A chunk function whose body is emitted by `body`."""
+        name = self.unique(form)
+        kernel = Kernel(self, self.module.function(name, PARAMETERS))
+        body(kernel)
+        kernel.f.finish()
+        return Job(name, chunks)
+
+
+@dataclass
+class Kernel:
+    """One chunk function while it is written."""
+
+    generator: Generator
+    f: Function
+
+    @property
+    def chunk(self) -> Value:
+        return self.f.parameters[3]
+
+    @property
+    def scratch(self) -> Value:
+        return self.f.parameters[4]
+
+    def pointer(self, memory: Memory) -> Value:
+        """The address of element (0, 0, 0, 0)."""
+        arena, weights, io, _, scratch = self.f.parameters
+        if memory.space == "io":
+            return self.f.load(POINTER, io + memory.offset * 8, 8) + memory.layout.base
+        start = {"arena": arena, "weights": weights, "scratch": scratch}[memory.space]
+        return start + (memory.offset + memory.layout.base)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """An extra operand of an epilogue, followed along the output image: distances in bytes, 0 where it is repeated.
+
+    splat: one float serves all lanes (the operand has one channel, the output more).
+    """
+
+    memory: Memory
+    start: int
+    image: int
+    row: int
+    pixel: int
+    block: int
+    splat: bool
+
+    def stepped(self, start: int, row: int, pixel: int) -> Stream:
+        """The stream along every `row`-th row and `pixel`-th pixel, `start` bytes further."""
+        return replace(self, start=self.start + start, row=self.row * row, pixel=self.pixel * pixel)
+
+
+def follow(memory: Memory, access: Access, shape: tuple[int, ...], output: tuple[int, ...]) -> Stream:
+    """The operand of logical `shape`, read by `access`, as a stream along an output of logical shape `output`."""
+    layout = memory.layout
+    distances = {}
+    start = 0
+    for axis, (dim, first, step) in enumerate(zip(access.dims, access.starts, access.steps, strict=True)):
+        distance = _axis_distance(layout, axis, len(shape))
+        start += first * distance
+        if dim >= 0:
+            distances[dim] = step * distance
+    channel = distances.get(len(output) - 1, 0) if output else 0
+    if len(output) == 4:
+        image, row, pixel = (distances.get(d, 0) for d in range(3))
+    else:
+        image, row, pixel = 0, 0, distances.get(len(output) - 2, 0)
+    splat = channel == 0 and bool(output) and output[-1] > 1
+    return Stream(memory, start, image, row, pixel, 0 if channel == 0 else layout.block, splat)
+
+
+def _axis_distance(layout: Layout, axis: int, rank: int) -> int:
+    """Bytes between neighbours along one logical axis of an operand, within a block for the channel axis."""
+    if rank == 4:
+        return (layout.image, layout.row, layout.pixel, FLOAT_BYTES)[axis]
+    return FLOAT_BYTES if axis == rank - 1 else layout.pixel
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What happens to a result before it is stored: an expression over the result and streams."""
+
+    expr: Expr = RESULT
+    streams: tuple[Stream, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Equal for epilogues that are the same code."""
+        return f"{self.expr}|{''.join('s' if s.splat else 'x' if s.memory.exact else 'v' for s in self.streams)}"
+
+    def apply(self, f: Function, result: Value, pointers: Sequence[Value], mask: Value | None) -> Value:
+        """The value to store; `pointers` are where the streams are at this pixel and block."""
+        if self.expr == RESULT:
+            return result
+        lanes = int(result.type[1:].split(" ")[0]) if result.type[0] == "<" else 1
+        values = [
+            self._read(f, stream, at, result.type, lanes, mask)
+            for stream, at in zip(self.streams, pointers, strict=True)
+        ]
+        return emit(f, self.expr, [result, *values], result.type)
+
+    @staticmethod
+    def _read(f: Function, stream: Stream, at: Value, type_: str, lanes: int, mask: Value | None) -> Value:
+        if stream.splat:
+            return f.broadcast(at, lanes)
+        if mask is not None and stream.memory.exact:
+            return f.load_masked(type_, at, mask)
+        return f.load(type_, at)
+
+
+def split(total: int, largest: int) -> list[tuple[int, int]]:
+    """`total` in equal parts of at most `largest`: [(size, how many)], sizes differing by one, larger first."""
+    parts = -(-total // largest)
+    size, more = divmod(total, parts)
+    return [(s, n) for s, n in ((size + 1, more), (size, parts - more)) if n]
+
+
+def channel_vector(weights: Weights, values: np.ndarray, lanes: int) -> int:
+    """Per-channel constants padded to whole vectors; the offset in the weights."""
+    padded = np.zeros(-(-values.size // lanes) * lanes, np.float32)
+    padded[: values.size] = values.ravel()
+    return weights.add(padded)

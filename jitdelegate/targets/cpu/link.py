@@ -1,0 +1,100 @@
+"""ELF64 x86-64 object -> one flat, position-independent blob; no linker, no external symbols.
+
+Sections that are allocated are laid one after another, PC-relative relocations between them are resolved; what is
+left runs at any address. What would need a loader (absolute addresses, undefined symbols, writable data) is refused.
+Format: System V ABI, AMD64 supplement, chapter 4.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+SECTION = struct.Struct("<IIQQQQIIQQ")
+SYMBOL = struct.Struct("<IBBHQQ")
+RELOCATION = struct.Struct("<QQq")
+PROGBITS, SYMTAB, RELA = 1, 2, 4
+WRITE, ALLOCATE = 1, 2
+PC32, PLT32, PC64 = 2, 4, 24
+TRAP = b"\xcc"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    name: str
+    type: int
+    flags: int
+    start: int
+    size: int
+    link: int
+    info: int
+    align: int
+
+
+def link(elf: bytes) -> tuple[bytes, dict[str, int]]:
+    """The blob and the offset in it of every global function.
+
+    Raises:
+        ValueError: the object needs something that a flat blob cannot hold.
+    """
+    sections = _sections(elf)
+    blob, bases = _place(elf, sections)
+    symbols = _symbols(elf, sections, bases)
+    for section in sections:
+        if section.type == RELA and section.info in bases:
+            _relocate(elf, section, blob, bases[section.info], symbols)
+    exports = {name: address for name, address, is_global in symbols if is_global and address is not None}
+    return bytes(blob), exports
+
+
+def _sections(elf: bytes) -> list[Section]:
+    if elf[:4] != b"\x7fELF":
+        raise ValueError(f"not an ELF object: it begins with {elf[:4]!r}")
+    (table,) = struct.unpack_from("<Q", elf, 0x28)
+    size, count, names_index = struct.unpack_from("<HHH", elf, 0x3A)
+    raw = [SECTION.unpack_from(elf, table + size * i) for i in range(count)]
+    names = raw[names_index][4]
+    return [Section(_text(elf, names + r[0]), r[1], r[2], r[4], r[5], r[6], r[7], r[8]) for r in raw]
+
+
+def _text(elf: bytes, start: int) -> str:
+    return elf[start : elf.index(b"\0", start)].decode()
+
+
+def _place(elf: bytes, sections: list[Section]) -> tuple[bytearray, dict[int, int]]:
+    blob, bases = bytearray(), {}
+    for index, section in enumerate(sections):
+        wanted = section.type == PROGBITS and section.flags & ALLOCATE and section.size
+        if not wanted or section.name.startswith(".eh_frame"):
+            continue
+        if section.flags & WRITE:
+            raise ValueError(f"section {section.name} is writable, expected code and constants only")
+        blob += TRAP * (-len(blob) % max(section.align, 64))
+        bases[index] = len(blob)
+        blob += elf[section.start : section.start + section.size]
+    return blob, bases
+
+
+def _symbols(elf: bytes, sections: list[Section], bases: dict[int, int]) -> list[tuple[str, int | None, bool]]:
+    table = next(section for section in sections if section.type == SYMTAB)
+    strings = sections[table.link].start
+    found = []
+    for at in range(table.start, table.start + table.size, SYMBOL.size):
+        name, info, _, section, value, _ = SYMBOL.unpack_from(elf, at)
+        address = bases[section] + value if section in bases else None
+        found.append((_text(elf, strings + name), address, info >> 4 == 1))
+    return found
+
+
+def _relocate(
+    elf: bytes, section: Section, blob: bytearray, base: int, symbols: list[tuple[str, int | None, bool]]
+) -> None:
+    for at in range(section.start, section.start + section.size, RELOCATION.size):
+        offset, info, addend = RELOCATION.unpack_from(elf, at)
+        name, address, _ = symbols[info >> 32]
+        kind = info & 0xFFFFFFFF
+        if address is None:
+            raise ValueError(f"{section.name} needs the external symbol {name!r}, expected none")
+        if kind not in (PC32, PLT32, PC64):
+            raise ValueError(f"{section.name} has a relocation of type {kind}, expected a PC-relative one")
+        struct.pack_into("<q" if kind == PC64 else "<i", blob, base + offset, address + addend - base - offset)

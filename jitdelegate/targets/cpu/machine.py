@@ -1,0 +1,75 @@
+"""The one place that knows llvmlite: LLVM IR text -> object code for a named instruction set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import llvmlite
+import llvmlite.binding as llvm
+
+PREFIX = {"x86-64-v4": ("x86-64-v4", "-prefer-256-bit"), "x86-64-v3": ("x86-64-v3", "")}
+"""Instruction set -> LLVM's CPU name and feature string. Named levels, not the host's own name, so that a program runs
+on every machine of its level. LLVM would split 512-bit vectors on x86-64-v4 if it preferred 256 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the generators must know of the CPU that they write for.
+
+    Attributes:
+        features: "x86-64-v4", "x86-64-v3" or "generic".
+        lanes: floats in a vector register.
+        tiles: rows of the register tile for 1, 2, ... vectors across; accumulators, weights and one broadcast fit the
+            registers, and row addresses fit the general ones.
+        has_fma: one instruction for a * b + c.
+        has_threads: workers may wait in a futex (Linux on x86-64).
+    """
+
+    features: str
+    lanes: int
+    tiles: tuple[int, ...]
+    has_fma: bool
+    has_threads: bool
+
+
+MACHINES = {
+    "x86-64-v4": Machine("x86-64-v4", 16, (10, 10, 8, 6), has_fma=True, has_threads=True),
+    "x86-64-v3": Machine("x86-64-v3", 8, (8, 6), has_fma=True, has_threads=True),
+    "generic": Machine("generic", 4, (6, 4), has_fma=False, has_threads=False),
+}
+
+
+def toolchain() -> str:
+    """`llvmlite 0.50.0, LLVM 22.1.0`."""
+    return f"llvmlite {llvmlite.__version__}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
+
+
+@cache
+def _target_machine(features: str) -> tuple[str, llvm.TargetMachine]:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    llvm.initialize_native_asmparser()  # inline assembly in IR aborts the process without it
+    triple = "x86_64-unknown-linux-gnu" if features in PREFIX else llvm.get_process_triple()
+    cpu, attributes = PREFIX.get(features, ("", ""))
+    target = llvm.Target.from_triple(triple)
+    machine = target.create_target_machine(cpu=cpu, features=attributes, opt=2, reloc="pic", codemodel="small")
+    return triple, machine
+
+
+def triple(features: str) -> str:
+    """The target triple that code for `features` is compiled for."""
+    return _target_machine(features)[0]
+
+
+def compile_object(ir: str, features: str) -> bytes:
+    """Relocatable object code; equal text gives equal bytes."""
+    module = llvm.parse_assembly(ir)
+    emitted: bytes = _target_machine(features)[1].emit_object(module)
+    return emitted
+
+
+def assembly(ir: str, features: str) -> str:
+    """The machine code as text, for dumps."""
+    text: str = _target_machine(features)[1].emit_assembly(llvm.parse_assembly(ir))
+    return text

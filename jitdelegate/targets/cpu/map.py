@@ -1,0 +1,373 @@
+"""Map and Concat: elementwise expressions and every movement of data, as nests of loops over strided operands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from jitdelegate.ir.expr import Expr
+from jitdelegate.ir.forms import Access
+from jitdelegate.ir.layout import FLOAT_BYTES
+from jitdelegate.targets.cpu.expression import emit
+from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory
+from jitdelegate.targets.cpu.vector_ir import FLOAT, Function, Value
+
+CHUNK_ELEMENTS = 16384
+"""Elements that are worth a chunk of their own."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One operand: a tensor of logical `shape` read through `access`, or the constant `value`."""
+
+    memory: Memory | None
+    shape: tuple[int, ...]
+    access: Access
+    value: float = 0.0
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangular part of the output: [start, stop) per axis."""
+
+    starts: tuple[int, ...]
+    stops: tuple[int, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        return any(stop <= start for start, stop in zip(self.starts, self.stops, strict=True))
+
+    def between(self, axis: int, start: int, stop: int) -> Box:
+        """The part whose index on `axis` lies in [start, stop)."""
+        start, stop = max(start, self.starts[axis]), min(stop, self.stops[axis])
+        return Box(
+            (*self.starts[:axis], start, *self.starts[axis + 1 :]),
+            (*self.stops[:axis], stop, *self.stops[axis + 1 :]),
+        )
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`count` rounds; bytes that the output and each operand advance per round."""
+
+    count: int
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Loops from the outside in, the last over neighbouring elements; where output and operands start (bytes)."""
+
+    loops: tuple[Loop, ...]
+    starts: tuple[int, ...]
+    operands: tuple[Operand, ...]
+
+
+def whole(shape: tuple[int, ...]) -> Box:
+    return Box((0,) * len(shape), shape)
+
+
+def regions(box: Box, operands: tuple[Operand, ...]) -> Iterator[tuple[Box, tuple[Operand, ...]]]:
+    """Disjoint parts of `box` in which every padded operand is either inside its tensor or a constant."""
+    if box.is_empty:
+        return
+    padded = next((k for k, o in enumerate(operands) if o.memory is not None and o.access.fill is not None), None)
+    if padded is None:
+        yield box, operands
+        return
+    operand = operands[padded]
+    assert operand.access.fill is not None
+    constant = replace(operand, memory=None, value=operand.access.fill)
+    outside = (*operands[:padded], constant, *operands[padded + 1 :])
+    for axis, (dim, first, step) in enumerate(
+        zip(operand.access.dims, operand.access.starts, operand.access.steps, strict=True)
+    ):
+        if dim < 0:
+            continue
+        low, high = _inside(first, step, operand.shape[axis])
+        yield from regions(box.between(dim, box.starts[dim], low), outside)
+        yield from regions(box.between(dim, high, box.stops[dim]), outside)
+        box = box.between(dim, low, high)
+        if box.is_empty:
+            return
+    inside = replace(operand, access=replace(operand.access, fill=None))
+    yield from regions(box, (*operands[:padded], inside, *operands[padded + 1 :]))
+
+
+def _inside(first: int, step: int, size: int) -> tuple[int, int]:
+    """The indices i with 0 <= first + step * i < size, as [low, high)."""
+    if step > 0:
+        return -(first // step), -((first - size) // step)
+    return -((size - 1 - first) // -step), first // -step + 1
+
+
+class MapWriter:
+    """Writes the jobs of Map and Concat nodes and of copies between layouts."""
+
+    def __init__(self, generator: Generator) -> None:
+        self.generator = generator
+
+    def jobs(
+        self, output: Memory, shape: tuple[int, ...], expr: Expr, operands: tuple[Operand, ...], box: Box | None = None
+    ) -> list[Job]:
+        """output[i] = expr(operands at i) for every i of `box` (all of the output if None)."""
+        found = []
+        for part, known in regions(box or whole(shape), operands):
+            for nest in self._nests(output, shape, part, known):
+                found += self._nest_jobs(output, expr, nest)
+        return found
+
+    # loops
+
+    def _nests(self, output: Memory, shape: tuple[int, ...], box: Box, operands: tuple[Operand, ...]) -> Iterator[Nest]:
+        memories = [output, *(o.memory for o in operands if o.memory)]
+        if len(shape) == 4 and any(m.layout.blocked for m in memories):
+            yield from self._blocked_nests(output, box, operands)
+            return
+        counts = [stop - start for start, stop in zip(box.starts, box.stops, strict=True)]
+        distances = [_distances(output, shape), *(_read_distances(o, len(shape)) for o in operands)]
+        starts = [_start(output, shape, box.starts)]
+        starts += [_read_start(o, box.starts) for o in operands]
+        loops = [Loop(count, tuple(d[axis] for d in distances)) for axis, count in enumerate(counts)]
+        loops = loops or [Loop(1, (FLOAT_BYTES,) * len(distances))]
+        yield Nest(tuple(_collapse(loops)), tuple(starts), operands)
+
+    def _blocked_nests(self, output: Memory, box: Box, operands: tuple[Operand, ...]) -> Iterator[Nest]:
+        """Loops (n, y, block, x, lane): all whole blocks, then the last one that is not full."""
+        lanes = self.generator.lanes
+        channels = box.stops[3] - box.starts[3]
+        counts = [stop - start for start, stop in zip(box.starts, box.stops, strict=True)]
+        layout = output.layout
+        columns = [(layout.image, layout.row, layout.block, layout.pixel, FLOAT_BYTES)]
+        columns += [_block_distances(o) for o in operands]
+        starts = [_block_start(output, box.starts), *(_read_block_start(o, box.starts) for o in operands)]
+        for first, blocks, width in ((0, channels // lanes, lanes), (channels // lanes, 1, channels % lanes)):
+            if blocks and width:
+                sizes = (counts[0], counts[1], blocks, counts[2], width)
+                loops = [Loop(size, tuple(c[axis] for c in columns)) for axis, size in enumerate(sizes)]
+                moved = tuple(start + first * c[2] for start, c in zip(starts, columns, strict=True))
+                yield Nest(tuple(_collapse(loops)), moved, operands)
+
+    # code
+
+    def _nest_jobs(self, output: Memory, expr: Expr, nest: Nest) -> list[Job]:
+        loops = nest.loops
+        inner = loops[-1].count
+        if len(loops) == 1 and inner >= 2 * CHUNK_ELEMENTS:
+            many = inner // CHUNK_ELEMENTS
+            steps = loops[0].steps
+            main = (Loop(many, tuple(s * CHUNK_ELEMENTS for s in steps)), Loop(CHUNK_ELEMENTS, steps))
+            jobs = self._nest_jobs(output, expr, replace(nest, loops=main))
+            if inner % CHUNK_ELEMENTS:
+                done = many * CHUNK_ELEMENTS
+                moved = tuple(start + s * done for start, s in zip(nest.starts, steps, strict=True))
+                rest = (Loop(inner - done, steps),)
+                jobs += self._nest_jobs(output, expr, replace(nest, loops=rest, starts=moved))
+            return jobs
+        outer = loops[0] if len(loops) > 1 else Loop(1, (0,) * len(nest.starts))
+        remaining = loops[1:] if len(loops) > 1 else loops
+        each = inner
+        for loop in remaining[:-1]:
+            each *= loop.count
+        at_once = min(outer.count, max(1, CHUNK_ELEMENTS // each))
+        chunks = -(-outer.count // at_once)
+
+        def body(kernel: Kernel) -> None:
+            self._chunk(kernel, output, expr, nest, outer, remaining, (at_once, chunks))
+
+        return [self.generator.job("map", chunks, body)]
+
+    def _chunk(
+        self,
+        kernel: Kernel,
+        output: Memory,
+        expr: Expr,
+        nest: Nest,
+        outer: Loop,
+        remaining: tuple[Loop, ...],
+        cut: tuple[int, int],
+    ) -> None:
+        f = kernel.f
+        at_once, chunks = cut
+        memories = [output, *(o.memory for o in nest.operands)]
+        pointers = [
+            kernel.pointer(memory) + start if memory else None
+            for memory, start in zip(memories, nest.starts, strict=True)
+        ]
+        present = [k for k, pointer in enumerate(pointers) if pointer is not None]
+        first = kernel.chunk * at_once
+        count: Value | int = at_once
+        if at_once * chunks != outer.count:
+            left = f.index(outer.count) - first
+            count = f.select(f.compare("ult", left, at_once), left, f.index(at_once))
+
+        def walk(depth: int, at: list[Value]) -> None:
+            if depth == len(remaining) - 1:
+                steps = [remaining[-1].steps[k] for k in present]
+                Row(self.generator, f, expr, nest.operands, present, steps).write(at, remaining[-1].count)
+                return
+
+            def inside(i: Value) -> None:
+                walk(depth + 1, _moved(at, i, [remaining[depth].steps[k] for k in present]))
+
+            f.loop(remaining[depth].count, inside)
+
+        starts = [pointer for pointer in pointers if pointer is not None]
+
+        def one(i: Value) -> None:
+            walk(0, _moved(starts, first + i, [outer.steps[k] for k in present]))
+
+        f.loop(count, one)
+
+
+@dataclass
+class Row:
+    """The innermost loop, over neighbouring elements of the output."""
+
+    generator: Generator
+    f: Function
+    expr: Expr
+    operands: tuple[Operand, ...]
+    present: list[int]
+    steps: list[int]
+
+    def write(self, at: list[Value], count: int) -> None:
+        """`count` elements from the pointers `at` on: whole vectors, then what is left, masked or one by one."""
+        f, lanes = self.f, self.generator.lanes
+        vectors, left = divmod(count, lanes)
+        if vectors:
+
+            def whole_vector(i: Value) -> None:
+                self._store(_moved(at, i, [step * lanes for step in self.steps]), lanes, None)
+
+            f.loop(vectors, whole_vector)
+        at = [pointer + step * lanes * vectors for pointer, step in zip(at, self.steps, strict=True)]
+        if left and all(step in (0, FLOAT_BYTES) for step in self.steps) and left > 1:
+            self._store(at, lanes, f.first_lanes(f.index(left), lanes))
+        elif left:
+            f.loop(left, lambda i: self._store(_moved(at, i, self.steps), 1, None))
+
+    def _store(self, at: list[Value], lanes: int, mask: Value | None) -> None:
+        f = self.f
+        type_ = self.generator.vector if lanes > 1 else FLOAT
+        pointers = dict(zip(self.present, at, strict=True))
+        steps = dict(zip(self.present, self.steps, strict=True))
+        values = []
+        for k, operand in enumerate(self.operands):
+            if operand.memory is None:
+                values.append(f.literal(type_, operand.value))
+            else:
+                values.append(self._load(pointers[k + 1], steps[k + 1], lanes, mask))
+        result = emit(f, self.expr, values, type_)
+        if mask is None:
+            f.store(result, pointers[0])
+        else:
+            f.store_masked(result, pointers[0], mask)
+
+    def _load(self, at: Value, step: int, lanes: int, mask: Value | None) -> Value:
+        f = self.f
+        if lanes == 1 or step == 0:
+            return f.broadcast(at, lanes)
+        if step == FLOAT_BYTES:
+            type_ = self.generator.vector
+            return f.load(type_, at) if mask is None else f.load_masked(type_, at, mask)
+        value = f.literal(self.generator.vector, 0.0)
+        for lane in range(lanes):
+            element = f.load(FLOAT, at + lane * step)
+            value = f.emit(value.type, f"insertelement {value}, {element}, i64 {lane}")
+        return value
+
+
+def _moved(pointers: Sequence[Value], i: Value, steps: Sequence[int]) -> list[Value]:
+    return [p + i * step if step else p for p, step in zip(pointers, steps, strict=True)]
+
+
+def _collapse(loops: Sequence[Loop]) -> list[Loop]:
+    """The same walk with fewer loops: single rounds dropped, neighbours that continue each other joined.
+
+    The last loop walks over neighbouring elements of the output, if only over one.
+    """
+    result: list[Loop] = []
+    for loop in loops:
+        if loop.count == 1:
+            continue
+        if result and all(
+            outer == inner * loop.count for outer, inner in zip(result[-1].steps, loop.steps, strict=True)
+        ):
+            result[-1] = Loop(result[-1].count * loop.count, loop.steps)
+        else:
+            result.append(loop)
+    if not result or result[-1].steps[0] != FLOAT_BYTES:
+        result.append(Loop(1, (FLOAT_BYTES,) * len(loops[0].steps)))
+    return result
+
+
+def _distances(memory: Memory, shape: tuple[int, ...]) -> list[int]:
+    """Bytes between neighbours along each logical axis of a row-major tensor."""
+    layout = memory.layout
+    if len(shape) == 4:
+        return [layout.image, layout.row, layout.pixel, FLOAT_BYTES]
+    distances = [FLOAT_BYTES]
+    for size in reversed(shape[1:]):
+        distances.insert(0, distances[0] * size)
+    return distances[len(distances) - len(shape) :]
+
+
+def _start(memory: Memory, shape: tuple[int, ...], index: Sequence[int]) -> int:
+    return sum(i * d for i, d in zip(index, _distances(memory, shape), strict=True))
+
+
+def _spread(access: Access, rank: int, distances: Sequence[int]) -> list[int]:
+    """Bytes that the operand advances per step along each output axis."""
+    result = [0] * rank
+    for dim, step, distance in zip(access.dims, access.steps, distances, strict=True):
+        if dim >= 0:
+            result[dim] += step * distance
+    return result
+
+
+def _position(access: Access, index: Sequence[int]) -> list[int]:
+    """The operand's index for an output index."""
+    return [
+        first + (step * index[dim] if dim >= 0 else 0)
+        for dim, first, step in zip(access.dims, access.starts, access.steps, strict=True)
+    ]
+
+
+def _read_distances(operand: Operand, rank: int) -> list[int]:
+    if operand.memory is None:
+        return [0] * rank
+    return _spread(operand.access, rank, _distances(operand.memory, operand.shape))
+
+
+def _read_start(operand: Operand, index: Sequence[int]) -> int:
+    if operand.memory is None:
+        return 0
+    return _start(operand.memory, operand.shape, _position(operand.access, index))
+
+
+def _block_distances(operand: Operand) -> tuple[int, int, int, int, int]:
+    """Bytes per step along (n, y, block, x, lane) of a rank-4 output."""
+    if operand.memory is None:
+        return 0, 0, 0, 0, 0
+    layout = operand.memory.layout
+    distances = _distances(operand.memory, operand.shape)
+    image, row, pixel, lane = _spread(operand.access, 4, distances)
+    return image, row, layout.block if lane else 0, pixel, lane
+
+
+def _block_start(memory: Memory, index: Sequence[int]) -> int:
+    layout = memory.layout
+    block, lane = divmod(index[3], layout.lanes)
+    start = index[0] * layout.image + index[1] * layout.row + index[2] * layout.pixel
+    assert not (lane and layout.blocked), "a blocked tensor is entered in the middle of a block"
+    return start + block * layout.block + lane * FLOAT_BYTES
+
+
+def _read_block_start(operand: Operand, index: Sequence[int]) -> int:
+    if operand.memory is None:
+        return 0
+    position = [0] * (4 - len(operand.shape)) + _position(operand.access, index)
+    if len(operand.shape) == 4:
+        return _block_start(operand.memory, position)
+    return _start(operand.memory, operand.shape, position[4 - len(operand.shape) :])

@@ -1,0 +1,219 @@
+"""Which tasks a graph is computed in, and where each tensor lies: in the arena or in the caller's own memory.
+
+Tasks are nodes, except that a large Depthwise and the 1x1 Contract after it are one, and that Views and other pure
+renamings are none. Copies bring inputs into layouts with margins or blocks, and bring out what no kernel could write
+straight into the caller's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from jitdelegate.ir.forms import Contract, Depthwise, Map, Reduce, Softmax, View
+from jitdelegate.ir.graph import ABSENT, Graph, Node
+from jitdelegate.ir.layout import Layout, image_shape
+from jitdelegate.passes.plan_memory import Life, plan_memory
+from jitdelegate.targets.cpu.kernel import ALIGN, Memory
+
+FUSE_BYTES = 512 * 1024
+"""A Depthwise result larger than this leaves the second-level cache before the next layer reads it."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One step: a node (after `first`, the Depthwise fused into it), or the copy of tensor `source` to `target`.
+
+    A copy is made in `shape`; the side that lies dense may have been declared with another one.
+    """
+
+    node: Node | None = None
+    first: Node | None = None
+    source: int = ABSENT
+    target: int = ABSENT
+    shape: tuple[int, ...] = ()
+    origin: tuple[int, ...] = ()
+
+    def reads(self) -> Iterator[int]:
+        """Tensors that the step reads, constants included."""
+        if self.node is None:
+            yield self.source
+        for node in (self.first, self.node):
+            if node is not None:
+                yield from (i for i in node.inputs if i != ABSENT)
+
+    def writes(self) -> int:
+        return self.target if self.node is None else self.node.outputs[0]
+
+
+@dataclass
+class Plan:
+    """Tasks in order; `memories` says where each tensor is.
+
+    Numbers below ABSENT stand for what is no tensor of the graph: the caller's buffers and intermediate copies.
+    """
+
+    tasks: list[Task] = field(default_factory=list)
+    memories: dict[int, Memory] = field(default_factory=dict)
+    arena_bytes: int = 0
+
+
+def plan(graph: Graph, layouts: dict[int, Layout]) -> Plan:
+    """Tasks and memories of a lowered graph."""
+    return Planner(graph, layouts).plan()
+
+
+class Planner:
+    """Builds one plan."""
+
+    def __init__(self, graph: Graph, layouts: dict[int, Layout]) -> None:
+        self.graph = graph
+        self.layouts = layouts
+        self.result = Plan()
+        self.lanes = next(iter(layouts.values())).lanes if layouts else 1
+        self.fresh = ABSENT
+        self.alias: dict[int, int] = {}
+        self.external: dict[int, Memory] = {}
+
+    def _new_number(self) -> int:
+        self.fresh -= 1
+        return self.fresh
+
+    def _dense(self, shape: tuple[int, ...]) -> Layout:
+        return Layout(image_shape(shape), self.lanes)
+
+    def plan(self) -> Plan:
+        """Inputs, nodes and outputs in order, then memory for all of them."""
+        self._place_inputs()
+        self._place_nodes()
+        self._place_outputs()
+        self._place_arena()
+        return self.result
+
+    # inputs
+
+    def _place_inputs(self) -> None:
+        for position, index in enumerate(self.graph.inputs):
+            shape = self.graph.tensors[index].shape
+            buffer = Memory("io", position, self._dense(shape))
+            if self.layouts[index].plain and self._reads_exactly(index):
+                self.external[index] = buffer
+            else:
+                number = self._new_number()
+                self.external[number] = buffer
+                self.result.tasks.append(Task(source=number, target=index, shape=shape))
+
+    def _reads_exactly(self, index: int) -> bool:
+        """True where no reader loads beyond the tensor's last element."""
+        readers = [self.graph.nodes[i] for i in self.graph.readers[index]]
+        return all(
+            isinstance(node.form, Contract | Map | Softmax)
+            or (isinstance(node.form, Reduce) and len(self.graph.tensors[index].shape) != 4)
+            for node in readers
+        )
+
+    # nodes
+
+    def _place_nodes(self) -> None:
+        fused = dict(self._fusions())
+        skipped = set(fused.values())
+        for position, node in enumerate(self.graph.nodes):
+            if position in skipped:
+                continue
+            if isinstance(node.form, View):
+                self._place_view(node)
+                continue
+            first = self.graph.nodes[fused[position]] if position in fused else None
+            self.result.tasks.append(Task(node=node, first=first))
+
+    def _place_view(self, node: Node) -> None:
+        """Nothing but another name where both sides lie dense; else a copy, or two with a dense one between them."""
+        source, target = node.inputs[0], node.outputs[0]
+        shapes = [self.graph.tensors[i].shape for i in (source, target)]
+        dense = [self.graph.tensors[source].is_constant or self.layouts[source].plain, self.layouts[target].plain]
+        if all(dense) and not self.graph.tensors[source].is_constant and self._root(source) not in self.external:
+            self.alias[target] = self._root(source)
+        elif any(dense):
+            shape = shapes[0] if dense[1] else shapes[1]
+            self.result.tasks.append(Task(source=source, target=target, shape=shape, origin=node.origin))
+        else:
+            between = self._new_number()
+            self.layouts[between] = self._dense(shapes[0])
+            self.result.tasks.append(Task(source=source, target=between, shape=shapes[0], origin=node.origin))
+            self.result.tasks.append(Task(source=between, target=target, shape=shapes[1], origin=node.origin))
+
+    def _root(self, index: int) -> int:
+        return self.alias.get(index, index)
+
+    def _fusions(self) -> Iterator[tuple[int, int]]:
+        """(position of a 1x1 Contract, position of the Depthwise that only it reads)."""
+        for position, node in enumerate(self.graph.nodes):
+            if not isinstance(node.form, Depthwise) or node.form.multiplier > 1:
+                continue
+            output = node.outputs[0]
+            reader = self.graph.only_reader(output)
+            if self.layouts[output].size < FUSE_BYTES or reader is None:
+                continue
+            if _is_pointwise(self.graph.nodes[reader], output):
+                yield reader, position
+
+    # outputs
+
+    def _place_outputs(self) -> None:
+        """Straight into the caller's memory where the tensor is dense and nobody else reads it; else a copy."""
+        for position, index in enumerate(self.graph.outputs):
+            root = self._root(index)
+            shape = self.graph.tensors[index].shape
+            buffer = Memory("io", len(self.graph.inputs) + position, self._dense(shape))
+            if self._is_private(root):
+                self.external[root] = replace(buffer, layout=self.layouts[root])
+            else:
+                number = self._new_number()
+                self.external[number] = buffer
+                self.result.tasks.append(Task(source=index, target=number, shape=shape))
+
+    def _is_private(self, root: int) -> bool:
+        if root in self.external or self.graph.tensors[root].is_constant or not self.layouts[root].plain:
+            return False
+        if self.layouts[root].blocked and self.layouts[root].tail:
+            return False  # whole vectors are stored, beyond the caller's memory
+        family = [root, *(i for i, r in self.alias.items() if r == root)]
+        uses = sum(self.graph.outputs.count(i) for i in family)
+        read = any(i in family for task in self.result.tasks for i in task.reads())
+        return uses == 1 and not read and root not in self.graph.inputs
+
+    # the arena
+
+    def _place_arena(self) -> None:
+        lives: dict[int, Life] = {}
+        for step, task in enumerate(self.result.tasks):
+            for index in (*task.reads(), task.writes()):
+                root = self._root(index)
+                if root in self.external or (root >= 0 and self.graph.tensors[root].is_constant):
+                    continue
+                known = lives.get(root)
+                size = self.layouts[root].size + ALIGN  # a vector load of a row-major tail may read beyond the end
+                lives[root] = Life(size, step if known is None else known.first, step)
+        self.result.arena_bytes, offsets = plan_memory(list(lives.values()), align=ALIGN)
+        memories = dict(self.external)
+        for root, offset in zip(lives, offsets, strict=True):
+            memories[root] = Memory("arena", offset, self.layouts[root])
+        for index, root in self.alias.items():
+            base = memories[root]
+            memories[index] = replace(base, layout=self.layouts[index])
+        self.result.memories = memories
+
+
+def _is_pointwise(node: Node, data: int) -> bool:
+    """A Contract that reads `data` pixel by pixel."""
+    form = node.form
+    return (
+        isinstance(form, Contract)
+        and node.inputs[0] == data
+        and data not in node.inputs[1:]
+        and form.kernel == (1, 1)
+        and form.stride == (1, 1)
+        and form.groups == 1
+        and not any(form.padding)
+        and not form.transposed
+    )

@@ -1,0 +1,200 @@
+"""Pool and Resize: one channel block at a time, pixel by pixel; windows are clipped to the image, no margins needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from jitdelegate.ir.forms import Pool, Resize
+from jitdelegate.ir.layout import Layout
+from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory
+from jitdelegate.targets.cpu.vector_ir import FLOAT, INDEX, Function, Value
+
+CHUNK_ELEMENTS = 8192
+"""Output elements that are worth a chunk of their own."""
+LOWEST = float("-inf")
+
+Pixel = Callable[[Function, Value, Value, Value], Value]
+"""(function, image pointer at the channel block, y, x) -> the vector of one output pixel."""
+
+
+class ImageWriter:
+    """Writes the jobs of forms that compute each pixel and channel block of an NHWC output by itself."""
+
+    def __init__(self, generator: Generator) -> None:
+        self.generator = generator
+
+    def pool(self, form: Pool, a: Memory, c: Memory, epilogue: Epilogue) -> list[Job]:
+        """Mean or maximum over the part of each window that lies inside the image."""
+
+        def pixel(f: Function, image: Value, y: Value, x: Value) -> Value:
+            return _pool_pixel(self.generator, f, form, a.layout, image, y, x)
+
+        return self._jobs("pool", a, c, epilogue, lambda kernel: pixel)
+
+    def resize(self, form: Resize, a: Memory, c: Memory, epilogue: Epilogue) -> list[Job]:
+        """Bilinear or nearest sampling, by tables of source rows and columns."""
+        tables = [
+            _table(self.generator, form, a.layout.shape[axis], c.layout.shape[axis], distance)
+            for axis, distance in ((1, a.layout.row), (2, a.layout.pixel))
+        ]
+
+        def sampler(kernel: Kernel) -> Pixel:
+            weights = kernel.f.parameters[1]
+            return lambda f, image, y, x: _resize_pixel(
+                self.generator, f, form, image, (weights + tables[0], y), (weights + tables[1], x)
+            )
+
+        return self._jobs("resize", a, c, epilogue, sampler)
+
+    def _jobs(
+        self, name: str, a: Memory, c: Memory, epilogue: Epilogue, pixel_of: Callable[[Kernel], Pixel]
+    ) -> list[Job]:
+        """Chunks are rows of the output; loops over blocks and pixels inside."""
+        images, rows, columns, channels = c.layout.shape
+        at_once = max(1, min(rows, CHUNK_ELEMENTS // (columns * channels)))
+        while rows % at_once:
+            at_once -= 1
+        tail = 0 if c.layout.blocked else c.layout.tail
+
+        def body(kernel: Kernel) -> None:
+            f, pixel = kernel.f, pixel_of(kernel)
+            start = kernel.chunk * at_once
+            image, first = start // rows, start % rows
+            memories = [(a, a.layout.block), (c, c.layout.block), *((s.memory, s.block) for s in epilogue.streams)]
+            distances = [a.layout.image, c.layout.image, *(s.image for s in epilogue.streams)]
+            offsets = [0, 0, *(s.start for s in epilogue.streams)]
+            bases = [
+                kernel.pointer(memory) + (image * distance + offset)
+                for (memory, _), distance, offset in zip(memories, distances, offsets, strict=True)
+            ]
+            moves = [block for _, block in memories]
+
+            def block(number: Value, mask: Value | None = None) -> None:
+                at = [base + number * move for base, move in zip(bases, moves, strict=True)]
+                f.loop(at_once, lambda i: self._row(f, pixel, at, first + i, c.layout, epilogue, mask))
+
+            whole = c.layout.blocks - (1 if tail else 0)
+            if whole:
+                f.loop(whole, block)
+            if tail:
+                block(f.index(whole), f.first_lanes(f.index(tail), self.generator.lanes))
+
+        return [self.generator.job(name, images * rows // at_once, body)]
+
+    @staticmethod
+    def _row(
+        f: Function, pixel: Pixel, at: Sequence[Value], y: Value, c: Layout, epilogue: Epilogue, mask: Value | None
+    ) -> None:
+        image, target, *streams = at
+        target = target + y * c.row
+        streams = [p + y * s.row for p, s in zip(streams, epilogue.streams, strict=True)]
+
+        def one(x: Value) -> None:
+            extra = [p + x * s.pixel for p, s in zip(streams, epilogue.streams, strict=True)]
+            value = epilogue.apply(f, pixel(f, image, y, x), extra, mask)
+            if mask is None:
+                f.store(value, target + x * c.pixel)
+            else:
+                f.store_masked(value, target + x * c.pixel, mask)
+
+        f.loop(c.shape[2], one)
+
+
+def _pool_pixel(
+    generator: Generator, f: Function, form: Pool, layout: Layout, image: Value, y: Value, x: Value
+) -> Value:
+    top, rows = _clip(f, y, form.stride[0], form.padding[0], form.kernel[0], layout.shape[1])
+    left, columns = _clip(f, x, form.stride[1], form.padding[2], form.kernel[1], layout.shape[2])
+    start = image + (top * layout.row + left * layout.pixel)
+    initial = f.literal(generator.vector, LOWEST if form.kind == "max" else 0.0)
+
+    def row(i: Value, total: Value) -> list[Value]:
+        line = start + i * layout.row
+
+        def column(j: Value, total: Value) -> list[Value]:
+            value = f.load(generator.vector, line + j * layout.pixel)
+            return [f.maximum(total, value) if form.kind == "max" else total + value]
+
+        return f.loop(columns, column, total)
+
+    (total,) = f.loop(rows, row, initial)
+    if form.kind == "max":
+        return total
+    count = f.cast("sitofp", rows * columns, FLOAT)
+    return total / f.splat(count, generator.lanes)
+
+
+def _clip(f: Function, index: Value, stride: int, padding: int, kernel: int, size: int) -> tuple[Value, Value]:
+    """The first source index of a window and how many of its taps lie inside."""
+    first = index * stride - padding
+    low = f.select(f.compare("slt", first, 0), f.index(0), first)
+    end = first + kernel
+    high = f.select(f.compare("slt", end, size), end, f.index(size))
+    return low, high - low
+
+
+def source_positions(form: Resize, source: int, target: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(lower index, upper index, float32 weight of the upper) for every target index along one axis.
+
+    As TFLite's reference kernels compute them (resize_bilinear.h, resize_nearest_neighbor.h), in float32.
+    """
+    one = np.float32(1)
+    index = np.arange(target, dtype=np.float32)
+    if form.align_corners and target > 1:
+        scale = np.float32(source - 1) / np.float32(target - 1)
+    else:
+        scale = np.float32(source) / np.float32(target)
+    half = np.float32(0.5) if form.half_pixel_centers else np.float32(0)
+    if form.kind == "nearest":
+        position = (index + half) * scale
+        # TFLite rounds half away from zero here, numpy's rint to even.
+        nearest = np.floor(position + np.float32(0.5)) if form.align_corners else np.floor(position)
+        low = np.clip(nearest, 0, source - 1).astype(np.int64)
+        return low, low, np.zeros(target, np.float32)
+    position = (index + half) * scale - half
+    floor = np.floor(position)
+    low = np.maximum(floor, 0).astype(np.int64)
+    high = np.minimum(np.ceil(position), source - 1).astype(np.int64)
+    weight = position - low.astype(np.float32)
+    return np.minimum(low, source - 1), np.maximum(high, 0), (weight * one).astype(np.float32)
+
+
+def _table(generator: Generator, form: Resize, source: int, target: int, distance: int) -> int:
+    """[target][byte offset of the lower, byte offset of the upper, weight of the upper], 8 bytes each."""
+    low, high, weight = source_positions(form, source, target)
+    table = np.zeros((target, 3), np.int64)
+    table[:, 0] = low * distance
+    table[:, 1] = high * distance
+    table[:, 2] = weight.view(np.uint32)
+    return generator.weights.add(table)
+
+
+def _resize_pixel(
+    generator: Generator,
+    f: Function,
+    form: Resize,
+    image: Value,
+    rows: tuple[Value, Value],
+    columns: tuple[Value, Value],
+) -> Value:
+    (y_low, y_high, y_weight), (x_low, x_high, x_weight) = (_entry(f, *axis) for axis in (rows, columns))
+    corner = f.load(generator.vector, image + y_low + x_low)
+    if form.kind == "nearest":
+        return corner
+    others = [f.load(generator.vector, image + y + x) for y, x in ((y_high, x_low), (y_low, x_high), (y_high, x_high))]
+    dy, dx = f.splat(y_weight, generator.lanes), f.splat(x_weight, generator.lanes)
+    one = f.literal(generator.vector, 1.0)
+    # The order of operations of TFLite's reference kernel.
+    return (
+        corner * (one - dy) * (one - dx)
+        + others[0] * dy * (one - dx)
+        + others[1] * (one - dy) * dx
+        + others[2] * dy * dx
+    )
+
+
+def _entry(f: Function, table: Value, index: Value) -> tuple[Value, Value, Value]:
+    at = table + index * 24
+    return f.load(INDEX, at, 8), f.load(INDEX, at + 8, 8), f.load(FLOAT, at + 16, 4)

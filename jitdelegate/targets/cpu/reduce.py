@@ -1,0 +1,242 @@
+"""Reduce over any axes, and Softmax over the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from jitdelegate.ir.forms import Reduce, Softmax
+from jitdelegate.ir.layout import FLOAT_BYTES
+from jitdelegate.targets.cpu.expression import exp
+from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, Stream
+from jitdelegate.targets.cpu.vector_ir import FLOAT, Function, Value
+
+INITIAL = {"sum": 0.0, "mean": 0.0, "max": float("-inf"), "min": float("inf"), "prod": 1.0}
+HORIZONTAL = {"sum": "fadd", "mean": "fadd", "max": "fmax", "min": "fmin", "prod": "fmul"}
+CHUNK_ELEMENTS = 16384
+"""Input elements that are worth a chunk of their own."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One logical axis of the input: its size and the bytes between neighbours."""
+
+    size: int
+    distance: int
+
+
+class ReduceWriter:
+    """Writes the jobs of Reduce and Softmax nodes on row-major tensors."""
+
+    def __init__(self, generator: Generator) -> None:
+        self.generator = generator
+
+    def reduce(self, form: Reduce, a: Memory, shape: tuple[int, ...], c: Memory, epilogue: Epilogue) -> list[Job]:
+        """c[kept] = epilogue(kind over the reduced axes of a); chunks are kept elements, or vectors of them."""
+        axes = _axes(a, shape)
+        kept = [axis for d, axis in enumerate(axes) if d not in form.axes]
+        reduced = [axis for d, axis in enumerate(axes) if d in form.axes]
+        if len(shape) - 1 in form.axes:
+            return self._along_lanes(form, a, kept, reduced, c, epilogue)
+        return self._across_lanes(form, a, kept, reduced, c, epilogue)
+
+    def _along_lanes(
+        self, form: Reduce, a: Memory, kept: list[Axis], reduced: list[Axis], c: Memory, epilogue: Epilogue
+    ) -> list[Job]:
+        """The last axis is reduced: vectors along it, folded at the end."""
+        count = prod(axis.size for axis in kept)
+        total = prod(axis.size for axis in reduced)
+        at_once = max(1, min(count, CHUNK_ELEMENTS // total))
+        while count % at_once:
+            at_once -= 1
+
+        def body(kernel: Kernel) -> None:
+            f = kernel.f
+            source, target = kernel.pointer(a), kernel.pointer(c)
+
+            def one(i: Value) -> None:
+                number = kernel.chunk * at_once + i
+                start = source + _offset(f, number, kept)
+                value = self._fold(f, form.kind, start, reduced)
+                if form.kind == "mean":
+                    value = value / f.literal(FLOAT, float(total))
+                extra = [self._element(kernel, s, number) for s in epilogue.streams]
+                f.store(epilogue.apply(f, value, extra, None), target + number * FLOAT_BYTES)
+
+            f.loop(at_once, one)
+
+        return [self.generator.job("reduce", count // at_once, body)]
+
+    def _across_lanes(
+        self, form: Reduce, a: Memory, kept: list[Axis], reduced: list[Axis], c: Memory, epilogue: Epilogue
+    ) -> list[Job]:
+        """The last axis stays: each lane folds its own element."""
+        lanes = self.generator.lanes
+        *outer, last = kept
+        total = prod(axis.size for axis in reduced)
+        rows = prod(axis.size for axis in outer)
+        vectors, left = divmod(last.size, lanes)
+
+        def body(kernel: Kernel) -> None:
+            f = kernel.f
+            start = kernel.pointer(a) + _offset(f, kernel.chunk, outer)
+            first = kernel.chunk * last.size
+
+            def block(i: Value, mask: Value | None = None) -> None:
+                position = i * lanes
+                value = self._fold_vectors(f, form.kind, start + position * FLOAT_BYTES, reduced, mask)
+                if form.kind == "mean":
+                    value = value / f.literal(value.type, float(total))
+                number = first + position
+                extra = [self._element(kernel, s, number) for s in epilogue.streams]
+                result = epilogue.apply(f, value, extra, mask)
+                target = kernel.pointer(c) + number * FLOAT_BYTES
+                if mask is None:
+                    f.store(result, target)
+                else:
+                    f.store_masked(result, target, mask)
+
+            if vectors:
+                f.loop(vectors, block)
+            if left:
+                block(f.index(vectors), f.first_lanes(f.index(left), lanes))
+
+        return [self.generator.job("reduce", rows, body)]
+
+    @staticmethod
+    def _element(kernel: Kernel, stream: Stream, number: Value) -> Value:
+        """Streams of a reduction have the output's own shape and lie row-major, or are one number."""
+        base = kernel.pointer(stream.memory) + stream.start
+        return base if stream.splat else base + number * FLOAT_BYTES
+
+    def _fold(self, f: Function, kind: str, start: Value, axes: Sequence[Axis]) -> Value:
+        """All elements of a row-major part whose last axis is contiguous, as one float."""
+        lanes = self.generator.lanes
+        *outer, last = axes
+        vectors, left = divmod(last.size, lanes)
+        rows = prod(axis.size for axis in outer)
+
+        def row(i: Value, wide: Value, narrow: Value) -> list[Value]:
+            line = start + _offset(f, i, outer)
+            if vectors:
+
+                def vector(j: Value, wide: Value) -> list[Value]:
+                    loaded = f.load(self.generator.vector, line + j * self.generator.vector_bytes)
+                    return [_combine(f, kind, wide, loaded)]
+
+                (wide,) = f.loop(vectors, vector, wide)
+            if left:
+                rest = line + vectors * self.generator.vector_bytes
+
+                def single(j: Value, narrow: Value) -> list[Value]:
+                    return [_combine(f, kind, narrow, f.load(FLOAT, rest + j * FLOAT_BYTES))]
+
+                (narrow,) = f.loop(left, single, narrow)
+            return [wide, narrow]
+
+        wide, narrow = f.loop(
+            rows, row, f.literal(self.generator.vector, INITIAL[kind]), f.literal(FLOAT, INITIAL[kind])
+        )
+        return _combine(f, kind, horizontal(f, kind, wide), narrow)
+
+    def _fold_vectors(self, f: Function, kind: str, start: Value, axes: Sequence[Axis], mask: Value | None) -> Value:
+        vector = self.generator.vector
+
+        def one(i: Value, total: Value) -> list[Value]:
+            at = start + _offset(f, i, axes)
+            loaded = f.load(vector, at) if mask is None else f.load_masked(vector, at, mask)
+            return [_combine(f, kind, total, loaded)]
+
+        (total,) = f.loop(prod(axis.size for axis in axes), one, f.literal(vector, INITIAL[kind]))
+        return total
+
+    def softmax(self, form: Softmax, a: Memory, shape: tuple[int, ...], c: Memory) -> list[Job]:
+        """exp(beta * (x - max)) / sum, row by row of the last axis."""
+        size = shape[-1]
+        sources, targets = _axes(a, shape)[:-1], _axes(c, shape)[:-1]
+        rows = prod(shape[:-1])
+        at_once = max(1, min(rows, CHUNK_ELEMENTS // size))
+        while rows % at_once:
+            at_once -= 1
+
+        def body(kernel: Kernel) -> None:
+            source, target = kernel.pointer(a), kernel.pointer(c)
+
+            def one(i: Value) -> None:
+                row = kernel.chunk * at_once + i
+                start, end = source + _offset(kernel.f, row, sources), target + _offset(kernel.f, row, targets)
+                self._softmax_row(kernel.f, form.beta, start, end, size)
+
+            kernel.f.loop(at_once, one)
+
+        return [self.generator.job("softmax", rows // at_once, body)]
+
+    def _softmax_row(self, f: Function, beta: float, source: Value, target: Value, size: int) -> None:
+        vector, step = self.generator.vector, self.generator.vector_bytes
+        vectors, left = divmod(size, self.generator.lanes)
+        largest = self._fold(f, "max", source, [Axis(size, FLOAT_BYTES)])
+        largest_vector = f.splat(largest, self.generator.lanes)
+        mask = f.first_lanes(f.index(left), self.generator.lanes) if left else None
+        zero = f.literal(vector, 0.0)
+
+        def power(at: Value, mask: Value | None) -> Value:
+            x = f.load(vector, at) if mask is None else f.load_masked(vector, at, mask)
+            return exp(f, (x - largest_vector) * beta)
+
+        def whole(i: Value, total: Value) -> list[Value]:
+            value = power(source + i * step, None)
+            f.store(value, target + i * step)
+            return [total + value]
+
+        total = zero
+        if vectors:
+            (total,) = f.loop(vectors, whole, total)
+        if mask is not None:
+            value = power(source + vectors * step, mask)
+            f.store_masked(value, target + vectors * step, mask)
+            total = total + f.select(mask, value, zero)
+        scale = f.splat(f.literal(FLOAT, 1.0) / horizontal(f, "sum", total), self.generator.lanes)
+        if vectors:
+            f.loop(vectors, lambda i: f.store(f.load(vector, target + i * step) * scale, target + i * step))
+        if mask is not None:
+            at = target + vectors * step
+            f.store_masked(f.load_masked(vector, at, mask) * scale, at, mask)
+
+
+def horizontal(f: Function, kind: str, value: Value) -> Value:
+    """All lanes folded into one float."""
+    name = HORIZONTAL[kind]
+    if name in ("fadd", "fmul"):
+        start = f.literal(FLOAT, 0.0 if name == "fadd" else 1.0)
+        suffix = f"v{value.type[1:].split(' ')[0]}f32"
+        f.module.declare(f"float @llvm.vector.reduce.{name}.{suffix}(float, {value.type})")
+        # The lanes' order is free: a tree instead of a chain.
+        return f.emit(FLOAT, f"call reassoc float @llvm.vector.reduce.{name}.{suffix}({start}, {value})")
+    return f.intrinsic(f"vector.reduce.{name}", FLOAT, value)
+
+
+def _combine(f: Function, kind: str, total: Value, value: Value) -> Value:
+    if kind in ("max", "min"):
+        return f.maximum(total, value) if kind == "max" else f.minimum(total, value)
+    return total * value if kind == "prod" else total + value
+
+
+def _axes(memory: Memory, shape: tuple[int, ...]) -> list[Axis]:
+    layout = memory.layout
+    if len(shape) == 4:
+        distances = [layout.image, layout.row, layout.pixel, FLOAT_BYTES]
+    else:
+        distances = [FLOAT_BYTES * prod(shape[d + 1 :]) for d in range(len(shape))]
+    return [Axis(size, distance) for size, distance in zip(shape, distances, strict=True)]
+
+
+def _offset(f: Function, number: Value, axes: Sequence[Axis]) -> Value:
+    """The byte offset of element `number`, counted row-major over `axes`."""
+    total = f.index(0)
+    for axis in reversed(axes):
+        if axis.size == 1:
+            continue
+        total = number % axis.size * axis.distance + total
+        number = number // axis.size
+    return total

@@ -1,0 +1,325 @@
+"""A small builder of LLVM IR for vector kernels: typed values with arithmetic, structured loops, no strings outside.
+
+Kernels are emitted as text that llvmlite parses. Writing the text directly costs a few microseconds an instruction,
+which keeps the compilation of a whole network below a second.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+INDEX = "i64"
+POINTER = "ptr"
+FLOAT = "float"
+BOOL = "i1"
+FLOAT_BYTES = 4
+
+
+def vector(lanes: int, element: str = FLOAT) -> str:
+    """The type of `lanes` elements; a single lane is the scalar itself."""
+    return element if lanes == 1 else f"<{lanes} x {element}>"
+
+
+def element_type(type_: str) -> str:
+    """The element of a vector type, or the scalar type itself."""
+    return type_[:-1].split(" x ")[1] if type_[0] == "<" else type_
+
+
+def lanes_of(type_: str) -> int:
+    """How many elements a vector type has; 1 for scalars."""
+    return int(type_[1:].split(" x ")[0]) if type_[0] == "<" else 1
+
+
+def float_literal(value: float) -> str:
+    """A float32 as LLVM writes it: the bits of the same value as a double."""
+    single = struct.unpack("<f", struct.pack("<f", value))[0]
+    return f"0x{struct.unpack('<Q', struct.pack('<d', single))[0]:016X}"
+
+
+class Value:
+    """An SSA value of one function; `+ - * /` emit the instruction for its type, `pointer + bytes` moves a pointer."""
+
+    __slots__ = ("function", "text", "type")
+
+    def __init__(self, function: Function, type_: str, text: str) -> None:
+        self.function = function
+        self.type = type_
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.text}"
+
+    def __add__(self, other: Value | float) -> Value:
+        if self.type == POINTER:
+            return self.function.offset(self, other)
+        return self.function.arithmetic("add", self, other)
+
+    def __sub__(self, other: Value | float) -> Value:
+        return self.function.arithmetic("sub", self, other)
+
+    def __mul__(self, other: Value | float) -> Value:
+        return self.function.arithmetic("mul", self, other)
+
+    def __truediv__(self, other: Value | float) -> Value:
+        return self.function.arithmetic("div", self, other)
+
+    def __floordiv__(self, other: Value | int) -> Value:
+        return self.function.arithmetic("udiv", self, other)
+
+    def __mod__(self, other: Value | int) -> Value:
+        return self.function.arithmetic("urem", self, other)
+
+
+@dataclass
+class Module:
+    """Functions, declarations and read-only data of one compiled graph."""
+
+    functions: list[str] = field(default_factory=list)
+    declarations: set[str] = field(default_factory=set)
+    constants: list[str] = field(default_factory=list)
+    has_fma: bool = True
+    emitted: set[str] = field(default_factory=set)
+
+    def function(self, name: str, parameters: Sequence[tuple[str, str]], *, exported: bool = False) -> Function:
+        """A new void function; internal unless `exported`."""
+        return Function(self, name, parameters, exported=exported)
+
+    def constant(self, name: str, values: Sequence[int]) -> str:
+        """A read-only array of 64-bit integers; the answer is its pointer operand."""
+        elements = ", ".join(f"i64 {value}" for value in values)
+        self.constants.append(f"@{name} = internal constant [{len(values)} x i64] [{elements}], align 64")
+        return f"@{name}"
+
+    def declare(self, declaration: str) -> None:
+        """Makes an intrinsic known to the module."""
+        self.declarations.add(f"declare {declaration}")
+
+    def text(self, triple: str) -> str:
+        """The whole module in LLVM's assembly language."""
+        parts = [f'target triple = "{triple}"', *self.constants, *sorted(self.declarations), *self.functions]
+        return "\n".join(parts) + "\n"
+
+
+class Function:
+    """Emits one function's instructions in order; loops and conditions take their bodies as Python functions."""
+
+    def __init__(
+        self, module: Module, name: str, parameters: Sequence[tuple[str, str]], *, exported: bool, result: str = "void"
+    ) -> None:
+        self.module = module
+        self.name = name
+        self.result = result
+        self.parameters = [Value(self, type_, f"%{label}") for label, type_ in parameters]
+        linkage = "" if exported else "internal "
+        arguments = ", ".join(map(str, self.parameters))
+        self.lines = [f'define {linkage}{result} @{name}({arguments}) noinline nounwind "frame-pointer"="none" {{']
+        self.counter = 0
+        self.label = "entry"
+        self.lines.append("entry:")
+
+    # values
+
+    def name_value(self) -> str:
+        self.counter += 1
+        return f"%v{self.counter}"
+
+    def emit(self, type_: str, instruction: str) -> Value:
+        """A new value that `instruction` computes."""
+        name = self.name_value()
+        self.lines.append(f"  {name} = {instruction}")
+        return Value(self, type_, name)
+
+    def do(self, instruction: str) -> None:
+        """An instruction without a value."""
+        self.lines.append("  " + instruction)
+
+    def index(self, value: int) -> Value:
+        """A 64-bit integer constant."""
+        return Value(self, INDEX, str(value))
+
+    def literal(self, type_: str, value: float) -> Value:
+        """A constant of a scalar or vector type, the same in every lane."""
+        element = element_type(type_)
+        text = float_literal(value) if element == FLOAT else str(int(value))
+        return Value(self, type_, text if lanes_of(type_) == 1 else f"splat ({element} {text})")
+
+    def operand(self, value: Value | float, type_: str) -> Value:
+        return value if isinstance(value, Value) else self.literal(type_, value)
+
+    def arithmetic(self, operation: str, left: Value, right: Value | float) -> Value:
+        """`add sub mul div udiv urem` on integers or floats; integer identities cost no instruction."""
+        if left.type == INDEX and isinstance(right, int):
+            if (right == 0 and operation in ("add", "sub")) or (right == 1 and operation in ("mul", "udiv")):
+                return left
+            if right == 0 and operation == "mul":
+                return self.index(0)
+        right = self.operand(right, left.type)
+        assert left.type == right.type, (operation, left.type, right.type)
+        prefix = "f" if element_type(left.type) == FLOAT else ""
+        return self.emit(left.type, f"{prefix}{operation} {left.type} {left.text}, {right.text}")
+
+    def offset(self, pointer: Value, count: Value | float) -> Value:
+        """`pointer` moved by `count` bytes."""
+        if isinstance(count, Value):
+            return self.emit(POINTER, f"getelementptr i8, {pointer}, {count}")
+        return pointer if count == 0 else self.emit(POINTER, f"getelementptr i8, {pointer}, i64 {int(count)}")
+
+    def compare(self, condition: str, left: Value, right: Value | float) -> Value:
+        """`eq ne ult slt ...` on integers and pointers, `olt ogt ...` on floats."""
+        right = self.operand(right, left.type)
+        instruction = "fcmp" if element_type(left.type) == FLOAT else "icmp"
+        type_ = vector(lanes_of(left.type), BOOL)
+        return self.emit(type_, f"{instruction} {condition} {left.type} {left.text}, {right.text}")
+
+    def select(self, condition: Value, if_true: Value, if_false: Value) -> Value:
+        return self.emit(if_true.type, f"select {condition}, {if_true}, {if_false}")
+
+    def cast(self, operation: str, value: Value, type_: str) -> Value:
+        """`sitofp fptosi bitcast zext ...` to `type_`."""
+        return self.emit(type_, f"{operation} {value} to {type_}")
+
+    def intrinsic(self, name: str, type_: str, *arguments: Value) -> Value:
+        """A call of an LLVM intrinsic that is overloaded on its first argument's type."""
+        suffix = _suffix(arguments[0].type)
+        self.module.declare(f"{type_} @llvm.{name}.{suffix}({', '.join(a.type for a in arguments)})")
+        return self.emit(type_, f"call {type_} @llvm.{name}.{suffix}({', '.join(map(str, arguments))})")
+
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
+        """a * b + c, rounded once where the machine has FMA, twice elsewhere."""
+        return self.intrinsic("fma" if self.module.has_fma else "fmuladd", a.type, a, b, c)
+
+    def maximum(self, a: Value, b: Value) -> Value:
+        """The larger; NaN in `a` stays NaN (one vmaxps)."""
+        return self.select(self.compare("ogt", b, a), b, a)
+
+    def minimum(self, a: Value, b: Value) -> Value:
+        """The smaller; NaN in `a` stays NaN (one vminps)."""
+        return self.select(self.compare("olt", b, a), b, a)
+
+    def splat(self, scalar: Value, lanes: int) -> Value:
+        """A vector with `scalar` in every lane."""
+        if lanes == 1:
+            return scalar
+        type_ = vector(lanes, scalar.type)
+        first = self.emit(type_, f"insertelement {type_} poison, {scalar}, i64 0")
+        return self.emit(type_, f"shufflevector {first}, {type_} poison, <{lanes} x i32> zeroinitializer")
+
+    def first_lanes(self, count: Value, lanes: int) -> Value:
+        """A mask whose first `count` lanes are set."""
+        numbers = ", ".join(f"i32 {lane}" for lane in range(lanes))
+        limit = self.splat(self.cast("trunc", count, "i32"), lanes)
+        return self.emit(vector(lanes, BOOL), f"icmp ult <{lanes} x i32> <{numbers}>, {limit.text}")
+
+    # memory
+
+    def load(self, type_: str, pointer: Value, align: int = FLOAT_BYTES) -> Value:
+        return self.emit(type_, f"load {type_}, {pointer}, align {align}")
+
+    def store(self, value: Value, pointer: Value, align: int = FLOAT_BYTES) -> None:
+        self.do(f"store {value}, {pointer}, align {align}")
+
+    def load_masked(self, type_: str, pointer: Value, mask: Value, align: int = FLOAT_BYTES) -> Value:
+        """Lanes outside `mask` are zero and are not read."""
+        suffix = _suffix(type_)
+        self.module.declare(f"{type_} @llvm.masked.load.{suffix}.p0(ptr, i32, {mask.type}, {type_})")
+        call = f"call {type_} @llvm.masked.load.{suffix}.p0({pointer}, i32 {align}, {mask}, {type_} zeroinitializer)"
+        return self.emit(type_, call)
+
+    def store_masked(self, value: Value, pointer: Value, mask: Value, align: int = FLOAT_BYTES) -> None:
+        """Lanes outside `mask` are not written."""
+        suffix = _suffix(value.type)
+        self.module.declare(f"void @llvm.masked.store.{suffix}.p0({value.type}, ptr, i32, {mask.type})")
+        self.do(f"call void @llvm.masked.store.{suffix}.p0({value}, {pointer}, i32 {align}, {mask})")
+
+    def broadcast(self, pointer: Value, lanes: int) -> Value:
+        """The float at `pointer` in every lane."""
+        return self.splat(self.load(FLOAT, pointer), lanes)
+
+    # control
+
+    def start_block(self, label: str) -> None:
+        self.lines.append(label + ":")
+        self.label = label
+
+    def new_label(self, kind: str) -> str:
+        self.counter += 1
+        return f"{kind}{self.counter}"
+
+    def jump(self, label: str) -> None:
+        self.do(f"br label %{label}")
+
+    def branch(self, condition: Value, if_true: str, if_false: str) -> None:
+        self.do(f"br {condition}, label %{if_true}, label %{if_false}")
+
+    def loop(
+        self,
+        count: Value | int,
+        body: Callable[..., Sequence[Value] | None],
+        *carried: Value,
+        may_be_empty: bool = False,
+    ) -> list[Value]:
+        """`for i in range(count)`: body(i, *values) gives the next values; the answer is the last ones.
+
+        At least one round is made unless `may_be_empty`. A constant count of one emits the body alone.
+        """
+        if count == 1:
+            return list(body(self.index(0), *carried) or ())
+        count = self.operand(count, INDEX)
+        head, done = self.new_label("loop"), self.new_label("done")
+        before = self.label
+        if may_be_empty:
+            self.branch(self.compare("ne", count, 0), head, done)
+        else:
+            self.jump(head)
+        self.start_block(head)
+        position = len(self.lines)
+        i = Value(self, INDEX, self.name_value())
+        values = [Value(self, v.type, self.name_value()) for v in carried]
+        following = list(body(i, *values) or ())
+        assert [v.type for v in following] == [v.type for v in carried], self.name
+        last = self.label
+        following_i = self.emit(INDEX, f"add nuw nsw i64 {i.text}, 1")
+        again = self.emit(BOOL, f"icmp ult i64 {following_i.text}, {count.text}")
+        self.branch(again, head, done)
+        phis = [f"  {i.text} = phi i64 [0, %{before}], [{following_i.text}, %{last}]"]
+        phis += [
+            f"  {v.text} = phi {v.type} [{initial.text}, %{before}], [{final.text}, %{last}]"
+            for v, initial, final in zip(values, carried, following, strict=True)
+        ]
+        self.lines[position:position] = phis
+        self.start_block(done)
+        if not may_be_empty:
+            return following
+        return [
+            self.emit(v.type, f"phi {v.type} [{initial.text}, %{before}], [{v.text}, %{last}]")
+            for v, initial in zip(following, carried, strict=True)
+        ]
+
+    def when(self, condition: Value, body: Callable[[], None]) -> None:
+        """`if condition: body()`."""
+        inside, done = self.new_label("then"), self.new_label("done")
+        self.branch(condition, inside, done)
+        self.start_block(inside)
+        body()
+        self.jump(done)
+        self.start_block(done)
+
+    def call(self, name: str, *arguments: Value) -> None:
+        """A call of a void function of this module."""
+        self.do(f"call void @{name}({', '.join(map(str, arguments))})")
+
+    def finish(self) -> None:
+        """Closes the function with `ret void` and adds it to the module."""
+        self.do("ret void")
+        self.close()
+
+    def close(self) -> None:
+        """Adds the function, whose last block ends in its own terminator, to the module."""
+        self.module.functions.append("\n".join(self.lines) + "\n}")
+
+
+def _suffix(type_: str) -> str:
+    letter = {"float": "f32", "i32": "i32", "i64": "i64"}[element_type(type_)]
+    return letter if lanes_of(type_) == 1 else f"v{lanes_of(type_)}{letter}"
