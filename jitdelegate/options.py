@@ -5,6 +5,8 @@ Warm road: plain classes only, no dataclasses, no enum, no typing at import time
 
 from __future__ import annotations
 
+import os
+
 from jitdelegate.errors import OptionError
 
 TYPE_CHECKING = False
@@ -34,16 +36,14 @@ class Options:
         self,
         *,
         target: str = "auto",
-        serialization_dir: str | bool | None = None,
+        serialization_dir: str | os.PathLike[str] | bool | None = None,
         model_token: str | None = None,
         num_threads: int | None = None,
         cpu_features: str = "auto",
     ) -> None:
         self.target = _choice("target", target, TARGETS)
         self.cpu_features = _choice("cpu_features", cpu_features, CPU_FEATURES)
-        if serialization_dir is True:
-            raise OptionError("serialization_dir is True, expected a directory, None (user cache) or False (no cache)")
-        self.serialization_dir = serialization_dir
+        self.serialization_dir = _directory(serialization_dir)
         if model_token is not None and not isinstance(model_token, str):
             raise OptionError(f"model_token is {model_token!r}, expected a string or None")
         self.model_token = model_token
@@ -77,6 +77,16 @@ def _choice(name: str, value: str, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise OptionError(f"{name} is {value!r}, expected one of {', '.join(choices)}")
     return value
+
+
+def _directory(value: str | os.PathLike[str] | bool | None) -> str | bool | None:
+    if value is None or value is False:
+        return value
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise OptionError(
+            f"serialization_dir is {value!r}, expected a directory, None (user cache) or False (no cache)"
+        )
+    return os.fspath(value)
 
 
 def _parse(name: str, text: str) -> str | int | bool | None:

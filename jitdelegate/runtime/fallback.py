@@ -6,9 +6,10 @@ LiteRT and numpy are imported when a model is opened here, so the warm road of c
 from __future__ import annotations
 
 import _thread
+import ctypes
 
 from jitdelegate.errors import DeviceError, ModelError, TensorError
-from jitdelegate.runtime.buffers import tensor_class
+from jitdelegate.runtime.buffers import ELEMENTS, tensor_class
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -168,11 +169,12 @@ def _check_shape(shape: tuple[int, ...], detail: dict[str, Any]) -> None:
 
 
 def _tensor(array: Any) -> Any:
-    """LiteRT's output as a tensor object; what only numpy can hold (strings) stays an array."""
-    if array.dtype.kind not in "biufc":
+    """LiteRT's output as a tensor object; what only numpy can hold, as strings, stays an array."""
+    if array.dtype.name not in ELEMENTS:
         return array
-    tensor = tensor_class(array.shape, array.dtype.name)()
-    memoryview(tensor).cast("B")[:] = memoryview(array.tobytes())
+    tensor = tensor_class(array.dtype.name, array.shape)()
+    content = array.tobytes()
+    ctypes.memmove(ctypes.addressof(tensor), content, len(content))
     return tensor
 
 

@@ -1,0 +1,316 @@
+"""Interpreter: LiteRT's interface, so that existing code changes by its import line."""
+
+from __future__ import annotations
+
+from jitdelegate.compiled_graph import CompiledGraph
+from jitdelegate.delegate import GpuDelegate
+from jitdelegate.errors import OptionError, TensorError
+from jitdelegate.opened import Opened
+from jitdelegate.options import Options
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    import numpy as np
+    from ai_edge_litert.interpreter import OpResolverType
+
+    from jitdelegate.report import Report
+
+DEFAULT_RESOLVERS = ("AUTO", "BUILTIN")
+"""LiteRT's kernels that compiled code may stand in for; who names others wants exactly those."""
+
+
+class Interpreter:
+    """Runs a .tflite model with the methods, dictionaries and error types of `ai_edge_litert.interpreter.Interpreter`.
+
+    A model that is compiled whole runs from its program; any other runs on LiteRT, and so does an instance whose inputs
+    get other shapes. `report` says which and why.
+    """
+
+    def __init__(
+        self,
+        model_path: str | os.PathLike[str] | None = None,
+        model_content: bytes | None = None,
+        experimental_delegates: Sequence[Any] | None = None,
+        num_threads: int | None = None,
+        experimental_op_resolver_type: OpResolverType | None = None,
+        experimental_preserve_all_tensors: bool = False,
+        experimental_disable_delegate_clustering: bool = False,
+        experimental_default_delegate_latest_features: bool = False,
+        experimental_compress_quantization_zero_points: bool = False,
+        experimental_disable_delegate_node_fusion: bool = False,
+        experimental_force_delegate_node_profiling: bool = False,
+    ) -> None:
+        """As LiteRT's constructor.
+
+        Args:
+            experimental_delegates: a `GpuDelegate` carries jitdelegate's options; with any other delegate the whole
+                model runs on LiteRT with those.
+            experimental_op_resolver_type: None is AUTO. Kernels other than LiteRT's default mean LiteRT.
+            experimental_preserve_all_tensors: True means LiteRT, since compiled graphs keep no intermediate tensors.
+        Raises:
+            ValueError: a wrong argument; a `ModelError` for a file that is missing or not a model.
+            RuntimeError: a `DeviceError` where the machine lacks the target or CPU features asked for.
+        """
+        _check_arguments(model_path, model_content, num_threads, experimental_op_resolver_type)
+        options, foreign = _split_delegates(experimental_delegates or (), num_threads)
+        self._experimental_compress_quantization_zero_points = experimental_compress_quantization_zero_points
+        arguments: dict[str, Any] = {
+            "experimental_preserve_all_tensors": experimental_preserve_all_tensors,
+            "experimental_disable_delegate_clustering": experimental_disable_delegate_clustering,
+            "experimental_default_delegate_latest_features": experimental_default_delegate_latest_features,
+            "experimental_compress_quantization_zero_points": experimental_compress_quantization_zero_points,
+            "experimental_disable_delegate_node_fusion": experimental_disable_delegate_node_fusion,
+            "experimental_force_delegate_node_profiling": experimental_force_delegate_node_profiling,
+        }
+        if experimental_op_resolver_type is not None:
+            arguments["experimental_op_resolver_type"] = experimental_op_resolver_type
+        if foreign:
+            arguments["experimental_delegates"] = foreign
+        notes = _reasons_for_litert(arguments)
+        if notes:
+            options.target = "litert"
+        source: Any = model_path if model_content is None else model_content
+        self._opened = Opened(source, options, litert_arguments=arguments, notes=notes)
+        self._compiled = CompiledGraph(self._opened) if self._opened.session is not None else None
+
+    @property
+    def _backend(self) -> Any:
+        """What answers LiteRT's methods: the compiled graph, or LiteRT's own interpreter."""
+        return self._compiled or self._opened.fallback().interpreter
+
+    def report(self) -> Report:
+        """Where the model runs and why, what the cache did, and how long each stage took."""
+        return self._opened.report()
+
+    def allocate_tensors(self) -> None:
+        """Make the model ready; before, only shapes and details are known.
+
+        Raises:
+            RuntimeError: LiteRT cannot run the model, a `DeviceError` with LiteRT's message.
+        """
+        if self._compiled:
+            self._compiled.allocate_tensors()
+        else:
+            self._opened.allocate()
+
+    def invoke(self) -> None:
+        """Run the model once on what its inputs hold.
+
+        Raises:
+            RuntimeError: `allocate_tensors` was not called, or LiteRT failed.
+        """
+        self._backend.invoke()
+
+    def set_tensor(self, tensor_index: int, value: Any) -> None:
+        """Copy `value` into the tensor.
+
+        Raises:
+            ValueError: the type or shape differs, or tensors are not allocated.
+        """
+        self._backend.set_tensor(tensor_index, value)
+
+    def get_tensor(self, tensor_index: int, subgraph_index: int = 0) -> np.ndarray:
+        """A copy of the tensor's value.
+
+        Raises:
+            ValueError: there is no such tensor, it has no value, or tensors are not allocated.
+        """
+        return self._backend.get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]
+
+    def tensor(self, tensor_index: int) -> Callable[[], np.ndarray]:
+        """A function that gives a view of the tensor's memory; views are for reading and writing between runs."""
+        return lambda: self._backend.tensor(tensor_index)()
+
+    def resize_tensor_input(self, input_index: int, tensor_size: Sequence[int], strict: bool = False) -> None:
+        """Give an input another shape. From then on the instance runs on LiteRT.
+
+        Raises:
+            ValueError, RuntimeError: as LiteRT's method, where `strict` or the shape forbids it.
+        """
+        shape = tuple(int(size) for size in tensor_size)
+        if self._compiled:
+            if not self._compiled.is_resize(input_index, shape):
+                return
+            self._leave_compiled(f"input {input_index} was resized to {list(shape)}, for which nothing is compiled.")
+        self._opened.fallback().resize(input_index, shape, strict)
+
+    def _leave_compiled(self, reason: str) -> None:
+        self._opened.leave(reason)
+        self._compiled = None
+
+    def get_input_details(self) -> list[dict[str, Any]]:
+        """Per input a dictionary: name, index, shape, shape_signature, dtype, quantization and its parameters."""
+        return self._backend.get_input_details()  # type: ignore[no-any-return]
+
+    def get_output_details(self) -> list[dict[str, Any]]:
+        """As `get_input_details`, for the outputs."""
+        return self._backend.get_output_details()  # type: ignore[no-any-return]
+
+    def get_tensor_details(self, subgraph_index: int = 0) -> list[dict[str, Any]]:
+        """As `get_input_details`, for every tensor of a subgraph; asks LiteRT, also for compiled models."""
+        return self._backend.get_tensor_details(subgraph_index)  # type: ignore[no-any-return]
+
+    def _get_tensor_details(self, tensor_index: int, subgraph_index: int) -> dict[str, Any]:
+        return self._backend._get_tensor_details(tensor_index, subgraph_index)  # type: ignore[no-any-return]
+
+    def _get_ops_details(self) -> list[dict[str, Any]]:
+        return self._backend._get_ops_details()  # type: ignore[no-any-return]
+
+    def num_subgraphs(self) -> int:
+        return self._backend.num_subgraphs()  # type: ignore[no-any-return]
+
+    def reset_all_variables(self) -> None:
+        self._backend.reset_all_variables()
+
+    @property
+    def experimental_compress_quantization_zero_points(self) -> bool:
+        return self._experimental_compress_quantization_zero_points
+
+    def _get_full_signature_list(self) -> dict[str, Any]:
+        return self._backend._get_full_signature_list()  # type: ignore[no-any-return]
+
+    def get_signature_list(self) -> dict[str, Any]:
+        """Signature key to {"inputs": [names], "outputs": [names]}."""
+        return {
+            key: {side: list(names) for side, names in signature.items()}
+            for key, signature in self._get_full_signature_list().items()
+        }
+
+    def get_signature_runner(self, signature_key: str | None = None) -> SignatureRunner:
+        """A callable for one signature; None takes the only one.
+
+        Raises:
+            ValueError: no such signature, or None where there is not exactly one.
+        """
+        signatures = self._get_full_signature_list()
+        if signature_key is None:
+            if len(signatures) != 1:
+                raise TensorError(
+                    f"SignatureDef signature_key is None and model has {len(signatures)} Signatures. "
+                    "None is only allowed when the model has 1 SignatureDef"
+                )
+            signature_key = next(iter(signatures))
+        return SignatureRunner(self, signature_key)
+
+
+class SignatureRunner:
+    """Runs one signature: arguments and results by the signature's names. `get_signature_runner` makes it."""
+
+    def __init__(self, interpreter: Interpreter, signature_key: str) -> None:
+        """
+        Raises:
+            ValueError: the model has no such signature.
+        """
+        signatures = interpreter._get_full_signature_list()
+        if signature_key not in signatures:
+            raise TensorError(f'Invalid signature_key provided: "{signature_key}".')
+        self._interpreter = interpreter
+        self._key = signature_key
+        self._inputs: dict[str, int] = signatures[signature_key]["inputs"]
+        self._outputs: dict[str, int] = signatures[signature_key]["outputs"]
+
+    def __call__(self, **kwargs: Any) -> dict[str, np.ndarray]:
+        """Run the signature on arrays; inputs may have other shapes than the file says.
+
+        Returns:
+            Output name to a copy of its value.
+        Raises:
+            ValueError: the number, names, types or shapes of the arguments are wrong.
+            RuntimeError: LiteRT failed.
+        """
+        if len(kwargs) != len(self._inputs):
+            raise TensorError(
+                "Invalid number of inputs provided for running a SignatureDef, "
+                f"expected {len(self._inputs)} vs provided {len(kwargs)}"
+            )
+        for name, value in kwargs.items():
+            if name not in self._inputs:
+                raise TensorError(f"Invalid Input name ({name}) for SignatureDef")
+            self._fit(name, tuple(value.shape))
+        if self._interpreter._compiled is None or self._graph() != 0:
+            return self._litert_runner()(**kwargs)  # type: ignore[no-any-return]
+        return self._run_compiled(kwargs)
+
+    def _fit(self, name: str, shape: tuple[int, ...]) -> None:
+        """Other shapes than compiled for: LiteRT takes over."""
+        compiled = self._interpreter._compiled
+        if compiled and self._graph() == 0 and compiled.is_resize(self._inputs[name], shape):
+            self._interpreter._leave_compiled(
+                f"signature '{self._key}' got '{name}' of shape {list(shape)}, for which nothing is compiled."
+            )
+
+    def _graph(self) -> int:
+        """The subgraph that the signature runs."""
+        signatures = self._interpreter._opened.program.signatures
+        return next((each.graph for each in signatures if each.key == self._key), 0)
+
+    def _litert_runner(self) -> Any:
+        fallback = self._interpreter._opened.fallback()
+        fallback.allocate()
+        return fallback.interpreter.get_signature_runner(self._key)
+
+    def _run_compiled(self, arguments: dict[str, Any]) -> dict[str, np.ndarray]:
+        interpreter = self._interpreter
+        interpreter.allocate_tensors()
+        for name, value in arguments.items():
+            interpreter.set_tensor(self._inputs[name], value)
+        interpreter.invoke()
+        return {name: interpreter.get_tensor(index) for name, index in self._outputs.items()}
+
+    def get_input_details(self) -> dict[str, dict[str, Any]]:
+        """Argument name to the tensor's details, as `Interpreter.get_input_details` gives them."""
+        return self._details(self._inputs)
+
+    def get_output_details(self) -> dict[str, dict[str, Any]]:
+        """Result name to the tensor's details."""
+        return self._details(self._outputs)
+
+    def _details(self, tensors: dict[str, int]) -> dict[str, dict[str, Any]]:
+        graph = self._graph()
+        return {name: self._interpreter._get_tensor_details(index, graph) for name, index in tensors.items()}
+
+
+def _check_arguments(path: Any, content: Any, num_threads: Any, resolver: Any) -> None:
+    """Refuse what LiteRT refuses, in LiteRT's words."""
+    if resolver is not None and getattr(resolver, "name", None) not in (
+        *DEFAULT_RESOLVERS,
+        "BUILTIN_REF",
+        "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
+    ):
+        raise OptionError(f"Unrecognized passed in op resolver type: {resolver}")
+    if num_threads is not None and not isinstance(num_threads, int):
+        raise OptionError("type of num_threads should be int")
+    if num_threads is not None and num_threads < 1:
+        raise OptionError("num_threads should >= 1")
+    if not path and not content:
+        raise OptionError("`model_path` or `model_content` must be specified.")
+    if path and content:
+        raise OptionError("Can't both provide `model_path` and `model_content`")
+
+
+def _split_delegates(delegates: Sequence[Any], num_threads: int | None) -> tuple[Options, list[Any]]:
+    """Our options (from the one GpuDelegate, or defaults) and the delegates that are LiteRT's."""
+    ours = [each for each in delegates if isinstance(each, GpuDelegate)]
+    if len(ours) > 1:
+        raise OptionError(f"{len(ours)} GpuDelegates given, expected at most one")
+    given = ours[0].options if ours else Options()
+    values = {name: getattr(given, name) for name in Options.__slots__}
+    values["num_threads"] = given.num_threads or num_threads
+    return Options.from_mapping(values), [each for each in delegates if not isinstance(each, GpuDelegate)]
+
+
+def _reasons_for_litert(arguments: dict[str, Any]) -> list[str]:
+    """Sentences why these arguments of LiteRT's interpreter keep the whole model there."""
+    reasons = []
+    if "experimental_delegates" in arguments:
+        reasons.append("on LiteRT: delegates other than jitdelegate's were given.")
+    if arguments["experimental_preserve_all_tensors"]:
+        reasons.append("on LiteRT: experimental_preserve_all_tensors keeps tensors that compiled graphs do not have.")
+    resolver = arguments.get("experimental_op_resolver_type")
+    if resolver is not None and resolver.name not in DEFAULT_RESOLVERS:
+        reasons.append(f"on LiteRT: the kernels {resolver.name} were asked for.")
+    return reasons

@@ -1,0 +1,180 @@
+"""load(): the model as an object that is called with inputs and answers with outputs."""
+
+from __future__ import annotations
+
+from jitdelegate.errors import DeviceError, ProgramError, TensorError
+from jitdelegate.opened import Opened
+from jitdelegate.options import Options
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+    from typing import Any
+
+    from jitdelegate.opened import Source
+    from jitdelegate.program.program import Port
+
+
+class Quantization:
+    """real = scale * (stored - zero_point): one entry for the whole tensor, or one per slice along `axis`."""
+
+    __slots__ = ("axis", "scales", "zero_points")
+
+    def __init__(self, scales: tuple[float, ...], zero_points: tuple[int, ...], axis: int) -> None:
+        self.scales = scales
+        self.zero_points = zero_points
+        self.axis = axis
+
+    def __repr__(self) -> str:
+        return f"Quantization(scales={self.scales}, zero_points={self.zero_points}, axis={self.axis})"
+
+
+class TensorInfo:
+    """An input or output of a model.
+
+    Attributes:
+        name: the tensor's name in the file.
+        shape: sizes, outermost first.
+        shape_signature: as `shape`, -1 where the model takes any size.
+        dtype: numpy's name of the element type, or "string".
+        quantization: None for unquantized tensors.
+    """
+
+    __slots__ = ("dtype", "name", "quantization", "shape", "shape_signature")
+
+    def __init__(self, port: Port) -> None:
+        self.name = port.name
+        self.shape = port.shape
+        self.shape_signature = port.shape_signature
+        self.dtype = port.dtype
+        self.quantization = Quantization(port.scales, port.zero_points, port.axis) if port.scales else None
+
+    def __repr__(self) -> str:
+        return f"TensorInfo({self.name!r}, {self.dtype}{list(self.shape)})"
+
+
+class Model:
+    """A loaded model; `load` makes it. It may be called from several threads, one inference at a time runs."""
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened: Opened | None = opened
+        self._program = opened.program
+        self.report = opened.report
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """The model's inputs in the order in which calling it takes them."""
+        return tuple(map(TensorInfo, self._program.inputs))
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """The model's outputs in the order in which calling it returns them."""
+        return tuple(map(TensorInfo, self._program.outputs))
+
+    def __call__(self, *inputs: Any) -> Any:
+        """One inference.
+
+        Args:
+            inputs: one value per input: an array, or anything with the buffer protocol whose length in bytes is the
+                tensor's (row-major).
+        Returns:
+            The output, or a tuple of several. Each is a tensor object with the buffer protocol, `__array__`, `.shape`
+            and `.dtype` (a string); strings are numpy arrays of bytes.
+        Raises:
+            TensorError: the number, type, shape or length of the inputs is wrong.
+            DeviceError: LiteRT failed while running the model, or the model is closed.
+        """
+        outputs = self._run(inputs)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """As calling the model, with inputs and outputs by tensor name.
+
+        Raises:
+            TensorError: also for a name that is missing, unknown or used by several tensors.
+        """
+        names = _unique_names(self._program.inputs, "input")
+        results = _unique_names(self._program.outputs, "output")
+        if set(inputs) != set(names):
+            raise TensorError(
+                f"inputs are named {', '.join(map(repr, inputs))}; expected {', '.join(map(repr, names))}"
+            )
+        return dict(zip(results, self._run([inputs[name] for name in names]), strict=True))
+
+    def _run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        opened = self._opened
+        if opened is None:
+            raise DeviceError("the model is closed")
+        if opened.session is None or self._resizes(inputs):
+            return opened.fallback().run(inputs)
+        try:
+            return opened.session.run(inputs)
+        except ProgramError as error:
+            opened.heal(str(error))
+            return opened.session.run(inputs)
+
+    def _resizes(self, inputs: Sequence[Any]) -> bool:
+        """Whether an array has another shape than the program's, where the model leaves its size open."""
+        ports = self._program.inputs
+        return len(inputs) == len(ports) and any(
+            -1 in port.shape_signature and tuple(getattr(value, "shape", port.shape)) != port.shape
+            for value, port in zip(inputs, ports, strict=True)
+        )
+
+    def close(self) -> None:
+        """End worker threads and free memory; the model cannot run any more."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _unique_names(ports: Sequence[Port], kind: str) -> list[str]:
+    names = [port.name for port in ports]
+    shared = sorted({name for name in names if names.count(name) > 1})
+    if shared:
+        raise TensorError(f"several {kind}s are named {', '.join(map(repr, shared))}; call the model with positions")
+    return names
+
+
+def load(
+    path_or_bytes: Source,
+    *,
+    target: str = "auto",
+    serialization_dir: str | os.PathLike[str] | bool | None = None,
+    model_token: str | None = None,
+    num_threads: int | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Model:
+    """A model ready to run.
+
+    Args:
+        path_or_bytes: a .tflite file's path, or its content.
+        target: "auto" takes the best there is, "cpu" compiles for this CPU, "litert" runs the whole model on LiteRT.
+        serialization_dir: where compiled programs are kept; None is the user's cache directory, False keeps none.
+        model_token: names the cache entry instead of the model's fingerprint; the content is checked all the same.
+        num_threads: threads that share one inference; None takes the CPUs this process may use, at most 4.
+        options: further options by name, see `jitdelegate.options.Options`.
+    Raises:
+        ModelError: the file cannot be opened, is not a model, or nothing can run it.
+        OptionError: an option is unknown, or its value is refused.
+        DeviceError: this machine lacks the target or the CPU features that were asked for.
+    """
+    named = {
+        "target": target,
+        "serialization_dir": serialization_dir,
+        "model_token": model_token,
+        "num_threads": num_threads,
+    }
+    opened = Opened(path_or_bytes, Options.from_mapping({**named, **(options or {})}))
+    opened.allocate()
+    return Model(opened)

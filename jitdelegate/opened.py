@@ -1,0 +1,212 @@
+"""Opened: a model made ready to run, from the cache or else through the one deferred import of the compiler."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from jitdelegate.cache.key import model_key
+from jitdelegate.cache.store import open_store
+from jitdelegate.errors import DeviceError, ModelError, ProgramError
+from jitdelegate.program.program import Operator
+from jitdelegate.report import CacheReport, Report
+from jitdelegate.runtime.cpu_features import level
+from jitdelegate.runtime.fallback import Fallback
+from jitdelegate.runtime.session import Session
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from _typeshed import ReadableBuffer
+
+    from jitdelegate.cache.key import Key
+    from jitdelegate.cache.store import Lookup
+    from jitdelegate.options import Options
+    from jitdelegate.program.program import Program
+
+    Source = str | os.PathLike[str] | ReadableBuffer
+
+NO_CUDA = "the CUDA target is not available in this version"
+LEVELS = ("generic", "x86-64-v3", "x86-64-v4")
+"""Instruction sets, each including those before it."""
+MOST_THREADS = 4
+"""As many threads as one inference takes when nobody says how many."""
+
+
+class Opened:
+    """A model that can run: its program with a session on it, or LiteRT where the program says so.
+
+    Attributes:
+        program: what the cache or the compiler gave.
+        session: runs the compiled program; None for a model that runs on LiteRT.
+        notes: sentences for the report.
+        threads: threads that share one inference.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        options: Options,
+        *,
+        litert_arguments: Mapping[str, Any] | None = None,
+        notes: Sequence[str] = (),
+    ) -> None:
+        """
+        Args:
+            source: a path, or the content of a .tflite file.
+            options: what was asked for.
+            litert_arguments: further keyword arguments of LiteRT's interpreter, should the model run there.
+            notes: sentences for the report.
+        Raises:
+            ModelError: the file cannot be read, is not a model, or cannot be run by LiteRT either.
+            DeviceError: this machine lacks the target or the CPU features that were asked for.
+        """
+        if options.target == "cuda":
+            raise DeviceError(f"target is 'cuda', but {NO_CUDA}; expected 'auto', 'cpu' or 'litert'")
+        self._source: str | ReadableBuffer = os.fspath(source) if isinstance(source, str | os.PathLike) else source
+        self._options = options
+        self._seconds: dict[str, float] = {}
+        self._fallback: Fallback | None = None
+        self._litert_arguments = litert_arguments
+        self.notes = [f"not on a GPU: {NO_CUDA}"] if options.target == "auto" else []
+        self.notes.extend(notes)
+        self.threads = options.num_threads or min(MOST_THREADS, len(os.sched_getaffinity(0)))
+        self._store = open_store(options.serialization_dir)
+        self._key = self._find_key()
+        self.session: Session | None = None
+        self._left = ""
+        self._lookup = self._fetch()
+        self.program: Program = self._lookup.program
+        self._start()
+
+    def _find_key(self) -> Key:
+        start = time.perf_counter()
+        try:
+            fingerprint = self._store.fingerprint(self._source)
+        except OSError as error:
+            raise ModelError(f"could not open {self._source!r}: {error.strerror}") from error
+        self._seconds["fingerprint"] = time.perf_counter() - start
+        return options_key(self._options, fingerprint)
+
+    def _fetch(self) -> Lookup:
+        """The program from the cache or the compiler; what is not compiling counts as the cache's time."""
+        start = time.perf_counter()
+        before = sum(self._seconds.values())
+        lookup = self._store.fetch(self._key, self._compile)
+        compiling = sum(self._seconds.values()) - before
+        self._seconds["cache"] = time.perf_counter() - start - compiling
+        return lookup
+
+    def _compile(self) -> bytes:
+        from jitdelegate.compiler import compile_model
+
+        return compile_model(self.content(), self._options, self._key, self._seconds)
+
+    def content(self) -> bytes:
+        """The model's bytes."""
+        if not isinstance(self._source, str):
+            return bytes(self._source)
+        with open(self._source, "rb") as file:
+            return file.read()
+
+    def _start(self) -> None:
+        start = time.perf_counter()
+        if self.program.target == "litert":
+            self.fallback()
+        else:
+            self.session = self._open_session()
+        self._seconds["open"] = time.perf_counter() - start
+
+    def _open_session(self) -> Session:
+        try:
+            return Session(self.program, self.threads)
+        except ProgramError as error:
+            self._replace(str(error))
+            return Session(self.program, self.threads)
+
+    def heal(self, reason: str) -> None:
+        """Replace a program that proved bad: forget the entry, compile anew, open what that gave."""
+        self._replace(reason)
+        self.session = Session(self.program, self.threads)
+
+    def _replace(self, reason: str) -> None:
+        self._store.refuse(self._key, reason)
+        self._lookup = self._fetch()
+        self.program = self._lookup.program
+
+    def fallback(self) -> Fallback:
+        """The same model in LiteRT, created when first asked for."""
+        if self._fallback is None:
+            source = self._source if isinstance(self._source, str) else bytes(self._source)
+            self._fallback = Fallback(source, num_threads=self.threads, arguments=self._litert_arguments)
+        return self._fallback
+
+    def allocate(self) -> None:
+        """Make a model on LiteRT ready to run; a compiled one is already."""
+        start = time.perf_counter()
+        if self.session is None:
+            self.fallback().allocate()
+            self._seconds["allocate"] = time.perf_counter() - start
+
+    def leave(self, reason: str) -> None:
+        """From now on the model runs on LiteRT, for this reason."""
+        if self.session is not None:
+            self.session = None
+            self._left = reason
+
+    def report(self) -> Report:
+        """What is known by now."""
+        lookup = self._lookup
+        outcome = "hit" if lookup.hit else "miss" if self._store.enabled else "off"
+        cache = CacheReport(outcome, lookup.reason, lookup.path, self._store.counts.to_dict())
+        return Report(
+            target=self.program.target if not self._left else "litert",
+            features=self.program.features,
+            threads=self.threads,
+            kernels=len(self.program.kernels),
+            operators=self._operators(),
+            cache=cache,
+            seconds=self._seconds,
+            notes=self.notes,
+        )
+
+    def _operators(self) -> Sequence[Operator]:
+        if not self._left:
+            return self.program.operators
+        return [
+            Operator(index=one.index, op=one.op, place="litert", reason=self._left) for one in self.program.operators
+        ]
+
+    def close(self) -> None:
+        """End the worker threads and free the memory."""
+        if self.session is not None:
+            self.session.close()
+        self.session = self._fallback = None
+
+
+def options_key(options: Options, fingerprint: str) -> Key:
+    """The cache key of a model of this fingerprint under these options.
+
+    Raises:
+        DeviceError: the CPU lacks the features that were asked for.
+    """
+    if options.target == "litert":
+        target, features, loader = "litert", "", "none"
+    else:
+        target, features = "cpu", _features(options.cpu_features)
+        loader = "object" if features == "generic" else "flat"
+    return model_key(
+        fingerprint=fingerprint, token=options.model_token, target=target, features=features, loader=loader, options=()
+    )
+
+
+def _features(asked: str) -> str:
+    """The instruction set to compile for, "auto" being the widest that this CPU has."""
+    widest = level()
+    if asked == "auto":
+        return widest
+    if LEVELS.index(asked) > LEVELS.index(widest):
+        raise DeviceError(f"cpu_features is {asked!r}, but this CPU offers {widest!r}")
+    return asked

@@ -1,0 +1,139 @@
+"""Report: where a model runs and why, what the cache did, and how long each stage took."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from jitdelegate.program.program import Operator
+
+
+class CacheReport:
+    """What the cache did for one model.
+
+    Attributes:
+        outcome: "hit", "miss" (compiled, and stored if the place allows it) or "off".
+        reason: one sentence; why it was a miss or off, "" for a hit.
+        path: the entry's file, "" where there is none.
+        counters: events of this process's cache, by name.
+    """
+
+    __slots__ = ("counters", "outcome", "path", "reason")
+
+    def __init__(self, outcome: str, reason: str = "", path: str = "", counters: Mapping[str, int] | None = None):
+        self.outcome = outcome
+        self.reason = reason
+        self.path = path
+        self.counters = dict(counters or {})
+
+    @property
+    def hit(self) -> bool:
+        return self.outcome == "hit"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("outcome", "reason", "path", "counters")}
+
+
+class Report:
+    """One model's state at the moment it was asked for; `print` gives a table.
+
+    Attributes:
+        target: "cpu" or "litert", where the model runs.
+        features: the instruction set that the code was compiled for, "" on LiteRT.
+        threads: threads that share one inference.
+        kernels: compiled kernels in the program.
+        operators: per operator of the main subgraph its index, op, place and reason.
+        cache: what the cache did.
+        seconds: stage name to seconds, in the order in which the stages ran.
+        notes: sentences about the model as a whole (why not CUDA, why LiteRT).
+    """
+
+    __slots__ = ("cache", "features", "kernels", "notes", "operators", "seconds", "target", "threads")
+
+    def __init__(
+        self,
+        *,
+        target: str,
+        features: str,
+        threads: int,
+        kernels: int,
+        operators: Sequence[Operator],
+        cache: CacheReport,
+        seconds: Mapping[str, float],
+        notes: Sequence[str],
+    ) -> None:
+        self.target = target
+        self.features = features
+        self.threads = threads
+        self.kernels = kernels
+        self.operators = tuple(operators)
+        self.cache = cache
+        self.seconds = dict(seconds)
+        self.notes = tuple(notes)
+
+    @property
+    def fully_delegated(self) -> bool:
+        """Whether no operator is left to LiteRT."""
+        return self.target != "litert"
+
+    @property
+    def delegated(self) -> int:
+        """How many operators run as compiled code or were evaluated while compiling."""
+        return 0 if self.target == "litert" else sum(operator.place != "litert" for operator in self.operators)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, ready for json."""
+        return {
+            "target": self.target,
+            "features": self.features,
+            "threads": self.threads,
+            "kernels": self.kernels,
+            "fully_delegated": self.fully_delegated,
+            "delegated": self.delegated,
+            "operators": [
+                {"index": one.index, "op": one.op, "place": one.place, "reason": one.reason} for one in self.operators
+            ],
+            "cache": self.cache.to_dict(),
+            "seconds": dict(self.seconds),
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join([*self._summary(), *self._stages(), *self._places()])
+
+    def _summary(self) -> list[str]:
+        where = " ".join(part for part in (self.target, self.features) if part)
+        cache = ", ".join(part for part in (self.cache.outcome, self.cache.reason, self.cache.path) if part)
+        lines = [
+            f"target     {where}, {self.threads} thread{'s' if self.threads != 1 else ''}, {self.kernels} kernels",
+            f"operators  {self.delegated} of {len(self.operators)} delegated",
+            f"cache      {cache}",
+        ]
+        return lines + [f"note       {note}" for note in self.notes]
+
+    def _stages(self) -> list[str]:
+        return [f"{'seconds' if not place else '':<10} {name:<12}{value:>10.6f}"
+                for place, (name, value) in enumerate(self.seconds.items())]  # fmt: skip
+
+    def _places(self) -> list[str]:
+        """One line per run of operators that share place and reason, so that a large model stays readable."""
+        lines: list[str] = []
+        for group in _groups(self.operators):
+            first, last = group[0], group[-1]
+            span = str(first.index) if first is last else f"{first.index}-{last.index}"
+            ops = ", ".join(dict.fromkeys(operator.op for operator in group))
+            lines.append(f"{span:>10} {first.place:<8}{ops}" + (f": {first.reason}" if first.reason else ""))
+        return lines
+
+
+def _groups(operators: Sequence[Operator]) -> list[list[Operator]]:
+    groups: list[list[Operator]] = []
+    for operator in operators:
+        last = groups[-1][-1] if groups else None
+        if last is not None and (last.place, last.reason) == (operator.place, operator.reason):
+            groups[-1].append(operator)
+        else:
+            groups.append([operator])
+    return groups

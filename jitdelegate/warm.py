@@ -1,0 +1,102 @@
+"""python -m jitdelegate.warm MODEL [MODEL ...]: compile models into the cache ahead of their first use."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from typing import Any
+
+from jitdelegate.errors import JitDelegateError
+from jitdelegate.loaded_model import load
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit status: 0 every model is warm, 1 some model failed, 2 wrong arguments."""
+    arguments = _parser().parse_args(argv)
+    results = []
+    for place, model in enumerate(arguments.model, 1):
+        _show_progress(f"[{place}/{len(arguments.model)}] {model}")
+        results.append(warm(model, arguments))
+        _show_progress("")
+        if not arguments.json:
+            _print_line(results[-1])
+    if arguments.json:
+        print(json.dumps(results, indent=2))
+    return 1 if any("error" in result for result in results) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m jitdelegate.warm", description=__doc__)
+    parser.add_argument("model", nargs="+", metavar="MODEL", help="a .tflite file")
+    parser.add_argument("--serialization-dir", metavar="D", help="where programs are kept (default: the user's cache)")
+    parser.add_argument("--model-token", metavar="T", help="names the entry instead of the model's fingerprint")
+    parser.add_argument("--target", choices=("auto", "cpu", "cuda", "litert"), default="auto")
+    parser.add_argument("--threads", type=_thread_count, metavar="N", help="threads that share one inference")
+    parser.add_argument("--json", action="store_true", help="print one JSON list instead of lines")
+    return parser
+
+
+def _thread_count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 64:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected a whole number from 1 to 64")
+    return int(text)
+
+
+def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """What happened to one model, as plain data; failures become an "error" entry."""
+    start = time.perf_counter()
+    try:
+        with load(
+            model,
+            target=arguments.target,
+            serialization_dir=arguments.serialization_dir,
+            model_token=arguments.model_token,
+            num_threads=arguments.threads,
+        ) as loaded:
+            report = loaded.report()
+    except JitDelegateError as error:
+        return {"model": model, "error": str(error), "seconds": time.perf_counter() - start}
+    result = {
+        "model": model,
+        "state": "hit" if report.cache.hit else "compiled",
+        "seconds": time.perf_counter() - start,
+        "bytes": _size(report.cache.path),
+        "target": report.target,
+        "delegated": report.delegated,
+        "operators": len(report.operators),
+        "path": report.cache.path,
+    }
+    if not result["bytes"]:
+        result["error"] = f"nothing was stored: {report.cache.reason or 'the cache cannot be written'}"
+    return result
+
+
+def _size(path: str) -> int:
+    """Bytes of the entry, 0 where there is none."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _print_line(result: dict[str, Any]) -> None:
+    if "error" in result:
+        print(f"{result['model']}: {result['error']}", file=sys.stderr)
+        return
+    print(
+        f"{result['model']}: {result['state']}, {result['seconds']:.3f} s, {result['bytes']} bytes, "
+        f"{result['delegated']} of {result['operators']} operators delegated to {result['target']}"
+    )
+
+
+def _show_progress(text: str) -> None:
+    """One line that overwrites itself, on a terminal only."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
