@@ -57,11 +57,10 @@ def _signature(found: Record, index: int, file: Record) -> Signature:
 
 
 def _arguments(maps: tuple[Record, ...], tensors: int, where: str) -> Mapping[str, int]:
-    for each in maps:
+    for index, each in enumerate(maps):
         if each["tensor_index"] >= tensors:
-            raise ModelError(
-                f"{where} {each['name']!r}: tensor {each['tensor_index']} does not exist, there are {tensors}"
-            )
+            place = f"{where} {label('argument', index, each['name'])}"
+            raise ModelError(f"{place}: tensor {each['tensor_index']} does not exist, there are {tensors}")
     return {each["name"]: each["tensor_index"] for each in maps}
 
 

@@ -70,6 +70,7 @@ class GraphBuilder:
         quant: Quant | None = None,
         shape_signature: Sequence[int] | None = None,
         is_variable: bool = False,
+        has_rank: bool = True,
     ) -> int:
         """A value of the run; its index.
 
@@ -80,6 +81,7 @@ class GraphBuilder:
             quant: quantization parameters; with a `block_size`, its scales become constants right before the tensor.
             shape_signature: as `shape`, with -1 for sizes not known.
             is_variable: it keeps its value from run to run.
+            has_rank: False where even the number of dimensions is not known; the shape is then ().
         """
         quantization = None if quant is None else self._quantization(quant)
         index = len(self._tensors)
@@ -91,7 +93,7 @@ class GraphBuilder:
                 "quantization": quantization,
                 "shape_signature": shape_signature,
                 "is_variable": is_variable,
-                "has_rank": True,
+                "has_rank": has_rank,
             }
         )
         return index
