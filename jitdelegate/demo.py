@@ -89,7 +89,7 @@ def write_inputs(path: Path, folder: Path) -> list[Tensor]:
 
 
 def example_values(shape: tuple[int, ...], dtype: str, random: np.random.Generator) -> np.ndarray:
-    """Plausible values: -1 to 1 for floats, the whole range of narrow integers, 0 and 1 for wide ones (often indices)."""
+    """Plausible values: -1 to 1 for floats, all of narrow integers, 0 and 1 for wide ones, which often are indices."""
     kind = np.dtype(dtype)
     if kind.kind in "fc":
         return np.asarray(random.uniform(-1, 1, shape)).astype(kind)
