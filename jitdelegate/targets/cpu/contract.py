@@ -1,8 +1,10 @@
 """Contract: implicit GEMM in register tiles over weights packed in panels.
 
 A panel is up to four vectors of output channels: [bias][K][vectors * lanes]. A tile holds `rows` pixels times the
-panel's vectors in registers while it walks over all K = (ky, kx, c); pixels are addressed one by one, so that a tile
-may go on in the next row of the image, and windows need no borders because layouts have margins.
+panel's vectors in registers while it walks over all K = (ky, kx, c). Where each step of K lies relative to a pixel's
+first tap stands in a table, four channels an entry, so that one short loop serves every window and layout. Pixels are
+addressed one by one: a tile may go on in the next row of the image, and windows need no borders because layouts have
+margins.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from jitdelegate.ir.layout import FLOAT_BYTES, Layout
 from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, Stream, split
 from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Value
 
-UNROLL = 4
-"""Steps of K in the innermost loop."""
+QUAD = 4
+"""Steps of K in one round of the main loop; what a tap has left of channels goes one by one."""
 CHUNK_WORK = 4_000_000
 """Floating-point operations that are worth a chunk of their own."""
 FEWEST_CHUNKS = 16
@@ -26,11 +28,9 @@ FEWEST_CHUNKS = 16
 SMALL_WORK = 400_000
 """Floating-point operations below which cutting does not pay."""
 
-GEOMETRY = (
-    *("width", "a_pixel", "a_row", "c_pixel", "c_row", "c_block", "taps_y", "taps_x", "tap_y", "tap_x"),
-    *("a_block", "blocks", "tail", "lanes_left"),
-)
-"""What a tile function reads of its layer: distances in bytes, counts. Each stream adds pixel, row and block."""
+GEOMETRY = ("width", "a_pixel", "a_row", "c_pixel", "c_row", "c_block", "lanes_left", "quads", "singles")
+"""What a tile function reads of its layer: distances in bytes, counts. Each stream adds pixel, row and block; then
+follow the offsets of all quads and singles."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Sweep:
         a_start, a_row, a_pixel: bytes from A's element (0,0,0,0) to the first tap of the first output pixel, and
             between output rows and pixels.
         taps: (count in y, count in x, bytes between taps in y, in x).
-        depth: channels per tap, contiguous but for `a_block` bytes from one block of `lanes` to the next.
+        depth: channels per tap, contiguous but for `a_block` bytes from one block of lanes to the next.
         c_start, c_row, c_pixel: the same for the output.
         y, x, step: output row y + step * row, output column x + step * column.
         weights: f32[O, K].
@@ -68,6 +68,19 @@ class Sweep:
     @property
     def pixels(self) -> int:
         return self.rows * self.columns
+
+    def offsets(self, lanes: int) -> np.ndarray:
+        """int64[K]: where each k lies, in bytes from the first tap."""
+        taps_y, taps_x, tap_y, tap_x = self.taps
+        channel = np.arange(self.depth)
+        within = channel // lanes * self.a_block + channel % lanes * FLOAT_BYTES
+        taps = np.arange(taps_y)[:, None] * tap_y + np.arange(taps_x) * tap_x
+        return (taps[:, :, None] + within).ravel()
+
+    def order(self) -> tuple[np.ndarray, np.ndarray]:
+        """The ks that make quads of neighbouring channels, in order, and those left over."""
+        single = np.arange(self.taps[0] * self.taps[1] * self.depth) % max(self.depth, 1) >= self.depth // QUAD * QUAD
+        return np.flatnonzero(~single), np.flatnonzero(single)
 
 
 def sweeps(form: Contract, a: Layout, c: Layout, weights: np.ndarray) -> Iterator[Sweep]:
@@ -169,15 +182,14 @@ class TileShape:
 
     rows: int
     vectors: int
-    has_taps: bool
-    has_blocks: bool
-    has_tail: bool
+    has_quads: bool
+    has_singles: bool
     masked: bool
     epilogue: Epilogue
 
     @property
     def key(self) -> str:
-        flags = "".join("01"[flag] for flag in (self.has_taps, self.has_blocks, self.has_tail, self.masked))
+        flags = "".join("01"[flag] for flag in (self.has_quads, self.has_singles, self.masked))
         return f"tile {self.rows}x{self.vectors} {flags} {self.epilogue.key}"
 
 
@@ -211,6 +223,7 @@ class Tile:
         geometry = self.f.parameters[3]
         names = [*GEOMETRY, *(f"{part}{k}" for k in range(len(streams)) for part in ("pixel", "row", "block"))]
         self.g = {key: self.f.load(INDEX, geometry + 8 * i, 8) for i, key in enumerate(names)}
+        self.offsets = geometry + 8 * len(names)
 
     def write(self) -> None:
         """Walks `tiles` tiles from pixel `first` on."""
@@ -250,43 +263,24 @@ class Tile:
         f, g, shape = self.f, self.g, self.shape
         bias = [f.load(self.vector, self.w + v * self.vector_bytes, 64) for v in range(shape.vectors)]
         sums = bias * shape.rows
-        w = self.w + shape.vectors * self.vector_bytes
-        if not (shape.has_blocks or shape.has_tail):
-            return sums
-        if not shape.has_taps:
-            return self._walk_channels(rows, f.index(0), w, sums)[1]
+        w, table = self.w + shape.vectors * self.vector_bytes, self.offsets
+        if shape.has_quads:
+            w, table, *sums = self._walk(rows, w, table, sums, g["quads"], QUAD)
+        if shape.has_singles:
+            w, table, *sums = self._walk(rows, w, table, sums, g["singles"], 1)
+        return sums
 
-        def tap_row(_: Value, at: Value, w: Value, *sums: Value) -> list[Value]:
-            def tap(_: Value, at: Value, w: Value, *sums: Value) -> list[Value]:
-                w, after = self._walk_channels(rows, at, w, list(sums))
-                return [at + g["tap_x"], w, *after]
+    def _walk(
+        self, rows: list[Value], w: Value, table: Value, sums: list[Value], count: Value, steps: int
+    ) -> list[Value]:
+        """`count` entries of the table, each `steps` steps of K."""
+        f = self.f
 
-            _, w, *after = f.loop(g["taps_x"], tap, at, w, *sums)
-            return [at + g["tap_y"], w, *after]
+        def entry(_: Value, w: Value, table: Value, *sums: Value) -> list[Value]:
+            after = self._multiply(rows, f.load(INDEX, table, 8), w, list(sums), steps)
+            return [w + steps * self.shape.vectors * self.vector_bytes, table + 8, *after]
 
-        return f.loop(g["taps_y"], tap_row, f.index(0), w, *sums)[2:]
-
-    def _walk_channels(self, rows: list[Value], at: Value, w: Value, sums: list[Value]) -> tuple[Value, list[Value]]:
-        """All channels of one tap: whole blocks, then what is left one by one."""
-        f, g, shape = self.f, self.g, self.shape
-
-        def block(_: Value, at: Value, w: Value, *sums: Value) -> list[Value]:
-            def quad(_: Value, at: Value, w: Value, *sums: Value) -> list[Value]:
-                after = self._multiply(rows, at, w, list(sums), UNROLL)
-                return [at + UNROLL * FLOAT_BYTES, w + UNROLL * shape.vectors * self.vector_bytes, *after]
-
-            _, w, *after = f.loop(self.lanes // UNROLL, quad, at, w, *sums)
-            return [at + g["a_block"], w, *after]
-
-        def single(_: Value, at: Value, w: Value, *sums: Value) -> list[Value]:
-            after = self._multiply(rows, at, w, list(sums), 1)
-            return [at + FLOAT_BYTES, w + shape.vectors * self.vector_bytes, *after]
-
-        if shape.has_blocks:
-            at, w, *sums = f.loop(g["blocks"], block, at, w, *sums)
-        if shape.has_tail:
-            at, w, *sums = f.loop(g["tail"], single, at, w, *sums)
-        return w, sums
+        return f.loop(count, entry, w, table, *sums)
 
     def _multiply(self, rows: list[Value], at: Value, w: Value, sums: list[Value], steps: int) -> list[Value]:
         f, vectors = self.f, self.shape.vectors
@@ -329,6 +323,8 @@ class Multiplication:
     c: Layout
     masked: bool
     epilogue: Epilogue
+    has_quads: bool
+    has_singles: bool
 
 
 class ContractWriter:
@@ -360,19 +356,20 @@ class ContractWriter:
     def multiplication(self, sweep: Sweep, c: Layout, bias: np.ndarray | None, epilogue: Epilogue) -> Multiplication:
         """Packs the weights of a sweep and writes down its geometry."""
         generator = self.generator
-        packed, widths = pack(generator, sweep.weights, bias)
+        quads, singles = sweep.order()
+        packed, widths = pack(generator, sweep.weights[:, np.concatenate([quads, singles])], bias)
         outputs, depth = sweep.weights.shape
         streams = tuple(
             s.stepped(sweep.y * s.row + sweep.x * s.pixel, sweep.step_y, sweep.step_x) for s in epilogue.streams
         )
         tail = outputs % generator.lanes
         masked = bool(tail) and not c.blocked
-        taps_y, taps_x, tap_y, tap_x = sweep.taps
-        values = [sweep.columns, sweep.a_pixel, sweep.a_row, sweep.c_pixel, sweep.c_row, c.block]
-        values += [taps_y, taps_x, tap_y, tap_x, sweep.a_block]
-        values += [sweep.depth // generator.lanes, sweep.depth % generator.lanes, tail]
+        values = [sweep.columns, sweep.a_pixel, sweep.a_row, sweep.c_pixel, sweep.c_row, c.block, tail]
+        values += [len(quads) // QUAD, len(singles)]
         for stream in streams:
             values += [stream.pixel, stream.row, stream.block]
+        offsets = sweep.offsets(generator.lanes)
+        values += [*offsets[quads[::QUAD]].tolist(), *offsets[singles].tolist()]
         return Multiplication(
             sweep=sweep,
             geometry=generator.module.constant(generator.unique("geometry"), values),
@@ -383,6 +380,8 @@ class ContractWriter:
             c=c,
             masked=masked,
             epilogue=epilogue,
+            has_quads=len(quads) > 0,
+            has_singles=len(singles) > 0,
         )
 
     def _sweep_jobs(self, sweep: Sweep, a: Memory, c: Memory, bias: np.ndarray | None, epilogue: Epilogue) -> list[Job]:
@@ -506,15 +505,14 @@ class ContractWriter:
         *,
         masked: bool,
     ) -> None:
-        f, sweep = kernel.f, product.sweep
+        f = kernel.f
         geometry = Value(f, POINTER, product.geometry)
         for rows, count in split(pixels, self.generator.machine.tiles[vectors - 1]):
             shape = TileShape(
                 rows,
                 vectors,
-                has_taps=sweep.taps[:2] != (1, 1),
-                has_blocks=sweep.depth >= self.generator.lanes and sweep.weights.shape[1] > 0,
-                has_tail=sweep.depth % self.generator.lanes > 0 and sweep.weights.shape[1] > 0,
+                has_quads=product.has_quads,
+                has_singles=product.has_singles,
                 masked=masked,
                 epilogue=product.epilogue,
             )
