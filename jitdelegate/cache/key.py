@@ -1,0 +1,140 @@
+"""What a compiled program depends on, as named parts, so that a miss can be explained part by part."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from xxhash import xxh3_128_hexdigest
+
+from jitdelegate.program.generator_digest import GENERATOR_DIGEST
+from jitdelegate.program.layout import FORMAT_VERSION
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    Parts = tuple[tuple[str, str], ...]
+
+MODEL, TOKEN, TOOLCHAIN = "model", "token", "toolchain"
+SUFFIX = ".jitd"
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
+_LONGEST_PREFIX = 64
+_VERSION_NAMES = ("version_version", "__version__", "version")
+_LARGEST_VERSION_FILE = 1 << 16
+
+
+class Key:
+    """Named parts in a fixed order.
+
+    Attributes:
+        parts: (name, value) pairs; the same go into the program.
+        token: the user's name for the model, None where the fingerprint names it.
+    """
+
+    __slots__ = ("parts", "token")
+
+    def __init__(self, parts: Parts, token: str | None = None) -> None:
+        self.parts = parts
+        self.token = token
+
+    def part(self, name: str) -> str:
+        """The value of a part, "" where there is none of that name."""
+        return dict(self.parts).get(name, "")
+
+    def digest(self) -> str:
+        """xxh3-128 over the parts that name the entry, as 32 hex digits.
+
+        The toolchain is left out, so that a program of another compiler is found, told apart and replaced. So is the
+        fingerprint of a model that a token names: the stored one is compared with it.
+        """
+        left_out = (TOOLCHAIN,) if self.token is None else (TOOLCHAIN, MODEL)
+        return xxh3_128_hexdigest(_encode(tuple(part for part in self.parts if part[0] not in left_out)))
+
+    def entry_name(self) -> str:
+        """The entry's file name: the token or fingerprint as far as it is plain ASCII, and the digest."""
+        shown = self.part(MODEL) if self.token is None else self.token
+        prefix = "".join(letter if letter in _PLAIN else "_" for letter in shown[:_LONGEST_PREFIX])
+        return f"{prefix or '_'}-{self.digest()}{SUFFIX}"
+
+    def difference(self, found: Parts) -> tuple[str, str, str] | None:
+        """(name, found, expected) of the first part that differs from `found`, None where none does.
+
+        A toolchain that is not installed here ("") accepts every other.
+        """
+        values = dict(found)
+        for name, expected in self.parts:
+            if name == TOOLCHAIN and not expected:
+                continue
+            if values.get(name, "") != expected:
+                return name, values.get(name, ""), expected
+        return None
+
+
+def model_key(
+    *,
+    fingerprint: str,
+    target: str,
+    features: str = "",
+    loader: str = "none",
+    token: str | None = None,
+    options: Parts = (),
+    toolchain: str | None = None,
+) -> Key:
+    """The key of one model compiled one way.
+
+    Args:
+        fingerprint: of the model's content.
+        target, features, loader: as in `Program`.
+        token: the user's name for the model.
+        options: further (name, value) pairs that change the code.
+        toolchain: None asks what is installed.
+    """
+    if token is not None:
+        token = token.encode("utf-8", "backslashreplace").decode()  # file names may hold what is no Unicode
+    parts = (
+        (MODEL, fingerprint),
+        *(((TOKEN, token),) if token is not None else ()),
+        ("format", str(FORMAT_VERSION)),
+        ("generators", GENERATOR_DIGEST),
+        ("target", target),
+        ("features", features),
+        ("loader", loader),
+        *options,
+        (TOOLCHAIN, installed_toolchain() if toolchain is None else toolchain),
+    )
+    return Key(parts, token)
+
+
+def installed_toolchain() -> str:
+    """`llvmlite 0.50.0`, read from the package's version file without importing it; "" where none is found.
+
+    llvmlite holds its LLVM, so its version says both.
+    """
+    for folder in sys.path:
+        version = _version(os.path.join(folder or ".", "llvmlite", "_version.py"))
+        if version:
+            return f"llvmlite {version}"
+    return ""
+
+
+def _version(path: str) -> str:
+    """The version in versioneer's `path`, "" where there is none."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read(_LARGEST_VERSION_FILE).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    for line in text.splitlines():
+        name, _, value = line.partition("=")
+        if name.strip() in _VERSION_NAMES:
+            return value.strip().strip("'\"")
+    return ""
+
+
+def _encode(parts: Parts) -> bytes:
+    """Each text with its length before it, so that no two lists of parts look alike."""
+    encoded = bytearray()
+    for part in parts:
+        for text in part:
+            data = text.encode()
+            encoded += len(data).to_bytes(8, "little") + data
+    return bytes(encoded)

@@ -1,0 +1,81 @@
+"""One compilation of one model at a time, across threads and processes.
+
+Correctness never depends on it: where it cannot be had (no such file system call, a read-only place, a neighbour that
+takes too long), two processes compile the same, and the later one replaces the entry by equal bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from jitdelegate.cache.counts import counts
+from jitdelegate.errors import CacheError
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from jitdelegate.cache.place import Place
+
+SUFFIX = ".lock"
+LONGEST_WAIT = 60.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
+
+
+class Lock:
+    """Held between `acquire` and `release`.
+
+    Attributes:
+        waited: another holder was there when it was asked for.
+    """
+
+    __slots__ = ("_descriptor", "_name", "_place", "waited")
+
+    def __init__(self, place: Place, entry: str) -> None:
+        self._place = place
+        self._name = f".{entry}{SUFFIX}"
+        self._descriptor = -1
+        self.waited = False
+
+    def acquire(self, longest_wait: float = LONGEST_WAIT) -> bool:
+        """Whether the lock is held; False after `longest_wait` seconds, or where there can be none."""
+        deadline = time.monotonic() + longest_wait
+        pause = _FIRST_PAUSE
+        while fcntl is not None:
+            try:
+                if self._try():
+                    return True
+            except (OSError, CacheError):
+                return False
+            self.waited = True
+            if time.monotonic() >= deadline:
+                counts.lock_timeouts += 1
+                return False
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        return False
+
+    def release(self) -> None:
+        """Let the next one in; harmless where the lock is not held."""
+        if self._descriptor >= 0:
+            self._place.remove(self._name)  # while it is held: nobody else holds what is removed
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _try(self) -> bool:
+        descriptor = self._place.open_lock(self._name)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), self._place.stat(self._name)):
+                self._descriptor, descriptor = descriptor, -1
+                return True
+        except (BlockingIOError, FileNotFoundError):
+            pass  # held, or removed by the one who held it
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+        return False

@@ -1,0 +1,201 @@
+"""The directory that programs are kept in: one that nobody but the user and root can write.
+
+Entries are machine code, so whoever can write them can run what he likes. Everything below the directory is reached
+through its file descriptor: what was checked is what is used.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from jitdelegate.errors import CacheError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PRIVATE_DIRECTORY = 0o700
+_PRIVATE_FILE = 0o600
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_ROOT = 0
+LARGEST_FILE = 1 << 36
+TEMPORARY_SUFFIX = ".tmp"
+
+
+class Place:
+    """A checked directory; its methods raise OSError, and CacheError for what is not to be trusted.
+
+    Attributes:
+        path: as it was given.
+    """
+
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def open(self, name: str) -> int:
+        """A descriptor to read a regular file that only the user or root can write; never follows a link.
+
+        Raises:
+            CacheError: there is something else by that name, or others may write it.
+            OSError: there is nothing, or it cannot be read.
+        """
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+        try:
+            descriptor = os.open(name, flags, dir_fd=self._descriptor)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise CacheError(f"{name} is a symbolic link, expected a file") from error
+            raise
+        try:
+            _check_file(name, os.fstat(descriptor))
+        except CacheError:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def create(self, name: str) -> int:
+        """A descriptor to write a new file of mode 0600; refuses one that exists."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(name, flags, _PRIVATE_FILE, dir_fd=self._descriptor)
+
+    def open_lock(self, name: str) -> int:
+        """A descriptor to a file that is only ever locked; made where there is none."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        return os.open(name, flags, _PRIVATE_FILE, dir_fd=self._descriptor)
+
+    def stat(self, name: str) -> os.stat_result:
+        """Of the name itself, not of what a link points at."""
+        return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
+
+    def replace(self, source: str, target: str) -> None:
+        """Rename over whatever has the name, in one step."""
+        os.replace(source, target, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+
+    def remove(self, name: str) -> None:
+        """Remove the name; harmless where it is gone or cannot be removed."""
+        try:  # noqa: SIM105 - contextlib is not imported on the warm road
+            os.unlink(name, dir_fd=self._descriptor)
+        except OSError:
+            pass
+
+    def flush(self) -> None:
+        """Make renames survive a power failure."""
+        os.fsync(self._descriptor)
+
+    def names(self) -> list[str]:
+        """What is in it, sorted."""
+        return sorted(os.listdir(self._descriptor))
+
+    def write(self, name: str, content: bytes | memoryview, *, flush: bool = True) -> None:
+        """Replace `name` by a file of `content`: a reader sees all of the old or all of the new, whatever happens.
+
+        Args:
+            flush: wait until the disk has it.
+        Raises:
+            OSError: it was not written; the old file is untouched, and nothing is left behind.
+        """
+        temporary = f".{name}.{os.urandom(8).hex()}{TEMPORARY_SUFFIX}"
+        descriptor = self.create(temporary)
+        try:
+            try:
+                os.fchmod(descriptor, _PRIVATE_FILE)  # whatever the umask takes away
+                _write_all(descriptor, content)
+                if flush:
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            self.replace(temporary, name)
+        except BaseException:
+            self.remove(temporary)
+            raise
+        if flush:
+            self.flush()
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+
+def open_place(serialization_dir: str | None) -> Place:
+    """The directory, made with its parents (mode 0700) where there is none; None is the user's cache directory.
+
+    Raises:
+        CacheError: it is no directory, belongs to someone else, others may write it, or it cannot be made or opened.
+    """
+    if os.name != "posix":
+        raise CacheError(f"no cache on {os.name}: its access rights cannot be checked, expected a POSIX system")
+    path = _user_directory() if serialization_dir is None else os.fspath(serialization_dir)
+    try:
+        descriptor = _open_directory(path)
+    except (OSError, ValueError) as error:
+        raise CacheError(f"cache directory {path} cannot be used: {error}") from error
+    place = Place(path, descriptor)
+    _check_directory(path, os.fstat(descriptor))
+    return place
+
+
+def _user_directory() -> str:
+    import platformdirs
+
+    return platformdirs.user_cache_dir("jitdelegate", appauthor=False)
+
+
+def _open_directory(path: str) -> int:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    path = path.rstrip("/") or "/"  # a slash at the end would follow a link
+    try:
+        return os.open(path, flags)
+    except FileNotFoundError:
+        for folder in _missing(path):
+            _make_directory(folder)
+        return os.open(path, flags)
+    except NotADirectoryError as error:
+        kind = "a symbolic link" if os.path.islink(path) else "not a directory"
+        raise CacheError(f"cache directory {path} is {kind}, expected a directory") from error
+
+
+def _missing(path: str) -> Iterator[str]:
+    """The folders to make, outermost first."""
+    parent = os.path.dirname(path)
+    if parent and not os.path.isdir(parent):
+        yield from _missing(parent)
+    yield path
+
+
+def _make_directory(path: str) -> None:
+    try:  # noqa: SIM105 - contextlib is not imported on the warm road
+        os.mkdir(path, _PRIVATE_DIRECTORY)
+    except FileExistsError:
+        pass  # another process was faster
+
+
+def _check_directory(path: str, found: os.stat_result) -> None:
+    if found.st_uid not in (os.geteuid(), _ROOT):
+        raise CacheError(f"cache directory {path} belongs to user {found.st_uid}, expected {os.geteuid()} or root")
+    if found.st_mode & _OTHERS_MAY_WRITE:
+        mode = stat.S_IMODE(found.st_mode)
+        raise CacheError(f"cache directory {path} has mode {mode:04o}, expected one that others cannot write")
+
+
+def _check_file(name: str, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise CacheError(f"{name} is not a regular file (mode {stat.filemode(found.st_mode)})")
+    if found.st_uid not in (os.geteuid(), _ROOT):
+        raise CacheError(f"{name} belongs to user {found.st_uid}, expected {os.geteuid()} or root")
+    if found.st_mode & _OTHERS_MAY_WRITE:
+        raise CacheError(f"{name} has mode {stat.S_IMODE(found.st_mode):04o}, expected one that others cannot write")
+    if found.st_size > LARGEST_FILE:
+        raise CacheError(f"{name} has {found.st_size} bytes, expected at most {LARGEST_FILE}")
+
+
+def _write_all(descriptor: int, content: bytes | memoryview) -> None:
+    rest = memoryview(content).cast("B")
+    while rest:
+        written = os.write(descriptor, rest)
+        if written == 0:
+            raise OSError(errno.EIO, "nothing was written")
+        rest = rest[written:]

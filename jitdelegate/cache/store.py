@@ -1,0 +1,221 @@
+"""Entries: found, checked, written and replaced, and no trouble with them ever raised.
+
+Whatever is wrong with an entry or its directory is a counted miss with a reason; the model is compiled again and the
+next `put` replaces the entry. Files are replaced by renaming only, so what is mapped never changes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+
+from jitdelegate.cache.counts import counts
+from jitdelegate.cache.fingerprint import Memo
+from jitdelegate.cache.fingerprint import fingerprint as hash_content
+from jitdelegate.cache.key import MODEL, TOOLCHAIN
+from jitdelegate.cache.lock import LONGEST_WAIT, Lock
+from jitdelegate.cache.place import TEMPORARY_SUFFIX, Place, open_place
+from jitdelegate.errors import CacheError, ProgramError
+from jitdelegate.program.read import read
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from _typeshed import ReadableBuffer
+
+    from jitdelegate.cache.fingerprint import PathOrBytes
+    from jitdelegate.cache.key import Key
+    from jitdelegate.program.program import Program
+
+# Seconds after which the temporary file of a process that died is removed.
+STALE_AFTER = 3600.0
+
+HIT, ABSENT, OFF, UNREADABLE, UNTRUSTED, DAMAGED = "hit", "absent", "off", "unreadable", "untrusted", "damaged"
+
+
+class Lookup:
+    """What the cache answered.
+
+    Attributes:
+        hit: there was an entry and it may be used.
+        kind: "hit", or the kind of miss: "absent", "off" (no cache), "unreadable", "untrusted" (others may have written
+            it), "damaged", or the name of the key part that differs ("model", "toolchain", ...).
+        reason: one sentence for the user, "" for a hit.
+        path: of the entry, also for a miss; None without a directory.
+        content: the program's bytes; for a miss only after `fetch` compiled them.
+        program: those bytes, read and checked.
+        write_failure: why a compiled program was not kept, "" if it was.
+    """
+
+    __slots__ = ("content", "hit", "kind", "path", "program", "reason", "write_failure")
+
+    def __init__(
+        self,
+        kind: str,
+        reason: str = "",
+        path: str | None = None,
+        content: ReadableBuffer = b"",
+        program: Program | None = None,
+    ) -> None:
+        self.hit = kind == HIT
+        self.kind = kind
+        self.reason = reason
+        self.path = path
+        self.content = content
+        self.program = program
+        self.write_failure = ""
+
+
+class Store:
+    """The entries of one directory.
+
+    Attributes:
+        place: the directory, None where there is no cache.
+        trouble: why there is none.
+    """
+
+    __slots__ = ("place", "trouble")
+
+    def __init__(self, place: Place | None, trouble: str = "") -> None:
+        self.place = place
+        self.trouble = trouble
+
+    def get(self, key: Key) -> Lookup:
+        """The entry for `key`: checked, counted, its weights not yet hashed."""
+        lookup = self._look_up(key)
+        if lookup.hit:
+            counts.hits += 1
+        else:
+            counts.miss(lookup.kind)
+        return lookup
+
+    def put(self, key: Key, content: ReadableBuffer) -> str:
+        """Keep a program's bytes as the entry for `key`, replacing what is there; "" or why it was not kept."""
+        if self.place is None:
+            return self.trouble
+        try:
+            self._reap()
+            self.place.write(key.entry_name(), memoryview(content))
+        except OSError as error:
+            counts.write_failures += 1
+            return f"{self.place.path} does not take the program: {error}"
+        counts.writes += 1
+        return ""
+
+    def fetch(self, key: Key, compile: Callable[[], bytes], *, longest_wait: float = LONGEST_WAIT) -> Lookup:
+        """The entry for `key`; where there is none, what `compile` answers, kept for the next time.
+
+        Processes that miss the same entry together compile it once. What comes back always has a program; `hit` and
+        `reason` say how the first look ended, or that another process compiled meanwhile.
+
+        Raises:
+            ProgramError: what `compile` answered is not a program.
+        """
+        lookup = self.get(key)
+        if lookup.hit:
+            return lookup
+        if self.place is None:
+            return self._compile(key, compile, lookup)
+        lock = Lock(self.place, key.entry_name())
+        lock.acquire(longest_wait)
+        try:
+            if lock.waited:
+                again = self._look_up(key)
+                if again.hit:
+                    counts.hits += 1
+                    return again
+            return self._compile(key, compile, lookup)
+        finally:
+            lock.release()
+
+    def refuse(self, key: Key, reason: str) -> None:
+        """Count an entry that only the runtime found bad (`reason`), and remove it."""
+        counts.miss(DAMAGED)
+        if self.place is not None:
+            self.place.remove(key.entry_name())
+
+    def fingerprint(self, path_or_bytes: PathOrBytes) -> str:
+        """The content's fingerprint, remembered beside the entries; raises OSError for a file that cannot be read."""
+        return hash_content(path_or_bytes, memo=Memo(self.place) if self.place else None)
+
+    def _compile(self, key: Key, compile: Callable[[], bytes], lookup: Lookup) -> Lookup:
+        """`compile`'s program, from the file if it was kept: mapped pages rather than a copy on the heap."""
+        content: ReadableBuffer = compile()
+        lookup.write_failure = self.put(key, content)
+        if not lookup.write_failure:
+            kept = self._look_up(key)
+            if kept.hit:
+                lookup.content, lookup.program = kept.content, kept.program
+                return lookup
+        lookup.content, lookup.program = content, read(content)
+        return lookup
+
+    def _look_up(self, key: Key) -> Lookup:
+        if self.place is None:
+            return Lookup(OFF, self.trouble)
+        name = key.entry_name()
+        path = os.path.join(self.place.path, name)
+        try:
+            content = _map(self.place, name)
+            program = read(content)
+        except FileNotFoundError:
+            return Lookup(ABSENT, "there is no entry for it yet", path)
+        except (OSError, ValueError, OverflowError) as error:
+            return Lookup(UNREADABLE, f"{name} cannot be read: {error}", path)
+        except CacheError as error:
+            return Lookup(UNTRUSTED, str(error), path)
+        except ProgramError as error:
+            return Lookup(DAMAGED, f"{name} is damaged: {error}", path)
+        difference = key.difference(program.key)
+        if difference:
+            return Lookup(difference[0], _explain(key, *difference), path)
+        return Lookup(HIT, "", path, content, program)
+
+    def _reap(self) -> None:
+        """Remove the temporary files of processes that died while they wrote."""
+        assert self.place is not None
+        oldest = time.time() - STALE_AFTER
+        for name in self.place.names():
+            if name.startswith(".") and name.endswith(TEMPORARY_SUFFIX) and _age(self.place, name) < oldest:
+                self.place.remove(name)
+
+
+def open_store(serialization_dir: str | bool | None) -> Store:
+    """The store in a directory: a path, None for the user's cache directory, or False for none.
+
+    A directory that cannot be trusted or made gives a store that misses everything and says why.
+    """
+    if isinstance(serialization_dir, bool):
+        return Store(None, "the cache is turned off")
+    try:
+        return Store(open_place(serialization_dir))
+    except CacheError as error:
+        return Store(None, str(error))
+
+
+def _map(place: Place, name: str) -> mmap.mmap | bytes:
+    descriptor = place.open(name)
+    try:
+        if not os.fstat(descriptor).st_size:
+            return b""  # which cannot be mapped
+        return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+    finally:
+        os.close(descriptor)
+
+
+def _age(place: Place, name: str) -> float:
+    """When the file was last written, in seconds; the future for one that is gone."""
+    try:
+        return place.stat(name).st_mtime
+    except OSError:
+        return float("inf")
+
+
+def _explain(key: Key, name: str, found: str, expected: str) -> str:
+    if name == MODEL and key.token is not None:
+        return f"the token {key.token!r} names another model: its entry is for {found}, this model is {expected}"
+    if name == TOOLCHAIN:
+        return f"the entry was compiled by {found or 'an unknown toolchain'}, {expected} is installed"
+    return f"the entry's {name} is {found!r}, expected {expected!r}"

@@ -1,0 +1,3 @@
+"""What the sources of the code generators hash to; scripts/update_generator_digest.py writes it, a test compares it."""
+
+GENERATOR_DIGEST = "00000000000000000000000000000000"
