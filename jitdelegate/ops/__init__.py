@@ -1,1 +1,30 @@
-"""."""
+"""What TFLite's operators mean: OPS holds one object per operator, declared in one place each, one file a family."""
+
+from jitdelegate.ops import (
+    arithmetic,
+    constant,
+    convolution,
+    elementwise,
+    normalization,
+    pooling,
+    reduction,
+    resize,
+    shape,
+)
+from jitdelegate.ops.registry import OPS, Lowering, Op, Reshaped
+
+__all__ = [
+    "OPS",
+    "Lowering",
+    "Op",
+    "Reshaped",
+    "arithmetic",
+    "constant",
+    "convolution",
+    "elementwise",
+    "normalization",
+    "pooling",
+    "reduction",
+    "resize",
+    "shape",
+]

@@ -1,0 +1,74 @@
+"""A node with the tensors around it, as an operator wants to see them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
+
+Shape = tuple[int, ...]
+
+INTEGERS = ("int32", "int64")
+"""The types that TFLite allows for axes, sizes and paddings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One node of a graph; operands are numbered as in the node's inputs."""
+
+    graph: Graph
+    node: Node
+
+    @property
+    def count(self) -> int:
+        """Number of inputs, absent ones included."""
+        return len(self.node.inputs)
+
+    def given(self, operand: int) -> bool:
+        """True where the operand is there: neither left out at the end nor ABSENT."""
+        return operand < self.count and self.node.inputs[operand] != ABSENT
+
+    def index(self, operand: int) -> int:
+        """The operand's tensor index, ABSENT where it is not given."""
+        return self.node.inputs[operand] if operand < self.count else ABSENT
+
+    def tensor(self, operand: int) -> Tensor:
+        """The tensor of an operand that is given."""
+        return self.graph.tensors[self.node.inputs[operand]]
+
+    def shape(self, operand: int) -> Shape:
+        """The shape of an operand that is given."""
+        return self.tensor(operand).shape
+
+    def constant(self, operand: int) -> np.ndarray | None:
+        """The operand's elements in its own shape; None for runtime values and for sparse or packed constants."""
+        tensor = self.tensor(operand)
+        return tensor.data if tensor.data is not None and tensor.data.shape == tensor.shape else None
+
+    def integers(self, operand: int) -> Shape:
+        """The elements of a constant that `Op.structure` has found to hold integers, flattened."""
+        data = self.constant(operand)
+        assert data is not None
+        return tuple(int(value) for value in data.flat)
+
+    def option(self, name: str, default: Any) -> Any:
+        """The node's option, `default` where the file leaves it out."""
+        return self.node.attrs.get(name, default)
+
+    @property
+    def operands(self) -> list[Tensor]:
+        """The tensors of the operands that are given, in order."""
+        return [self.graph.tensors[index] for index in self.node.inputs if index != ABSENT]
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        """The tensors that the node writes."""
+        return [self.graph.tensors[index] for index in self.node.outputs]
+
+    @property
+    def output(self) -> Tensor:
+        """The tensor that the node writes."""
+        return self.graph.tensors[self.node.outputs[0]]

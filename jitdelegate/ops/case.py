@@ -1,0 +1,84 @@
+"""The test cases of an operator as data; a case builds the one-op graph and the arrays to run it with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
+
+if TYPE_CHECKING:
+    from jitdelegate.ops.registry import Op
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A float32 constant of random values, small as trained weights are."""
+
+    shape: Shape
+
+
+def ints(*values: Any) -> np.ndarray:
+    """An int32 constant: `ints(1, 2)` is [1, 2], `ints((0, 0), (1, 2))` is a matrix."""
+    return np.array(values, np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One use of an operator.
+
+    Attributes:
+        inputs: one entry per operand: a shape for a float32 value that is fed, `Weights` or an array for a constant,
+            None for an operand that is not given.
+        attrs: TFLite's options.
+        low, high: bounds of the values that are fed.
+        seed: of the random values and weights.
+    """
+
+    inputs: tuple[Shape | Weights | np.ndarray | None, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    low: float = -8.0
+    high: float = 8.0
+    seed: int = 0
+
+    def arrays(self) -> list[np.ndarray | None]:
+        """The values of all operands, constants included, None where not given; equal at every call."""
+        random = np.random.default_rng(self.seed)
+        return [self._array(random, entry) for entry in self.inputs]
+
+    def _array(self, random: np.random.Generator, entry: Shape | Weights | np.ndarray | None) -> np.ndarray | None:
+        if entry is None or isinstance(entry, np.ndarray):
+            return entry
+        if isinstance(entry, Weights):
+            return random.uniform(-1, 1, entry.shape).astype(np.float32)
+        return random.uniform(self.low, self.high, entry).astype(np.float32)
+
+    def feeds(self) -> list[np.ndarray]:
+        """The values of the operands that are fed, in order: the graph's inputs."""
+        pairs = zip(self.inputs, self.arrays(), strict=True)
+        return [array for entry, array in pairs if isinstance(entry, tuple) and array is not None]
+
+    def expected(self, op: Op) -> np.ndarray:
+        """What the operator's reference answers."""
+        return op.reference(self.arrays(), self.attrs)[0]
+
+    def graph(self, op: Op) -> Graph:
+        """The operator alone: fed operands are the graph's inputs, the output is the graph's output."""
+        tensors: list[Tensor] = []
+        operands: list[int] = []
+        for entry, array in zip(self.inputs, self.arrays(), strict=True):
+            operands.append(ABSENT if array is None else len(tensors))
+            if array is not None:
+                data = None if isinstance(entry, tuple) else array
+                tensors.append(Tensor(f"operand{len(operands) - 1}", array.shape, str(array.dtype), data))
+        expected = self.expected(op)
+        tensors.append(Tensor("output", expected.shape, str(expected.dtype)))
+        output = len(tensors) - 1
+        inputs = tuple(i for i, tensor in enumerate(tensors[:-1]) if not tensor.is_constant)
+        node = Node(op.name, tuple(operands), (output,), self.attrs, origin=(0,))
+        return Graph(tuple(tensors), (node,), inputs, (output,))

@@ -1,0 +1,258 @@
+"""Operators that are only ever evaluated when the model is compiled: weights in compact types, and shape arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from jitdelegate.ir.graph import DimensionMetadata, Graph, Node, Sparsity, Tensor
+from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.registry import Lowering, Op, op
+
+
+class Folded(Op):
+    """An operator without a kernel: `check` refuses what is left of it after folding."""
+
+    def check(self, graph: Graph, node: Node) -> str | None:
+        call = Call(graph, node)
+        return next(self.structure(call), f"{self.name} is supported on constants only.")
+
+    def shape(self, call: Call) -> Shape:
+        return call.shape(0)
+
+    def lowering(self, call: Call) -> Lowering:
+        raise AssertionError(f"{self.name} passed a check that always refuses")
+
+
+@op("DEQUANTIZE")
+class Dequantize(Folded):
+    """float32 values of a float16 or quantized constant."""
+
+    def problems(self, call: Call) -> Iterator[str]:
+        source = call.tensor(0)
+        if source.dtype != "float16" and (source.dtype not in ("int8", "uint8", "int16") or not source.quant):
+            yield f"DEQUANTIZE of {source.dtype} is not supported."
+        if source.is_constant and call.constant(0) is None:
+            yield "DEQUANTIZE: input 0 is a sparse or packed constant."
+        if source.quant and source.dtype != "float16":
+            yield from self._quantization(source)
+
+    @staticmethod
+    def _quantization(source: Tensor) -> Iterator[str]:
+        assert source.quant is not None
+        scales, zero_points, axis = source.quant.scales, source.quant.zero_points, source.quant.axis
+        if source.quant.block_size:
+            yield "DEQUANTIZE of blockwise quantization is not supported."
+        if len(scales) != 1 and (not 0 <= axis < len(source.shape) or len(scales) != source.shape[axis]):
+            yield f"DEQUANTIZE: {len(scales)} scales along axis {axis} do not fit the shape {list(source.shape)}."
+        if len(zero_points) not in (0, 1, len(scales)):
+            yield f"DEQUANTIZE: {len(zero_points)} zero points for {len(scales)} scales."
+
+    def fold(self, call: Call) -> list[np.ndarray]:
+        source, data = call.tensor(0), call.constant(0)
+        assert data is not None
+        if source.dtype == "float16" or source.quant is None:
+            return [data.astype(np.float32)]
+        along = [1] * data.ndim
+        if len(source.quant.scales) > 1:
+            along[source.quant.axis] = len(source.quant.scales)
+        scales = np.array(source.quant.scales, np.float32)
+        zeros = np.broadcast_to(np.array(source.quant.zero_points or (0,), np.int32), scales.shape)
+        return [(data.astype(np.int32) - zeros.reshape(along)).astype(np.float32) * scales.reshape(along)]
+
+
+@op("DENSIFY")
+class Densify(Folded):
+    """The dense form of a sparse constant."""
+
+    def problems(self, call: Call) -> Iterator[str]:
+        source = call.tensor(0)
+        if source.data is None:
+            yield f"DENSIFY: input 0 ('{source.name}') is not a constant."
+        if source.sparsity is not None:
+            yield from sparsity_problems(source.shape, source.sparsity, source.data)
+        elif call.constant(0) is None:
+            yield "DENSIFY: input 0 is a packed constant."
+
+    def fold(self, call: Call) -> list[np.ndarray]:
+        source = call.tensor(0)
+        assert source.data is not None
+        return [densified(source.data, source.shape, source.sparsity) if source.sparsity else source.data]
+
+
+def _extents(shape: Shape, sparsity: Sparsity) -> Shape:
+    """The size of every traversed dimension: outer ones in their own order, then the blocks'."""
+    blocks = tuple(sparsity.dimensions[len(shape) + k].dense_size for k in range(len(sparsity.block_map)))
+    outer = list(shape)
+    for block, axis in zip(blocks, sparsity.block_map, strict=True):
+        outer[axis] //= block
+    return (*outer, *blocks)
+
+
+def sparsity_problems(shape: Shape, sparsity: Sparsity, data: np.ndarray | None) -> Iterator[str]:
+    """Reasons why the stored values do not make a dense array of `shape`."""
+    rank, blocks = len(shape), len(sparsity.block_map)
+    if sorted(sparsity.traversal_order) != list(range(rank + blocks)) or len(sparsity.dimensions) != rank + blocks:
+        yield f"DENSIFY: traversal order {list(sparsity.traversal_order)} does not fit rank {rank}, {blocks} blocks."
+    if any(not 0 <= axis < rank for axis in sparsity.block_map):
+        yield f"DENSIFY: block map {list(sparsity.block_map)} does not fit rank {rank}."
+    inner = sparsity.dimensions[rank:]
+    if sorted(sparsity.traversal_order[rank:]) != list(range(rank, rank + blocks)) or any(d.sparse for d in inner):
+        yield "DENSIFY: blocks that are sparse or not innermost are not supported."
+    sizes = [dimension.dense_size for dimension in inner]
+    if any(n < 1 or shape[axis] % n for n, axis in zip(sizes, sparsity.block_map, strict=True)):
+        yield f"DENSIFY: blocks of {sizes} do not divide the shape {list(shape)}."
+    yield from _level_problems(shape, sparsity, data)
+
+
+def _level_problems(shape: Shape, sparsity: Sparsity, data: np.ndarray | None) -> Iterator[str]:
+    extents, count = _extents(shape, sparsity), 1
+    for level, axis in enumerate(sparsity.traversal_order):
+        dimension = sparsity.dimensions[level]
+        if not dimension.sparse:
+            count *= extents[axis]
+            if dimension.dense_size != extents[axis]:
+                yield f"DENSIFY: dimension {level} has size {dimension.dense_size}, expected {extents[axis]}."
+        else:
+            if not _is_csr(dimension, count, extents[axis]):
+                yield f"DENSIFY: the segments and indices of dimension {level} do not fit."
+            count = len(dimension.indices)
+    if data is None or data.ndim != 1 or len(data) != count:
+        yield f"DENSIFY: {count} values are expected, {0 if data is None else data.size} are stored."
+
+
+def _is_csr(dimension: DimensionMetadata, rows: int, size: int) -> bool:
+    segments, indices = np.array(dimension.segments, np.int64), np.array(dimension.indices, np.int64)
+    if len(segments) != rows + 1 or segments[0] != 0 or segments[-1] != len(indices) or (np.diff(segments) < 0).any():
+        return False
+    return bool(((indices >= 0) & (indices < size)).all())
+
+
+def densified(values: np.ndarray, shape: Shape, sparsity: Sparsity) -> np.ndarray:
+    """The dense array of `shape` whose non-zero elements `values` are, in traversal order."""
+    extents = _extents(shape, sparsity)
+    places: list[np.ndarray] = []
+    for level, axis in enumerate(sparsity.traversal_order):
+        dimension, count = sparsity.dimensions[level], len(places[0]) if places else 1
+        segments = np.array(dimension.segments, np.int64)
+        repeats = np.diff(segments) if dimension.sparse else np.full(count, extents[axis])
+        places = [np.repeat(place, repeats) for place in places]
+        here = np.array(dimension.indices) if dimension.sparse else np.tile(np.arange(extents[axis]), count)
+        places.append(here)
+    traversed = dict(zip(sparsity.traversal_order, places, strict=True))
+    index = [traversed[axis] for axis in range(len(shape))]
+    for number, axis in enumerate(sparsity.block_map):
+        index[axis] = index[axis] * extents[len(shape) + number] + traversed[len(shape) + number]
+    dense = np.zeros(shape, values.dtype)
+    dense[tuple(index)] = values
+    return dense
+
+
+@op("SHAPE")
+class ShapeOf(Folded):
+    """The sizes of the data; known even where its elements are not."""
+
+    def foldable(self, call: Call) -> bool:
+        return True
+
+    def shape(self, call: Call) -> Shape:
+        return (len(call.shape(0)),)
+
+    def fold(self, call: Call) -> list[np.ndarray]:
+        return [np.array(call.shape(0), np.int64)]
+
+
+@op("RANK")
+class Rank(ShapeOf):
+    """The number of axes of the data."""
+
+    def shape(self, call: Call) -> Shape:
+        return ()
+
+    def fold(self, call: Call) -> list[np.ndarray]:
+        return [np.array(len(call.shape(0)), np.int64)]
+
+
+@op("CAST")
+class Cast(Folded):
+    """The data in the output's type."""
+
+    def problems(self, call: Call) -> Iterator[str]:
+        known = ("float32", "float16", "int32", "int64", "int8", "uint8", "bool")
+        for tensor in (call.tensor(0), call.output):
+            if tensor.dtype not in known:
+                yield f"CAST of {call.tensor(0).dtype} to {call.output.dtype} is not supported."
+
+    def fold(self, call: Call) -> list[np.ndarray]:
+        data = call.constant(0)
+        assert data is not None
+        return [data.astype(call.output.dtype)]
+
+
+@op("GATHER")
+class Gather(Folded):
+    """Slices of the data along `axis`, in the order of the second operand."""
+
+    least = most = 2
+    parameters = (1,)
+
+    def problems(self, call: Call) -> Iterator[str]:
+        rank, axis = len(call.shape(0)), int(call.option("axis", 0))
+        if not -rank <= axis < rank or call.option("batch_dims", 0):
+            yield f"GATHER along axis {axis} of rank {rank} with batch_dims {call.option('batch_dims', 0)}."
+        if any(not 0 <= place < call.shape(0)[axis] for place in call.integers(1)):
+            yield f"GATHER: indices {list(call.integers(1))} are out of range for size {call.shape(0)[axis]}."
+
+    def shape(self, call: Call) -> Shape:
+        shape, axis = call.shape(0), call.option("axis", 0) % len(call.shape(0))
+        return (*shape[:axis], *call.shape(1), *shape[axis + 1 :])
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, places = arrays
+        assert data is not None
+        assert places is not None
+        return [np.take(data, places, axis=attrs.get("axis", 0))]
+
+
+@op("FILL")
+class Fill(Folded):
+    """An array of the shape in the first operand, filled with the second."""
+
+    least = most = 2
+    parameters = (0,)
+
+    def problems(self, call: Call) -> Iterator[str]:
+        if min(call.integers(0), default=1) < 1 or call.shape(1) != ():
+            yield f"FILL of {list(call.integers(0))} with a value of shape {list(call.shape(1))}."
+
+    def shape(self, call: Call) -> Shape:
+        return call.integers(0)
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        shape, value = arrays
+        assert shape is not None
+        assert value is not None
+        return [np.full(tuple(shape.flat), value)]
+
+
+@op("RANGE")
+class Range(Folded):
+    """The integers from the first operand to before the second, in steps of the third."""
+
+    least = most = 3
+    parameters = (0, 1, 2)
+
+    def problems(self, call: Call) -> Iterator[str]:
+        if any(prod(call.shape(k)) != 1 for k in range(3)) or not call.integers(2)[0]:
+            yield "RANGE: start, limit and delta are not three numbers, the last other than 0."
+
+    def shape(self, call: Call) -> Shape:
+        start, limit, delta = (call.integers(k)[0] for k in range(3))
+        return (len(range(start, limit, delta)),)
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        start, limit, delta = (int(array.flat[0]) for array in arrays if array is not None)
+        return [np.arange(start, limit, delta)]

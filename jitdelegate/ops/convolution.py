@@ -1,0 +1,275 @@
+"""Operators with weights: convolutions and the fully connected layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from jitdelegate.ir.forms import Contract, Depthwise
+from jitdelegate.ops.activation import OPTION, activated
+from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.case import Case, Weights, ints
+from jitdelegate.ops.registry import Lowering, Op, Reshaped, op
+from jitdelegate.ops.window import Sliding, dilation, patches, slide, slide_back, stride, window_problems
+
+
+class Weighted(Op):
+    """Operands (data, filter, optional bias), the last two constants; a fused activation."""
+
+    least, most = 2, 3
+    activates = True
+    filter_operand = 1
+    filter_rank = 4
+
+    def problems(self, call: Call) -> Iterator[str]:
+        for operand in filter(call.given, (self.filter_operand, self.filter_operand + 1 + self._gap)):
+            if not call.tensor(operand).is_constant:
+                yield f"{self.name}: input {operand} ('{call.tensor(operand).name}') is not a constant."
+        if len(call.shape(self.filter_operand)) != self.filter_rank:
+            found = list(call.shape(self.filter_operand))
+            yield f"{self.name}: the filter's shape is {found}, expected rank {self.filter_rank}."
+        yield from self._bias(call)
+
+    _gap = 0
+    """How many operands stand between filter and bias."""
+
+    def _bias(self, call: Call) -> Iterator[str]:
+        operand, channels = self.filter_operand + 1 + self._gap, self.channels(call)
+        if call.given(operand) and call.shape(operand) != (channels,):
+            yield f"{self.name}: the bias's shape is {list(call.shape(operand))}, expected [{channels}]."
+
+    def channels(self, call: Call) -> int:
+        """How many output channels the filter makes."""
+        return call.shape(self.filter_operand)[0]
+
+
+def image_problems(call: Call, operand: int) -> Iterator[str]:
+    """A reason to refuse, where the operand is no NHWC image."""
+    if len(call.shape(operand)) != 4:
+        yield f"{call.node.op}: the input's shape is {list(call.shape(operand))}, expected rank 4."
+
+
+def convolution_window(call: Call) -> Sliding:
+    """How the filter [_, h, w, _] slides over the data [N, H, W, C]."""
+    _, height, width, _ = call.shape(0)
+    _, kernel_height, kernel_width, _ = call.shape(1)
+    return slide((height, width), (kernel_height, kernel_width), call.node.attrs)
+
+
+def finish(total: np.ndarray, bias: np.ndarray | None, attrs: Mapping[str, Any]) -> list[np.ndarray]:
+    """Sums with the bias added, rounded to float32 and activated."""
+    return [activated(attrs.get(OPTION, "NONE"), total if bias is None else total + bias)]
+
+
+def split(arrays: Sequence[np.ndarray | None]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """(data, filter, bias or None) of a reference's operands."""
+    data, weights = arrays[:2]
+    assert data is not None
+    assert weights is not None
+    return data, weights, arrays[2] if len(arrays) > 2 else None
+
+
+@op("CONV_2D")
+class Conv2D(Weighted):
+    """A convolution, grouped where the filter has fewer channels than the data."""
+
+    cases = (
+        Case(((1, 8, 8, 4), Weights((8, 3, 3, 4)), Weights((8,))), {"padding": "SAME", OPTION: "RELU6"}),
+        Case(((1, 9, 7, 3), Weights((5, 3, 3, 3)), None), {"padding": "VALID"}),
+        Case(((2, 6, 6, 17), Weights((33, 1, 1, 17)), Weights((33,))), {"padding": "VALID", OPTION: "RELU"}),
+        Case(((1, 11, 13, 3), Weights((8, 5, 3, 3)), Weights((8,))), {"stride_h": 2, "stride_w": 3}),
+        Case(((1, 12, 12, 2), Weights((4, 3, 3, 2)),), {"dilation_h_factor": 2, "dilation_w_factor": 3}),
+        Case(((1, 7, 7, 6), Weights((9, 3, 3, 2)), Weights((9,))), {OPTION: "TANH"}, low=-0.25, high=0.25),
+        Case(((1, 1, 1, 64), Weights((10, 1, 1, 64)), Weights((10,))), {OPTION: "RELU_N1_TO_1"}),
+        Case(((1, 3, 3, 2), Weights((2, 7, 7, 2)), Weights((2,))), {"padding": "SAME", "stride_h": 2, "stride_w": 2}),
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        yield from image_problems(call, 0)
+        yield from super().problems(call)
+        yield from window_problems(call)
+        outputs, _, _, depth = call.shape(1)
+        channels = call.shape(0)[3]
+        if channels % depth or outputs % (channels // depth):
+            yield f"CONV_2D: a filter of shape {list(call.shape(1))} does not fit {channels} channels."
+
+    def shape(self, call: Call) -> Shape:
+        return (call.shape(0)[0], *convolution_window(call).output, self.channels(call))
+
+    def lowering(self, call: Call) -> Lowering:
+        groups = call.shape(0)[3] // call.shape(1)[3]
+        form = Contract(self.epilogue(call), (), **convolution_window(call).geometry, groups=groups)
+        return Lowering(form, (call.index(0), call.index(1), call.index(2)))
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, weights, bias = split(arrays)
+        groups = data.shape[3] // weights.shape[3]
+        window = slide(data.shape[1:3], weights.shape[1:3], attrs)
+        total = np.zeros((len(data), *window.output, len(weights)))
+        grouped = np.asarray(weights, np.float64).reshape(groups, -1, *weights.shape[1:])
+        for ky, kx, seen in patches(data.astype(np.float64), window, 0):
+            parts = seen.reshape(*seen.shape[:3], groups, -1)
+            total += np.einsum("nyxgc,goc->nyxgo", parts, grouped[:, :, ky, kx]).reshape(total.shape)
+        return finish(total, bias, attrs)
+
+
+@op("DEPTHWISE_CONV_2D")
+class DepthwiseConv2D(Weighted):
+    """One filter per channel, or `depth_multiplier` filters for each."""
+
+    cases = (
+        Case(((1, 8, 8, 4), Weights((1, 3, 3, 4)), Weights((4,))), {"padding": "SAME", OPTION: "RELU6"}),
+        Case(((2, 9, 7, 17), Weights((1, 3, 3, 17)), None), {"padding": "VALID"}),
+        Case(((1, 9, 9, 3), Weights((1, 3, 3, 6)), Weights((6,))), {"depth_multiplier": 2}),
+        Case(((1, 9, 9, 1), Weights((1, 3, 3, 8)), Weights((8,))), {"depth_multiplier": 8, OPTION: "RELU"}),
+        Case(((1, 11, 13, 16), Weights((1, 5, 5, 16)), Weights((16,))), {"stride_h": 2, "stride_w": 2}),
+        Case(((1, 12, 12, 5), Weights((1, 3, 3, 5))), {"dilation_h_factor": 2, "dilation_w_factor": 2}),
+        Case(((1, 4, 4, 2), Weights((1, 4, 4, 2)), Weights((2,))), {"padding": "VALID"}),
+    )
+
+    def channels(self, call: Call) -> int:
+        return call.shape(self.filter_operand)[3]
+
+    def problems(self, call: Call) -> Iterator[str]:
+        yield from image_problems(call, 0)
+        yield from super().problems(call)
+        yield from window_problems(call)
+        first, _, _, outputs = call.shape(1)
+        channels, multiplier = call.shape(0)[3], call.option("depth_multiplier", 0)
+        if first != 1 or outputs % channels or multiplier not in (0, outputs // channels):
+            yield (
+                f"DEPTHWISE_CONV_2D: a filter of shape {list(call.shape(1))} and depth_multiplier {multiplier}"
+                f" do not fit {channels} channels."
+            )
+
+    def shape(self, call: Call) -> Shape:
+        return (call.shape(0)[0], *convolution_window(call).output, self.channels(call))
+
+    def lowering(self, call: Call) -> Lowering:
+        multiplier = self.channels(call) // call.shape(0)[3]
+        form = Depthwise(self.epilogue(call), (), **convolution_window(call).geometry, multiplier=multiplier)
+        return Lowering(form, (call.index(0), call.index(1), call.index(2)))
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, weights, bias = split(arrays)
+        window = slide(data.shape[1:3], weights.shape[1:3], attrs)
+        repeated = np.repeat(data.astype(np.float64), weights.shape[3] // data.shape[3], axis=3)
+        total = np.zeros((len(data), *window.output, weights.shape[3]))
+        for ky, kx, seen in patches(repeated, window, 0):
+            total += seen * weights[0, ky, kx]
+        return finish(total, bias, attrs)
+
+
+@op("FULLY_CONNECTED")
+class FullyConnected(Weighted):
+    """Rows of K numbers times the filter [O, K]; the data is flattened to [rows, K], whatever its rank."""
+
+    filter_rank = 2
+    cases = (
+        Case(((1, 64), Weights((10, 64)), Weights((10,))), {OPTION: "RELU"}),
+        Case(((5, 17), Weights((33, 17)), None)),
+        Case(((2, 3, 4, 5), Weights((7, 60)), Weights((7,)))),
+        Case(((1, 1, 1, 32), Weights((6, 32)), Weights((6,)))),
+        Case(((2, 3, 4, 8), Weights((5, 8))), {"keep_num_dims": True, OPTION: "RELU6"}),
+        Case(((2, 3, 8), Weights((5, 8))), {"keep_num_dims": True}),
+        Case(((2, 3, 8), Weights((5, 8)))),
+        Case(((12,), Weights((5, 4)), Weights((5,)))),
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        yield from super().problems(call)
+        if call.option("weights_format", "DEFAULT") != "DEFAULT":
+            yield f"FULLY_CONNECTED with weights_format {call.option('weights_format', '')} is not supported."
+        data, depth = call.shape(0), call.shape(1)[1]
+        if prod(data) % depth:
+            yield f"FULLY_CONNECTED: an input of shape {list(data)} does not divide into rows of {depth}."
+        if call.option("keep_num_dims", False) and (not data or data[-1] != depth):
+            yield f"FULLY_CONNECTED with keep_num_dims: the input's shape is {list(data)}, expected rows of {depth}."
+
+    def shape(self, call: Call) -> Shape:
+        data, (outputs, depth) = call.shape(0), call.shape(1)
+        return (*data[:-1], outputs) if call.option("keep_num_dims", False) else (prod(data) // depth, outputs)
+
+    def lowering(self, call: Call) -> Lowering:
+        """The data is read in its own shape where its last axis is a row and a Contract makes the output's shape."""
+        data, depth = call.shape(0), call.shape(1)[1]
+        direct = data and data[-1] == depth and (len(data) != 4 or len(call.output.shape) == 4)
+        rows = call.index(0) if direct else Reshaped(call.index(0), (prod(data) // depth, depth))
+        return Lowering(Contract(self.epilogue(call)), (rows, call.index(1), call.index(2)))
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, weights, bias = split(arrays)
+        total = data.reshape(-1, weights.shape[1]).astype(np.float64) @ weights.T.astype(np.float64)
+        shape = (*data.shape[:-1], len(weights)) if attrs.get("keep_num_dims") else total.shape
+        return finish(total.reshape(shape), bias, attrs)
+
+
+@op("TRANSPOSE_CONV")
+class TransposeConv(Weighted):
+    """Every input pixel adds its multiple of the filter to the output; operands (output shape, filter, data, bias)."""
+
+    least, most = 3, 4
+    parameters = (0,)
+    _gap = 1
+    cases = (
+        Case((ints(1, 8, 8, 5), Weights((5, 3, 3, 4)), (1, 4, 4, 4)), {"stride_h": 2, "stride_w": 2}),
+        Case((ints(1, 9, 9, 5), Weights((5, 3, 3, 4)), (1, 4, 4, 4)), {"stride_h": 2, "stride_w": 2, "padding": "VALID"}),
+        Case((ints(2, 6, 5, 17), Weights((17, 2, 2, 3)), (2, 3, 3, 3), Weights((17,))), {"stride_h": 2, "stride_w": 2}),
+        Case((ints(1, 7, 7, 2), Weights((2, 3, 3, 3)), (1, 5, 5, 3)), {"padding": "VALID", OPTION: "RELU"}),
+        Case((ints(1, 8, 8, 4), Weights((4, 2, 2, 4)), (1, 4, 4, 4)), {"stride_h": 2, "stride_w": 2, "padding": "VALID"}),
+        Case((ints(1, 10, 10, 2), Weights((2, 3, 3, 2)), (1, 4, 4, 2)), {"stride_h": 2, "stride_w": 2, "padding": "VALID"}),
+        Case((ints(1, 8, 8, 2), Weights((2, 1, 1, 2)), (1, 4, 4, 2)), {"stride_h": 2, "stride_w": 2}),
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        yield from image_problems(call, 2)
+        yield from super().problems(call)
+        yield from window_problems(call)
+        if dilation(call.node.attrs) != (1, 1):
+            yield "TRANSPOSE_CONV with dilation is not supported."
+        asked = call.integers(0)
+        if len(asked) != 4 or min(asked) < 1:
+            yield f"TRANSPOSE_CONV: the output shape asked for is {list(asked)}, expected 4 positive sizes."
+        if call.shape(1)[3] != call.shape(2)[3]:
+            yield f"TRANSPOSE_CONV: a filter of shape {list(call.shape(1))} does not fit {call.shape(2)[3]} channels."
+        yield from self._sizes(call, asked)
+
+    def _sizes(self, call: Call, asked: Shape) -> Iterator[str]:
+        """The convolution that this one transposes has to make the data's size of the output's."""
+        window = slide((asked[1], asked[2]), call.shape(1)[1:3], call.node.attrs)  # type: ignore[arg-type]
+        if call.shape(2)[:3] != (asked[0], *window.output) or asked[3] != self.channels(call):
+            yield f"TRANSPOSE_CONV: the output shape {list(asked)} does not fit an input of {list(call.shape(2))}."
+
+    def shape(self, call: Call) -> Shape:
+        return call.integers(0)
+
+    def lowering(self, call: Call) -> Lowering:
+        _, height, width, _ = call.shape(2)
+        _, *output, _ = call.output.shape
+        kernel = call.shape(1)[1], call.shape(1)[2]
+        padding = slide_back((height, width), (output[0], output[1]), kernel, call.node.attrs)
+        form = Contract(
+            self.epilogue(call), (), kernel, stride(call.node.attrs), (1, 1), padding, transposed=True
+        )
+        return Lowering(form, (call.index(2), call.index(1), call.index(3)))
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        asked, *others = arrays
+        assert asked is not None
+        weights, data, *rest = others
+        assert weights is not None
+        assert data is not None
+        _, height, width, _ = data.shape
+        _, kernel_height, kernel_width, _ = weights.shape
+        shape = tuple(int(size) for size in asked)
+        size, (sy, sx) = (shape[1], shape[2]), stride(attrs)
+        top, _, left, _ = slide_back((height, width), size, (kernel_height, kernel_width), attrs)
+        canvas = np.zeros((len(data), size[0] + height * sy + kernel_height, size[1] + width * sx + kernel_width, shape[3]))
+        for ky in range(kernel_height):
+            for kx in range(kernel_width):
+                part = data.astype(np.float64) @ weights[:, ky, kx].T.astype(np.float64)
+                canvas[:, ky : ky + height * sy : sy, kx : kx + width * sx : sx] += part
+        return finish(canvas[:, top : top + size[0], left : left + size[1]], rest[0] if rest else None, attrs)

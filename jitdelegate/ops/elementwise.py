@@ -1,0 +1,238 @@
+"""Operators that compute every element of one operand by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jitdelegate.ir.expr import Arg, Expr, clamp, evaluate, maximum, minimum, unary
+from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.case import Case, Weights
+from jitdelegate.ops.registry import Lowering, Op, op
+
+SHAPES = (Case(((1, 8, 8, 4),)), Case(((5,),)), Case(((1, 1, 1, 1),)), Case(((),)))
+POSITIVE = (Case(((1, 8, 8, 4),), low=0.125), Case(((2, 3, 5),), low=0.125))
+
+
+class Elementwise(Op):
+    """One operand, and an output of its shape; a subclass gives the formula in `scalar`.
+
+    The formula is said once: the reference evaluates it on arrays, and the tests hold that against LiteRT's kernels.
+    """
+
+    cases: ClassVar[tuple[Case, ...]] = SHAPES
+
+    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
+        """The formula for one element."""
+        raise NotImplementedError
+
+    def problems(self, call: Call) -> Iterator[str]:
+        if call.tensor(0).dtype != "float32":
+            yield f"{self.name}: input 0 is {call.tensor(0).dtype}, only float32 is supported."
+
+    def shape(self, call: Call) -> Shape:
+        return call.shape(0)
+
+    def lowering(self, call: Call) -> Lowering:
+        access = Access.broadcast(call.shape(0), call.shape(0))
+        return Lowering(Map(self.scalar(Arg(0), call.node.attrs), (access,)), (call.index(0),))
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        (x,) = arrays
+        assert x is not None
+        return [evaluate(self.scalar(Arg(0), attrs), [x])]
+
+
+@op("ABS")
+class Abs(Elementwise):
+    """y = |x|"""
+
+    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
+        return unary("abs", x)
+
+
+@op("NEG")
+class Neg(Elementwise):
+    """y = -x"""
+
+    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
+        return -x
+
+
+@op("FLOOR")
+class Floor(Elementwise):
+    """y = the largest integer that is not above x"""
+
+    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
+        return unary("floor", x)
+
+
+@op("SQUARE")
+class Square(Elementwise):
+    """y = x * x"""
+
+    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
+        return x * x
+
+
+@op("EXP")
+class Exp(Elementwise):
+    """y = e to the power of x"""
+
+    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
+        return unary("exp", x)
+
+
+@op("LOG")
+class Log(Elementwise):
+    """y = the natural logarithm of x"""
+
+    cases = POSITIVE
+
+    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
+        return unary("log", x)
+
+
+@op("SQRT")
+class Sqrt(Elementwise):
+    """y = the square root of x"""
+
+    cases = POSITIVE
+
+    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
+        return unary("sqrt", x)
+
+
+@op("RSQRT")
+class Rsqrt(Elementwise):
+    """y = 1 / the square root of x"""
+
+    cases = POSITIVE
+
+    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
+        return unary("rsqrt", x)
+
+
+@op("TANH")
+class Tanh(Elementwise):
+    """y = the hyperbolic tangent of x"""
+
+    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
+        return unary("tanh", x)
+
+
+@op("LOGISTIC")
+class Logistic(Elementwise):
+    """y = 1 / (1 + e to the power of -x)"""
+
+    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
+        return unary("logistic", x)
+
+
+@op("RELU")
+class Relu(Elementwise):
+    """y = max(x, 0)"""
+
+    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
+        return maximum(x, 0)
+
+
+@op("RELU6")
+class Relu6(Elementwise):
+    """y = x limited to [0, 6]"""
+
+    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
+        return clamp(x, 0, 6)
+
+
+@op("RELU_N1_TO_1")
+class ReluN1To1(Elementwise):
+    """y = x limited to [-1, 1]"""
+
+    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
+        return clamp(x, -1, 1)
+
+
+@op("RELU_0_TO_1")
+class Relu0To1(Elementwise):
+    """y = x limited to [0, 1]"""
+
+    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
+        return clamp(x, 0, 1)
+
+
+@op("HARD_SWISH")
+class HardSwish(Elementwise):
+    """y = x * relu6(x + 3) / 6"""
+
+    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
+        return x * clamp(x + 3, 0, 6) * (1 / 6)
+
+
+@op("LEAKY_RELU")
+class LeakyRelu(Elementwise):
+    """y = x where x is positive, alpha * x elsewhere"""
+
+    cases = (*(Case(case.inputs, {"alpha": 0.25}) for case in SHAPES), Case(((2, 3),), {"alpha": 1.5}))
+
+    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
+        return maximum(x, 0) + minimum(x, 0) * attrs.get("alpha", 0.0)
+
+
+@op("ELU")
+class Elu(Elementwise):
+    """y = x where x is positive, e to the power of x, less 1, elsewhere"""
+
+    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
+        return maximum(x, 0) + (unary("exp", minimum(x, 0)) - 1)
+
+
+@op("GELU")
+class Gelu(Elementwise):
+    """y = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))): TFLite's approximation"""
+
+    cases = tuple(Case(case.inputs, {"approximate": True}) for case in SHAPES)
+
+    def problems(self, call: Call) -> Iterator[str]:
+        yield from super().problems(call)
+        if not call.option("approximate", False):
+            yield "GELU without the option approximate is not supported."
+
+    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
+        return x * 0.5 * (unary("tanh", (x + x * x * x * 0.044715) * 0.7978845608028654) + 1)
+
+
+@op("PRELU")
+class Prelu(Op):
+    """y = x where x is positive, alpha * x elsewhere; alpha broadcasts to x."""
+
+    least = most = 2
+    cases = (
+        Case(((1, 4, 5, 6), Weights((1, 1, 6)))),
+        Case(((1, 4, 5, 6), Weights((1, 1, 1, 1)))),
+        Case(((2, 4, 5, 6), Weights((4, 5, 6)))),
+        Case(((1, 4, 5, 6), (1, 4, 1, 6))),
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        x, alpha = call.shape(0), call.shape(1)
+        if len(alpha) > len(x) or any(a not in (1, b) for a, b in zip(alpha[::-1], x[::-1], strict=False)):
+            yield f"PRELU: alpha of shape {list(alpha)} does not broadcast to {list(x)}."
+
+    def shape(self, call: Call) -> Shape:
+        return call.shape(0)
+
+    def lowering(self, call: Call) -> Lowering:
+        output = call.output.shape
+        accesses = tuple(Access.broadcast(call.shape(k), output) for k in (0, 1))
+        x, alpha = Arg(0), Arg(1)
+        return Lowering(Map(maximum(x, 0) + alpha * minimum(x, 0), accesses), call.node.inputs)
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        x, alpha = arrays
+        assert x is not None
+        assert alpha is not None
+        return [np.where(x >= 0, x, x * alpha)]

@@ -1,0 +1,86 @@
+"""Operators that reduce a sliding window of an image, channel by channel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jitdelegate.ir.forms import Pool
+from jitdelegate.ops.activation import OPTION, activated
+from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.case import Case
+from jitdelegate.ops.convolution import image_problems
+from jitdelegate.ops.registry import Lowering, Op, op
+from jitdelegate.ops.window import Sliding, patches, slide, window_problems
+
+
+def _case(shape: Shape, kernel: tuple[int, int], stride: tuple[int, int], padding: str, activation: str) -> Case:
+    sizes = {"filter_height": kernel[0], "filter_width": kernel[1], "stride_h": stride[0], "stride_w": stride[1]}
+    return Case((shape,), {**sizes, "padding": padding, OPTION: activation})
+
+
+class Pooling(Op):
+    """A window over an NHWC image; what lies outside the image does not count. A fused activation."""
+
+    activates = True
+    kind: ClassVar[str]
+    cases = (
+        _case((1, 8, 8, 4), (2, 2), (2, 2), "VALID", "NONE"),
+        _case((1, 9, 7, 17), (3, 3), (2, 2), "SAME", "RELU"),
+        _case((2, 7, 7, 5), (7, 7), (1, 1), "VALID", "NONE"),
+        _case((1, 5, 6, 3), (3, 2), (1, 3), "SAME", "RELU6"),
+        _case((1, 6, 6, 3), (1, 1), (2, 2), "VALID", "RELU_N1_TO_1"),
+    )
+
+    def window(self, image: Sequence[int], attrs: Mapping[str, Any]) -> Sliding:
+        """How the window slides over an image of shape [N, H, W, C]."""
+        kernel = int(attrs.get("filter_height", 0)), int(attrs.get("filter_width", 0))
+        return slide((image[1], image[2]), kernel, attrs)
+
+    def problems(self, call: Call) -> Iterator[str]:
+        yield from image_problems(call, 0)
+        yield from window_problems(call)
+        sizes = [call.option("filter_height", 0), call.option("filter_width", 0)]
+        if min(sizes) < 1:
+            yield f"{self.name}: the window's size is {sizes}, expected at least 1."
+
+    def shape(self, call: Call) -> Shape:
+        batch, _, _, channels = call.shape(0)
+        return (batch, *self.window(call.shape(0), call.node.attrs).output, channels)
+
+    def lowering(self, call: Call) -> Lowering:
+        window = self.window(call.shape(0), call.node.attrs)
+        return Lowering(Pool(self.epilogue(call), (), **window.geometry, kind=self.kind), (call.index(0),))
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        (data,) = arrays
+        assert data is not None
+        return [activated(attrs.get(OPTION, "NONE"), self.pooled(data, self.window(data.shape, attrs)))]
+
+    def pooled(self, data: np.ndarray, window: Sliding) -> np.ndarray:
+        """The reduced windows, before the activation."""
+        raise NotImplementedError
+
+
+@op("AVERAGE_POOL_2D")
+class AveragePool2D(Pooling):
+    """The mean of the part of the window that lies inside the image."""
+
+    kind = "mean"
+
+    def pooled(self, data: np.ndarray, window: Sliding) -> np.ndarray:
+        total = sum(seen for _, _, seen in patches(data.astype(np.float64), window, 0))
+        count = sum(seen for _, _, seen in patches(np.ones_like(data), window, 0))
+        return np.asarray(total / count)
+
+
+@op("MAX_POOL_2D")
+class MaxPool2D(Pooling):
+    """The largest value of the part of the window that lies inside the image."""
+
+    kind = "max"
+
+    def pooled(self, data: np.ndarray, window: Sliding) -> np.ndarray:
+        return np.maximum.reduce([seen for _, _, seen in patches(data, window, -np.inf)])

@@ -1,0 +1,177 @@
+"""The operator table and what every operator has: check, lower, reference and cases, said in one class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from jitdelegate.ir.expr import Expr
+from jitdelegate.ir.forms import RESULT, Form
+from jitdelegate.ir.graph import Graph, Node
+from jitdelegate.ops.activation import ACTIVATIONS, OPTION
+from jitdelegate.ops.call import INTEGERS, Call, Shape
+from jitdelegate.ops.case import Case
+
+MAX_RANK = 6
+"""The highest rank that kernels are generated for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reshaped:
+    """Tensor `index` under another shape of as many elements; `passes.lower` puts a View before the node."""
+
+    index: int
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lowering:
+    """How a node is computed.
+
+    Attributes:
+        form: the kernel form.
+        inputs: in the form's order, its own operands first: tensor indices (ABSENT allowed where the form allows it),
+            tensors under another shape, or float32 arrays that become new constants.
+        shape: what the form itself writes, where the node's output is only another view of it.
+    """
+
+    form: Form
+    inputs: tuple[int | Reshaped | np.ndarray, ...]
+    shape: Shape | None = None
+
+
+class Op:
+    """One operator of TFLite.
+
+    A subclass says how many inputs there are, yields its own reasons to refuse in `problems`, and computes the
+    output's shape, the lowering and the reference.
+    """
+
+    name: ClassVar[str]
+    least: ClassVar[int] = 1
+    """Fewest inputs; these must be given."""
+    most: ClassVar[int] = 1
+    """Most inputs."""
+    parameters: ClassVar[tuple[int, ...]] = ()
+    """Inputs that hold integers (axes, sizes, paddings) and have to be constants."""
+    activates: ClassVar[bool] = False
+    """True where the option `fused_activation_function` is obeyed."""
+    cases: ClassVar[tuple[Case, ...]] = ()
+
+    def check(self, graph: Graph, node: Node) -> str | None:
+        """None if `lower` can express the node, else one sentence that says what was found."""
+        call = Call(graph, node)
+        return next(self.structure(call), None) or next(self._types(call), None)
+
+    def structure(self, call: Call) -> Iterator[str]:
+        """Reasons why the node makes no sense or cannot be expressed, types of runtime values aside.
+
+        Only the first counts: what follows a `yield` may rely on its condition being false.
+        """
+        yield from self._operands(call)
+        yield from self._parameters(call)
+        yield from self._activation(call)
+        yield from self.problems(call)
+        yield from self._shape(call)
+
+    def _operands(self, call: Call) -> Iterator[str]:
+        if not self.least <= call.count <= self.most:
+            expected = str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
+            yield f"{self.name} has {call.count} inputs, expected {expected}."
+        if len(call.node.outputs) != 1:
+            yield f"{self.name} has {len(call.node.outputs)} outputs, expected 1."
+        missing = [k for k in range(self.least) if not call.given(k)]
+        if missing:
+            yield f"{self.name} lacks its input {missing[0]}."
+        values = [call.tensor(k) for k in range(call.count) if call.given(k) and k not in self.parameters]
+        for tensor in values + call.outputs:
+            if not tensor.has_rank:
+                yield f"{self.name}: the rank of '{tensor.name}' is not known."
+            if 0 in tensor.shape:
+                yield f"{self.name}: '{tensor.name}' has no elements, its shape is {list(tensor.shape)}."
+            if len(tensor.shape) > MAX_RANK:
+                yield f"{self.name}: '{tensor.name}' has rank {len(tensor.shape)}, at most {MAX_RANK} is supported."
+            if tensor.is_variable:
+                yield f"{self.name}: '{tensor.name}' is a variable, which keeps its value from run to run."
+
+    def _parameters(self, call: Call) -> Iterator[str]:
+        for operand in filter(call.given, self.parameters):
+            tensor = call.tensor(operand)
+            if tensor.dtype not in INTEGERS:
+                yield f"{self.name}: input {operand} is {tensor.dtype}, expected int32 or int64."
+            if call.constant(operand) is None:
+                yield f"{self.name}: input {operand} ('{tensor.name}') is not a constant."
+
+    def _activation(self, call: Call) -> Iterator[str]:
+        name = call.option(OPTION, "NONE")
+        if name not in (ACTIVATIONS if self.activates else ("NONE",)):
+            yield f"{self.name} with the fused activation {name} is not supported."
+
+    def _types(self, call: Call) -> Iterator[str]:
+        for operand in range(call.count):
+            if call.given(operand) and operand not in self.parameters and call.tensor(operand).dtype != "float32":
+                yield f"{self.name}: input {operand} is {call.tensor(operand).dtype}, only float32 is supported."
+            if call.given(operand) and call.tensor(operand).is_constant and call.constant(operand) is None:
+                yield f"{self.name}: input {operand} is a sparse or packed constant."
+        if call.output.dtype != "float32":
+            yield f"{self.name}: the output is {call.output.dtype}, only float32 is supported."
+
+    def _shape(self, call: Call) -> Iterator[str]:
+        found, expected = call.output.shape, self.shape(call)
+        if found != expected:
+            yield f"{self.name}: the output's shape is {list(found)}, expected {list(expected)}."
+
+    def problems(self, call: Call) -> Iterator[str]:
+        """The operator's own reasons to refuse."""
+        yield from ()
+
+    def shape(self, call: Call) -> Shape:
+        """The shape of the output of a node without `problems`."""
+        raise NotImplementedError
+
+    def lower(self, graph: Graph, node: Node) -> Lowering:
+        """How to compute a node that `check` finds nothing against."""
+        return self.lowering(Call(graph, node))
+
+    def lowering(self, call: Call) -> Lowering:
+        """As `lower`."""
+        raise NotImplementedError
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        """The outputs in plain numpy, sums in float64; None in `arrays` stands for an operand that is not given."""
+        raise NotImplementedError
+
+    def foldable(self, call: Call) -> bool:
+        """True where the node's outputs are known when the model is compiled."""
+        return all(tensor.is_constant and tensor.data is not None for tensor in call.operands)
+
+    def fold(self, call: Call) -> list[np.ndarray]:
+        """The outputs of a `foldable` node without reasons in `structure`."""
+        arrays = [call.constant(k) if call.given(k) else None for k in range(call.count)]
+        return self.reference(arrays, call.node.attrs)
+
+    @staticmethod
+    def epilogue(call: Call) -> Expr:
+        """The fused activation as an epilogue."""
+        return ACTIVATIONS[call.option(OPTION, "NONE")](RESULT)
+
+
+OPS: dict[str, Op] = {}
+"""TFLite's name -> the operator; filled by importing `jitdelegate.ops`."""
+
+
+Definition = TypeVar("Definition", bound=type[Op])
+
+
+def op(name: str) -> Callable[[Definition], Definition]:
+    """Enters the class in OPS: `@op("CONV_2D")`."""
+
+    def register(definition: Definition) -> Definition:
+        definition.name = name
+        OPS[name] = definition()
+        return definition
+
+    return register

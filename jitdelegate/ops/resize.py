@@ -1,0 +1,109 @@
+"""Operators that resample the H and W of an image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jitdelegate.ir import forms
+from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.case import Case, ints
+from jitdelegate.ops.convolution import image_problems
+from jitdelegate.ops.registry import Lowering, Op, op
+
+
+def scale(size: int, count: int, align_corners: bool) -> np.float32:
+    """How far apart `count` samples over `size` pixels are; TFLite computes this in float32."""
+    if align_corners and count > 1:
+        return np.float32(size - 1) / np.float32(count - 1)
+    return np.float32(size) / np.float32(count)
+
+
+def nearest_places(size: int, count: int, align_corners: bool, half_pixel_centers: bool) -> np.ndarray:
+    """Which of `size` pixels each of `count` samples reads: int64[count]."""
+    positions = np.arange(count, dtype=np.float32) + np.float32(0.5 if half_pixel_centers else 0)
+    exact = positions * scale(size, count, align_corners)
+    rounded = np.floor(exact + np.float32(0.5)) if align_corners else np.floor(exact)
+    return np.clip(rounded.astype(np.int64), 0, size - 1)
+
+
+def bilinear_places(
+    size: int, count: int, align_corners: bool, half_pixel_centers: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each of `count` samples the lower and the upper of the two pixels it mixes, int64[count] each, and the upper
+    one's part of the sum, float32[count]."""
+    positions, step = np.arange(count, dtype=np.float32), scale(size, count, align_corners)
+    half = np.float32(0.5)
+    exact = (positions + half) * step - half if half_pixel_centers else positions * step
+    lower = np.maximum(np.floor(exact).astype(np.int64), 0)
+    upper = np.minimum(np.ceil(exact).astype(np.int64), size - 1)
+    return lower, np.maximum(upper, 0), (exact - lower.astype(np.float32)).astype(np.float32)
+
+
+class Resizing(Op):
+    """Operands (NHWC image, [height, width]); options `align_corners` and `half_pixel_centers`."""
+
+    least = most = 2
+    parameters = (1,)
+    kind: ClassVar[str]
+    cases = tuple(
+        Case(((2, height, width, 5), ints(*size)), options)
+        for height, width, size in ((4, 5, (8, 10)), (5, 7, (9, 3)), (1, 3, (4, 6)), (6, 6, (1, 1)), (3, 3, (3, 3)))
+        for options in ({}, {"align_corners": True}, {"half_pixel_centers": True})
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        yield from image_problems(call, 0)
+        size = call.integers(1)
+        if len(size) != 2 or min(size) < 1:
+            yield f"{self.name}: the size is {list(size)}, expected two positive numbers."
+        if call.option("align_corners", False) and call.option("half_pixel_centers", False):
+            yield f"{self.name} with both align_corners and half_pixel_centers is not supported."
+
+    def shape(self, call: Call) -> Shape:
+        batch, _, _, channels = call.shape(0)
+        return (batch, *call.integers(1), channels)
+
+    def lowering(self, call: Call) -> Lowering:
+        align, half = bool(call.option("align_corners", False)), bool(call.option("half_pixel_centers", False))
+        form = forms.Resize(kind=self.kind, align_corners=align, half_pixel_centers=half)
+        return Lowering(form, (call.index(0),))
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, size = arrays
+        assert data is not None
+        assert size is not None
+        options = bool(attrs.get("align_corners")), bool(attrs.get("half_pixel_centers"))
+        for axis, count in ((1, int(size[0])), (2, int(size[1]))):
+            data = self.resampled(data, axis, count, options)
+        return [np.asarray(data, np.float32)]
+
+    def resampled(self, data: np.ndarray, axis: int, count: int, options: tuple[bool, bool]) -> np.ndarray:
+        """The data with `count` samples along `axis`."""
+        raise NotImplementedError
+
+
+@op("RESIZE_BILINEAR")
+class ResizeBilinear(Resizing):
+    """Every sample mixes the four pixels around it."""
+
+    kind = "bilinear"
+
+    def resampled(self, data: np.ndarray, axis: int, count: int, options: tuple[bool, bool]) -> np.ndarray:
+        lower, upper, part = bilinear_places(data.shape[axis], count, *options)
+        shape = [1] * data.ndim
+        shape[axis] = count
+        weight = part.reshape(shape).astype(np.float64)
+        return np.take(data, lower, axis) * (1 - weight) + np.take(data, upper, axis) * weight
+
+
+@op("RESIZE_NEAREST_NEIGHBOR")
+class ResizeNearestNeighbor(Resizing):
+    """Every sample is one pixel."""
+
+    kind = "nearest"
+
+    def resampled(self, data: np.ndarray, axis: int, count: int, options: tuple[bool, bool]) -> np.ndarray:
+        return np.take(data, nearest_places(data.shape[axis], count, *options), axis)

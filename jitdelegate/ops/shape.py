@@ -1,0 +1,539 @@
+"""Operators that only move elements: reshapes, slices, paddings, transposes and concatenations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jitdelegate.ir.expr import Arg
+from jitdelegate.ir.forms import Access, Concat, Map, View
+from jitdelegate.ops.activation import OPTION
+from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.case import Case, ints
+from jitdelegate.ops.registry import Lowering, Op, Reshaped, op
+
+
+def given(arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+    """The operands of a reference that are there."""
+    return [array for array in arrays if array is not None]
+
+
+def moved(access: Access, call: Call) -> Lowering:
+    """The lowering that reads operand 0 through `access` and computes nothing."""
+    return Lowering(Map(Arg(0), (access,)), (call.index(0),))
+
+
+def axis_problems(call: Call, axis: int, rank: int) -> Iterator[str]:
+    """A reason to refuse, where `axis` is not one of `rank` axes, counted from either end."""
+    if not -rank <= axis < rank:
+        yield f"{call.node.op}: axis {axis} is out of range for rank {rank}."
+
+
+class Relabel(Op):
+    """The same elements in the same order under another shape."""
+
+    def lowering(self, call: Call) -> Lowering:
+        return Lowering(View(), (call.index(0),))
+
+
+@op("RESHAPE")
+class Reshape(Relabel):
+    """The shape is the second operand, or the option `new_shape`; one -1 in it stands for what is left."""
+
+    most = 2
+    parameters = (1,)
+    cases = (
+        Case(((2, 3, 4), ints(4, 6))),
+        Case(((1, 4, 4, 8), ints(1, -1)), {"new_shape": (1, -1)}),
+        Case(((2, 6),), {"new_shape": (3, 4)}),
+        Case(((1, 1, 1, 7), ints(7))),
+        Case(((1, 1), np.zeros(0, np.int32))),
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        asked, size = self._asked(call), prod(call.shape(0))
+        known = prod(extent for extent in asked if extent != -1)
+        if asked.count(-1) > 1 or known < 1 or size % known or (-1 not in asked and known != size):
+            yield f"RESHAPE: {list(call.shape(0))} does not reshape to {list(asked)}."
+
+    @staticmethod
+    def _asked(call: Call) -> Shape:
+        """A new_shape of [0] is how old converters write a scalar."""
+        if call.given(1):
+            return call.integers(1)
+        asked = tuple(call.option("new_shape", ()))
+        return () if asked == (0,) else asked
+
+    def shape(self, call: Call) -> Shape:
+        asked, size = self._asked(call), prod(call.shape(0))
+        rest = size // prod(extent for extent in asked if extent != -1)
+        return tuple(rest if extent == -1 else extent for extent in asked)
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, *asked = given(arrays)
+        return [data.reshape(tuple(asked[0].flat) if asked else tuple(attrs["new_shape"]))]
+
+
+@op("SQUEEZE")
+class Squeeze(Relabel):
+    """Drops the axes `squeeze_dims`, all axes of size 1 where it is empty."""
+
+    cases = (
+        Case(((1, 3, 1, 5),), {"squeeze_dims": ()}),
+        Case(((1, 3, 1, 5),), {"squeeze_dims": (2,)}),
+        Case(((1, 3, 1, 5),), {"squeeze_dims": (-2, 0)}),
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        shape = call.shape(0)
+        for axis in self._dims(call.node.attrs):
+            yield from axis_problems(call, axis, len(shape))
+            if shape[axis] != 1:
+                yield f"SQUEEZE: axis {axis} of {list(shape)} has not size 1."
+
+    @staticmethod
+    def _dims(attrs: Mapping[str, Any]) -> Shape:
+        dims: Shape = tuple(attrs.get("squeeze_dims", None) or ())
+        return dims
+
+    def shape(self, call: Call) -> Shape:
+        shape, dims = call.shape(0), self._dims(call.node.attrs)
+        dropped = {axis % len(shape) for axis in dims} or {a for a, size in enumerate(shape) if size == 1}
+        return tuple(size for axis, size in enumerate(shape) if axis not in dropped)
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        return [np.squeeze(given(arrays)[0], axis=self._dims(attrs) or None)]
+
+
+@op("EXPAND_DIMS")
+class ExpandDims(Relabel):
+    """Adds an axis of size 1 before the axis that the second operand names."""
+
+    least = most = 2
+    parameters = (1,)
+    cases = (Case(((3, 4), ints(0))), Case(((3, 4), ints(-1))), Case(((3, 4), np.array(1, np.int32))))
+
+    def problems(self, call: Call) -> Iterator[str]:
+        if len(call.integers(1)) != 1:
+            yield f"EXPAND_DIMS: the axis has {len(call.integers(1))} elements, expected 1."
+        yield from axis_problems(call, call.integers(1)[0], len(call.shape(0)) + 1)
+
+    def shape(self, call: Call) -> Shape:
+        shape, axis = call.shape(0), call.integers(1)[0] % (len(call.shape(0)) + 1)
+        return (*shape[:axis], 1, *shape[axis:])
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, axis = given(arrays)
+        return [np.expand_dims(data, int(axis.flat[0]))]
+
+
+@op("TRANSPOSE")
+class Transpose(Op):
+    """Output axis a is axis `permutation[a]` of the data."""
+
+    least = most = 2
+    parameters = (1,)
+    cases = (
+        Case(((2, 3, 4), ints(2, 0, 1))),
+        Case(((1, 5, 6, 17), ints(0, 3, 1, 2))),
+        Case(((3, 4), ints(-1, 0))),
+        Case(((2, 3, 4), ints(0, 1, 2))),
+        Case(((2, 1, 3, 2, 2), ints(4, 2, 1, 3, 0))),
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        rank, order = len(call.shape(0)), call.integers(1)
+        if len(order) != rank or any(not -rank <= axis < rank for axis in order) or len(set(self._order(call))) != rank:
+            yield f"TRANSPOSE: {list(order)} is no permutation of {rank} axes."
+
+    @staticmethod
+    def _order(call: Call) -> Shape:
+        return tuple(axis % len(call.shape(0)) for axis in call.integers(1))
+
+    def shape(self, call: Call) -> Shape:
+        return tuple(call.shape(0)[axis] for axis in self._order(call))
+
+    def lowering(self, call: Call) -> Lowering:
+        order = self._order(call)
+        dims = tuple(order.index(axis) for axis in range(len(order)))
+        return moved(Access(dims, (0,) * len(dims), (1,) * len(dims)), call)
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, order = given(arrays)
+        return [np.transpose(data, tuple(order.flat))]
+
+
+@op("PAD")
+class Pad(Op):
+    """Zeros around the data: row a of the second operand says how many go before and after axis a."""
+
+    least = most = 2
+    parameters = (1,)
+    cases: ClassVar[tuple[Case, ...]] = (
+        Case(((1, 4, 5, 6), ints((0, 0), (1, 2), (2, 1), (0, 0)))),
+        Case(((1, 4, 5, 17), ints((0, 0), (0, 1), (0, 1), (0, 0)))),
+        Case(((2, 3, 4), ints((1, 0), (0, 0), (2, 3)))),
+        Case(((1, 4, 4, 6), ints((0, 0), (0, 0), (0, 0), (0, 10)))),
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        if call.shape(1) != (len(call.shape(0)), 2):
+            found = list(call.shape(1))
+            yield f"{self.name}: the paddings' shape is {found}, expected [{len(call.shape(0))}, 2]."
+        if min(call.integers(1), default=0) < 0:
+            yield f"{self.name}: the paddings are {list(call.integers(1))}, expected none below 0."
+
+    def value(self, call: Call) -> float:
+        """What the padding is filled with."""
+        return 0.0
+
+    @staticmethod
+    def borders(call: Call) -> list[tuple[int, int]]:
+        """(before, after) for every axis."""
+        flat = call.integers(1)
+        return list(zip(flat[::2], flat[1::2], strict=True))
+
+    def shape(self, call: Call) -> Shape:
+        pairs = zip(call.shape(0), self.borders(call), strict=True)
+        return tuple(before + size + after for size, (before, after) in pairs)
+
+    def lowering(self, call: Call) -> Lowering:
+        rank, borders = len(call.shape(0)), self.borders(call)
+        starts = tuple(-before for before, _ in borders)
+        return moved(Access(tuple(range(rank)), starts, (1,) * rank, self.value(call)), call)
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, borders, *value = given(arrays)
+        return [np.pad(data, borders, constant_values=value[0].flat[0] if value else 0)]
+
+
+@op("PADV2")
+class PadV2(Pad):
+    """As PAD, with the third operand as the value."""
+
+    least = most = 3
+    cases = tuple(Case((*case.inputs, np.array([1.5], np.float32))) for case in Pad.cases)
+
+    def problems(self, call: Call) -> Iterator[str]:
+        yield from super().problems(call)
+        value = call.constant(2)
+        if value is None or value.size != 1:
+            yield f"PADV2: input 2 ('{call.tensor(2).name}') is not a constant of one element."
+
+    def value(self, call: Call) -> float:
+        data = call.constant(2)
+        assert data is not None
+        return float(data.flat[0])
+
+
+@op("SLICE")
+class Slice(Op):
+    """The box that starts at the second operand and has the size of the third; size -1 reaches to the end."""
+
+    least = most = 3
+    parameters = (1, 2)
+    cases = (
+        Case(((2, 5, 6, 7), ints(0, 1, 2, 3), ints(2, 3, -1, 2))),
+        Case(((10,), ints(3), ints(4))),
+        Case(((1, 8, 8, 20), ints(0, 0, 0, 0), ints(1, 8, 8, 16))),
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        data, begin, size = call.shape(0), call.integers(1), call.integers(2)
+        if not len(data) == len(begin) == len(size):
+            yield f"SLICE: begin {list(begin)} and size {list(size)} do not fit the input's shape {list(data)}."
+        for extent, start, count in zip(data, begin, size, strict=True):
+            if not 0 <= start <= extent or count < -1 or start + count > extent:
+                yield f"SLICE: begin {list(begin)} and size {list(size)} leave the input's shape {list(data)}."
+
+    def shape(self, call: Call) -> Shape:
+        triples = zip(call.shape(0), call.integers(1), call.integers(2), strict=True)
+        return tuple(extent - start if count == -1 else count for extent, start, count in triples)
+
+    def lowering(self, call: Call) -> Lowering:
+        begin = call.integers(1)
+        return moved(Access(tuple(range(len(begin))), begin, (1,) * len(begin)), call)
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, begin, size = given(arrays)
+        pairs = zip(begin.flat, size.flat, strict=True)
+        return [data[tuple(slice(start, None if count == -1 else start + count) for start, count in pairs)]]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a strided slice does with one axis: `axis` of the data (-1 for a new one), what is read, and whether the
+    output keeps the axis."""
+
+    axis: int
+    start: int
+    step: int
+    count: int
+    kept: bool
+
+
+MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
+
+
+@op("STRIDED_SLICE")
+class StridedSlice(Op):
+    """numpy's basic indexing; begin, end and strides are operands, masks say where `:`, `...`, newaxis, an index stand."""
+
+    least = most = 4
+    parameters = (1, 2, 3)
+    cases = (
+        Case(((4, 6, 8), ints(1, 0, 2), ints(3, 6, 8), ints(1, 2, 3))),
+        Case(((4, 6), ints(3, -1), ints(0, -7), ints(-1, -2))),
+        Case(((4, 6), ints(0, 1), ints(0, 4), ints(1, 1)), {"begin_mask": 1, "end_mask": 1}),
+        Case(((4, 6, 8), ints(2, 0, 1), ints(3, 0, 5), ints(1, 1, 1)), {"shrink_axis_mask": 1, "ellipsis_mask": 2}),
+        Case(((4, 6), ints(0, 0, 1), ints(0, 0, 4), ints(1, 1, 1)), {"new_axis_mask": 1, "end_mask": 2}),
+        Case(((1, 17, 5, 6), ints(0, 1, 0, 0), ints(0, 100, 0, 3), ints(1, 2, 1, 1)), {"end_mask": 5}),
+        Case(((5, 6), ints(-2), ints(-1), ints(1)), {"shrink_axis_mask": 1}),
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        shape, specs = call.shape(0), {len(call.integers(k)) for k in self.parameters}
+        if not 1 <= len(shape) <= 5:
+            yield f"STRIDED_SLICE: the input's shape is {list(shape)}, expected rank 1 to 5."
+        if len(specs) != 1:
+            yield "STRIDED_SLICE: begin, end and strides differ in length."
+        if 0 in call.integers(3):
+            yield f"STRIDED_SLICE: the strides are {list(call.integers(3))}, expected none to be 0."
+        yield from self._mask_problems(call, specs.pop())
+        for cut in self._cuts(call):
+            if not cut.kept and not 0 <= cut.start < shape[cut.axis]:
+                yield f"STRIDED_SLICE: index {cut.start} is out of range for axis {cut.axis} of {list(shape)}."
+
+    @staticmethod
+    def _mask_problems(call: Call, specs: int) -> Iterator[str]:
+        ellipsis, added, shrunk = (int(call.option(name, 0)) & ((1 << specs) - 1) for name in MASKS[2:])
+        if ellipsis.bit_count() > 1:
+            yield "STRIDED_SLICE: ellipsis_mask names more than one place."
+        if (added | ellipsis) & shrunk or added & ellipsis:
+            yield "STRIDED_SLICE: one place is in two of ellipsis_mask, new_axis_mask and shrink_axis_mask."
+        if specs - (added | ellipsis).bit_count() > len(call.shape(0)):
+            yield f"STRIDED_SLICE: {specs} places are more than the input's shape {list(call.shape(0))} has."
+        if any(shrunk >> place & 1 and stride < 0 for place, stride in enumerate(call.integers(3))):
+            yield "STRIDED_SLICE: a negative stride where shrink_axis_mask is set."
+
+    def _cuts(self, call: Call) -> list[Cut]:
+        """What happens along every axis of the data and every new one, in the output's order."""
+        places = self._places(call)
+        rest = len(call.shape(0)) - sum(kind not in ("all", "new") for kind, _ in places)
+        cuts: list[Cut] = []
+        axis = 0
+        for kind, place in places:
+            count = rest if kind == "all" else 1
+            for _ in range(count):
+                cuts.append(self._cut(call, kind, place, axis))
+                axis += kind != "new"
+        return cuts
+
+    @staticmethod
+    def _places(call: Call) -> list[tuple[str, int]]:
+        """The kind of every place; an ellipsis at the end where the file has none."""
+        kinds = {"ellipsis_mask": "all", "new_axis_mask": "new", "shrink_axis_mask": "index"}
+        places: list[tuple[str, int]] = []
+        for place in range(len(call.integers(1))):
+            kind = next((kinds[mask] for mask in kinds if call.option(mask, 0) >> place & 1), "slice")
+            places.append((kind, place))
+        return places if ("all" in dict(places)) else [*places, ("all", -1)]
+
+    @staticmethod
+    def _cut(call: Call, kind: str, place: int, axis: int) -> Cut:
+        if kind == "new":
+            return Cut(-1, 0, 1, 1, True)
+        extent = call.shape(0)[axis]
+        if kind == "all":
+            return Cut(axis, 0, 1, extent, True)
+        begin, end, step = (call.integers(k)[place] for k in (1, 2, 3))
+        if kind == "index":
+            return Cut(axis, begin + extent if begin < 0 else begin, 1, 1, False)
+        end += begin if call.option("offset", False) else 0
+        first = None if call.option("begin_mask", 0) >> place & 1 else begin
+        last = None if call.option("end_mask", 0) >> place & 1 else end
+        reached = range(*slice(first, last, step).indices(extent))
+        return Cut(axis, reached.start, step, len(reached), True)
+
+    def shape(self, call: Call) -> Shape:
+        return tuple(cut.count for cut in self._cuts(call) if cut.kept)
+
+    def lowering(self, call: Call) -> Lowering:
+        entries: list[tuple[int, int, int]] = []
+        written = 0
+        for cut in self._cuts(call):
+            if cut.axis >= 0:
+                entries.append((written if cut.kept else -1, cut.start, cut.step))
+            written += cut.kept
+        dims, starts, steps = zip(*entries, strict=True)
+        return moved(Access(dims, starts, steps), call)
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, begin, end, strides = given(arrays)
+        begin_mask, end_mask, ellipsis, added, shrunk = (attrs.get(name, 0) for name in MASKS)
+        index: list[Any] = []
+        for place in range(begin.size):
+            first, step = int(begin[place]), int(strides[place])
+            last = int(end[place]) + (first if attrs.get("offset") else 0)
+            bounds = (None if begin_mask >> place & 1 else first), (None if end_mask >> place & 1 else last)
+            special = [
+                (ellipsis, Ellipsis),
+                (added, np.newaxis),
+                (shrunk, first),
+            ]
+            index.append(next((what for mask, what in special if mask >> place & 1), slice(*bounds, step)))
+        return [np.ascontiguousarray(data[tuple(index)])]
+
+
+def merged(call: Call, axis: int, inputs: tuple[int | Reshaped | np.ndarray, ...]) -> Lowering:
+    """The lowering that writes `inputs` one after another along `axis`."""
+    return Lowering(Concat(axis=axis), inputs)
+
+
+@op("CONCATENATION")
+class Concatenation(Op):
+    """All operands one after another along the option `axis`."""
+
+    most = 1 << 16
+    cases = (
+        Case(((1, 4, 5, 6), (1, 4, 5, 17)), {"axis": 3}),
+        Case(((1, 4, 5, 6), (1, 2, 5, 6), (1, 1, 5, 6)), {"axis": -3}),
+        Case(((2, 3),), {"axis": 0}),
+        Case(((5,), (3,)), {"axis": 0, OPTION: "NONE"}),
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        if not all(map(call.given, range(call.count))):
+            yield "CONCATENATION: an input is not given."
+        shapes, axis = [call.shape(k) for k in range(call.count)], int(call.option("axis", 0))
+        yield from axis_problems(call, axis, len(shapes[0]))
+        for shape in shapes[1:]:
+            if len(shape) != len(shapes[0]) or self._others(call, shape) != self._others(call, shapes[0]):
+                yield f"CONCATENATION: shapes {list(shapes[0])} and {list(shape)} differ beside axis {axis}."
+
+    @staticmethod
+    def _others(call: Call, shape: Shape) -> Shape:
+        axis = call.option("axis", 0) % len(shape)
+        return shape[:axis] + shape[axis + 1 :]
+
+    def shape(self, call: Call) -> Shape:
+        shape, axis = list(call.shape(0)), call.option("axis", 0)
+        shape[axis] = sum(call.shape(k)[axis] for k in range(call.count))
+        return tuple(shape)
+
+    def lowering(self, call: Call) -> Lowering:
+        return merged(call, call.option("axis", 0) % len(call.shape(0)), call.node.inputs)
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        return [np.concatenate(given(arrays), axis=attrs.get("axis", 0))]
+
+
+@op("PACK")
+class Pack(Op):
+    """All operands, of one shape, along a new axis: the option `axis`."""
+
+    most = 1 << 16
+    cases = (
+        Case(((3, 4), (3, 4)), {"axis": 0, "values_count": 2}),
+        Case(((3, 4), (3, 4), (3, 4)), {"axis": -1, "values_count": 3}),
+        Case(((2, 3, 4), (2, 3, 4)), {"axis": 1, "values_count": 2}),
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        if not all(map(call.given, range(call.count))):
+            yield "PACK: an input is not given."
+        shapes = {call.shape(k) for k in range(call.count)}
+        if len(shapes) > 1:
+            yield f"PACK: the inputs' shapes differ: {' and '.join(str(list(shape)) for shape in sorted(shapes))}."
+        yield from axis_problems(call, int(call.option("axis", 0)), len(call.shape(0)) + 1)
+
+    @staticmethod
+    def _split(call: Call) -> tuple[int, Shape, Shape]:
+        """(axis, sizes before it, sizes after it)."""
+        shape = call.shape(0)
+        axis = call.option("axis", 0) % (len(shape) + 1)
+        return axis, shape[:axis], shape[axis:]
+
+    def shape(self, call: Call) -> Shape:
+        _, before, after = self._split(call)
+        return (*before, call.count, *after)
+
+    def lowering(self, call: Call) -> Lowering:
+        axis, before, after = self._split(call)
+        return merged(call, axis, tuple(Reshaped(index, (*before, 1, *after)) for index in call.node.inputs))
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        return [np.stack(given(arrays), axis=attrs.get("axis", 0))]
+
+
+class Blocks(Op):
+    """Blocks of `block_size` pixels squared go into channels, or come out of them."""
+
+    def problems(self, call: Call) -> Iterator[str]:
+        block, shape = int(call.option("block_size", 0)), call.shape(0)
+        if block < 1 or len(shape) != 4 or not self._divides(shape, block):
+            yield f"{self.name}: block_size {block} does not fit the input's shape {list(shape)}."
+
+    def _divides(self, shape: Shape, block: int) -> bool:
+        raise NotImplementedError
+
+    def _apart(self, shape: Shape, block: int) -> tuple[Shape, Shape]:
+        """(the data's shape with every block's axes apart, the order that puts them where they go)."""
+        raise NotImplementedError
+
+    def lowering(self, call: Call) -> Lowering:
+        apart, order = self._apart(call.shape(0), call.option("block_size", 0))
+        dims = tuple(order.index(axis) for axis in range(6))
+        form = Map(Arg(0), (Access(dims, (0,) * 6, (1,) * 6),))
+        return Lowering(form, (Reshaped(call.index(0), apart),), tuple(apart[axis] for axis in order))
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        (data,) = given(arrays)
+        apart, order = self._apart(data.shape, attrs["block_size"])
+        return [data.reshape(apart).transpose(order).reshape(self._shape_of(data.shape, attrs["block_size"]))]
+
+    def shape(self, call: Call) -> Shape:
+        return self._shape_of(call.shape(0), call.option("block_size", 0))
+
+    def _shape_of(self, shape: Shape, block: int) -> Shape:
+        raise NotImplementedError
+
+
+@op("DEPTH_TO_SPACE")
+class DepthToSpace(Blocks):
+    """[N, H, W, C] to [N, H * block, W * block, C / block / block]."""
+
+    cases = (Case(((1, 3, 4, 8),), {"block_size": 2}), Case(((2, 2, 2, 18),), {"block_size": 3}))
+
+    def _divides(self, shape: Shape, block: int) -> bool:
+        return shape[3] % (block * block) == 0
+
+    def _apart(self, shape: Shape, block: int) -> tuple[Shape, Shape]:
+        batch, height, width, depth = shape
+        return (batch, height, width, block, block, depth // block // block), (0, 1, 3, 2, 4, 5)
+
+    def _shape_of(self, shape: Shape, block: int) -> Shape:
+        batch, height, width, depth = shape
+        return batch, height * block, width * block, depth // block // block
+
+
+@op("SPACE_TO_DEPTH")
+class SpaceToDepth(Blocks):
+    """[N, H, W, C] to [N, H / block, W / block, C * block * block]."""
+
+    cases = (Case(((1, 4, 6, 2),), {"block_size": 2}), Case(((2, 3, 3, 3),), {"block_size": 3}))
+
+    def _divides(self, shape: Shape, block: int) -> bool:
+        return shape[1] % block == 0 and shape[2] % block == 0
+
+    def _apart(self, shape: Shape, block: int) -> tuple[Shape, Shape]:
+        batch, height, width, depth = shape
+        return (batch, height // block, block, width // block, block, depth), (0, 1, 3, 2, 4, 5)
+
+    def _shape_of(self, shape: Shape, block: int) -> Shape:
+        batch, height, width, depth = shape
+        return batch, height // block, width // block, depth * block * block

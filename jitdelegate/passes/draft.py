@@ -1,0 +1,33 @@
+"""A graph under construction: what a pass needs to add tensors while every index it found stays valid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from jitdelegate.ir.graph import Graph, Node, Tensor
+
+
+class Draft:
+    """The tensors of `graph`, to which new ones are appended."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self.tensors = list(graph.tensors)
+
+    def add(self, tensor: Tensor) -> int:
+        """The index of a new tensor."""
+        self.tensors.append(tensor)
+        return len(self.tensors) - 1
+
+    def constant(self, name: str, data: np.ndarray) -> int:
+        """The index of a new constant with a read-only copy of `data`."""
+        data = np.array(data, order="C")
+        data.flags.writeable = False
+        return self.add(Tensor(name, data.shape, str(data.dtype), data))
+
+    def graph(self, nodes: Iterable[Node]) -> Graph:
+        """The finished graph with these nodes."""
+        return replace(self._graph, tensors=tuple(self.tensors), nodes=tuple(nodes))
