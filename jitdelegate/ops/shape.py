@@ -386,7 +386,7 @@ class StridedSlice(Op):
                 (shrunk, first),
             ]
             index.append(next((what for mask, what in special if mask >> place & 1), slice(*bounds, step)))
-        return [np.ascontiguousarray(data[tuple(index)])]
+        return [np.asarray(data[tuple(index)])]
 
 
 def merged(call: Call, axis: int, inputs: tuple[int | Reshaped | np.ndarray, ...]) -> Lowering:

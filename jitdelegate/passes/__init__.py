@@ -1,1 +1,55 @@
-"""."""
+"""Rewrites of a graph, each a pure function Graph -> Graph in its own file, and the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from jitdelegate.ir.graph import Graph
+from jitdelegate.ir.verify import verify
+from jitdelegate.passes.fold_constants import fold_constants
+from jitdelegate.passes.fuse_activation import fuse_activation
+from jitdelegate.passes.fuse_elementwise import fuse_elementwise
+from jitdelegate.passes.fuse_pad import fuse_pad
+from jitdelegate.passes.fuse_scale import fuse_scale
+from jitdelegate.passes.lower import lower
+from jitdelegate.passes.remove_dead import remove_dead
+from jitdelegate.passes.remove_identity import remove_identity
+
+Pass = Callable[[Graph], Graph]
+Trace = Callable[[str, Graph], None]
+
+FOLD: tuple[Pass, ...] = (
+    fold_constants,  # before anything asks what is a constant
+    remove_dead,  # what SHAPE alone read, and what nobody reads
+)
+"""What makes a graph ready for `support.unsupported`: fp16 weights and static shape arithmetic are gone."""
+
+PIPELINE: tuple[Pass, ...] = (
+    *FOLD,
+    fuse_pad,  # before fuse_scale: only then does PAD stand right before the convolution
+    fuse_scale,  # before fuse_activation: a scale cannot pass an activation
+    fuse_activation,
+    lower,  # from here on nodes have forms; operators' names and options no longer matter
+    remove_identity,  # before fuse_elementwise: a reshape to the same shape would part producer and reader
+    fuse_elementwise,
+    remove_dead,  # again: views whose readers now read through to the source
+)
+"""Every pass, once in the order they run but for remove_dead."""
+
+
+def _ignore(stage: str, graph: Graph) -> None:
+    """No trace."""
+
+
+def run(graph: Graph, trace: Trace = _ignore, passes: Sequence[Pass] = PIPELINE) -> Graph:
+    """The graph after all passes, verified after each.
+
+    Args:
+        graph: every node of it, once folded, has passed its operator's check, where PIPELINE is run to its end.
+        trace: called with each stage's name and graph.
+    """
+    for each in passes:
+        graph = each(graph)
+        verify(graph, each.__name__)
+        trace(each.__name__, graph)
+    return graph

@@ -1,0 +1,32 @@
+"""Readable files of what every stage of the cold road made, for people; nothing is written unless asked for."""
+
+from __future__ import annotations
+
+import os
+
+from jitdelegate.ir.graph import Graph
+from jitdelegate.ir.print import graph_text
+
+VARIABLE = "JITDELEGATE_DUMP"
+"""The environment variable that names the folder; nothing is dumped where it is unset or empty."""
+
+
+def dump(stage: str, text: str) -> None:
+    """Writes `text` to NN_<stage>.txt in the folder of JITDELEGATE_DUMP, NN counting the files that are there.
+
+    Raises:
+        OSError: the folder cannot be made or written.
+    """
+    folder = os.environ.get(VARIABLE)
+    if not folder:
+        return
+    os.makedirs(folder, exist_ok=True)
+    number = len(os.listdir(folder))
+    with open(os.path.join(folder, f"{number:02}_{stage}.txt"), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def dump_graph(stage: str, graph: Graph) -> None:
+    """As `dump`, with the graph as text, which is made only where it is asked for."""
+    if os.environ.get(VARIABLE):
+        dump(stage, graph_text(graph))

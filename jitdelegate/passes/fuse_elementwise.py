@@ -1,0 +1,95 @@
+"""Elementwise work as the epilogue of what computes its operand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from jitdelegate.ir.expr import Apply, Arg, Expr, substitute
+from jitdelegate.ir.forms import Access, Concat, Form, Map, Softmax, View
+from jitdelegate.ir.graph import ABSENT, Graph, Node
+
+MAX_APPLIES = 24
+"""Operations in one epilogue: more would not stay in registers."""
+
+MAX_OPERANDS = 4
+"""Extra operands of one kernel: each takes a pointer and a stream of loads."""
+
+
+def fuse_elementwise(graph: Graph) -> Graph:
+    """%1 = CONV_2D(%0, ...) by Contract(); %2 = ADD(%1, %x) by Map(add(a0, a1)) ->
+    %2 = CONV_2D(%0, ..., %x) by Contract(epilogue=add(a0, a1), operands=(x at the output's index)).
+
+    The Map is the producer's only reader, has its shape and reads it at its own index. The node moves to where the
+    Map stood, so all operands exist; of two producers the later one is taken, which has the shorter way.
+    """
+    nodes: dict[int, Node] = {}
+    for position, node in enumerate(graph.nodes):
+        while isinstance(node.form, Map):
+            merged = _merged(graph, nodes, node)
+            if merged is None:
+                break
+            writer, node = merged
+            del nodes[writer]
+        nodes[position] = node
+        graph = replace(graph, nodes=(*graph.nodes[:position], node, *graph.nodes[position + 1 :]))
+    return replace(graph, nodes=tuple(nodes.values()))
+
+
+def _merged(graph: Graph, nodes: dict[int, Node], node: Node) -> tuple[int, Node] | None:
+    """The latest producer that the Map can join, and both as one node."""
+    writers = {graph.writer[index] for index in node.inputs}
+    for writer in sorted((w for w in writers if w is not None and w in nodes), reverse=True):
+        producer = nodes[writer]
+        if _may_join(graph, producer, node):
+            joined = _join(graph, producer, node)
+            if joined is not None:
+                return writer, joined
+    return None
+
+
+def _may_join(graph: Graph, producer: Node, node: Node) -> bool:
+    (value,) = producer.outputs
+    (output,) = node.outputs
+    if producer.form is None or isinstance(producer.form, Softmax | Concat | View):
+        return False
+    same = graph.tensors[value].shape == graph.tensors[output].shape
+    return same and graph.only_reader(value) is not None and all(a.is_identity() for a in _accesses(node, value))
+
+
+def _accesses(node: Node, value: int) -> list[Access]:
+    assert node.form is not None
+    return [access for index, access in zip(node.inputs, node.form.operands, strict=True) if index == value]
+
+
+def _join(graph: Graph, producer: Node, node: Node) -> Node | None:
+    """Both as one node; None if that would be too large."""
+    assert producer.form is not None
+    assert node.form is not None
+    own = producer.form.core
+    read = list(zip(producer.inputs[own:], producer.form.operands, strict=True))
+    shift = 0 if isinstance(producer.form, Map) else 1
+    arguments: list[Expr] = []
+    for index, access in zip(node.inputs, node.form.operands, strict=True):
+        if index in producer.outputs:
+            arguments.append(producer.form.epilogue)
+            continue
+        if (index, access) not in read:
+            read.append((index, access))
+        arguments.append(Arg(shift + read.index((index, access))))
+    epilogue = substitute(node.form.epilogue, arguments)
+    if len(read) > MAX_OPERANDS or applies(epilogue) > MAX_APPLIES:
+        return None
+    core = (*producer.inputs, *(ABSENT,) * own)[:own]
+    form: Form = replace(producer.form, epilogue=epilogue, operands=tuple(access for _, access in read))
+    return replace(
+        producer,
+        inputs=(*core, *(index for index, _ in read)),
+        outputs=node.outputs,
+        origin=tuple(sorted({*producer.origin, *node.origin})),
+        form=form,
+    )
+
+
+def applies(expr: Expr) -> int:
+    """How many operations the expression is."""
+    return 1 + sum(map(applies, expr.arguments)) if isinstance(expr, Apply) else 0

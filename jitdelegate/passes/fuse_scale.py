@@ -1,0 +1,88 @@
+"""Arithmetic with constants that weights can take up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from jitdelegate.ir.graph import ABSENT, Graph, Node
+from jitdelegate.ops.activation import OPTION
+from jitdelegate.passes.draft import Draft
+
+CHANNEL_AXIS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 0}
+"""The operators whose weights are rewritten, and the axis of their filter that output channels lie along."""
+
+SWAPPABLE = ("ADD", "MUL")
+
+
+def fuse_scale(graph: Graph) -> Graph:
+    """%1 = CONV_2D(%0, %w, %b); %2 = MUL(%1, %c) -> %2 = CONV_2D(%0, %w * %c, %b * %c); ADD goes to the bias.
+
+    So with SUB and DIV, whose constant is the second operand. The constant is one number or one per channel, the
+    convolution has no activation and no other reader; an activation of the arithmetic becomes the convolution's.
+    """
+    draft = Draft(graph)
+    nodes: dict[int, Node] = {}
+    for position, node in enumerate(graph.nodes):
+        found = _producer(graph, nodes, node)
+        if found is not None:
+            writer, constant = found
+            node = _scaled(draft, nodes.pop(writer), node, constant)
+        nodes[position] = node
+        graph = replace(graph, nodes=(*graph.nodes[:position], node, *graph.nodes[position + 1 :]))
+    return draft.graph(nodes.values())
+
+
+def _producer(graph: Graph, nodes: dict[int, Node], node: Node) -> tuple[int, np.ndarray] | None:
+    """The position of the node to scale, and by what; None where the rewrite does not apply."""
+    if node.op not in ("ADD", "SUB", "MUL", "DIV"):
+        return None
+    for data, other in (node.inputs, node.inputs[::-1] if node.op in SWAPPABLE else node.inputs):
+        writer, constant = graph.writer[data], graph.tensors[other].data
+        producer = nodes.get(writer) if writer is not None else None
+        if writer is None or producer is None or constant is None or not _is_open(graph, producer, data):
+            continue
+        shape = graph.tensors[data].shape
+        if graph.tensors[node.outputs[0]].shape == shape and constant.size in (1, _per_channel(constant, shape)):
+            return writer, constant
+    return None
+
+
+def _per_channel(constant: np.ndarray, shape: tuple[int, ...]) -> int:
+    """The number of channels where the constant has one element for each, else 1."""
+    return shape[-1] if constant.ndim and constant.size == constant.shape[-1] == shape[-1] else 1
+
+
+def _is_open(graph: Graph, producer: Node, output: int) -> bool:
+    plain = producer.attrs.get(OPTION, "NONE") == "NONE"
+    return producer.op in CHANNEL_AXIS and plain and graph.only_reader(output) is not None
+
+
+def _scaled(draft: Draft, producer: Node, node: Node, constant: np.ndarray) -> Node:
+    """The producer with new weights, writing what `node` wrote."""
+    inputs = [*producer.inputs, ABSENT][:3]
+    values = constant.reshape(-1).astype(np.float64)
+    if node.op in ("MUL", "DIV"):
+        factor = values if node.op == "MUL" else 1 / values
+        inputs[1] = _multiplied(draft, inputs[1], factor, CHANNEL_AXIS[producer.op])
+        if inputs[2] != ABSENT:
+            inputs[2] = _multiplied(draft, inputs[2], factor, 0)
+    else:
+        channels = draft.tensors[producer.outputs[0]].shape[-1]
+        bias = draft.tensors[inputs[2]].data if inputs[2] != ABSENT else None
+        total = np.zeros(channels) if bias is None else bias.astype(np.float64)
+        total = total + (values if node.op == "ADD" else -values)
+        inputs[2] = draft.constant(f"{node.op} bias", total.astype(np.float32))
+    attrs = {**producer.attrs, OPTION: node.attrs.get(OPTION, "NONE")}
+    return replace(
+        producer, inputs=tuple(inputs), outputs=node.outputs, attrs=attrs, origin=producer.origin + node.origin
+    )
+
+
+def _multiplied(draft: Draft, index: int, factor: np.ndarray, axis: int) -> int:
+    source = draft.tensors[index]
+    assert source.data is not None
+    along = [1] * source.data.ndim
+    along[axis] = len(factor)
+    return draft.constant(source.name, (source.data * factor.reshape(along)).astype(np.float32))

@@ -1,0 +1,39 @@
+"""Nodes that hand on what they read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from jitdelegate.ir.expr import Arg
+from jitdelegate.ir.forms import Concat, Map, View
+from jitdelegate.ir.graph import Graph, Node
+
+
+def remove_identity(graph: Graph) -> Graph:
+    """%1 = RESHAPE(%0) by View(); %2 = RELU(%1) -> %2 = RELU(%0), if %1 and %0 have one shape.
+
+    So with transposes, paddings, slices and concatenations that change nothing. A View of a View reads the first
+    one's source. What writes an output of the graph stays.
+    """
+    instead: dict[int, int] = {}
+    viewed: dict[int, int] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        inputs = tuple(instead.get(index, index) for index in node.inputs)
+        if isinstance(node.form, View):
+            inputs = (viewed.get(inputs[0], inputs[0]),)
+            viewed[node.outputs[0]] = inputs[0]
+        node = replace(node, inputs=inputs)
+        if _changes_nothing(graph, node) and node.outputs[0] not in graph.outputs:
+            instead[node.outputs[0]] = inputs[0]
+        else:
+            nodes.append(node)
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _changes_nothing(graph: Graph, node: Node) -> bool:
+    if len(node.inputs) != 1 or graph.tensors[node.inputs[0]].shape != graph.tensors[node.outputs[0]].shape:
+        return False
+    if isinstance(node.form, Map):
+        return node.form.epilogue == Arg(0) and node.form.operands[0].is_identity()
+    return isinstance(node.form, View | Concat)
