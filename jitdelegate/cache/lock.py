@@ -10,7 +10,6 @@ import os
 import time
 
 from jitdelegate.cache.counts import counts
-from jitdelegate.errors import CacheError
 
 try:
     import fcntl
@@ -27,19 +26,14 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 
 
 class Lock:
-    """Held between `acquire` and `release`.
+    """Held between `acquire` and `release`."""
 
-    Attributes:
-        waited: another holder was there when it was asked for.
-    """
-
-    __slots__ = ("_descriptor", "_name", "_place", "waited")
+    __slots__ = ("_descriptor", "_name", "_place")
 
     def __init__(self, place: Place, entry: str) -> None:
         self._place = place
         self._name = f".{entry}{SUFFIX}"
         self._descriptor = -1
-        self.waited = False
 
     def acquire(self, longest_wait: float = LONGEST_WAIT) -> bool:
         """Whether the lock is held; False after `longest_wait` seconds, or where there can be none."""
@@ -49,9 +43,8 @@ class Lock:
             try:
                 if self._try():
                     return True
-            except (OSError, CacheError):
+            except OSError:
                 return False
-            self.waited = True
             if time.monotonic() >= deadline:
                 counts.lock_timeouts += 1
                 return False

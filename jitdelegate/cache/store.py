@@ -15,6 +15,7 @@ from jitdelegate.cache.fingerprint import Memo
 from jitdelegate.cache.fingerprint import fingerprint as hash_content
 from jitdelegate.cache.key import MODEL, TOOLCHAIN
 from jitdelegate.cache.lock import LONGEST_WAIT, Lock
+from jitdelegate.cache.lock import SUFFIX as LOCK_SUFFIX
 from jitdelegate.cache.place import TEMPORARY_SUFFIX, Place, open_place
 from jitdelegate.errors import CacheError, ProgramError
 from jitdelegate.program.read import read
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
     from jitdelegate.cache.key import Key
     from jitdelegate.program.program import Program
 
-# Seconds after which the temporary file of a process that died is removed.
+# Seconds after which the temporary or lock file of a process that died is removed.
 STALE_AFTER = 3600.0
 
-HIT, ABSENT, OFF, UNREADABLE, UNTRUSTED, DAMAGED = "hit", "absent", "off", "unreadable", "untrusted", "damaged"
+HIT, ABSENT, UNREADABLE, UNTRUSTED, DAMAGED = "hit", "absent", "unreadable", "untrusted", "damaged"
+OFF, NO_DIRECTORY = "off", "directory"
 
 
 class Lookup:
@@ -40,8 +42,9 @@ class Lookup:
 
     Attributes:
         hit: there was an entry and it may be used.
-        kind: "hit", or the kind of miss: "absent", "off" (no cache), "unreadable", "untrusted" (others may have written
-            it), "damaged", or the name of the key part that differs ("model", "toolchain", ...).
+        kind: "hit", or the kind of miss: "absent", "off" (by the user), "directory" (it cannot be used), "unreadable",
+            "untrusted" (others may have written the entry), "damaged", or the name of the key part that differs
+            ("model", "toolchain", ...).
         reason: one sentence for the user, "" for a hit.
         path: of the entry, also for a miss; None without a directory.
         content: the program's bytes; for a miss only after `fetch` compiled them.
@@ -73,14 +76,16 @@ class Store:
 
     Attributes:
         place: the directory, None where there is no cache.
-        trouble: why there is none.
+        trouble: why there is none, else "".
+        kind: the kind of miss that a store without a directory answers.
     """
 
-    __slots__ = ("place", "trouble")
+    __slots__ = ("kind", "place", "trouble")
 
-    def __init__(self, place: Place | None, trouble: str = "") -> None:
+    def __init__(self, place: Place | None, trouble: str = "", kind: str = NO_DIRECTORY) -> None:
         self.place = place
         self.trouble = trouble
+        self.kind = kind
 
     def get(self, key: Key) -> Lookup:
         """The entry for `key`: checked, counted, its weights not yet hashed."""
@@ -121,11 +126,10 @@ class Store:
         lock = Lock(self.place, key.entry_name())
         lock.acquire(longest_wait)
         try:
-            if lock.waited:
-                again = self._look_up(key)
-                if again.hit:
-                    counts.hits += 1
-                    return again
+            again = self._look_up(key)  # another process may have compiled it since the first look
+            if again.hit:
+                counts.hits += 1
+                return again
             return self._compile(key, compile, lookup)
         finally:
             lock.release()
@@ -154,7 +158,7 @@ class Store:
 
     def _look_up(self, key: Key) -> Lookup:
         if self.place is None:
-            return Lookup(OFF, self.trouble)
+            return Lookup(self.kind, self.trouble)
         name = key.entry_name()
         path = os.path.join(self.place.path, name)
         try:
@@ -174,11 +178,15 @@ class Store:
         return Lookup(HIT, "", path, content, program)
 
     def _reap(self) -> None:
-        """Remove the temporary files of processes that died while they wrote."""
+        """Remove what processes left behind that died while they compiled or wrote."""
         assert self.place is not None
         oldest = time.time() - STALE_AFTER
         for name in self.place.names():
-            if name.startswith(".") and name.endswith(TEMPORARY_SUFFIX) and _age(self.place, name) < oldest:
+            if (
+                name.startswith(".")
+                and name.endswith((TEMPORARY_SUFFIX, LOCK_SUFFIX))
+                and _age(self.place, name) < oldest
+            ):
                 self.place.remove(name)
 
 
@@ -188,7 +196,7 @@ def open_store(serialization_dir: str | bool | None) -> Store:
     A directory that cannot be trusted or made gives a store that misses everything and says why.
     """
     if isinstance(serialization_dir, bool):
-        return Store(None, "the cache is turned off")
+        return Store(None, "the cache is turned off", OFF)
     try:
         return Store(open_place(serialization_dir))
     except CacheError as error:
@@ -205,7 +213,7 @@ def _map(place: Place, name: str) -> mmap.mmap | bytes:
         os.close(descriptor)
 
 
-def _age(place: Place, name: str) -> float:
+def _written(place: Place, name: str) -> float:
     """When the file was last written, in seconds; the future for one that is gone."""
     try:
         return place.stat(name).st_mtime

@@ -1,0 +1,189 @@
+"""Programs survive the file, and nothing else does."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+import subprocess
+import sys
+
+import pytest
+from xxhash import xxh3_128_digest
+
+from jitdelegate.errors import ProgramError
+from jitdelegate.program.layout import HEADER, HEADER_BYTES, aligned
+from jitdelegate.program.program import Kernel, Operator, Port, Program, Signature
+from jitdelegate.program.read import read, verify_weights
+from jitdelegate.program.write import write
+
+
+def full_program() -> Program:
+    """A program with something in every field."""
+    image = Port(name="image", index=0, shape=(1, 2, 2, 3), shape_signature=(-1, 2, 2, 3), dtype="float32", nbytes=48)
+    scores = Port(
+        name="scores \N{GREEK SMALL LETTER ALPHA}",
+        index=7,
+        shape=(1, 4),
+        dtype="int8",
+        nbytes=4,
+        scales=(0.1, 0.25),
+        zero_points=(-3, 1 << 40),
+        axis=1,
+    )
+    return Program(
+        key=(("model", "0123"), ("token", ""), ("target", "cpu")),
+        target="cpu",
+        features="x86-64-v3",
+        loader="flat",
+        inputs=(image,),
+        outputs=(scores,),
+        signatures=(Signature(key="serve", graph=1, inputs=(("x", 0),), outputs=(("y", 7), ("z", 7))),),
+        operators=(
+            Operator(index=0, op="CONV_2D", place="cpu", kernel=0),
+            Operator(index=1, op="CUSTOM", place="litert", reason="custom ops are not compiled"),
+        ),
+        kernels=(Kernel(name="conv_0", form="Contract", chunks=8),),
+        arena_bytes=1 << 33,
+        scratch_bytes=4096,
+        sync_bytes=64,
+        entries=(("run", 0), ("stop", 3), ("work", 2)),
+        code=b"\xc3" * 5000,
+        weights=bytes(range(256)) * 20,
+        num_subgraphs=2,
+    )
+
+
+def small_content() -> bytes:
+    """A program's bytes whose every bit a test can flip."""
+    return write(Program(key=(("model", "01"),), target="cpu", loader="flat", code=b"\xc3", weights=b"weights"))
+
+
+def seal(content: bytearray) -> bytes:
+    """The same bytes with all hashes right: what an attacker or a bug in the writer could hand over."""
+    table, code, weights = (HEADER.unpack_from(content)[at] for at in (4, 6, 8))
+    struct.pack_into("<16s", content, HEADER.size - 32, xxh3_128_digest(content[table:code]))
+    struct.pack_into("<16s", content, HEADER.size - 16, xxh3_128_digest(content[code:weights]))
+    content[HEADER.size : HEADER_BYTES] = xxh3_128_digest(content[: HEADER.size])
+    return bytes(content)
+
+
+def test_a_program_is_read_as_it_was_written() -> None:
+    written = full_program()
+    found = read(write(written))
+    verify_weights(found)
+    written.weights_hash = found.weights_hash
+    assert found == written
+
+
+def test_an_empty_program_is_read_as_it_was_written() -> None:
+    found = read(write(Program(key=(), target="litert")))
+    assert (found.target, found.loader, len(found.code), len(found.weights)) == ("litert", "none", 0, 0)
+    verify_weights(found)
+
+
+def test_segments_are_views_at_page_boundaries() -> None:
+    content = write(full_program())
+    found = read(content)
+    header = HEADER.unpack_from(content)
+    assert header[6] % 4096 == 0 and header[8] % 4096 == 0
+    assert isinstance(found.weights, memoryview) and found.weights.obj is content and found.weights.readonly
+
+
+@pytest.mark.parametrize("seed", ["0", "1"])
+def test_equal_programs_have_equal_bytes_in_every_process(seed: str) -> None:
+    script = "from tests.program.test_program import *; import sys; sys.stdout.buffer.write(write(full_program()))"
+    environment = {**os.environ, "PYTHONHASHSEED": seed}
+    other = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True).stdout
+    assert other == write(full_program())
+
+
+def test_every_flipped_bit_is_found() -> None:
+    content = bytearray(small_content())
+    for bit in range(8 * len(content)):
+        content[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(ProgramError):
+            verify_weights(read(content))
+        content[bit // 8] ^= 1 << bit % 8
+    verify_weights(read(content))
+
+
+def test_every_truncation_and_every_extension_is_found() -> None:
+    content = small_content()
+    for length in range(len(content)):
+        with pytest.raises(ProgramError):
+            read(content[:length])
+    with pytest.raises(ProgramError, match="header says"):
+        read(content + b"\0")
+
+
+def test_a_damaged_table_under_right_hashes_raises_nothing_but_program_error() -> None:
+    content, chance = bytearray(write(full_program())), random.Random(5)
+    table_end = HEADER_BYTES + HEADER.unpack_from(content)[5]
+    refused = 0
+    for _ in range(3000):
+        damaged = bytearray(content)
+        for _ in range(chance.randint(1, 4)):
+            damaged[chance.randrange(HEADER_BYTES, table_end)] = chance.randrange(256)
+        try:
+            found = read(seal(damaged))
+            assert found.operators is not None and found.kernels is not None
+        except ProgramError:
+            refused += 1
+    assert refused > 300
+
+
+def test_a_damaged_header_under_right_hashes_raises_nothing_but_program_error() -> None:
+    content, chance = bytearray(write(full_program())), random.Random(6)
+    for _ in range(2000):
+        damaged = bytearray(content)
+        at = 16 + 8 * chance.randrange(7)
+        value = chance.choice([0, 1, 120, 4096, 1 << 31, 1 << 32, (1 << 63) - 1, (1 << 64) - 1, chance.getrandbits(64)])
+        struct.pack_into("<Q", damaged, at, value)
+        try:
+            reseal = damaged[: HEADER.size] + xxh3_128_digest(damaged[: HEADER.size])
+            read(bytes(reseal) + bytes(damaged[HEADER_BYTES:]))
+        except ProgramError:
+            continue
+        assert damaged == content
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"target": "gpu"}, "target is 'gpu', expected one of cpu, litert"),
+        ({"loader": "elf"}, "loader is 'elf'"),
+        ({"arena_bytes": -1}, "arena_bytes is -1"),
+        ({"scratch_bytes": 1 << 62}, "scratch_bytes"),
+        ({"entries": (("run", 5000),)}, "entry run is 5000, expected 0 to 4999"),
+        ({"entries": (("run", -1),)}, "entry run is -1"),
+        ({"inputs": (Port(name="x", index=0, shape=(-1,), dtype="int8", nbytes=1),)}, "a size of tensor x is -1"),
+    ],
+)
+def test_values_that_the_runtime_relies_on_are_checked(change: dict[str, object], message: str) -> None:
+    program = full_program()
+    for name, value in change.items():
+        setattr(program, name, value)
+    with pytest.raises(ProgramError, match=message):
+        read(write(program))
+
+
+@pytest.mark.parametrize("content", [b"", b"TFL3", bytes(200), bytes(1 << 16), "text", 5, None])
+def test_what_is_no_program_is_refused(content: object) -> None:
+    with pytest.raises(ProgramError):
+        read(content)  # type: ignore[arg-type]
+
+
+def test_a_program_of_another_format_version_says_so() -> None:
+    content = bytearray(small_content())
+    content[8] += 1
+    with pytest.raises(ProgramError, match="format version 2, expected 1"):
+        read(content)
+
+
+def test_the_code_hash_can_be_left_out() -> None:
+    content = bytearray(small_content())
+    content[aligned(HEADER_BYTES)] ^= 1
+    with pytest.raises(ProgramError, match="code"):
+        read(content)
+    assert read(content, verify_code=False).target == "cpu"
