@@ -440,8 +440,7 @@ class ContractWriter:
         if sizes[-1] == sizes[0]:
             run(sizes[0])
         else:
-            f.when(f.compare("ne", part, parts - 1), lambda: run(sizes[0]))
-            f.when(f.compare("eq", part, parts - 1), lambda: run(sizes[-1]))
+            f.when_last(part, parts, lambda: run(sizes[0]), lambda: run(sizes[-1]))
 
     def run_panels(
         self,

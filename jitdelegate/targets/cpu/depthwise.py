@@ -229,41 +229,39 @@ class DepthwiseWriter:
         """A Depthwise whose result only a 1x1 Contract reads: each thread keeps a strip of it in scratch memory."""
         images, rows, columns, _ = c.layout.shape
         channels = weights[0].shape[3]
-        strip = next((n for n in range(1, rows + 1) if rows % n == 0 and n * columns >= STRIP_PIXELS), rows)
+        strip = min(rows, -(-STRIP_PIXELS // columns))
+        strips = -(-rows // strip)
         between = Layout((1, 1, strip * columns, channels), self.generator.lanes, blocked=True)
         self.generator.reserve_scratch(between.size)
         sweep = next(sweeps(contract, between, c.layout, weights[1]))
         sweep = replace(sweep, rows=rows, columns=columns, a_row=columns * between.pixel)
         product = self.contracts.multiplication(sweep, c.layout, bias[1], epilogues[1])
         packed = pack(self.generator, weights[0], bias[0])
+        line = RowOfStrip((1, 1, columns, channels), between.lanes, blocked=True, strip=strip * columns)
 
         def body(kernel: Kernel) -> None:
-            start = kernel.chunk * strip
-            image, first = start // rows, start % rows
+            f = kernel.f
+            number, image = kernel.chunk % strips, kernel.chunk // strips
+            first = number * strip
             source = kernel.pointer(a) + image * a.layout.image
             extra = self._row_pointers(kernel, epilogues[0].streams, image)
+            results = [kernel.pointer(c) + image * c.layout.image, *self._row_pointers(kernel, product.streams, image)]
+            moves = [c.layout.row, *(s.row for s in product.streams)]
 
             def row(i: Value) -> None:
-                at = [e + (first + i) * s.row for e, s in zip(extra, epilogues[0].streams, strict=True)]
-                self.emit_row(
-                    kernel,
-                    form,
-                    (source, a.layout),
-                    (kernel.scratch + i * (columns * between.pixel), replace_width(between, columns)),
-                    packed,
-                    epilogues[0],
-                    first + i,
-                    at,
-                )
+                y = first + i
+                at = [e + y * s.row for e, s in zip(extra, epilogues[0].streams, strict=True)]
+                target = kernel.scratch + i * (columns * between.pixel)
+                self.emit_row(kernel, form, (source, a.layout), (target, line), packed, epilogues[0], y, at)
 
-            kernel.f.loop(strip, row)
-            pointers = [kernel.scratch]
-            pointers += [kernel.pointer(c) + (image * c.layout.image + first * c.layout.row)]
-            outer = self._row_pointers(kernel, product.streams, image)
-            pointers += [p + first * s.row for p, s in zip(outer, product.streams, strict=True)]
-            self.contracts.run_panels(kernel, product, pointers, kernel.f.index(0), strip * columns)
+            def run(count: int) -> None:
+                f.loop(count, row)
+                pointers = [p + first * move for p, move in zip(results, moves, strict=True)]
+                self.contracts.run_panels(kernel, product, [kernel.scratch, *pointers], f.index(0), count * columns)
 
-        return [self.generator.job("depthwise_contract", images * rows // strip, body)]
+            f.when_last(number, strips, lambda: run(strip), lambda: run(rows - (strips - 1) * strip))
+
+        return [self.generator.job("depthwise_contract", images * strips, body)]
 
     @staticmethod
     def _row_pointers(kernel: Kernel, streams: tuple[Stream, ...], image: Value) -> list[Value]:
@@ -279,8 +277,3 @@ class RowOfStrip(Layout):
     @property
     def block(self) -> int:
         return self.strip * self.lanes * FLOAT_BYTES
-
-
-def replace_width(strip: Layout, columns: int) -> Layout:
-    """The layout of one row of `columns` pixels inside a strip."""
-    return RowOfStrip((1, 1, columns, strip.shape[3]), strip.lanes, blocked=True, strip=strip.shape[2])

@@ -16,7 +16,7 @@ from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.passes.plan_memory import Life, plan_memory
 from jitdelegate.targets.cpu.kernel import ALIGN, Memory
 
-FUSE_BYTES = 512 * 1024
+FUSE_BYTES = 2048 * 1024
 """A Depthwise result larger than this leaves the second-level cache before the next layer reads it."""
 
 

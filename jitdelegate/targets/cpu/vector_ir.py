@@ -306,6 +306,14 @@ class Function:
         self.jump(done)
         self.start_block(done)
 
+    def when_last(self, number: Value, count: int, body: Callable[[], None], last: Callable[[], None]) -> None:
+        """`last()` if `number` is count - 1, else `body()`."""
+        if count > 1:
+            self.when(self.compare("ne", number, count - 1), body)
+            self.when(self.compare("eq", number, count - 1), last)
+        else:
+            last()
+
     def call(self, name: str, *arguments: Value) -> None:
         """A call of a void function of this module."""
         self.do(f"call void @{name}({', '.join(map(str, arguments))})")

@@ -1,0 +1,36 @@
+"""Every case of every operator, compiled for each instruction set, against the operator's own reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from jitdelegate.ops import OPS
+from jitdelegate.ops.case import Case
+from jitdelegate.passes.lower import lower
+from jitdelegate.runtime.cpu_features import level
+from tests.targets.execute import execute
+
+LEVELS = ("generic", "x86-64-v3", "x86-64-v4")
+RUNNABLE = LEVELS[: LEVELS.index(level()) + 1]
+
+CASES = [
+    pytest.param(name, case, id=f"{name}-{number}")
+    for name, op in OPS.items()
+    for number, case in enumerate(op.cases)
+    if op.check(case.graph(op), case.graph(op).nodes[0]) is None
+]
+
+
+@pytest.mark.parametrize("features", LEVELS)
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_compiled_code_computes_what_the_reference_says(name: str, case: Case, features: str) -> None:
+    if features not in RUNNABLE:
+        pytest.skip(f"this CPU is {level()}, the case needs {features}")
+    op = OPS[name]
+    feeds = [feed for feed in case.feeds() if feed is not None]
+    (found,) = execute(lower(case.graph(op)), feeds, features)
+    expected = case.expected(op)
+    assert found.shape == expected.shape
+    scale = max(1.0, float(np.abs(expected[np.isfinite(expected)]).max(initial=0)))
+    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6 * scale)
