@@ -182,11 +182,8 @@ class Store:
         assert self.place is not None
         oldest = time.time() - STALE_AFTER
         for name in self.place.names():
-            if (
-                name.startswith(".")
-                and name.endswith((TEMPORARY_SUFFIX, LOCK_SUFFIX))
-                and _age(self.place, name) < oldest
-            ):
+            passing = name.startswith(".") and name.endswith((TEMPORARY_SUFFIX, LOCK_SUFFIX))
+            if passing and _written(self.place, name) < oldest:
                 self.place.remove(name)
 
 
