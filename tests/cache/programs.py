@@ -1,0 +1,35 @@
+"""Small programs and keys for the cache's tests."""
+
+from __future__ import annotations
+
+from jitdelegate.cache.key import Key, model_key
+from jitdelegate.program.program import Program
+from jitdelegate.program.write import write
+
+MODEL_A, MODEL_B = "a" * 32, "b" * 32
+
+
+def key(model: str = MODEL_A, *, token: str | None = None, toolchain: str = "llvmlite 1") -> Key:
+    """The key of a model that nobody compiled."""
+    return model_key(fingerprint=model, target="cpu", features="x86-64-v3", token=token, toolchain=toolchain)
+
+
+def content(for_key: Key, weights: bytes = b"weights") -> bytes:
+    """A program's bytes, as the compiler makes them for a key."""
+    return write(Program(key=for_key.parts, target="cpu", code=b"\xc3" * 10, weights=weights))
+
+
+class Compiler:
+    """Counts how often it is asked.
+
+    Attributes:
+        calls: the number of compilations.
+    """
+
+    def __init__(self, for_key: Key, weights: bytes = b"weights") -> None:
+        self.content = content(for_key, weights)
+        self.calls = 0
+
+    def __call__(self) -> bytes:
+        self.calls += 1
+        return self.content
