@@ -157,7 +157,7 @@ def test_a_vector_that_ends_with_the_file_is_read() -> None:
 
 def test_tables_that_share_tables_do_not_unfold_without_measure() -> None:
     with pytest.raises(RefusedError, match="are read over and over"):
-        unfold(root(chain(40)))
+        unfold(root(chain(18)))
 
 
 def chain(depth: int) -> bytes:

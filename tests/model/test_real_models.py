@@ -17,7 +17,7 @@ from jitdelegate.ir.verify import verify
 from jitdelegate.model.options import OPTIONS_TABLE
 from jitdelegate.model.read import read
 from jitdelegate.model.schema import ENUMS, TABLES
-from tests.conftest import DEFAULT_MODELS, models_dir
+from tests.conftest import models_dir
 
 REFUSED = {
     "0_subgraphs.bin.tflite": "has no subgraph",
@@ -36,13 +36,11 @@ NUMPY_OF_LITERT = {"string": "bytes", "resource": "uint8", "variant": "uint8"}
 def paths() -> list[Any]:
     """Every model, as parameters; one that skips where there are none."""
     try:
-        folder = models_dir()
+        found = sorted(models_dir().glob("*/*.tflite"))
     except pytest.skip.Exception:
-        folder = DEFAULT_MODELS
-    found = sorted(folder.glob("*/*.tflite"))
-    return [pytest.param(path, id=f"{path.parent.name}/{path.stem}") for path in found] or [
-        pytest.param(None, id="none")
-    ]
+        found = []
+    named = [pytest.param(path, id=f"{path.parent.name}/{path.stem}") for path in found]
+    return named or [pytest.param(None, id="none")]
 
 
 @pytest.fixture(params=paths())
