@@ -146,7 +146,7 @@ def _user_directory() -> str:
 
 def _open_directory(path: str) -> int:
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    path = path.rstrip("/") or "/"  # a slash at the end would follow a link
+    path = path.rstrip("/") or path  # a slash at the end would follow a link
     try:
         return os.open(path, flags)
     except FileNotFoundError:

@@ -1,0 +1,149 @@
+"""A fingerprint is the content's, however it is remembered."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from xxhash import xxh3_128_hexdigest
+
+from jitdelegate.cache import fingerprint as module
+from jitdelegate.cache.fingerprint import Memo, fingerprint
+from jitdelegate.cache.place import open_place
+
+LONG_AGO = time.time() - 1000
+
+
+@pytest.fixture
+def memo(folder: Path) -> Memo:
+    """An empty memo."""
+    return Memo(open_place(str(folder)))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A file larger than one piece."""
+    path = tmp_path / "model.tflite"
+    path.write_bytes(os.urandom(700_000))
+    return path
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if every file had last changed long ago."""
+    monkeypatch.setattr(module, "_SETTLED_NANOSECONDS", -1)
+
+
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by one for each file that is really read."""
+    reads: list[int] = []
+    real = module._hash
+    monkeypatch.setattr(module, "_hash", lambda descriptor: (reads.append(descriptor), real(descriptor))[1])
+    return reads
+
+
+def test_path_bytes_and_views_have_one_fingerprint(model: Path) -> None:
+    content = model.read_bytes()
+    expected = xxh3_128_hexdigest(content)
+    assert fingerprint(model) == fingerprint(str(model)) == expected
+    assert fingerprint(content) == fingerprint(bytearray(content)) == fingerprint(memoryview(content)) == expected
+
+
+def test_an_empty_file_has_a_fingerprint(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_bytes(b"")
+    assert fingerprint(tmp_path / "empty") == fingerprint(b"")
+
+
+def test_a_missing_file_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        fingerprint(tmp_path / "none")
+
+
+@pytest.mark.usefixtures("settled")
+def test_an_unchanged_file_is_read_once(memo: Memo, model: Path, hashed: list[int]) -> None:
+    assert {fingerprint(model, memo=memo) for _ in range(3)} == {fingerprint(model.read_bytes())}
+    assert len(hashed) == 1
+
+
+def test_a_file_that_changed_a_moment_ago_is_not_remembered(memo: Memo, model: Path, hashed: list[int]) -> None:
+    for _ in range(2):
+        fingerprint(model, memo=memo)
+    assert len(hashed) == 2
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_swap_that_keeps_size_and_time_is_seen(memo: Memo, model: Path, tmp_path: Path) -> None:
+    os.utime(model, (LONG_AGO, LONG_AGO))
+    other = tmp_path / "other.tflite"
+    other.write_bytes(os.urandom(700_000))
+    os.utime(other, (LONG_AGO, LONG_AGO))
+    first = fingerprint(model, memo=memo)
+    time.sleep(0.02)  # longer than a tick of the file system's clock, as the settled time is
+    shutil.copy2(other, model)  # cp -p: the same inode, size and time of modification
+    assert model.stat().st_mtime == other.stat().st_mtime
+    assert fingerprint(model, memo=memo) == fingerprint(other.read_bytes()) != first
+    os.replace(other, model)
+    assert fingerprint(model, memo=memo) == fingerprint(model.read_bytes())
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_file_that_changes_while_it_is_read_is_not_remembered(
+    memo: Memo, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = module._hash
+
+    def read_then_change(descriptor: int) -> str:
+        found = real(descriptor)
+        model.write_bytes(b"changed")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_hash", read_then_change)
+        fingerprint(model, memo=memo)
+    assert fingerprint(model, memo=memo) == fingerprint(b"changed")
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_damaged_memo_is_forgotten_bit_by_bit(memo: Memo, model: Path, folder: Path) -> None:
+    expected = fingerprint(model, memo=memo)
+    path = folder / Memo.NAME
+    good = path.read_bytes()
+    for bit in range(8 * len(good)):
+        damaged = bytearray(good)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        assert memo.get(model.stat()) == ""
+    for length in range(len(good)):
+        path.write_bytes(good[:length])
+        assert memo.get(model.stat()) == ""
+    assert fingerprint(model, memo=memo) == expected
+    assert path.read_bytes() == good
+
+
+@pytest.mark.usefixtures("settled")
+def test_the_memo_keeps_the_newest(memo: Memo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Memo, "LARGEST", 3)
+    paths = [tmp_path / str(number) for number in range(5)]
+    for path in paths:
+        path.write_text(path.name)
+        fingerprint(path, memo=memo)
+    assert [bool(memo.get(path.stat())) for path in paths] == [False, False, True, True, True]
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_memo_that_cannot_be_written_costs_nothing(memo: Memo, model: Path, folder: Path, hashed: list[int]) -> None:
+    folder.rmdir()
+    assert fingerprint(model, memo=memo) == fingerprint(model, memo=memo)
+    assert len(hashed) == 2
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_memo_that_is_a_link_is_not_followed(memo: Memo, model: Path, folder: Path, tmp_path: Path) -> None:
+    fingerprint(model, memo=memo)
+    os.replace(folder / Memo.NAME, tmp_path / "moved")
+    (folder / Memo.NAME).symlink_to(tmp_path / "moved")
+    assert memo.get(model.stat()) == ""

@@ -1,0 +1,98 @@
+"""A key's parts decide the entry's name, and explain a miss."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jitdelegate.cache import key as key_module
+from jitdelegate.cache.key import Key, installed_toolchain, model_key
+
+BASE = {
+    "fingerprint": "0" * 32,
+    "token": "token",
+    "target": "cpu",
+    "features": "x86-64-v4",
+    "loader": "flat",
+    "options": (("precision", "float32"),),
+    "toolchain": "llvmlite 1",
+}
+
+
+def make(**changes: object) -> Key:
+    return model_key(**{**BASE, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"token": "other"},
+        {"token": None},
+        {"token": ""},
+        {"target": "litert"},
+        {"features": "x86-64-v3"},
+        {"loader": "object"},
+        {"options": (("precision", "bfloat16"),)},
+        {"options": ()},
+    ],
+)
+def test_every_part_that_changes_the_code_changes_the_name(change: dict[str, object]) -> None:
+    assert make(**change).entry_name() != make().entry_name()
+
+
+@pytest.mark.parametrize("name", ["FORMAT_VERSION", "GENERATOR_DIGEST"])
+def test_another_format_or_generator_changes_the_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = make().entry_name()
+    monkeypatch.setattr(key_module, name, "other")
+    assert make().entry_name() != before
+
+
+def test_the_toolchain_does_not_change_the_name() -> None:
+    assert make(toolchain="llvmlite 2").entry_name() == make().entry_name()
+
+
+def test_the_fingerprint_names_the_entry_unless_a_token_does() -> None:
+    assert make(fingerprint="1" * 32).entry_name() == make().entry_name()
+    assert make(fingerprint="1" * 32, token=None).entry_name() != make(token=None).entry_name()
+
+
+def test_parts_that_join_to_the_same_text_are_told_apart() -> None:
+    joined = {make(options=options).digest() for options in ((("a", "bc"),), (("ab", "c"),), (("a", "b"), ("c", "")))}
+    assert len(joined) == 3
+
+
+@pytest.mark.parametrize("token", ["../../etc/passwd", ".hidden", "a/b\0c", "x" * 1000, "\udcff", "ü", "a b", ""])
+def test_a_token_never_leaves_the_directory(token: str) -> None:
+    name = make(token=token).entry_name()
+    assert "/" not in name and "\0" not in name and not name.startswith(".") and len(name) <= 110 and name.isascii()
+
+
+def test_the_same_key_has_the_same_name_in_every_process() -> None:
+    script = "from tests.cache.test_key import make; print(make().entry_name())"
+    for seed in ("0", "1"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        found = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True)
+        assert found.stdout.decode().strip() == make().entry_name()
+
+
+def test_the_first_part_that_differs_is_named() -> None:
+    assert make().difference(make().parts) is None
+    assert make().difference(make(features="generic", loader="object").parts) == ("features", "generic", "x86-64-v4")
+    assert make().difference(()) == ("model", "", "0" * 32)
+
+
+def test_the_toolchain_is_read_without_importing_it() -> None:
+    llvmlite = pytest.importorskip("llvmlite")
+    assert installed_toolchain() == f"llvmlite {llvmlite.__version__}"
+    script = "import sys; from jitdelegate.cache.key import installed_toolchain; installed_toolchain()"
+    subprocess.run([sys.executable, "-c", f"{script}; assert 'llvmlite' not in sys.modules"], check=True)
+
+
+def test_a_toolchain_that_is_not_installed_is_accepted_as_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert installed_toolchain() == ""
+    assert make(toolchain=None).difference(make(toolchain="llvmlite 7").parts) is None

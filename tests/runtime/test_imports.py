@@ -1,0 +1,53 @@
+"""Opening a program imports next to nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import xxhash
+
+FORBIDDEN = set(
+    [
+        "numba",
+        "llvmlite",
+        "flatbuffers",
+        "numpy",
+        "dataclasses",
+        "typing",
+        "enum",
+        "re",
+        "pathlib",
+        "json",
+        "logging",
+        "tempfile",
+        "threading",
+        "platformdirs",
+        "contextlib",
+        "functools",
+        "hashlib",
+        "collections",
+        "importlib.metadata",
+    ]
+)
+WARM_ROAD = """
+import sys
+sys.path += sys.argv[2:]
+import os
+before = set(sys.modules)
+import jitdelegate.program.read, jitdelegate.cache.store, jitdelegate.runtime.session, jitdelegate.runtime.cpu_features
+from jitdelegate.cache.key import model_key
+jitdelegate.cache.store.open_store(sys.argv[1]).get(model_key(fingerprint="0", target="cpu"))
+jitdelegate.runtime.cpu_features.level()
+print(*sorted(set(sys.modules) - before))
+"""
+
+
+def test_the_warm_road_imports_nothing_heavy(tmp_path: Path) -> None:
+    # -I -S: no site packages, whose start-up files may import anything
+    paths = [str(Path(__file__).parents[2]), str(Path(xxhash.__file__).parents[1])]
+    command = [sys.executable, "-I", "-S", "-c", WARM_ROAD, str(tmp_path / "cache"), *paths]
+    imported = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split()
+    assert "jitdelegate.runtime.session" in imported
+    assert FORBIDDEN.isdisjoint(imported)
