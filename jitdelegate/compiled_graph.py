@@ -53,7 +53,7 @@ class CompiledGraph:
     def _heal(self, reason: str) -> None:
         """Replace a program whose weights proved bad, keeping the inputs."""
         values = [bytes(self._session.input_memory(place)) for place in range(len(self._inputs))]
-        self._opened.heal(reason)
+        self._opened.heal(self._session, reason)
         for place, value in enumerate(values):
             self._session.set_input(place, value)
 

@@ -5,22 +5,29 @@ bytes -> model.read -> Model -> passes -> lowered Graph -> target -> code -> pro
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
+from jitdelegate import passes
 from jitdelegate.cache.key import Key
 from jitdelegate.errors import ModelError
 from jitdelegate.ir.graph import Graph, Model, Tensor
+from jitdelegate.ir.print import graph_text
 from jitdelegate.model.read import read
 from jitdelegate.options import Options
-from jitdelegate.program.program import Operator, Port, Program, Signature
+from jitdelegate.passes.support import WHOLE_MODEL, unsupported
+from jitdelegate.program.program import NO_KERNEL, Kernel, Operator, Port, Program, Signature
 from jitdelegate.program.write import write
+from jitdelegate.targets.cpu.generate import Generated, generate
 
-NOT_YET = "this version compiles no operators."
 ASKED = "LiteRT was asked for."
+DUMP = "JITDELEGATE_DUMP"
+"""The environment variable that names a directory for one readable file per stage."""
 
 
 def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMapping[str, float]) -> bytes:
@@ -28,17 +35,85 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
 
     Args:
         content: the .tflite file.
-        options: target and CPU features to compile for.
-        key: named parts that the program carries.
+        options: the target to compile for.
+        key: named parts that the program carries; "features" among them is the instruction set.
         seconds: receives the time that each stage took, by its name.
     Raises:
         ModelError: the bytes are not a model, or one that would corrupt LiteRT's memory.
     """
+    dump = Dump(os.environ.get(DUMP, ""))
     with _stage(seconds, "read"):
         model = read(content)
-    reason = ASKED if options.target == "litert" else NOT_YET
+        dump.graph("read", model.graphs[0])
+    with _stage(seconds, "check"):
+        reasons = _reasons(model, options)
+    program = litert_program(model, key, reasons) if reasons else cpu_program(model, key, seconds, dump)
     with _stage(seconds, "write"):
-        return write(litert_program(model, key, [reason] * len(model.graphs[0].nodes)))
+        return write(program)
+
+
+def _reasons(model: Model, options: Options) -> list[tuple[int, str]]:
+    """Why the model runs on LiteRT, by operator; none if it is compiled."""
+    if options.target == "litert":
+        return [(WHOLE_MODEL, ASKED)]
+    return unsupported(model, passes.run(model.graphs[0], passes=passes.FOLD))
+
+
+def cpu_program(model: Model, key: Key, seconds: MutableMapping[str, float], dump: Dump) -> Program:
+    """A program of machine code for the whole model."""
+    with _stage(seconds, "passes"):
+        graph = passes.run(model.graphs[0], dump.graph)
+    with _stage(seconds, "generate"):
+        generated = generate(graph, key.part("features"))
+        dump.text("llvm_ir", generated.ir, ".ll")
+    return Program(
+        key=key.parts,
+        target="cpu",
+        features=key.part("features"),
+        loader=generated.loader,
+        operators=_compiled_operators(model.graphs[0], generated),
+        kernels=tuple(Kernel(name=note.name, form=note.form, chunks=note.chunks) for note in generated.kernels),
+        arena_bytes=generated.arena_bytes,
+        scratch_bytes=generated.scratch_bytes,
+        sync_bytes=generated.sync_bytes,
+        entries=generated.entries,
+        code=generated.code,
+        weights=generated.weights,
+        **_interface(model),
+    )
+
+
+def _compiled_operators(graph: Graph, generated: Generated) -> tuple[Operator, ...]:
+    """Where each .tflite operator went: into a kernel, or nowhere because its value was known."""
+    kernels = {origin: place for place, note in enumerate(generated.kernels) for origin in note.origin}
+    return tuple(
+        Operator(
+            index=index,
+            op=node.op,
+            place="cpu" if index in kernels else "folded",
+            kernel=kernels.get(index, NO_KERNEL),
+        )
+        for index, node in enumerate(graph.nodes)
+    )
+
+
+class Dump:
+    """Writes one numbered text per stage into a directory, or nothing where there is none."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._count = 0
+
+    def graph(self, stage: str, graph: Graph) -> None:
+        if self._folder:
+            self.text(stage, graph_text(graph))
+
+    def text(self, stage: str, text: str, suffix: str = ".txt") -> None:
+        if self._folder:
+            os.makedirs(self._folder, exist_ok=True)
+            with open(os.path.join(self._folder, f"{self._count:02}_{stage}{suffix}"), "w", encoding="utf-8") as file:
+                file.write(text + "\n")
+            self._count += 1
 
 
 @contextmanager
@@ -48,30 +123,34 @@ def _stage(seconds: MutableMapping[str, float], name: str) -> Iterator[None]:
     seconds[name] = time.perf_counter() - start
 
 
-def litert_program(model: Model, key: Key, reasons: list[str]) -> Program:
+def litert_program(model: Model, key: Key, reasons: Sequence[tuple[int, str]]) -> Program:
     """A program without code: the model runs whole on LiteRT.
 
     Args:
-        reasons: per operator of the main subgraph one sentence, "" where that operator alone could be compiled.
+        reasons: (position of an operator in the main subgraph or WHOLE_MODEL, one sentence) pairs, at least one.
     Raises:
         ModelError: LiteRT would write past the end of a tensor of this model.
     """
     for graph in model.graphs:
         _refuse_narrow_state(graph)
-    graph = model.graphs[0]
+    whole = next((reason for position, reason in reasons if position == WHOLE_MODEL), "")
+    by_operator = dict(reversed(reasons))  # the first reason of each counts
     operators = tuple(
-        Operator(index=index, op=node.op, place="litert", reason=reason)
-        for index, (node, reason) in enumerate(zip(graph.nodes, reasons, strict=True))
+        Operator(index=index, op=node.op, place="litert", reason=by_operator.get(index, whole))
+        for index, node in enumerate(model.graphs[0].nodes)
     )
-    return Program(
-        key=tuple(key.parts),
-        target="litert",
-        inputs=ports(graph, graph.inputs),
-        outputs=ports(graph, graph.outputs),
-        signatures=signatures(model),
-        operators=operators,
-        num_subgraphs=len(model.graphs),
-    )
+    return Program(key=key.parts, target="litert", operators=operators, **_interface(model))
+
+
+def _interface(model: Model) -> dict[str, Any]:
+    """What every program says about the model, however it runs."""
+    graph = model.graphs[0]
+    return {
+        "inputs": ports(graph, graph.inputs),
+        "outputs": ports(graph, graph.outputs),
+        "signatures": signatures(model),
+        "num_subgraphs": len(model.graphs),
+    }
 
 
 def _refuse_narrow_state(graph: Graph) -> None:

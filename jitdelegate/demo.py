@@ -106,7 +106,8 @@ def run_trial(road: str, path: Path, folder: Path, name: str, threads: int, runs
         ModelError: the process failed; carries its last words.
     """
     cache = folder / "cache"
-    command = [sys.executable, "-m", "jitdelegate.trial", road, path, cache, folder, str(threads), str(runs)]
+    command = [sys.executable, "-m", "jitdelegate.trial", road]
+    command += [str(path), str(cache), str(folder), str(threads), str(runs)]
     start = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -109,11 +109,12 @@ class Model:
             raise DeviceError("the model is closed")
         if opened.session is None or self._resizes(inputs):
             return opened.fallback().run(inputs)
+        session = opened.session
         try:
-            return opened.session.run(inputs)
+            return session.run(inputs)
         except ProgramError as error:
-            opened.heal(str(error))
-            return opened.session.run(inputs)
+            opened.heal(session, str(error))
+            return self._run(inputs)
 
     def _resizes(self, inputs: Sequence[Any]) -> bool:
         """Whether an array has another shape than the program's, where the model leaves its size open."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import time
 
-from jitdelegate.cache.key import model_key
-from jitdelegate.cache.store import open_store
+from jitdelegate.cache.counts import counts
+from jitdelegate.cache.fingerprint import fingerprint
+from jitdelegate.cache.key import MODEL, model_key
+from jitdelegate.cache.store import OFF, open_store
 from jitdelegate.errors import DeviceError, ModelError, ProgramError
 from jitdelegate.program.program import Operator
 from jitdelegate.report import CacheReport, Report
@@ -75,20 +78,21 @@ class Opened:
         self.threads = options.num_threads or min(MOST_THREADS, len(os.sched_getaffinity(0)))
         self._store = open_store(options.serialization_dir)
         self._key = self._find_key()
+        self._lock = _thread.allocate_lock()
+        self._left = self._healed = ""
         self.session: Session | None = None
-        self._left = ""
+        self.program: Program
         self._lookup = self._fetch()
-        self.program: Program = self._lookup.program
         self._start()
 
     def _find_key(self) -> Key:
         start = time.perf_counter()
         try:
-            fingerprint = self._store.fingerprint(self._source)
+            found = self._store.fingerprint(self._source)
         except OSError as error:
             raise ModelError(f"could not open {self._source!r}: {error.strerror}") from error
         self._seconds["fingerprint"] = time.perf_counter() - start
-        return options_key(self._options, fingerprint)
+        return options_key(self._options, found)
 
     def _fetch(self) -> Lookup:
         """The program from the cache or the compiler; what is not compiling counts as the cache's time."""
@@ -100,41 +104,67 @@ class Opened:
         return lookup
 
     def _compile(self) -> bytes:
+        start = time.perf_counter()
         from jitdelegate.compiler import compile_model
 
-        return compile_model(self.content(), self._options, self._key, self._seconds)
+        self._seconds["import compiler"] = time.perf_counter() - start
+        content = self.content()
+        if fingerprint(content) != self._key.part(MODEL):
+            raise ModelError(f"{self._source!r} changed while it was being opened")
+        return compile_model(content, self._options, self._key, self._seconds)
 
     def content(self) -> bytes:
-        """The model's bytes."""
+        """The model's bytes.
+
+        Raises:
+            ModelError: the file cannot be read.
+        """
         if not isinstance(self._source, str):
             return bytes(self._source)
-        with open(self._source, "rb") as file:
-            return file.read()
+        try:
+            with open(self._source, "rb") as file:
+                return file.read()
+        except OSError as error:
+            raise ModelError(f"could not open {self._source!r}: {error.strerror}") from error
 
     def _start(self) -> None:
         start = time.perf_counter()
+        try:
+            self._use(self._lookup)
+        except ProgramError as error:
+            self.heal(None, str(error))
+        self._seconds["open"] = time.perf_counter() - start
+
+    def _use(self, lookup: Lookup) -> None:
+        assert lookup.program is not None
+        self._lookup = lookup
+        self.program = lookup.program
         if self.program.target == "litert":
             self.fallback()
         else:
-            self.session = self._open_session()
-        self._seconds["open"] = time.perf_counter() - start
+            self.session = Session(self.program, self.threads)
 
-    def _open_session(self) -> Session:
-        try:
-            return Session(self.program, self.threads)
-        except ProgramError as error:
-            self._replace(str(error))
-            return Session(self.program, self.threads)
+    def heal(self, failed: Session | None, reason: str) -> None:
+        """Replace a program that proved bad: forget the entry, compile anew, open what that gave.
 
-    def heal(self, reason: str) -> None:
-        """Replace a program that proved bad: forget the entry, compile anew, open what that gave."""
-        self._replace(reason)
-        self.session = Session(self.program, self.threads)
+        Args:
+            failed: the session that found it out; nothing happens if another thread has replaced it already.
+            reason: what was wrong.
+        """
+        with self._lock:
+            if self.session is not failed:
+                return
+            self._store.refuse(self._key, reason)
+            try:
+                self._use(self._fetch())
+                self._verify()
+            except ProgramError:  # an entry that can be neither removed nor replaced: do without
+                self._use(open_store(False).fetch(self._key, self._compile))
+            self._healed = f"the entry was damaged: {reason}"
 
-    def _replace(self, reason: str) -> None:
-        self._store.refuse(self._key, reason)
-        self._lookup = self._fetch()
-        self.program = self._lookup.program
+    def _verify(self) -> None:
+        if self.session is not None:
+            self.session.verify()
 
     def fallback(self) -> Fallback:
         """The same model in LiteRT, created when first asked for."""
@@ -158,18 +188,26 @@ class Opened:
 
     def report(self) -> Report:
         """What is known by now."""
-        lookup = self._lookup
-        outcome = "hit" if lookup.hit else "miss" if self._store.enabled else "off"
-        cache = CacheReport(outcome, lookup.reason, lookup.path, self._store.counts.to_dict())
         return Report(
             target=self.program.target if not self._left else "litert",
             features=self.program.features,
             threads=self.threads,
             kernels=len(self.program.kernels),
             operators=self._operators(),
-            cache=cache,
+            cache=self._cache_report(),
             seconds=self._seconds,
             notes=self.notes,
+        )
+
+    def _cache_report(self) -> CacheReport:
+        lookup = self._lookup
+        outcome = "off" if lookup.kind == OFF else "hit" if lookup.hit and not self._healed else "miss"
+        return CacheReport(
+            outcome=outcome,
+            reason=self._healed or lookup.reason,
+            path=lookup.path or "",
+            write_failure=lookup.write_failure,
+            counters={name: getattr(counts, name) for name in counts.__slots__},
         )
 
     def _operators(self) -> Sequence[Operator]:
@@ -186,8 +224,8 @@ class Opened:
         self.session = self._fallback = None
 
 
-def options_key(options: Options, fingerprint: str) -> Key:
-    """The cache key of a model of this fingerprint under these options.
+def options_key(options: Options, model: str) -> Key:
+    """The cache key of a model with the fingerprint `model` under these options.
 
     Raises:
         DeviceError: the CPU lacks the features that were asked for.
@@ -198,7 +236,7 @@ def options_key(options: Options, fingerprint: str) -> Key:
         target, features = "cpu", _features(options.cpu_features)
         loader = "object" if features == "generic" else "flat"
     return model_key(
-        fingerprint=fingerprint, token=options.model_token, target=target, features=features, loader=loader, options=()
+        fingerprint=model, token=options.model_token, target=target, features=features, loader=loader, options=()
     )
 
 

@@ -17,23 +17,28 @@ class CacheReport:
         outcome: "hit", "miss" (compiled, and stored if the place allows it) or "off".
         reason: one sentence; why it was a miss or off, "" for a hit.
         path: the entry's file, "" where there is none.
-        counters: events of this process's cache, by name.
+        write_failure: why a compiled program was not kept, "" if it was.
+        counters: events of this process's cache, by name; misses by their kind.
     """
 
-    __slots__ = ("counters", "outcome", "path", "reason")
+    __slots__ = ("counters", "outcome", "path", "reason", "write_failure")
 
-    def __init__(self, outcome: str, reason: str = "", path: str = "", counters: Mapping[str, int] | None = None):
+    def __init__(
+        self, *, outcome: str, reason: str, path: str, write_failure: str, counters: Mapping[str, int | dict[str, int]]
+    ) -> None:
         self.outcome = outcome
         self.reason = reason
         self.path = path
-        self.counters = dict(counters or {})
+        self.write_failure = write_failure
+        self.counters = {name: dict(count) if isinstance(count, dict) else count for name, count in counters.items()}
 
     @property
     def hit(self) -> bool:
         return self.outcome == "hit"
 
     def to_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("outcome", "reason", "path", "counters")}
+        """The same as plain data."""
+        return {name: getattr(self, name) for name in ("outcome", "reason", "path", "write_failure", "counters")}
 
 
 class Report:
@@ -105,7 +110,8 @@ class Report:
 
     def _summary(self) -> list[str]:
         where = " ".join(part for part in (self.target, self.features) if part)
-        cache = ", ".join(part for part in (self.cache.outcome, self.cache.reason, self.cache.path) if part)
+        told = (self.cache.outcome, self.cache.reason, self.cache.write_failure, self.cache.path)
+        cache = ", ".join(part for part in told if part)
         lines = [
             f"target     {where}, {self.threads} thread{'s' if self.threads != 1 else ''}, {self.kernels} kernels",
             f"operators  {self.delegated} of {len(self.operators)} delegated",

@@ -70,7 +70,7 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
         "path": report.cache.path,
     }
     if not result["bytes"]:
-        result["error"] = f"nothing was stored: {report.cache.reason or 'the cache cannot be written'}"
+        result["error"] = f"nothing was stored: {report.cache.write_failure or report.cache.reason}"
     return result
 
 

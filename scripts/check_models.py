@@ -1,0 +1,176 @@
+"""Run every .tflite file of some folders through jitdelegate and LiteRT's builtin kernels, and compare.
+
+    python scripts/check_models.py FOLDER_OR_FILE ... [--threads N] [--json]
+
+Each model runs in a child process, on random input and, where it takes an NHWC RGB float image, on a picture. A model
+that neither side can run passes if jitdelegate says so in one clear error. Exit status 1 if a float model that is
+wholly compiled exceeds an NRMSE of 1e-5 (1e-4 with fp16 weights), if a model is refused that LiteRT runs, or if a
+process crashes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jitdelegate.demo import example_values, nrmse
+from jitdelegate.errors import JitDelegateError
+from jitdelegate.model.read import read
+
+FLOAT_LIMIT = 1e-5
+HALF_LIMIT = 1e-4
+SECONDS = 300
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit status: 0 all hold, 1 some do not, 2 wrong arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("path", nargs="+", type=Path)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args(argv)
+    if arguments.child:
+        print(json.dumps(check(arguments.path[0], arguments.threads)), flush=True)
+        return 0
+    rows = []
+    for model in _models(arguments.path):
+        rows.append(_in_child(model, arguments.threads))
+        if not arguments.json:
+            print(_line(rows[-1]), flush=True)
+    if arguments.json:
+        print(json.dumps(rows, indent=2))
+    return 1 if any(row["verdict"] not in ("ok", "refused by both") for row in rows) else 0
+
+
+def _models(paths: list[Path]) -> list[Path]:
+    return [model for path in paths for model in (sorted(path.glob("*.tflite")) if path.is_dir() else [path])]
+
+
+def _in_child(model: Path, threads: int) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--child", "--threads", str(threads), str(model)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return {"model": model.name, "verdict": f"HANGS for {SECONDS} s"}
+    if done.returncode:
+        words = done.stderr.strip().splitlines()[-1:] or [""]
+        return {"model": model.name, "verdict": f"CRASHES with {done.returncode}: {words[0]}"}
+    row: dict[str, Any] = json.loads(done.stdout)
+    return row
+
+
+def check(path: Path, threads: int) -> dict[str, Any]:
+    """One model's row, as plain data."""
+    import jitdelegate
+
+    row: dict[str, Any] = {"model": path.name}
+    try:
+        model = jitdelegate.load(path, serialization_dir=False, num_threads=threads)
+    except JitDelegateError as error:
+        refused = not _runs_in_litert(path)
+        return {**row, "error": str(error), "verdict": "refused by both" if refused else "REFUSED"}
+    report = model.report()
+    row |= {"target": report.target, "delegated": report.delegated, "operators": len(report.operators)}
+    try:
+        row["nrmse"] = _worst(path, model)
+    except (JitDelegateError, ValueError, RuntimeError) as error:
+        return {**row, "error": str(error), "verdict": "refused by both"}
+    row["limit"] = _limit(path) if report.fully_delegated else None
+    row["verdict"] = "ok" if row["limit"] is None or row["nrmse"] <= row["limit"] else "TOO FAR OFF"
+    return row
+
+
+def _runs_in_litert(path: Path) -> bool:
+    """Whether LiteRT itself would have run it; in a further process, since that may crash."""
+    code = (
+        "import sys; from ai_edge_litert.interpreter import Interpreter as I;"
+        "i = I(sys.argv[1]); i.allocate_tensors(); i.invoke()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, timeout=SECONDS, check=False)
+    return done.returncode == 0
+
+
+def _worst(path: Path, model: Any) -> float:
+    """The worst output's NRMSE against LiteRT over all inputs tried."""
+    worst = 0.0
+    for inputs in _inputs(model):
+        found = model(*inputs)
+        found = found if isinstance(found, tuple) else (found,)
+        expected = _litert(path, inputs)
+        worst = max([worst, *(_distance(a, b) for a, b in zip(found, expected, strict=True))])
+    return worst
+
+
+def _inputs(model: Any) -> list[list[np.ndarray]]:
+    random = np.random.default_rng(0)
+    tried = [[_random(info, random) for info in model.inputs]]
+    if len(model.inputs) == 1 and _takes_picture(model.inputs[0]):
+        tried.append([picture(model.inputs[0].shape)])
+    return tried
+
+
+def _random(info: Any, random: np.random.Generator) -> np.ndarray:
+    if info.dtype == "string":
+        return np.full(info.shape, b"an example")
+    return example_values(info.shape, info.dtype, random)
+
+
+def _takes_picture(info: Any) -> bool:
+    return info.dtype == "float32" and len(info.shape) == 4 and info.shape[0] == 1 and info.shape[3] == 3
+
+
+def picture(shape: tuple[int, ...]) -> np.ndarray:
+    """scikit-image's astronaut as f32[1,H,W,3] from -1 to 1."""
+    from skimage.data import astronaut
+    from skimage.transform import resize
+
+    image = resize(astronaut(), shape[1:3], anti_aliasing=True)
+    return np.asarray(2 * image[None] - 1, np.float32)
+
+
+def _litert(path: Path, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    """LiteRT's builtin kernels, or XNNPACK for operators that only XNNPACK has."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    for kernels in (OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES, OpResolverType.AUTO):
+        interpreter = Interpreter(str(path), experimental_op_resolver_type=kernels)
+        try:
+            interpreter.allocate_tensors()
+            break
+        except RuntimeError:
+            if kernels is OpResolverType.AUTO:
+                raise
+    for detail, value in zip(interpreter.get_input_details(), inputs, strict=True):
+        interpreter.set_tensor(detail["index"], value)
+    interpreter.invoke()
+    return [interpreter.get_tensor(detail["index"]) for detail in interpreter.get_output_details()]
+
+
+def _distance(found: Any, expected: np.ndarray) -> float:
+    array = np.asarray(found)
+    if array.dtype.kind not in "biufc":
+        return 0.0 if np.array_equal(array, expected) else np.inf
+    return nrmse(array.astype(np.float64), expected.astype(np.float64))
+
+
+def _limit(path: Path) -> float:
+    graph = read(path.read_bytes()).graphs[0]
+    half = any(tensor.is_constant and tensor.dtype == "float16" for tensor in graph.tensors)
+    return HALF_LIMIT if half else FLOAT_LIMIT
+
+
+def _line(row: dict[str, Any]) -> str:
+    ran = f"{row['target']} {row['delegated']}/{row['operators']}" if "target" in row else "-"
+    error = f"{row['nrmse']:.1e}" if "nrmse" in row else "-"
+    return f"{row['model']:<64}{ran:<16}{error:>9}  {row['verdict']}  {row.get('error', '')}".rstrip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
