@@ -72,6 +72,14 @@ def test_bytes_that_are_no_model_are_refused(content: bytes, message: str) -> No
         read(content)
 
 
+ADD_DEFAULTS = {"fused_activation_function": "NONE", "pot_scale_int16": True}
+
+
+@pytest.mark.parametrize("options", [None, ("ConcatenationOptions", {"axis": 3})])
+def test_options_that_are_left_out_or_meant_for_another_operator_are_the_defaults(options: object) -> None:
+    assert read(packed(operator(builtin_options=options))).graphs[0].nodes[0].attrs == ADD_DEFAULTS
+
+
 GRAPH = "subgraph 0 'main'"
 
 
@@ -187,6 +195,10 @@ COLUMNS = DimensionMetadata(True, segments=(0, 2, 3), indices=(1, 3, 2))
         (
             Sparsity((0, 1), (), (ROWS, DimensionMetadata(True, 0, (0, 3), (1, 3, 2)))),
             "dimension 1: 2 segment borders do not cut 3 indices for 2 places",
+        ),
+        (
+            Sparsity((0, 1), (), (ROWS, DimensionMetadata(True, 0, (1, 2, 3), (1, 3, 2)))),
+            "dimension 1: 3 segment borders do not cut 3 indices for 2 places",
         ),
         (
             Sparsity((0, 1), (), (ROWS, DimensionMetadata(True, 0, (0, 4, 3), (1, 3, 2)))),
