@@ -109,7 +109,7 @@ def run_trial(road: str, path: Path, folder: Path, name: str, threads: int, runs
     command = [sys.executable, "-m", "jitdelegate.trial", road]
     command += [str(path), str(cache), str(folder), str(threads), str(runs)]
     start = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=installed_environment())
     if done.returncode:
         words = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         raise ModelError(f"{name}: {words[-1]}")
@@ -120,6 +120,11 @@ def run_trial(road: str, path: Path, folder: Path, name: str, threads: int, runs
         result["seconds"]["rest of process"] = max(0.0, time.perf_counter() - start - inside)
     result["bytes"] = [(folder / f"output-{place}.bin").read_bytes() for place in range(len(result["outputs"]))]
     return result
+
+
+def installed_environment() -> dict[str, str]:
+    """This process's environment, in which packages may keep their bytecode, as LiteRT's package does."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _where(report: dict[str, Any]) -> str:
