@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg, Expr, clamp, evaluate, maximum, unary
+from jitdelegate.ir.expr import Arg, Expr, clamp, evaluate, maximum
 
 ACTIVATIONS: Mapping[str, Callable[[Expr], Expr]] = {
     "NONE": lambda x: x,
     "RELU": lambda x: maximum(x, 0),
     "RELU_N1_TO_1": lambda x: clamp(x, -1, 1),
     "RELU6": lambda x: clamp(x, 0, 6),
-    "TANH": lambda x: unary("tanh", x),
 }
-"""TFLite's name -> the expression; SIGN_BIT has no float kernel in LiteRT."""
+"""TFLite's name -> the expression. LiteRT's kernels leave out TANH and SIGN_BIT without a word, so models with these
+are left to LiteRT."""
 
 OPTION = "fused_activation_function"
 """TFLite's name of the option that holds the activation."""

@@ -15,6 +15,8 @@ from jitdelegate.ops.case import Case, Weights, ints
 from jitdelegate.ops.registry import Lowering, Op, Reshaped, op
 from jitdelegate.ops.window import Sliding, dilation, patches, slide, slide_back, stride, window_problems
 
+UNIT = {"stride_h": 1, "stride_w": 1}
+
 
 class Weighted(Op):
     """Operands (data, filter, optional bias), the last two constants; a fused activation."""
@@ -77,13 +79,13 @@ class Conv2D(Weighted):
     """A convolution, grouped where the filter has fewer channels than the data."""
 
     cases = (
-        Case(((1, 8, 8, 4), Weights((8, 3, 3, 4)), Weights((8,))), {"padding": "SAME", OPTION: "RELU6"}),
-        Case(((1, 9, 7, 3), Weights((5, 3, 3, 3)), None), {"padding": "VALID"}),
-        Case(((2, 6, 6, 17), Weights((33, 1, 1, 17)), Weights((33,))), {"padding": "VALID", OPTION: "RELU"}),
+        Case(((1, 8, 8, 4), Weights((8, 3, 3, 4)), Weights((8,))), {**UNIT, "padding": "SAME", OPTION: "RELU6"}),
+        Case(((1, 9, 7, 3), Weights((5, 3, 3, 3))), {**UNIT, "padding": "VALID"}),
+        Case(((2, 6, 6, 17), Weights((33, 1, 1, 17)), Weights((33,))), {**UNIT, "padding": "VALID", OPTION: "RELU"}),
         Case(((1, 11, 13, 3), Weights((8, 5, 3, 3)), Weights((8,))), {"stride_h": 2, "stride_w": 3}),
-        Case(((1, 12, 12, 2), Weights((4, 3, 3, 2)),), {"dilation_h_factor": 2, "dilation_w_factor": 3}),
-        Case(((1, 7, 7, 6), Weights((9, 3, 3, 2)), Weights((9,))), {OPTION: "TANH"}, low=-0.25, high=0.25),
-        Case(((1, 1, 1, 64), Weights((10, 1, 1, 64)), Weights((10,))), {OPTION: "RELU_N1_TO_1"}),
+        Case(((1, 12, 12, 2), Weights((4, 3, 3, 2))), {**UNIT, "dilation_h_factor": 2, "dilation_w_factor": 3}),
+        Case(((1, 7, 7, 6), Weights((9, 3, 3, 2)), Weights((9,))), {**UNIT, OPTION: "RELU"}),
+        Case(((1, 1, 1, 64), Weights((10, 1, 1, 64)), Weights((10,))), {**UNIT, OPTION: "RELU_N1_TO_1"}),
         Case(((1, 3, 3, 2), Weights((2, 7, 7, 2)), Weights((2,))), {"padding": "SAME", "stride_h": 2, "stride_w": 2}),
     )
 
@@ -121,13 +123,16 @@ class DepthwiseConv2D(Weighted):
     """One filter per channel, or `depth_multiplier` filters for each."""
 
     cases = (
-        Case(((1, 8, 8, 4), Weights((1, 3, 3, 4)), Weights((4,))), {"padding": "SAME", OPTION: "RELU6"}),
-        Case(((2, 9, 7, 17), Weights((1, 3, 3, 17)), None), {"padding": "VALID"}),
-        Case(((1, 9, 9, 3), Weights((1, 3, 3, 6)), Weights((6,))), {"depth_multiplier": 2}),
-        Case(((1, 9, 9, 1), Weights((1, 3, 3, 8)), Weights((8,))), {"depth_multiplier": 8, OPTION: "RELU"}),
+        Case(((1, 8, 8, 4), Weights((1, 3, 3, 4)), Weights((4,))), {**UNIT, "padding": "SAME", OPTION: "RELU6"}),
+        Case(((2, 9, 7, 17), Weights((1, 3, 3, 17))), {**UNIT, "padding": "VALID"}),
+        Case(((1, 9, 9, 3), Weights((1, 3, 3, 6)), Weights((6,))), {**UNIT, "depth_multiplier": 2}),
+        Case(((1, 9, 9, 1), Weights((1, 3, 3, 8)), Weights((8,))), {**UNIT, "depth_multiplier": 8, OPTION: "RELU"}),
         Case(((1, 11, 13, 16), Weights((1, 5, 5, 16)), Weights((16,))), {"stride_h": 2, "stride_w": 2}),
-        Case(((1, 12, 12, 5), Weights((1, 3, 3, 5))), {"dilation_h_factor": 2, "dilation_w_factor": 2}),
-        Case(((1, 4, 4, 2), Weights((1, 4, 4, 2)), Weights((2,))), {"padding": "VALID"}),
+        Case(
+            ((1, 12, 12, 5), Weights((1, 3, 3, 5)), Weights((5,))),
+            {**UNIT, "dilation_h_factor": 2, "dilation_w_factor": 2},
+        ),
+        Case(((1, 4, 4, 2), Weights((1, 4, 4, 2)), Weights((2,))), {**UNIT, "padding": "VALID"}),
     )
 
     def channels(self, call: Call) -> int:
@@ -216,11 +221,18 @@ class TransposeConv(Weighted):
     _gap = 1
     cases = (
         Case((ints(1, 8, 8, 5), Weights((5, 3, 3, 4)), (1, 4, 4, 4)), {"stride_h": 2, "stride_w": 2}),
-        Case((ints(1, 9, 9, 5), Weights((5, 3, 3, 4)), (1, 4, 4, 4)), {"stride_h": 2, "stride_w": 2, "padding": "VALID"}),
+        Case(
+            (ints(1, 9, 9, 5), Weights((5, 3, 3, 4)), (1, 4, 4, 4)), {"stride_h": 2, "stride_w": 2, "padding": "VALID"}
+        ),
         Case((ints(2, 6, 5, 17), Weights((17, 2, 2, 3)), (2, 3, 3, 3), Weights((17,))), {"stride_h": 2, "stride_w": 2}),
-        Case((ints(1, 7, 7, 2), Weights((2, 3, 3, 3)), (1, 5, 5, 3)), {"padding": "VALID", OPTION: "RELU"}),
-        Case((ints(1, 8, 8, 4), Weights((4, 2, 2, 4)), (1, 4, 4, 4)), {"stride_h": 2, "stride_w": 2, "padding": "VALID"}),
-        Case((ints(1, 10, 10, 2), Weights((2, 3, 3, 2)), (1, 4, 4, 2)), {"stride_h": 2, "stride_w": 2, "padding": "VALID"}),
+        Case((ints(1, 7, 7, 2), Weights((2, 3, 3, 3)), (1, 5, 5, 3)), {**UNIT, "padding": "VALID", OPTION: "RELU"}),
+        Case(
+            (ints(1, 8, 8, 4), Weights((4, 2, 2, 4)), (1, 4, 4, 4)), {"stride_h": 2, "stride_w": 2, "padding": "VALID"}
+        ),
+        Case(
+            (ints(1, 10, 10, 2), Weights((2, 3, 3, 2)), (1, 4, 4, 2)),
+            {"stride_h": 2, "stride_w": 2, "padding": "VALID"},
+        ),
         Case((ints(1, 8, 8, 2), Weights((2, 1, 1, 2)), (1, 4, 4, 2)), {"stride_h": 2, "stride_w": 2}),
     )
 
@@ -251,9 +263,7 @@ class TransposeConv(Weighted):
         _, *output, _ = call.output.shape
         kernel = call.shape(1)[1], call.shape(1)[2]
         padding = slide_back((height, width), (output[0], output[1]), kernel, call.node.attrs)
-        form = Contract(
-            self.epilogue(call), (), kernel, stride(call.node.attrs), (1, 1), padding, transposed=True
-        )
+        form = Contract(self.epilogue(call), (), kernel, stride(call.node.attrs), (1, 1), padding, transposed=True)
         return Lowering(form, (call.index(2), call.index(1), call.index(3)))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
@@ -267,7 +277,9 @@ class TransposeConv(Weighted):
         shape = tuple(int(size) for size in asked)
         size, (sy, sx) = (shape[1], shape[2]), stride(attrs)
         top, _, left, _ = slide_back((height, width), size, (kernel_height, kernel_width), attrs)
-        canvas = np.zeros((len(data), size[0] + height * sy + kernel_height, size[1] + width * sx + kernel_width, shape[3]))
+        canvas = np.zeros(
+            (len(data), size[0] + height * sy + kernel_height, size[1] + width * sx + kernel_width, shape[3])
+        )
         for ky in range(kernel_height):
             for kx in range(kernel_width):
                 part = data.astype(np.float64) @ weights[:, ky, kx].T.astype(np.float64)

@@ -179,7 +179,7 @@ class LeakyRelu(Elementwise):
     cases = (*(Case(case.inputs, {"alpha": 0.25}) for case in SHAPES), Case(((2, 3),), {"alpha": 1.5}))
 
     def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
-        return maximum(x, 0) + minimum(x, 0) * attrs.get("alpha", 0.0)
+        return maximum(x, 0) + minimum(x, 0) * float(attrs.get("alpha", 0.0))
 
 
 @op("ELU")

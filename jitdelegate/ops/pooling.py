@@ -83,4 +83,4 @@ class MaxPool2D(Pooling):
     kind = "max"
 
     def pooled(self, data: np.ndarray, window: Sliding) -> np.ndarray:
-        return np.maximum.reduce([seen for _, _, seen in patches(data, window, -np.inf)])
+        return np.asarray(np.maximum.reduce([seen for _, _, seen in patches(data, window, -np.inf)]))

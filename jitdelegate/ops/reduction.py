@@ -20,7 +20,7 @@ class Reduction(Op):
     parameters = (1,)
     kind: ClassVar[str]
     function: ClassVar[Callable[..., Any]]
-    cases = (
+    cases: ClassVar[tuple[Case, ...]] = (
         Case(((1, 7, 7, 17), ints(1, 2)), {"keep_dims": False}),
         Case(((2, 4, 5, 6), ints(1, 2)), {"keep_dims": True}),
         Case(((2, 4, 5, 6), ints(-1)), {"keep_dims": True}),

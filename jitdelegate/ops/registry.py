@@ -8,8 +8,8 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import Expr
-from jitdelegate.ir.forms import RESULT, Form
+from jitdelegate.ir.expr import RESULT, Expr
+from jitdelegate.ir.forms import Form
 from jitdelegate.ir.graph import Graph, Node
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION
 from jitdelegate.ops.call import INTEGERS, Call, Shape

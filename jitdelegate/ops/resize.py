@@ -26,7 +26,7 @@ def nearest_places(size: int, count: int, align_corners: bool, half_pixel_center
     positions = np.arange(count, dtype=np.float32) + np.float32(0.5 if half_pixel_centers else 0)
     exact = positions * scale(size, count, align_corners)
     rounded = np.floor(exact + np.float32(0.5)) if align_corners else np.floor(exact)
-    return np.clip(rounded.astype(np.int64), 0, size - 1)
+    return np.asarray(np.clip(rounded.astype(np.int64), 0, size - 1))
 
 
 def bilinear_places(

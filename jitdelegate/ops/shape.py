@@ -281,7 +281,7 @@ MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axi
 
 @op("STRIDED_SLICE")
 class StridedSlice(Op):
-    """numpy's basic indexing; begin, end and strides are operands, masks say where `:`, `...`, newaxis, an index stand."""
+    """numpy's basic indexing: operands (data, begin, end, strides), and masks for what is no plain slice."""
 
     least = most = 4
     parameters = (1, 2, 3)

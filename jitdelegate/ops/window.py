@@ -35,8 +35,8 @@ class Sliding:
 
 
 def stride(attrs: Attributes) -> Pair:
-    """(h, w)."""
-    return int(attrs.get("stride_h", 1)), int(attrs.get("stride_w", 1))
+    """(h, w); the schema's default is 0, which no operator accepts."""
+    return int(attrs.get("stride_h", 0)), int(attrs.get("stride_w", 0))
 
 
 def dilation(attrs: Attributes) -> Pair:

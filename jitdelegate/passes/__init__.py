@@ -24,8 +24,7 @@ FOLD: tuple[Pass, ...] = (
 )
 """What makes a graph ready for `support.unsupported`: fp16 weights and static shape arithmetic are gone."""
 
-PIPELINE: tuple[Pass, ...] = (
-    *FOLD,
+REWRITE: tuple[Pass, ...] = (
     fuse_pad,  # before fuse_scale: only then does PAD stand right before the convolution
     fuse_scale,  # before fuse_activation: a scale cannot pass an activation
     fuse_activation,
@@ -34,7 +33,10 @@ PIPELINE: tuple[Pass, ...] = (
     fuse_elementwise,
     remove_dead,  # again: views whose readers now read through to the source
 )
-"""Every pass, once in the order they run but for remove_dead."""
+"""What makes a folded graph, every operator of which is supported, ready for a target."""
+
+PIPELINE: tuple[Pass, ...] = (*FOLD, *REWRITE)
+"""Every pass in the order they run, each once but for remove_dead."""
 
 
 def _ignore(stage: str, graph: Graph) -> None:

@@ -22,72 +22,85 @@ def fuse_elementwise(graph: Graph) -> Graph:
     The Map is the producer's only reader, has its shape and reads it at its own index. The node moves to where the
     Map stood, so all operands exist; of two producers the later one is taken, which has the shorter way.
     """
-    nodes: dict[int, Node] = {}
+    fusion = _Fusion(graph)
     for position, node in enumerate(graph.nodes):
+        fusion.place(position, node)
+    return replace(graph, nodes=tuple(fusion.nodes.values()))
+
+
+class _Fusion:
+    """The nodes so far by the position of the last operator in them, which still writes what it wrote in the graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._readers = [set(positions) for positions in graph.readers]
+        self.nodes: dict[int, Node] = {}
+
+    def place(self, position: int, node: Node) -> None:
+        """Puts the node behind the others, together with all the producers that it can join."""
         while isinstance(node.form, Map):
-            merged = _merged(graph, nodes, node)
+            merged = self._merged(node)
             if merged is None:
                 break
             writer, node = merged
-            del nodes[writer]
-        nodes[position] = node
-        graph = replace(graph, nodes=(*graph.nodes[:position], node, *graph.nodes[position + 1 :]))
-    return replace(graph, nodes=tuple(nodes.values()))
+            for index in self.nodes.pop(writer).inputs:
+                if index != ABSENT:
+                    self._readers[index] = (self._readers[index] - {writer}) | {position}
+        self.nodes[position] = node
 
-
-def _merged(graph: Graph, nodes: dict[int, Node], node: Node) -> tuple[int, Node] | None:
-    """The latest producer that the Map can join, and both as one node."""
-    writers = {graph.writer[index] for index in node.inputs}
-    for writer in sorted((w for w in writers if w is not None and w in nodes), reverse=True):
-        producer = nodes[writer]
-        if _may_join(graph, producer, node):
-            joined = _join(graph, producer, node)
+    def _merged(self, node: Node) -> tuple[int, Node] | None:
+        """The latest producer that the Map can join, and both as one node."""
+        writers = {self._graph.writer[index] for index in node.inputs}
+        for writer in sorted((w for w in writers if w is not None and w in self.nodes), reverse=True):
+            producer = self.nodes[writer]
+            joined = self._join(producer, node) if self._may_join(producer, node) else None
             if joined is not None:
                 return writer, joined
-    return None
+        return None
 
+    def _may_join(self, producer: Node, node: Node) -> bool:
+        (value,), (output,) = producer.outputs, node.outputs
+        if isinstance(producer.form, Softmax | Concat | View):
+            return False
+        same = self._graph.tensors[value].shape == self._graph.tensors[output].shape
+        private = len(self._readers[value]) == 1 and value not in self._graph.outputs
+        return same and private and all(access.is_identity() for access in _accesses(node, value))
 
-def _may_join(graph: Graph, producer: Node, node: Node) -> bool:
-    (value,) = producer.outputs
-    (output,) = node.outputs
-    if producer.form is None or isinstance(producer.form, Softmax | Concat | View):
-        return False
-    same = graph.tensors[value].shape == graph.tensors[output].shape
-    return same and graph.only_reader(value) is not None and all(a.is_identity() for a in _accesses(node, value))
+    def _join(self, producer: Node, node: Node) -> Node | None:
+        """Both as one node; None if that would be too large, or read an operand as the producer's form cannot."""
+        assert producer.form is not None
+        assert node.form is not None
+        own = producer.form.core
+        read = list(zip(producer.inputs[own:], producer.form.operands, strict=True))
+        shift = 0 if isinstance(producer.form, Map) else 1
+        arguments: list[Expr] = []
+        for index, access in zip(node.inputs, node.form.operands, strict=True):
+            if index in producer.outputs:
+                arguments.append(producer.form.epilogue)
+                continue
+            if (index, access) not in read:
+                read.append((index, access))
+            arguments.append(Arg(shift + read.index((index, access))))
+        epilogue = substitute(node.form.epilogue, arguments)
+        if len(read) > MAX_OPERANDS or applies(epilogue) > MAX_APPLIES:
+            return None
+        output = self._graph.tensors[node.outputs[0]].shape
+        if not isinstance(producer.form, Map) and not all(access.runs_along(output) for _, access in read):
+            return None
+        core = (*producer.inputs, *(ABSENT,) * own)[:own]
+        form: Form = replace(producer.form, epilogue=epilogue, operands=tuple(access for _, access in read))
+        return replace(
+            producer,
+            inputs=(*core, *(index for index, _ in read)),
+            outputs=node.outputs,
+            origin=tuple(sorted({*producer.origin, *node.origin})),
+            form=form,
+        )
 
 
 def _accesses(node: Node, value: int) -> list[Access]:
     assert node.form is not None
     return [access for index, access in zip(node.inputs, node.form.operands, strict=True) if index == value]
-
-
-def _join(graph: Graph, producer: Node, node: Node) -> Node | None:
-    """Both as one node; None if that would be too large."""
-    assert producer.form is not None
-    assert node.form is not None
-    own = producer.form.core
-    read = list(zip(producer.inputs[own:], producer.form.operands, strict=True))
-    shift = 0 if isinstance(producer.form, Map) else 1
-    arguments: list[Expr] = []
-    for index, access in zip(node.inputs, node.form.operands, strict=True):
-        if index in producer.outputs:
-            arguments.append(producer.form.epilogue)
-            continue
-        if (index, access) not in read:
-            read.append((index, access))
-        arguments.append(Arg(shift + read.index((index, access))))
-    epilogue = substitute(node.form.epilogue, arguments)
-    if len(read) > MAX_OPERANDS or applies(epilogue) > MAX_APPLIES:
-        return None
-    core = (*producer.inputs, *(ABSENT,) * own)[:own]
-    form: Form = replace(producer.form, epilogue=epilogue, operands=tuple(access for _, access in read))
-    return replace(
-        producer,
-        inputs=(*core, *(index for index, _ in read)),
-        outputs=node.outputs,
-        origin=tuple(sorted({*producer.origin, *node.origin})),
-        form=form,
-    )
 
 
 def applies(expr: Expr) -> int:

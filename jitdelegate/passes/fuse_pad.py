@@ -21,7 +21,9 @@ def fuse_pad(graph: Graph) -> Graph:
     """
     nodes = tuple(_padded(graph, node) if node.op in CONVOLUTIONS else node for node in graph.nodes)
     kept = {index for node in nodes for index in node.inputs} | set(graph.outputs)
-    return replace(graph, nodes=tuple(node for node in nodes if node.op not in ("PAD", "PADV2") or node.outputs[0] in kept))
+    return replace(
+        graph, nodes=tuple(node for node in nodes if node.op not in ("PAD", "PADV2") or node.outputs[0] in kept)
+    )
 
 
 def _padded(graph: Graph, node: Node) -> Node:

@@ -30,7 +30,6 @@ def fuse_scale(graph: Graph) -> Graph:
             writer, constant = found
             node = _scaled(draft, nodes.pop(writer), node, constant)
         nodes[position] = node
-        graph = replace(graph, nodes=(*graph.nodes[:position], node, *graph.nodes[position + 1 :]))
     return draft.graph(nodes.values())
 
 

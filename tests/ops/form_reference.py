@@ -7,7 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from jitdelegate.ir.expr import evaluate
-from jitdelegate.ir.forms import Access, Concat, Contract, Depthwise, Form, Map, Pool, Reduce, Resize, Softmax, View, Window
+from jitdelegate.ir.forms import (
+    Access,
+    Concat,
+    Contract,
+    Depthwise,
+    Form,
+    Map,
+    Pool,
+    Reduce,
+    Resize,
+    Softmax,
+    View,
+    Window,
+)
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ops.resize import bilinear_places, nearest_places
 

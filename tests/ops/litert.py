@@ -1,0 +1,38 @@
+"""One-op graphs through LiteRT's builtin kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jitdelegate.ir.graph import ABSENT, Graph
+from jitdelegate.model.write import ModelBuilder
+
+
+def model_of(graph: Graph) -> bytes:
+    """The graph as a .tflite file."""
+    builder = ModelBuilder()
+    for index, tensor in enumerate(graph.tensors):
+        if tensor.data is not None:
+            builder.constant(tensor.data, name=tensor.name)
+        elif index in graph.inputs:
+            builder.input(tensor.shape, tensor.dtype, name=tensor.name)
+        else:
+            builder.tensor(tensor.shape, tensor.dtype, name=tensor.name)
+    for node in graph.nodes:
+        operands = [None if index == ABSENT else index for index in node.inputs]
+        builder.node(node.op, operands, node.outputs, options=node.attrs)
+    builder.output(*graph.outputs)
+    return builder.finish()
+
+
+def run_litert(content: bytes, feeds: list[np.ndarray]) -> np.ndarray:
+    """The first output of LiteRT's interpreter without XNNPACK."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    resolver = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    interpreter = Interpreter(model_content=content, experimental_op_resolver_type=resolver)
+    interpreter.allocate_tensors()
+    for detail, feed in zip(interpreter.get_input_details(), feeds, strict=True):
+        interpreter.set_tensor(detail["index"], feed)
+    interpreter.invoke()
+    return interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
