@@ -38,12 +38,28 @@ class Access:
         rank = len(self.dims)
         return self.dims == tuple(range(rank)) and not any(self.starts) and set(self.steps) <= {1}
 
+    def runs_along(self, output: tuple[int, ...]) -> bool:
+        """True where a kernel that makes the output pixel by pixel can follow the operand with fixed strides.
+
+        The operand is read at the output's own index, or is repeated along an axis; nothing is shifted, padded or
+        transposed. Outputs that are no images are one row of pixels, so their leading axes go together.
+        """
+        shift = len(output) - len(self.dims)
+        aligned = all(dim in (-1, shift + a) for a, dim in enumerate(self.dims))
+        if not aligned or self.fill is not None or any(self.starts) or any(step != 1 for step in self.steps):
+            return False
+        leading = self.dims[:-1]
+        if len(output) == 4:
+            return shift != 1 or leading[0] == -1
+        return all(dim == -1 for dim in leading) or (shift == 0 and -1 not in leading)
+
 
 @dataclass(frozen=True, slots=True)
 class Form:
     """What every form has: an epilogue over Arg(0) = the form's own result and Arg(1 + k) = extra operand k.
 
-    Extra operand k is input number `core + k` of the node, read through `operands[k]`.
+    Extra operand k is input number `core + k` of the node, read through `operands[k]`. Operands of a form that
+    computes something itself run along its output (`Access.runs_along`); a Map's and a Concat's may be anything.
     """
 
     core: ClassVar[int] = 1
@@ -125,7 +141,7 @@ class Softmax(Form):
 
 @dataclass(frozen=True, slots=True)
 class Resize(Form):
-    """Bilinear or nearest sampling of H and W of an NHWC operand, with TFLite's options. kind: "bilinear", "nearest"."""
+    """Sampling of H and W of an NHWC operand, "bilinear" or "nearest" (`kind`), with TFLite's options."""
 
     kind: str = "bilinear"
     align_corners: bool = False

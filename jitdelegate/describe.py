@@ -1,0 +1,89 @@
+"""A model as its program describes it: ports, signatures, and for every operator where it runs and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from jitdelegate.ir.graph import Graph, Model, Tensor
+from jitdelegate.passes.support import WHOLE_MODEL
+from jitdelegate.program.program import NO_KERNEL, Operator, Port, Signature
+
+
+def litert_operators(graph: Graph, reasons: Iterable[tuple[int, str]]) -> tuple[Operator, ...]:
+    """Every operator on LiteRT, with its own reason or else the model's.
+
+    Args:
+        reasons: (position of the operator or WHOLE_MODEL, sentence) pairs; the first for a position counts.
+    """
+    first: dict[int, str] = {}
+    for position, reason in reasons:
+        first.setdefault(position, reason)
+    general = first.get(WHOLE_MODEL, "")
+    return tuple(
+        Operator(index=index, op=node.op, place="litert", reason=first.get(index, general))
+        for index, node in enumerate(graph.nodes)
+    )
+
+
+def cpu_operators(graph: Graph, lowered: Graph, origins: Sequence[tuple[int, ...]]) -> tuple[Operator, ...]:
+    """Every operator of a compiled graph: in a kernel, "folded" where nothing is left to do at run time.
+
+    Args:
+        graph: as it was read.
+        lowered: what was compiled; an operator that is only another view of memory has no kernel.
+        origins: per kernel, the positions of the operators that it computes.
+    """
+    kernels = {position: kernel for kernel, origin in enumerate(origins) for position in origin}
+    present = {position for node in lowered.nodes for position in node.origin}
+    return tuple(
+        Operator(
+            index=index,
+            op=node.op,
+            place="cpu" if index in present else "folded",
+            kernel=kernels.get(index, NO_KERNEL),
+        )
+        for index, node in enumerate(graph.nodes)
+    )
+
+
+def ports(graph: Graph, indices: tuple[int, ...]) -> tuple[Port, ...]:
+    """Inputs or outputs as a program describes them."""
+    return tuple(_port(graph.tensors[index], index) for index in indices)
+
+
+def _port(tensor: Tensor, index: int) -> Port:
+    quant = tensor.quant
+    return Port(
+        name=tensor.name,
+        index=index,
+        shape=tensor.shape,
+        shape_signature=tensor.shape_signature or tensor.shape,
+        dtype=tensor.dtype,
+        nbytes=_bytes(tensor),
+        scales=quant.scales if quant else (),
+        zero_points=quant.zero_points if quant else (),
+        axis=quant.axis if quant else 0,
+    )
+
+
+def _bytes(tensor: Tensor) -> int:
+    """Bytes of the dense tensor; 0 for types that numpy has not, whose memory only LiteRT knows."""
+    try:
+        return tensor.size * np.dtype(tensor.dtype).itemsize
+    except TypeError:
+        return 0
+
+
+def signatures(model: Model) -> tuple[Signature, ...]:
+    """The model's signatures, arguments in the alphabetical order in which LiteRT lists them."""
+    return tuple(
+        Signature(
+            key=each.key,
+            graph=each.graph,
+            inputs=tuple(sorted(each.inputs.items())),
+            outputs=tuple(sorted(each.outputs.items())),
+        )
+        for each in model.signatures
+    )
