@@ -57,23 +57,29 @@ class Buffers:
         if index == 0:
             return memoryview(b"")
         record = self._records[index]
-        found: memoryview = record["data"] or self.external(
-            record["offset"], record["size"], f"{where}: buffer {index}"
-        )
-        self._left -= len(found)
-        if self._left < 0:
-            raise ModelError(f"{where}: buffers of the file's {len(self._content)} bytes are used over and over")
-        return found
+        if record["data"]:
+            return self._shared(record["data"], where)
+        return self.external(record["offset"], record["size"], f"{where}: buffer {index}")
 
     def external(self, offset: int, size: int, where: str) -> memoryview:
-        """`size` bytes from `offset` on; empty where one of the two is 0 or 1, which TFLite reads as "not set"."""
+        """`size` bytes from `offset` on; empty where one of the two is 0 or 1, which TFLite reads as "not set".
+
+        Raises:
+            ModelError: as `data`.
+        """
         if offset <= 1 or size <= 1:
             return memoryview(b"")
         if offset + size > len(self._content):
             raise ModelError(
                 f"{where}: {size} bytes from {offset} on reach beyond the {len(self._content)} of the file"
             )
-        return self._content[offset : offset + size]
+        return self._shared(self._content[offset : offset + size], where)
+
+    def _shared(self, data: memoryview, where: str) -> memoryview:
+        self._left -= len(data)
+        if self._left < 0:
+            raise ModelError(f"{where}: buffers of the file's {len(self._content)} bytes are used over and over")
+        return data
 
 
 def constant(data: memoryview, shape: tuple[int, ...], dtype: str, where: str) -> np.ndarray:

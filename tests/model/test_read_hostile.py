@@ -189,6 +189,7 @@ COLUMNS = DimensionMetadata(True, segments=(0, 2, 3), indices=(1, 3, 2))
         (Sparsity((0, 1), (), (ROWS,)), "1 stored dimensions for 2 traversed"),
         (Sparsity((0, 1, 2), (5,), (ROWS, COLUMNS, ROWS)), "its 1 blocks are not along different ones of 2 dimensions"),
         (Sparsity((0, 1, 2), (1,), (ROWS, COLUMNS, COLUMNS)), "a block of 0 does not divide dimension 1"),
+        (Sparsity((0, 1, 2), (1,), (ROWS, COLUMNS, DimensionMetadata(False, 3))), "a block of 3 does not divide"),
         (Sparsity((0, 1), (), (DimensionMetadata(False, 3), COLUMNS)), "dimension 0 has 3 steps, expected 2"),
         (Sparsity((0, 1), (), (ROWS, ROWS)), "dimension 1 has 2 steps, expected 4"),
         (Sparsity((0, 1), (), (ROWS, DimensionMetadata(False, 4))), "3 stored values, expected 8"),
@@ -292,6 +293,29 @@ def test_a_buffer_that_is_shared_without_measure_is_refused() -> None:
     model = one_graph(tensors=[tensor] * 1000, operators=[], outputs=(0,))
     with pytest.raises(ModelError, match=r"tensor \d+: buffers of the file's \d+ bytes are used over and over"):
         read(packed(model | {"buffers": [{}, {"data": bytes(100_000)}]}))
+
+
+def test_metadata_that_shares_a_buffer_without_measure_is_refused() -> None:
+    metadata = [{"name": f"m{index}", "buffer": 1} for index in range(40)]
+    with pytest.raises(ModelError, match=r"metadata \d+ 'm\d+': the file's \d+ bytes are read over and over"):
+        read(packed(one_graph() | {"metadata": metadata, "buffers": [{}, {"data": bytes(100_000)}]}))
+
+
+def test_custom_options_that_share_bytes_without_measure_are_refused() -> None:
+    each = {"outputs": (), "large_custom_options_offset": 100, "large_custom_options_size": 100_000}
+    model = one_graph(operators=[each] * 1000, outputs=(0,))
+    codes = {"operator_codes": [{"builtin_code": 32, "custom_code": "Mine"}], "buffers": [{}, {"data": bytes(100_000)}]}
+    with pytest.raises(
+        ModelError, match=r"operator \d+: custom options: buffers of the file's \d+ bytes are used over"
+    ):
+        read(packed(model | codes))
+
+
+@pytest.mark.parametrize("offset_and_size", [(0, 16), (1, 16), (16, 0), (16, 1)])
+def test_an_offset_or_size_of_0_or_1_means_no_data(offset_and_size: tuple[int, int]) -> None:
+    offset, size = offset_and_size
+    model = one_tensor() | {"buffers": [{}, {"offset": offset, "size": size}]}
+    assert read(packed(model)).graphs[0].tensors[0].data is None
 
 
 def test_a_vector_longer_than_the_file_is_refused() -> None:

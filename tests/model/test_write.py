@@ -35,6 +35,15 @@ def test_litert_finds_buffers_behind_the_flatbuffer() -> None:
     np.testing.assert_array_equal(run(convolution(external=True), image)[0], run(convolution(), image)[0])
 
 
+@pytest.mark.parametrize("external", [False, True])
+def test_buffers_are_aligned_to_16_bytes(external: bool) -> None:
+    model = ModelBuilder()
+    for value in (1, 2, 3):
+        model.output(model.constant(np.full(5, value, np.uint8), external=external))
+    content = model.finish()
+    assert [content.index(bytes([value] * 5)) % 16 for value in (1, 2, 3)] == [0, 0, 0]
+
+
 def test_litert_runs_an_operator_with_several_outputs() -> None:
     model = ModelBuilder()
     x = model.input((1, 4))
