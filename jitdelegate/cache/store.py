@@ -162,7 +162,7 @@ class Store:
         name = key.entry_name()
         path = os.path.join(self.place.path, name)
         try:
-            content = _map(self.place, name)
+            content = map_entry(self.place, name)
             program = read(content)
         except FileNotFoundError:
             return Lookup(ABSENT, "there is no entry for it yet", path)
@@ -200,7 +200,8 @@ def open_store(serialization_dir: str | bool | None) -> Store:
         return Store(None, str(error))
 
 
-def _map(place: Place, name: str) -> mmap.mmap | bytes:
+def map_entry(place: Place, name: str) -> mmap.mmap | bytes:
+    """The bytes of a trusted file; raises what `Place.open` raises."""
     descriptor = place.open(name)
     try:
         if not os.fstat(descriptor).st_size:

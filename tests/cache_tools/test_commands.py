@@ -1,0 +1,134 @@
+"""The commands see what is in the cache, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cache_tools.__main__ import main
+from jitdelegate.cache.store import Store, open_store
+from jitdelegate.program.write import write
+from tests.cache.programs import MODEL_A, MODEL_B, key
+from tests.program.test_program import full_program
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A directory with entries of two models."""
+    path = tmp_path / "programs"
+    store = open_store(str(path))
+    for model in (MODEL_A, MODEL_B):
+        put(store, model)
+    return path
+
+
+def put(store: Store, model: str) -> None:
+    program = full_program()
+    program.key = key(model).parts
+    assert store.put(key(model), write(program)) == ""
+
+
+def break_weights(folder: Path, model: str) -> None:
+    path = folder / key(model).entry_name()
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def test_ls_prints_one_line_per_entry(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ls", str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [key(MODEL_A).entry_name(), key(MODEL_B).entry_name()]
+    for word in ("bytes", "cpu x86-64-v3", MODEL_A, "1 of 2 ops"):
+        assert word in lines[0]
+
+
+def test_ls_prints_json_for_machines(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ls", "--json", str(folder)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [entry["model"] for entry in found] == [MODEL_A, MODEL_B]
+    assert found[0]["bytes"] == (folder / key(MODEL_A).entry_name()).stat().st_size
+
+
+def test_show_prints_key_tensors_operators_kernels_and_segments(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", str(folder / key().entry_name())]) == 0
+    page = capsys.readouterr().out
+    for text in (
+        f"  model: {MODEL_A}",
+        "  toolchain: llvmlite 1",
+        "  image: float32[1, 2, 2, 3]",
+        "litert: custom ops are not compiled",
+        "cpu in kernel 0",
+        "  conv_0: Contract, 8 chunks",
+        "  code: 5000 bytes",
+    ):
+        assert text in page
+
+
+def test_show_prints_json_for_machines(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "--json", str(folder / key().entry_name())]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["operators"][1]["reason"] == "custom ops are not compiled"
+    assert found["segments"] == {"code": 5000, "weights": 5120}
+
+
+def test_verify_finds_good_entries_good(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(folder)]) == 0
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["good", "good"]
+
+
+def test_verify_reads_every_byte_and_goes_on_after_a_bad_entry(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    break_weights(folder, MODEL_A)
+    assert main(["ls", str(folder)]) == 0
+    capsys.readouterr()
+    assert main(["verify", str(folder)]) == 1
+    bad, good = capsys.readouterr().out.splitlines()
+    assert "weights: hash of" in bad and good.endswith("good")
+    assert main(["verify", "--json", str(folder / key(MODEL_B).entry_name())]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["good"] is True
+
+
+def test_a_bad_entry_stops_no_other(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / key(MODEL_A).entry_name()).write_bytes(b"nonsense")
+    assert main(["ls", str(folder)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert "bad: 8 bytes" in lines[0] and MODEL_B in lines[1]
+
+
+def test_explain_names_the_parts_that_differ(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (str(folder / key(model).entry_name()) for model in (MODEL_A, MODEL_B))
+    assert main(["explain", first, second]) == 0
+    assert capsys.readouterr().out == f"model: {MODEL_A} | {MODEL_B}\n"
+    assert main(["explain", first, first]) == 0
+    assert capsys.readouterr().out == "no part differs\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["prune"], ["show"], ["ls", "/nowhere/at/all"], ["show", "."], ["ls", "--yaml"]]
+)
+def test_wrong_arguments_say_so(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().err
+
+
+def test_the_users_cache_directory_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    put(open_store(None), MODEL_A)
+    assert main(["ls"]) == 0
+    assert MODEL_A in capsys.readouterr().out
+
+
+def test_the_commands_import_no_compiler(folder: Path) -> None:
+    script = (
+        "import sys; from cache_tools.__main__ import main; status = main(sys.argv[1:])\n"
+        "assert not {'numpy', 'llvmlite', 'numba', 'flatbuffers'} & set(sys.modules)\n"
+        "sys.exit(status)"
+    )
+    subprocess.run([sys.executable, "-c", script, "verify", str(folder)], check=True, capture_output=True)
