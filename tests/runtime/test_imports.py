@@ -8,28 +8,12 @@ from pathlib import Path
 
 import xxhash
 
-FORBIDDEN = set(
-    [
-        "numba",
-        "llvmlite",
-        "flatbuffers",
-        "numpy",
-        "dataclasses",
-        "typing",
-        "enum",
-        "re",
-        "pathlib",
-        "json",
-        "logging",
-        "tempfile",
-        "threading",
-        "platformdirs",
-        "contextlib",
-        "functools",
-        "hashlib",
-        "collections",
-        "importlib.metadata",
-    ]
+FORBIDDEN = frozenset(
+    (
+        *("numba", "llvmlite", "flatbuffers", "numpy", "platformdirs"),
+        *("dataclasses", "typing", "enum", "re", "pathlib", "json", "logging", "tempfile", "threading"),
+        *("contextlib", "functools", "hashlib", "collections", "importlib.metadata"),
+    )
 )
 WARM_ROAD = """
 import sys
