@@ -80,10 +80,13 @@ class Conv2D(Weighted):
 
     cases = (
         Case(((1, 8, 8, 4), Weights((8, 3, 3, 4)), Weights((8,))), {**UNIT, "padding": "SAME", OPTION: "RELU6"}),
-        Case(((1, 9, 7, 3), Weights((5, 3, 3, 3))), {**UNIT, "padding": "VALID"}),
+        Case(((1, 9, 7, 3), Weights((5, 3, 3, 3)), Weights((5,))), {**UNIT, "padding": "VALID"}),
         Case(((2, 6, 6, 17), Weights((33, 1, 1, 17)), Weights((33,))), {**UNIT, "padding": "VALID", OPTION: "RELU"}),
         Case(((1, 11, 13, 3), Weights((8, 5, 3, 3)), Weights((8,))), {"stride_h": 2, "stride_w": 3}),
-        Case(((1, 12, 12, 2), Weights((4, 3, 3, 2))), {**UNIT, "dilation_h_factor": 2, "dilation_w_factor": 3}),
+        Case(
+            ((1, 12, 12, 2), Weights((4, 3, 3, 2)), Weights((4,))),
+            {**UNIT, "dilation_h_factor": 2, "dilation_w_factor": 3},
+        ),
         Case(((1, 7, 7, 6), Weights((9, 3, 3, 2)), Weights((9,))), {**UNIT, OPTION: "RELU"}),
         Case(((1, 1, 1, 64), Weights((10, 1, 1, 64)), Weights((10,))), {**UNIT, OPTION: "RELU_N1_TO_1"}),
         Case(((1, 3, 3, 2), Weights((2, 7, 7, 2)), Weights((2,))), {"padding": "SAME", "stride_h": 2, "stride_w": 2}),
@@ -124,7 +127,7 @@ class DepthwiseConv2D(Weighted):
 
     cases = (
         Case(((1, 8, 8, 4), Weights((1, 3, 3, 4)), Weights((4,))), {**UNIT, "padding": "SAME", OPTION: "RELU6"}),
-        Case(((2, 9, 7, 17), Weights((1, 3, 3, 17))), {**UNIT, "padding": "VALID"}),
+        Case(((2, 9, 7, 17), Weights((1, 3, 3, 17)), Weights((17,))), {**UNIT, "padding": "VALID"}),
         Case(((1, 9, 9, 3), Weights((1, 3, 3, 6)), Weights((6,))), {**UNIT, "depth_multiplier": 2}),
         Case(((1, 9, 9, 1), Weights((1, 3, 3, 8)), Weights((8,))), {**UNIT, "depth_multiplier": 8, OPTION: "RELU"}),
         Case(((1, 11, 13, 16), Weights((1, 5, 5, 16)), Weights((16,))), {"stride_h": 2, "stride_w": 2}),

@@ -7,7 +7,7 @@ import pytest
 
 from jitdelegate.ir.verify import verify
 from jitdelegate.ops import OPS
-from jitdelegate.ops.case import Case
+from jitdelegate.ops.case import Case, Weights
 from jitdelegate.passes.lower import lower
 from tests.ops.form_reference import run_graph
 from tests.ops.litert import model_of, run_litert
@@ -15,7 +15,16 @@ from tests.ops.litert import model_of, run_litert
 CASES = [pytest.param(name, case, id=f"{name}-{i}") for name, op in OPS.items() for i, case in enumerate(op.cases)]
 
 
-@pytest.mark.parametrize(("name", "case"), CASES)
+UNIT = {"stride_h": 1, "stride_w": 1}
+WITHOUT_BIAS = [
+    pytest.param("CONV_2D", Case(((1, 5, 5, 3), Weights((4, 3, 3, 3))), UNIT), id="CONV_2D-none"),
+    pytest.param("CONV_2D", Case(((1, 5, 5, 3), Weights((4, 3, 3, 3)), None), UNIT), id="CONV_2D-absent"),
+    pytest.param("DEPTHWISE_CONV_2D", Case(((1, 5, 5, 3), Weights((1, 3, 3, 3))), UNIT), id="DEPTHWISE_CONV_2D-none"),
+]
+"""LiteRT refuses the first two and crashes on the last."""
+
+
+@pytest.mark.parametrize(("name", "case"), CASES + WITHOUT_BIAS)
 def test_the_lowered_form_computes_what_the_reference_says(name: str, case: Case) -> None:
     op = OPS[name]
     graph = case.graph(op)
