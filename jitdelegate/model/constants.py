@@ -52,10 +52,10 @@ class Buffers:
         Raises:
             ModelError: there is no such buffer, it reaches out of the file, or buffers are shared without measure.
         """
-        if index >= len(self._records):
-            raise ModelError(f"{where}: buffer {index} does not exist, there are {len(self._records)}")
         if index == 0:
             return memoryview(b"")
+        if index >= len(self._records):
+            raise ModelError(f"{where}: buffer {index} does not exist, there are {len(self._records)}")
         record = self._records[index]
         if record["data"]:
             return self._shared(record["data"], where)

@@ -45,6 +45,7 @@ def _value(table: Table, slot: int, name: str, code: str, of: str, default: floa
     if code == "[s]":
         return table.strings(slot, name)
     if code == "[B]":
+        # Only a Buffer has `data`: up to gigabytes, which nobody may copy.
         return table.memory(slot, name) if name == "data" else table.blob(slot, name)
     if code[0] == "[":
         numbers = table.scalars(slot, name, code[1])

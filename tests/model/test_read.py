@@ -187,6 +187,13 @@ def test_a_rank_can_be_unknown_in_files_that_speak_of_ranks() -> None:
     assert [tensor.has_rank for tensor in read(builder.finish()).graphs[0].tensors] == [True, False]
 
 
+def test_a_model_without_buffers_has_no_constants() -> None:
+    builder = ModelBuilder()
+    builder.output(builder.input((2,)))
+    builder._file.buffers.clear()
+    assert read(builder.finish()).graphs[0].tensors[0].data is None
+
+
 def test_a_mapped_file_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(convolution())
