@@ -1,0 +1,89 @@
+"""Nodes that make no sense get a sentence, never an exception."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jitdelegate.ir.graph import Graph, Tensor
+from jitdelegate.ops import OPS
+from jitdelegate.ops.case import Case, Weights, ints
+
+UNIT = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
+IMAGE = (1, 4, 4, 4)
+FILTER = Weights((8, 3, 3, 4))
+CASES = [pytest.param(name, case, id=f"{name}-{i}") for name, op in OPS.items() for i, case in enumerate(op.cases)]
+
+
+def reason(graph: Graph) -> str | None:
+    node = graph.nodes[0]
+    return OPS[node.op].check(graph, node)
+
+
+def changed(op: str, case: Case, **attrs: Any) -> str | None:
+    """What the check says of the case's graph with other options."""
+    graph = case.graph(OPS[op])
+    node = graph.nodes[0]
+    return reason(replace(graph, nodes=(replace(node, attrs={**node.attrs, **attrs}),)))
+
+
+def test_the_sentence_says_what_was_found() -> None:
+    conv = Case((IMAGE, FILTER, Weights((8,))), UNIT)
+    assert changed("CONV_2D", conv, stride_h=0) == "CONV_2D: the strides are [0, 1], expected at least 1."
+    assert changed("CONV_2D", conv, padding="FULL") == "CONV_2D with padding FULL is not supported."
+    assert changed("CONV_2D", conv, stride_h=2) == (
+        "CONV_2D: the output's shape is [1, 4, 4, 8], expected [1, 2, 4, 8]."
+    )
+    tanh = changed("CONV_2D", conv, fused_activation_function="TANH")
+    assert tanh == "CONV_2D with the fused activation TANH is not supported."
+    concat = Case(((1, 2), (1, 3)), {"axis": 1})
+    assert changed("CONCATENATION", concat, axis=7) == "CONCATENATION: axis 7 is out of range for rank 2."
+    resize = Case((IMAGE, ints(8, 8)), {"align_corners": True})
+    both = changed("RESIZE_BILINEAR", resize, half_pixel_centers=True)
+    assert both == "RESIZE_BILINEAR with both align_corners and half_pixel_centers is not supported."
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_no_shape_makes_a_check_fail(name: str, case: Case) -> None:
+    graph = case.graph(OPS[name])
+    shapes: list[tuple[int, ...]] = [(), (0,), (3,), (1, 0, 4, 4), (7, 5, 3, 2), (1 << 31, 1 << 31), (1,) * 7]
+    for index, tensor in enumerate(graph.tensors):
+        for shape in shapes:
+            data = None if tensor.data is None or np.prod(shape) > 1e6 else np.zeros(shape, tensor.dtype)
+            tensors = [*graph.tensors]
+            tensors[index] = Tensor(tensor.name, shape, tensor.dtype, data)
+            found = reason(replace(graph, tensors=tuple(tensors)))
+            assert found is None or found.endswith("."), found
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_no_parameter_makes_a_check_fail(name: str, case: Case) -> None:
+    graph = case.graph(OPS[name])
+    inputs = graph.nodes[0].inputs
+    for index in [inputs[operand] for operand in OPS[name].parameters if operand < len(inputs)]:
+        for value in (-(1 << 31), -1, 0, 1, 9, (1 << 31) - 1):
+            tensors = [*graph.tensors]
+            tensors[index] = replace(tensors[index], data=np.full(tensors[index].shape, value, np.int32))
+            found = reason(replace(graph, tensors=tuple(tensors)))
+            assert found is None or found.endswith("."), found
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_no_option_makes_a_check_fail(name: str, case: Case) -> None:
+    options = [key for key, value in case.attrs.items() if isinstance(value, int)]
+    for option in options:
+        for value in (-(1 << 31), -1, 0, 3, (1 << 31) - 1):
+            found = changed(name, case, **{option: value})
+            assert found is None or found.endswith("."), found
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_other_types_and_missing_operands_are_refused(name: str, case: Case) -> None:
+    graph = case.graph(OPS[name])
+    node = graph.nodes[0]
+    assert reason(replace(graph, nodes=(replace(node, inputs=()),))) is not None
+    tensors = tuple(replace(tensor, dtype="int8", data=None) for tensor in graph.tensors)
+    assert reason(replace(graph, tensors=tensors)) is not None

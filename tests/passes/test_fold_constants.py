@@ -1,0 +1,98 @@
+"""What is known when the model is compiled becomes a constant, and faults are left for the check."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from jitdelegate.ir.graph import DimensionMetadata, Graph, Model, Node, Quant, Sparsity, Tensor
+from jitdelegate.passes import FOLD, fold_constants, run
+from jitdelegate.passes.support import WHOLE_MODEL, unsupported
+from tests.passes.graphs import Builder, ops
+
+
+def folded(graph: Graph) -> np.ndarray:
+    """The one output, which has become a constant."""
+    result = run(graph, passes=FOLD)
+    assert ops(result) == []
+    data = result.tensors[result.outputs[0]].data
+    assert data is not None
+    assert not data.flags.writeable
+    return data
+
+
+def test_half_precision_weights_are_widened() -> None:
+    build = Builder()
+    half = build.constant([1.5, -2], "float16")
+    assert folded(build.finish(build.op("DEQUANTIZE", [half], (2,)))).tolist() == [1.5, -2]
+
+
+def test_weights_quantized_per_channel_become_real_numbers() -> None:
+    stored = np.array([[1, 2], [3, 4]], np.int8)
+    source = Tensor("w", (2, 2), "int8", stored, Quant((0.5, 2.0), (0, 1), axis=1))
+    node = Node("DEQUANTIZE", (0,), (1,))
+    graph = Graph((source, Tensor("real", (2, 2), "float32")), (node,), (), (1,))
+    assert folded(graph).tolist() == [[0.5, 2], [1.5, 6]]
+
+
+def sparse(indices: tuple[int, ...]) -> Graph:
+    """A 4x4 matrix of 2x2 blocks: block row 0 holds one block, block row 1 the other."""
+    dimensions = (
+        DimensionMetadata(False, 2),
+        DimensionMetadata(True, 0, (0, 1, 2), indices),
+        DimensionMetadata(False, 2),
+        DimensionMetadata(False, 2),
+    )
+    sparsity = Sparsity((0, 1, 2, 3), (0, 1), dimensions)
+    source = Tensor("w", (4, 4), "float32", np.arange(1, 9, dtype=np.float32), sparsity=sparsity)
+    return Graph((source, Tensor("dense", (4, 4), "float32")), (Node("DENSIFY", (0,), (1,), origin=(0,)),), (), (1,))
+
+
+def test_a_sparse_constant_in_blocks_becomes_dense() -> None:
+    expected = [[0, 0, 1, 2], [0, 0, 3, 4], [5, 6, 0, 0], [7, 8, 0, 0]]
+    assert folded(sparse((1, 0))).tolist() == expected
+
+
+def test_a_sparse_constant_with_indices_out_of_range_is_refused() -> None:
+    graph = fold_constants(sparse((1, 2)))
+    assert ops(graph) == ["DENSIFY"]
+    reasons = unsupported(Model((graph,)), graph)
+    assert (0, "DENSIFY: the segments and indices of dimension 1 do not fit.") in reasons
+
+
+def test_shape_arithmetic_folds_away_and_leaves_a_static_reshape() -> None:
+    build = Builder()
+    x = build.input(2, 3, 4)
+    shape = build.op("SHAPE", [x], (3,), "int32")
+    ends = [build.constant([k], "int32") for k in (0, 1, 1)]
+    batch = build.op("STRIDED_SLICE", [shape, *ends], (), "int32", shrink_axis_mask=1)
+    product = build.op("MUL", [batch, build.constant(2, "int32")], (), "int32")
+    packed = build.op("PACK", [product, build.constant(-1, "int32")], (2,), "int32", axis=0, values_count=2)
+    graph = run(build.finish(build.op("RESHAPE", [x, packed], (4, 6))), passes=FOLD)
+    assert ops(graph) == ["RESHAPE"]
+    assert unsupported(Model((graph,)), graph) == []
+
+
+def test_a_constant_of_absurd_size_is_not_made() -> None:
+    build = Builder()
+    shape = build.constant([1 << 20, 1 << 20], "int32")
+    graph = build.finish(build.op("FILL", [shape, build.constant(1.0)], (1 << 20, 1 << 20)))
+    assert ops(fold_constants(graph)) == ["FILL"]
+
+
+def test_reasons_name_the_operators_of_the_file() -> None:
+    build = Builder()
+    x = build.input(1, 4)
+    build.op("DEQUANTIZE", [build.constant([1], "float16")], (1,))
+    graph = run(build.finish(build.op("ARG_SORT", [x], (1, 4))), passes=FOLD)
+    assert unsupported(Model((graph,)), graph) == [(1, "ARG_SORT is not supported.")]
+
+
+def test_inputs_that_are_not_float32_are_a_reason_of_the_model() -> None:
+    build = Builder()
+    graph = build.finish(build.op("RELU", [build.input(1, 4)], (1, 4)))
+    tensors = (replace(graph.tensors[0], dtype="int8"), *graph.tensors[1:])
+    graph = replace(graph, tensors=tensors)
+    first, *_ = unsupported(Model((graph,)), graph)
+    assert first == (WHOLE_MODEL, "'input' is int8; inputs and outputs have to be float32.")
