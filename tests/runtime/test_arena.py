@@ -1,0 +1,59 @@
+"""Memory is zeroed, aligned, and freed when it is told to."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import pytest
+
+from jitdelegate.errors import DeviceError
+from jitdelegate.runtime.arena import ALIGNMENT, Memory, aligned
+
+
+def content(memory: Memory) -> bytes:
+    return ctypes.string_at(memory.address, memory.nbytes)
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 63, 4096, 1_000_003])
+def test_memory_is_zeroed_and_aligned(nbytes: int) -> None:
+    memory = Memory(nbytes)
+    assert memory.address % ALIGNMENT == 0
+    assert content(memory) == bytes(max(nbytes, 1))
+    memory.close()
+
+
+def test_memory_takes_content_and_refuses_too_much() -> None:
+    memory = Memory(8)
+    memory.write(memoryview(b"1234567"))
+    assert content(memory) == b"1234567\0"
+    with pytest.raises(DeviceError, match="9 bytes do not fit in memory of 8"):
+        memory.write(b"123456789")
+    memory.close()
+
+
+def test_code_cannot_be_written_any_more() -> None:
+    memory = Memory(1)
+    memory.make_executable()
+    start = f"{memory.address:x}-"
+    (line,) = (line for line in Path("/proc/self/maps").read_text().splitlines() if line.startswith(start))
+    assert line.split()[1] == "r-xp"
+    memory.close()
+
+
+def test_closed_memory_is_gone_and_closes_again() -> None:
+    memory = Memory(1 << 20)
+    start = f"{memory.address:x}-"
+    memory.close()
+    memory.close()
+    assert memory.address == 0
+    assert not any(line.startswith(start) for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+def test_an_impossible_size_is_refused() -> None:
+    with pytest.raises(DeviceError, match="Cannot allocate memory"):
+        Memory(1 << 60)
+
+
+def test_sizes_are_rounded_up_to_the_alignment() -> None:
+    assert [aligned(nbytes) for nbytes in (0, 1, 64, 65)] == [0, 64, 64, 128]
