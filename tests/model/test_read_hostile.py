@@ -34,7 +34,7 @@ def packed(model: Record) -> bytes:
 def one_graph(**fields: object) -> Record:
     """Fields of a model of one ADD over two tensors, some of the subgraph's fields replaced."""
     tensors = [{"name": "a", "shape": (2,)}, {"name": "b", "shape": (2,)}]
-    operators = [{"inputs": (0, 0), "outputs": (1,), "builtin_options": ("AddOptions", {})}]
+    operators: list[Record] = [{"inputs": (0, 0), "outputs": (1,), "builtin_options": ("AddOptions", {})}]
     graph = {"tensors": tensors, "operators": operators, "inputs": (0,), "outputs": (1,), "name": "main"}
     return {"subgraphs": [graph | fields], "operator_codes": [{}], "buffers": [{}]}
 
