@@ -1,0 +1,72 @@
+"""Small models for the tests of the front: one that is compiled, and some that run on LiteRT."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jitdelegate.ir.graph import Quant
+from jitdelegate.model.write import ModelBuilder
+
+
+def convolution(seed: int = 0, signature: bool = False, open_batch: bool = False) -> bytes:
+    """f32[1,8,8,3] -> CONV_2D with RELU6 -> f32[1,4,4,4]; compiled for the CPU."""
+    random = np.random.default_rng(seed)
+    model = ModelBuilder()
+    shape_signature = (-1, 8, 8, 3) if open_batch else None
+    image = model.input((1, 8, 8, 3), name="image", shape_signature=shape_signature)
+    weights = model.constant(random.standard_normal((4, 3, 3, 3)).astype(np.float32))
+    bias = model.constant(random.standard_normal(4).astype(np.float32))
+    options = {"padding": "SAME", "stride_w": 2, "stride_h": 2, "fused_activation_function": "RELU6"}
+    result = model.op("CONV_2D", [image, weights, bias], (1, 4, 4, 4), options=options, name="features")
+    model.output(result)
+    if signature:
+        model.signature("serve", {"picture": image}, {"found": result})
+    return model.finish()
+
+
+def two_outputs() -> bytes:
+    """f32[2,3], f32[2,3] -> their sum and product; compiled for the CPU."""
+    model = ModelBuilder()
+    left, right = model.input((2, 3), name="left"), model.input((2, 3), name="right")
+    model.output(model.op("ADD", [left, right], (2, 3), name="sum"))
+    model.output(model.op("MUL", [left, right], (2, 3), name="product"))
+    return model.finish()
+
+
+def integers() -> bytes:
+    """i32[4], i32[4] -> their sum; int32 is not compiled, so it runs on LiteRT."""
+    model = ModelBuilder()
+    left, right = model.input((4,), "int32", name="left"), model.input((4,), "int32", name="right")
+    model.output(model.op("ADD", [left, right], (4,), dtype="int32", name="sum"))
+    return model.finish()
+
+
+def quantized() -> bytes:
+    """f32[1,4] -> QUANTIZE -> i8[1,4], with scale and zero point."""
+    model = ModelBuilder()
+    value = model.input((1, 4), name="value")
+    model.output(model.op("QUANTIZE", [value], (1, 4), dtype="int8", name="stored", quant=Quant((0.5,), (3,))))
+    return model.finish()
+
+
+def custom() -> bytes:
+    """A custom operator that nobody has."""
+    model = ModelBuilder()
+    value, result = model.input((1,), name="value"), model.tensor((1,), name="result")
+    model.node("Nonesuch", [value], [result], custom_options=b"")
+    model.output(result)
+    return model.finish()
+
+
+def narrow_state() -> bytes:
+    """An int8 SVDF whose state is int8 too."""
+    model, quant = ModelBuilder(), Quant((0.1,), (0,))
+    value = model.input((1, 4), "int8", name="value", quant=quant)
+    feature = model.constant(np.ones((2, 4), np.int8), quant=quant)
+    time = model.constant(np.ones((2, 3), np.int16), quant=quant)
+    bias = model.constant(np.zeros(2, np.int32), quant=quant)
+    state = model.variable((1, 6), "int8", name="state")
+    model.output(
+        model.op("SVDF", [value, feature, time, bias, state], (1, 2), dtype="int8", quant=quant, options={"rank": 1})
+    )
+    return model.finish()

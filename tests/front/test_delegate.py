@@ -1,0 +1,54 @@
+"""GpuDelegate and load_delegate: options in LiteRT's manner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import jitdelegate
+from jitdelegate.errors import OptionError
+from tests.front import small_models
+
+
+def test_a_delegate_carries_options_to_the_interpreter(tmp_path: Path) -> None:
+    delegate = jitdelegate.GpuDelegate(
+        serialization_dir=tmp_path / "here", model_token="net", num_threads=1, cpu_features="generic"
+    )
+    interpreter = jitdelegate.Interpreter(model_content=small_models.convolution(), experimental_delegates=[delegate])
+    report = interpreter.report()
+    assert report.cache.path.startswith(str(tmp_path / "here" / "net-"))
+    assert (report.threads, report.features) == (1, "generic")
+
+
+def test_load_delegate_takes_strings(tmp_path: Path) -> None:
+    delegate = jitdelegate.load_delegate(
+        "jitdelegate", {"serialization_dir": tmp_path, "num_threads": "3", "model_token": "None", "target": "cpu"}
+    )
+    options = delegate.options
+    assert (options.serialization_dir, options.num_threads, options.model_token) == (str(tmp_path), 3, None)
+    assert jitdelegate.load_delegate("jitdelegate", {"serialization_dir": "False"}).options.serialization_dir is False
+
+
+def test_unknown_options_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="unknown option speed"):
+        jitdelegate.load_delegate("jitdelegate", {"speed": "1"})
+    with pytest.raises(OptionError, match="unknown option speed"):
+        jitdelegate.GpuDelegate(speed=1)
+
+
+@pytest.mark.parametrize("value", ["many", "-1", "0", "65"])
+def test_texts_that_are_no_value_are_refused(value: str) -> None:
+    with pytest.raises(OptionError, match="num_threads"):
+        jitdelegate.load_delegate("jitdelegate", {"num_threads": value})
+
+
+def test_another_library_is_left_to_litert() -> None:
+    with pytest.raises(OptionError, match=r"libedgetpu\.so\.1"):
+        jitdelegate.load_delegate("libedgetpu.so.1")
+
+
+def test_two_of_our_delegates_are_one_too_many() -> None:
+    two = [jitdelegate.GpuDelegate(), jitdelegate.GpuDelegate()]
+    with pytest.raises(OptionError, match="2 GpuDelegates"):
+        jitdelegate.Interpreter(model_content=small_models.convolution(), experimental_delegates=two)

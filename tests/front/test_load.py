@@ -1,0 +1,204 @@
+"""load() and Model: values in, tensor objects out, clear errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ai_edge_litert.interpreter import Interpreter as LiteRT
+
+import jitdelegate
+from jitdelegate.errors import DeviceError, ModelError, OptionError, TensorError
+from tests.front import small_models
+
+IMAGE = np.random.default_rng(1).uniform(-1, 1, (1, 8, 8, 3)).astype(np.float32)
+
+
+def litert(content: bytes, *inputs: np.ndarray) -> list[np.ndarray]:
+    """What LiteRT answers."""
+    interpreter = LiteRT(model_content=content)
+    interpreter.allocate_tensors()
+    for detail, value in zip(interpreter.get_input_details(), inputs, strict=True):
+        interpreter.set_tensor(detail["index"], value)
+    interpreter.invoke()
+    return [interpreter.get_tensor(detail["index"]) for detail in interpreter.get_output_details()]
+
+
+@pytest.fixture
+def convolution(tmp_path: Path) -> jitdelegate.Model:
+    return jitdelegate.load(small_models.convolution(), serialization_dir=tmp_path / "cache")
+
+
+def test_a_compiled_model_answers_as_litert_does(convolution: jitdelegate.Model) -> None:
+    assert convolution.report().target == "cpu"
+    expected = litert(small_models.convolution(), IMAGE)[0]
+    np.testing.assert_allclose(convolution(IMAGE), expected, atol=1e-5)
+
+
+def test_bytes_an_array_and_a_view_give_the_same_answer(convolution: jitdelegate.Model) -> None:
+    expected = bytes(convolution(IMAGE))
+    assert bytes(convolution(IMAGE.tobytes())) == expected
+    assert bytes(convolution(memoryview(IMAGE))) == expected
+    assert bytes(convolution(np.asfortranarray(IMAGE))) == expected
+
+
+def test_an_output_is_memory_with_shape_and_type(convolution: jitdelegate.Model) -> None:
+    output = convolution(IMAGE)
+    assert output.shape == (1, 4, 4, 4)
+    assert output.dtype == "float32"
+    assert np.shares_memory(np.asarray(output), np.asarray(memoryview(output)))
+
+
+def test_several_outputs_come_as_a_tuple_and_by_name() -> None:
+    model = jitdelegate.load(small_models.two_outputs(), serialization_dir=False)
+    left, right = np.full((2, 3), 2, np.float32), np.full((2, 3), 5, np.float32)
+    total, product = model(left, right)
+    assert total.tolist() == [[7.0] * 3] * 2
+    assert product.tolist() == [[10.0] * 3] * 2
+    named = model.run({"right": right, "left": left})
+    assert list(named) == ["sum", "product"]
+    assert bytes(named["product"]) == bytes(product)
+
+
+def test_a_model_that_is_not_compiled_runs_on_litert_and_says_why() -> None:
+    model = jitdelegate.load(small_models.integers(), serialization_dir=False)
+    assert model.report().target == "litert"
+    assert all(operator.reason for operator in model.report().operators)
+    output = model(np.array([1, 2, 3, 4], np.int32), np.array([4, 3, 2, 1], np.int32).tobytes())
+    assert (output.dtype, output.shape, output.tolist()) == ("int32", (4,), [5, 5, 5, 5])
+
+
+def test_the_target_litert_runs_whatever_could_be_compiled() -> None:
+    model = jitdelegate.load(small_models.convolution(), target="litert", serialization_dir=False)
+    assert model.report().target == "litert"
+    np.testing.assert_allclose(model(IMAGE), litert(small_models.convolution(), IMAGE)[0], atol=1e-5)
+
+
+def test_inputs_and_outputs_are_described() -> None:
+    model = jitdelegate.load(small_models.quantized(), serialization_dir=False)
+    (given,), (answered,) = model.inputs, model.outputs
+    assert (given.name, given.shape, given.dtype, given.quantization) == ("value", (1, 4), "float32", None)
+    assert (answered.name, answered.dtype) == ("stored", "int8")
+    assert answered.quantization is not None
+    assert (answered.quantization.scales, answered.quantization.zero_points) == ((0.5,), (3,))
+
+
+@pytest.mark.parametrize("target", ["cpu", "litert"])
+def test_wrong_inputs_are_refused_with_what_was_found_and_expected(target: str) -> None:
+    model = jitdelegate.load(small_models.convolution(), target=target, serialization_dir=False)
+    for wrong, words in (
+        ((), "0 inputs"),
+        ((IMAGE, IMAGE), "2 inputs"),
+        ((IMAGE[..., :2],), r"'image'.*\[1, 8, 8, 2\].*\[1, 8, 8, 3\]"),
+        ((IMAGE.astype(np.float64),), r"'image'.*float64.*float32"),
+        ((b"short",), r"'image'.*768"),
+        ((object(),), "'image'"),
+    ):
+        with pytest.raises(TensorError, match=words):
+            model(*wrong)
+
+
+def test_wrong_names_are_refused_by_name() -> None:
+    model = jitdelegate.load(small_models.convolution(), serialization_dir=False)
+    with pytest.raises(TensorError, match=r"'picture'.*'image'"):
+        model.run({"picture": IMAGE})
+
+
+@pytest.mark.parametrize("target", ["cpu", "litert"])
+def test_an_open_size_may_have_any_value(target: str) -> None:
+    content = small_models.convolution(open_batch=True)
+    model = jitdelegate.load(content, target=target, serialization_dir=False)
+    batch = np.concatenate([IMAGE, -IMAGE, 2 * IMAGE])
+    answered = np.asarray(model(batch))
+    assert answered.shape == (3, 4, 4, 4)
+    np.testing.assert_allclose(answered[:1], model(IMAGE), atol=1e-5)
+
+
+def test_a_closed_model_says_so(convolution: jitdelegate.Model) -> None:
+    with convolution:
+        convolution(IMAGE)
+    with pytest.raises(DeviceError, match="closed"):
+        convolution(IMAGE)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"could not open .*nowhere\.tflite.*No such file"):
+        jitdelegate.load(tmp_path / "nowhere.tflite", serialization_dir=False)
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense" * 9, small_models.convolution()[:500]])
+def test_what_is_no_model_ends_in_one_clear_error(content: bytes) -> None:
+    with pytest.raises(ModelError):
+        jitdelegate.load(content, serialization_dir=False)
+
+
+def test_what_litert_cannot_run_carries_its_message() -> None:
+    with pytest.raises(DeviceError, match=r"LiteRT cannot run this model: .*Nonesuch"):
+        jitdelegate.load(small_models.custom(), serialization_dir=False)
+
+
+def test_a_state_that_litert_would_overrun_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"SVDF.*'state' is int8, expected int16"):
+        jitdelegate.load(small_models.narrow_state(), serialization_dir=False)
+
+
+def test_cuda_is_refused_and_auto_says_why_it_was_not_taken() -> None:
+    with pytest.raises(DeviceError, match="CUDA"):
+        jitdelegate.load(small_models.convolution(), target="cuda", serialization_dir=False)
+    report = jitdelegate.load(small_models.convolution(), serialization_dir=False).report()
+    assert any("CUDA" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"target": "tpu"}, "target is 'tpu'"),
+        ({"num_threads": 0}, "num_threads is 0"),
+        ({"serialization_dir": True}, "serialization_dir is True"),
+        ({"serialization_dir": 3}, "serialization_dir is 3"),
+        ({"model_token": 3}, "model_token is 3"),
+        ({"options": {"speed": "much"}}, "unknown option speed"),
+        ({"options": {"cpu_features": "sse9"}}, "cpu_features is 'sse9'"),
+    ],
+)
+def test_wrong_options_are_refused_by_name(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        jitdelegate.load(small_models.convolution(), **arguments)
+
+
+def test_generic_code_answers_the_same(convolution: jitdelegate.Model) -> None:
+    generic = jitdelegate.load(small_models.convolution(), serialization_dir=False, options={"cpu_features": "generic"})
+    assert generic.report().features == "generic"
+    np.testing.assert_allclose(generic(IMAGE), convolution(IMAGE), atol=1e-5)
+
+
+def test_a_forked_child_answers_the_same(convolution: jitdelegate.Model) -> None:
+    import os
+
+    expected = bytes(convolution(IMAGE))
+    child = os.fork()
+    if not child:
+        os._exit(0 if bytes(convolution(IMAGE)) == expected else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_threads_may_share_a_model() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    for content in (small_models.convolution(), small_models.quantized()):
+        model = jitdelegate.load(content, serialization_dir=False, num_threads=2)
+        (info,) = model.inputs
+        values = [np.full(info.shape, value, np.float32) for value in range(8)]
+        expected = [bytes(model(value)) for value in values]
+        with ThreadPoolExecutor(4) as pool:
+            assert [bytes(output) for output in pool.map(model, values)] == expected
+
+
+def test_the_fingerprint_is_that_of_the_content(tmp_path: Path) -> None:
+    content = small_models.convolution()
+    path = tmp_path / "model.tflite"
+    path.write_bytes(content)
+    assert jitdelegate.fingerprint(path) == jitdelegate.fingerprint(content)
+    assert jitdelegate.fingerprint(content) != jitdelegate.fingerprint(small_models.convolution(seed=1))
