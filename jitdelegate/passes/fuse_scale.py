@@ -19,7 +19,7 @@ SWAPPABLE = ("ADD", "MUL")
 def fuse_scale(graph: Graph) -> Graph:
     """%1 = CONV_2D(%0, %w, %b); %2 = MUL(%1, %c) -> %2 = CONV_2D(%0, %w * %c, %b * %c); ADD goes to the bias.
 
-    So with SUB and DIV, whose constant is the second operand. The constant is one number or one per channel, the
+    So with SUB and with DIV by anything but 0, whose constant is the second operand. The constant is one number or one per channel, the
     convolution has no activation and no other reader; an activation of the arithmetic becomes the convolution's.
     """
     draft = Draft(graph)
@@ -43,7 +43,8 @@ def _producer(graph: Graph, nodes: dict[int, Node], node: Node) -> tuple[int, np
         if writer is None or producer is None or constant is None or not _is_open(graph, producer, data):
             continue
         shape = graph.tensors[data].shape
-        if graph.tensors[node.outputs[0]].shape == shape and constant.size in (1, _per_channel(constant, shape)):
+        fits = graph.tensors[node.outputs[0]].shape == shape and constant.size in (1, _per_channel(constant, shape))
+        if fits and (node.op != "DIV" or constant.all()):
             return writer, constant
     return None
 

@@ -73,6 +73,10 @@ def test_a_constant_minus_or_over_a_convolution_stays(op: str) -> None:
     assert ops(fuse_scale(scaled(op, [2.5], swap=True))) == ["CONV_2D", op]
 
 
+def test_a_division_by_zero_stays_at_the_end() -> None:
+    assert ops(fuse_scale(scaled("DIV", [1, 0, 1, 1]))) == ["CONV_2D", "DIV"]
+
+
 def test_an_activation_keeps_the_scale_out() -> None:
     assert ops(fuse_scale(scaled("MUL", [2.5], activation="RELU"))) == ["CONV_2D", "MUL"]
 
