@@ -19,8 +19,9 @@ SWAPPABLE = ("ADD", "MUL")
 def fuse_scale(graph: Graph) -> Graph:
     """%1 = CONV_2D(%0, %w, %b); %2 = MUL(%1, %c) -> %2 = CONV_2D(%0, %w * %c, %b * %c); ADD goes to the bias.
 
-    So with SUB and with DIV by anything but 0, whose constant is the second operand. The constant is one number or one per channel, the
-    convolution has no activation and no other reader; an activation of the arithmetic becomes the convolution's.
+    So with SUB, and with DIV by anything but 0, whose constant is the second operand. The constant is one number or
+    one per channel, the convolution has no activation and no other reader; an activation of the arithmetic becomes
+    the convolution's.
     """
     draft = Draft(graph)
     nodes: dict[int, Node] = {}
