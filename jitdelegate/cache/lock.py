@@ -10,6 +10,7 @@ import os
 import time
 
 from jitdelegate.cache.counts import counts
+from jitdelegate.cache.place import close_quietly
 
 try:
     import fcntl
@@ -56,8 +57,8 @@ class Lock:
         """Let the next one in; harmless where the lock is not held."""
         if self._descriptor >= 0:
             self._place.remove(self._name)  # while it is held: nobody else holds what is removed
-            os.close(self._descriptor)
-            self._descriptor = -1
+            descriptor, self._descriptor = self._descriptor, -1
+            close_quietly(descriptor)
 
     def _try(self) -> bool:
         descriptor = self._place.open_lock(self._name)
@@ -70,5 +71,5 @@ class Lock:
             pass  # held, or removed by the one who held it
         finally:
             if descriptor >= 0:
-                os.close(descriptor)
+                close_quietly(descriptor)
         return False

@@ -53,8 +53,8 @@ class Place:
             raise
         try:
             _check_file(name, os.fstat(descriptor))
-        except CacheError:
-            os.close(descriptor)
+        except (CacheError, OSError):
+            close_quietly(descriptor)
             raise
         return descriptor
 
@@ -67,6 +67,10 @@ class Place:
         """A descriptor to a file that is only ever locked; made where there is none."""
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         return os.open(name, flags, _PRIVATE_FILE, dir_fd=self._descriptor)
+
+    def own_stat(self) -> os.stat_result:
+        """Of the directory itself."""
+        return os.fstat(self._descriptor)
 
     def stat(self, name: str) -> os.stat_result:
         """Of the name itself, not of what a link points at."""
@@ -117,7 +121,15 @@ class Place:
             self.flush()
 
     def __del__(self) -> None:
-        os.close(self._descriptor)
+        close_quietly(self._descriptor)
+
+
+def close_quietly(descriptor: int) -> None:
+    """Close it; a failure says nothing that matters here, and the descriptor is gone all the same."""
+    try:  # noqa: SIM105 - contextlib is not imported on the warm road
+        os.close(descriptor)
+    except OSError:
+        pass
 
 
 def open_place(serialization_dir: str | None) -> Place:
@@ -130,11 +142,10 @@ def open_place(serialization_dir: str | None) -> Place:
         raise CacheError(f"no cache on {os.name}: its access rights cannot be checked, expected a POSIX system")
     path = _user_directory() if serialization_dir is None else os.fspath(serialization_dir)
     try:
-        descriptor = _open_directory(path)
+        place = Place(path, _open_directory(path))
+        _check_directory(path, place.own_stat())
     except (OSError, ValueError) as error:
         raise CacheError(f"cache directory {path} cannot be used: {error}") from error
-    place = Place(path, descriptor)
-    _check_directory(path, os.fstat(descriptor))
     return place
 
 
