@@ -10,7 +10,7 @@ the error class that the FlatBuffer was made with; the message gives the path to
 possible.
 
 Offsets may lead several fields to one table, so a small file could unfold into an endless tree. Reading therefore draws
-on an allowance in proportion to the file's size; honest files need a fraction of it.
+on an allowance in proportion to the file's size, which is enough to read all that is stored once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _SHORT = struct.Struct("<H")
 _OFFSET = struct.Struct("<I")
 _SIGNED_OFFSET = struct.Struct("<i")
 _SCALARS = {code: struct.Struct("<" + code) for code in "?bBhHiIqQfd"}
-_TABLE_COST = 64
+# A table takes at least 8 bytes (an offset to it, its own first field), a text 9, an element 1: whatever is stored once
+# may be read once.
+_TABLE_COST = 40
 _TEXT_COST = 16
 _ELEMENT_COST = 4
 _ALLOWANCE_PER_BYTE = 6

@@ -180,6 +180,22 @@ def unfold(table: Table) -> int:
     return sum(unfold(child) for child in children if child is not None) + 1
 
 
+def test_a_file_of_nothing_but_empty_tables_is_read() -> None:
+    builder = Builder()
+    tables = []
+    for _ in range(20_000):
+        builder.StartObject(0)
+        tables.append(builder.EndObject())
+    builder.StartVector(4, len(tables), 4)
+    for table in tables:
+        builder.PrependUOffsetTRelative(table)
+    vector = builder.EndVector()
+    builder.StartObject(1)
+    builder.PrependUOffsetTRelativeSlot(0, vector, 0)
+    builder.Finish(builder.EndObject(), b"TEST")
+    assert len(root(bytes(builder.Output())).tables(0, "tables")) == 20_000
+
+
 def test_text_that_is_shared_without_measure_is_refused() -> None:
     builder = Builder()
     text = builder.CreateString("x" * 1000)
