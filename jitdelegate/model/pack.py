@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from flatbuffers import Builder
@@ -26,6 +26,15 @@ _PREPEND: dict[str, Callable[..., None]] = {
 }
 
 
+class _Stored(NamedTuple):
+    """A field as the builder takes it: a number, or the offset of what has been appended before."""
+
+    slot: int
+    code: str
+    value: Any
+    default: float = 0
+
+
 def pack(builder: Builder, kind: str, fields: Mapping[str, Any]) -> int:
     """Append a table of the schema's `kind`; its offset. Fields not given are left out.
 
@@ -35,19 +44,20 @@ def pack(builder: Builder, kind: str, fields: Mapping[str, Any]) -> int:
         OptionError: the table has no field of that name, or an enum no such value.
     """
     refuse_unknown(kind, fields)
-    stored: list[tuple[int, str, Any, Any]] = []
+    stored: list[_Stored] = []
     for slot, field in enumerate(TABLES[kind]):
         if field is None or fields.get(field[0]) is None:
             continue
         name, code, of, default = field
         value = fields[name]
         if code == "u":
-            stored.append((slot - 1, "B", _number_of(UNIONS[of], of, name, value[0]), 0))
-            stored.append((slot, code, pack(builder, *value), None))
+            stored.append(_Stored(slot - 1, "B", _number_of(UNIONS[of], of, name, value[0])))
+            stored.append(_Stored(slot, code, pack(builder, *value)))
         elif code in _PREPEND:
-            stored.append((slot, code, _number_of(ENUMS[of], of, name, value) if of in ENUMS else value, default))
+            number = _number_of(ENUMS[of], of, name, value) if of in ENUMS else value
+            stored.append(_Stored(slot, code, number, default or 0))
         else:
-            stored.append((slot, code, _reference(builder, code, of, name, value), None))
+            stored.append(_Stored(slot, code, _reference(builder, code, of, name, value)))
     return _table(builder, len(TABLES[kind]), stored)
 
 
@@ -59,7 +69,7 @@ def refuse_unknown(kind: str, fields: Mapping[str, Any]) -> None:
             raise OptionError(f"{kind} has no {name!r}; it has {', '.join(known) or 'no options'}")
 
 
-def _table(builder: Builder, slots: int, stored: Sequence[tuple[int, str, Any, Any]]) -> int:
+def _table(builder: Builder, slots: int, stored: Sequence[_Stored]) -> int:
     builder.StartObject(slots)
     for slot, code, value, default in stored:
         if code in _PREPEND:
