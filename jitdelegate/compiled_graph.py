@@ -131,17 +131,17 @@ class CompiledGraph:
         return not self._is_port(tensor_index) or self._port(tensor_index).shape != shape
 
     def get_input_details(self) -> list[dict[str, Any]]:
-        return [_details(port) for port in self._inputs]
+        return [describe(port) for port in self._inputs]
 
     def get_output_details(self) -> list[dict[str, Any]]:
-        return [_details(port) for port in self._outputs]
+        return [describe(port) for port in self._outputs]
 
     def get_tensor_details(self, subgraph_index: int = 0) -> list[dict[str, Any]]:
         return self._litert().get_tensor_details(subgraph_index)  # type: ignore[no-any-return]
 
     def _get_tensor_details(self, tensor_index: int, subgraph_index: int) -> dict[str, Any]:
         if subgraph_index == 0 and self._is_port(tensor_index):
-            return _details(self._port(tensor_index))
+            return describe(self._port(tensor_index))
         return self._litert()._get_tensor_details(tensor_index, subgraph_index)  # type: ignore[no-any-return]
 
     def _get_ops_details(self) -> list[dict[str, Any]]:
@@ -189,7 +189,7 @@ def _check(array: np.ndarray, port: Port) -> None:
             )
 
 
-def _details(port: Port) -> dict[str, Any]:
+def describe(port: Port) -> dict[str, Any]:
     """LiteRT's description of a tensor."""
     import numpy as np
 

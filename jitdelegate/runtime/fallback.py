@@ -49,6 +49,10 @@ class Fallback:
         self._allocated = False
         self.default_delegate = True
         self.interpreter = self._create()
+        # Taken now, since LiteRT forgets which sizes are open once an input was resized.
+        self._signatures = {
+            detail["index"]: detail["shape_signature"] for detail in self.interpreter.get_input_details()
+        }
 
     def _create(self) -> Any:
         from ai_edge_litert.interpreter import Interpreter, OpResolverType
@@ -107,6 +111,8 @@ class Fallback:
             details = self.interpreter.get_input_details()
             if len(inputs) != len(details):
                 raise TensorError(f"{len(inputs)} inputs given, expected {len(details)}: {_names(details)}")
+            for detail in details:
+                detail["shape_signature"] = self._signatures[detail["index"]]
             values = [_array(value, detail) for value, detail in zip(inputs, details, strict=True)]
             self._fit(values, details)
             return self._invoke(values, details)
