@@ -98,10 +98,17 @@ def model_key(
         ("target", target),
         ("features", features),
         ("loader", loader),
+        ("machine", _machine()),
         *options,
         (TOOLCHAIN, installed_toolchain() if toolchain is None else toolchain),
     )
     return Key(parts, token)
+
+
+def _machine() -> str:
+    """System, CPU family and pointer bits: directories may be shared by machines that cannot run each other's code."""
+    family = os.uname().machine if hasattr(os, "uname") else os.environ.get("PROCESSOR_ARCHITECTURE", "")
+    return f"{sys.platform} {family} {sys.maxsize.bit_length() + 1}"
 
 
 def installed_toolchain() -> str:

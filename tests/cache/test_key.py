@@ -51,6 +51,12 @@ def test_another_format_or_generator_changes_the_name(name: str, monkeypatch: py
     assert make().entry_name() != before
 
 
+def test_another_machine_changes_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = make().entry_name()
+    monkeypatch.setattr(key_module.sys, "platform", "another")
+    assert make().entry_name() != before
+
+
 def test_the_toolchain_does_not_change_the_name() -> None:
     assert make(toolchain="llvmlite 2").entry_name() == make().entry_name()
 
