@@ -83,6 +83,7 @@ class Conv2D(Weighted):
         Case(((1, 9, 7, 3), Weights((5, 3, 3, 3)), Weights((5,))), {**UNIT, "padding": "VALID"}),
         Case(((2, 6, 6, 17), Weights((33, 1, 1, 17)), Weights((33,))), {**UNIT, "padding": "VALID", OPTION: "RELU"}),
         Case(((1, 11, 13, 3), Weights((8, 5, 3, 3)), Weights((8,))), {"stride_h": 2, "stride_w": 3}),
+        Case(((1, 8, 6, 3), Weights((8, 3, 3, 3)), Weights((8,))), {"stride_h": 2, "stride_w": 2}),
         Case(
             ((1, 12, 12, 2), Weights((4, 3, 3, 2)), Weights((4,))),
             {**UNIT, "dilation_h_factor": 2, "dilation_w_factor": 3},
@@ -131,6 +132,7 @@ class DepthwiseConv2D(Weighted):
         Case(((1, 9, 9, 3), Weights((1, 3, 3, 6)), Weights((6,))), {**UNIT, "depth_multiplier": 2}),
         Case(((1, 9, 9, 1), Weights((1, 3, 3, 8)), Weights((8,))), {**UNIT, "depth_multiplier": 8, OPTION: "RELU"}),
         Case(((1, 11, 13, 16), Weights((1, 5, 5, 16)), Weights((16,))), {"stride_h": 2, "stride_w": 2}),
+        Case(((1, 8, 6, 16), Weights((1, 3, 3, 16)), Weights((16,))), {"stride_h": 2, "stride_w": 2}),
         Case(
             ((1, 12, 12, 5), Weights((1, 3, 3, 5)), Weights((5,))),
             {**UNIT, "dilation_h_factor": 2, "dilation_w_factor": 2},

@@ -30,6 +30,7 @@ class Pooling(Op):
         _case((1, 8, 8, 4), (2, 2), (2, 2), "VALID", "NONE"),
         _case((1, 9, 7, 17), (3, 3), (2, 2), "SAME", "RELU"),
         _case((2, 7, 7, 5), (7, 7), (1, 1), "VALID", "NONE"),
+        _case((1, 8, 6, 16), (3, 3), (2, 2), "SAME", "NONE"),
         _case((1, 5, 6, 3), (3, 2), (1, 3), "SAME", "RELU6"),
         _case((1, 6, 6, 3), (1, 1), (2, 2), "VALID", "RELU_N1_TO_1"),
     )

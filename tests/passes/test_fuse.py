@@ -145,6 +145,16 @@ def test_a_broadcast_value_is_not_joined() -> None:
     assert_same(graph, fused)
 
 
+def test_a_slice_that_starts_at_the_origin_is_not_joined() -> None:
+    build = Builder()
+    conv = build.convolution(build.input(1, 6, 6, 4))
+    begin, size = build.constant([0, 0, 0, 0], "int32"), build.constant([1, 4, 5, 3], "int32")
+    graph = build.finish(build.op("SLICE", [conv, begin, size], (1, 4, 5, 3)))
+    fused = fuse_elementwise(lower(graph))
+    assert ops(fused) == ["CONV_2D", "SLICE"]
+    assert_same(graph, fused)
+
+
 def test_an_epilogue_does_not_grow_without_end() -> None:
     build = Builder()
     x = build.input(2, 3)
