@@ -226,6 +226,7 @@ class TransposeConv(Weighted):
     _gap = 1
     cases = (
         Case((ints(1, 8, 8, 5), Weights((5, 3, 3, 4)), (1, 4, 4, 4)), {"stride_h": 2, "stride_w": 2}),
+        Case((ints(1, 8, 7, 3), Weights((3, 4, 5, 2)), (1, 4, 4, 2)), {"stride_h": 2, "stride_w": 2}),
         Case(
             (ints(1, 9, 9, 5), Weights((5, 3, 3, 4)), (1, 4, 4, 4)), {"stride_h": 2, "stride_w": 2, "padding": "VALID"}
         ),

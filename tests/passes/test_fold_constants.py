@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from jitdelegate.ir.graph import DimensionMetadata, Graph, Model, Node, Quant, Sparsity, Tensor
 from jitdelegate.passes import FOLD, fold_constants, run
@@ -36,11 +37,11 @@ def test_weights_quantized_per_channel_become_real_numbers() -> None:
     assert folded(graph).tolist() == [[0.5, 2], [1.5, 6]]
 
 
-def sparse(indices: tuple[int, ...]) -> Graph:
+def sparse(indices: tuple[int, ...], segments: tuple[int, ...] = (0, 1, 2)) -> Graph:
     """A 4x4 matrix of 2x2 blocks: block row 0 holds one block, block row 1 the other."""
     dimensions = (
         DimensionMetadata(False, 2),
-        DimensionMetadata(True, 0, (0, 1, 2), indices),
+        DimensionMetadata(True, 0, segments, indices),
         DimensionMetadata(False, 2),
         DimensionMetadata(False, 2),
     )
@@ -54,8 +55,14 @@ def test_a_sparse_constant_in_blocks_becomes_dense() -> None:
     assert folded(sparse((1, 0))).tolist() == expected
 
 
-def test_a_sparse_constant_with_indices_out_of_range_is_refused() -> None:
-    graph = fold_constants(sparse((1, 2)))
+@pytest.mark.parametrize(
+    ("indices", "segments"),
+    [((1, 2), (0, 1, 2)), ((1, -1), (0, 1, 2)), ((1, 0), (0, 2)), ((1, 0), (1, 1, 2)), ((1, 0), (0, 3, 2))],
+)
+def test_a_sparse_constant_with_places_out_of_range_is_refused(
+    indices: tuple[int, ...], segments: tuple[int, ...]
+) -> None:
+    graph = fold_constants(sparse(indices, segments))
     assert ops(graph) == ["DENSIFY"]
     reasons = unsupported(Model((graph,)), graph)
     assert (0, "DENSIFY: the segments and indices of dimension 1 do not fit.") in reasons
