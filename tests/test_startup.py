@@ -1,0 +1,130 @@
+"""The warm road in fresh processes: what it imports, what it opens, and that it compiles nothing. Counts, no times."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jitdelegate
+from tests.front import small_models
+
+HEAVY = {
+    *("numba", "llvmlite", "flatbuffers", "numpy", "platformdirs", "ai_edge_litert", "cuda"),
+    *("typing", "dataclasses", "enum", "re", "pathlib", "json", "logging", "tempfile", "threading", "functools"),
+    *("contextlib", "hashlib", "collections", "importlib", "inspect", "argparse", "subprocess"),
+}
+"""What the warm road must not import; each costs more than opening a program, or leads to what does."""
+COLD = {"model", "ops", "passes", "targets", "compiler", "ir"}
+PROGRAM = """
+import sys
+before = set(sys.modules)
+opened = []
+sys.addaudithook(lambda event, values: opened.append(str(values[0])) if event == "open" else None)
+{body}
+found = dict(loaded=sorted(set(sys.modules) - before), opened=[name for name in opened if not name.endswith(".pyc")])
+import json
+print(json.dumps(found | result))
+"""
+BYTES = """
+import jitdelegate
+model = jitdelegate.load(sys.argv[1], serialization_dir=sys.argv[2], num_threads=2)
+output = memoryview(model(bytes(768)))
+report = model.report()
+result = dict(shape=output.shape, outcome=report.cache.outcome, stages=list(report.seconds))
+"""
+ARRAY = """
+import numpy
+before |= set(sys.modules)
+import jitdelegate
+model = jitdelegate.load(sys.argv[1], serialization_dir=sys.argv[2])
+output = numpy.asarray(model(numpy.zeros((1, 8, 8, 3), numpy.float32)))
+report = model.report()
+result = dict(shape=output.shape, outcome=report.cache.outcome, stages=list(report.seconds))
+"""
+INTERPRETER = """
+import jitdelegate
+delegate = jitdelegate.GpuDelegate(serialization_dir=sys.argv[2])
+interpreter = jitdelegate.Interpreter(sys.argv[1], experimental_delegates=[delegate])
+interpreter.allocate_tensors()
+interpreter.invoke()
+report = interpreter.report()
+result = dict(shape=(1, 4, 4, 4), outcome=report.cache.outcome, stages=list(report.seconds))
+"""
+
+
+@pytest.fixture
+def warm(tmp_path: Path) -> tuple[str, str]:
+    """A model's path, old enough for its fingerprint to be remembered, and a cache that has its program."""
+    path, cache = tmp_path / "model.tflite", tmp_path / "cache"
+    path.write_bytes(small_models.convolution())
+    jitdelegate.load(path, serialization_dir=cache).close()
+    return str(path), str(cache)
+
+
+def start(body: str, path: str, cache: str) -> dict[str, Any]:
+    """What a fresh process loaded and opened; -S keeps the environment's own start-up files out of the count."""
+    packages = [str(Path(jitdelegate.__file__).parents[1]), *sys.path]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(packages)}
+    command = [sys.executable, "-S", "-c", PROGRAM.format(body=body), path, cache]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_a_warm_start_on_bytes_imports_nothing_heavy(warm: tuple[str, str]) -> None:
+    found = start(BYTES, *warm)
+    assert found["outcome"] == "hit"
+    assert found["shape"] == [1, 4, 4, 4]
+    assert {name.split(".")[0] for name in found["loaded"]} & HEAVY == set()
+
+
+def test_a_warm_start_imports_no_part_of_the_cold_road(warm: tuple[str, str]) -> None:
+    parts = {name.split(".")[1] for name in start(BYTES, *warm)["loaded"] if name.startswith("jitdelegate.")}
+    assert parts & COLD == set()
+    assert "jitdelegate.program.write" not in start(BYTES, *warm)["loaded"]
+
+
+def test_a_warm_start_compiles_nothing(warm: tuple[str, str]) -> None:
+    assert start(BYTES, *warm)["stages"] == ["fingerprint", "cache", "open"]
+
+
+def test_a_warm_interpreter_imports_nothing_heavy_until_an_array_is_asked_for(warm: tuple[str, str]) -> None:
+    found = start(INTERPRETER, *warm)
+    assert found["outcome"] == "hit"
+    assert {name.split(".")[0] for name in found["loaded"]} & HEAVY == set()
+
+
+def test_a_warm_start_on_arrays_imports_no_compiler(warm: tuple[str, str]) -> None:
+    found = start(ARRAY, *warm)
+    assert found["outcome"] == "hit"
+    assert {name.split(".")[0] for name in found["loaded"]} & {"numba", "llvmlite", "flatbuffers"} == set()
+
+
+def test_a_warm_start_opens_few_files(warm: tuple[str, str]) -> None:
+    path, cache = warm
+    opened = [name for name in start(BYTES, path, cache)["opened"] if not name.endswith(".py")]
+    entry = next(Path(cache).glob("*.jitd")).name
+    # the directory, the model, its remembered fingerprint, the toolchain's version file, the entry, and the modules
+    # written in C (each once for the file, as the dynamic loader opens it unseen)
+    own = [name for name in opened if not name.endswith((".so", "_version.py"))]
+    assert sorted(Path(name).name for name in own) == sorted(["model.tflite", ".fingerprints", entry, *_steps(cache)])
+
+
+def _steps(cache: str) -> list[str]:
+    """The directory itself, which is opened to be checked."""
+    return [Path(cache).name]
+
+
+def test_importing_the_package_loads_nothing_else() -> None:
+    code = "import sys; before = set(sys.modules); import jitdelegate; print(sorted(set(sys.modules) - before))"
+    packages = str(Path(jitdelegate.__file__).parents[1])
+    command = [sys.executable, "-S", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONPATH": packages})
+    assert done.stdout.strip() == "['__future__', 'jitdelegate']"
