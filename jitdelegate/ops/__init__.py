@@ -10,6 +10,7 @@ from jitdelegate.ops import (
     reduction,
     resize,
     shape,
+    slicing,
 )
 from jitdelegate.ops.registry import OPS, Lowering, Op, Reshaped
 
@@ -27,4 +28,5 @@ __all__ = [
     "reduction",
     "resize",
     "shape",
+    "slicing",
 ]

@@ -24,10 +24,11 @@ class Weighted(Op):
     least, most = 2, 3
     activates = True
     filter_operand = 1
+    bias_operand = 2
     filter_rank = 4
 
     def problems(self, call: Call) -> Iterator[str]:
-        for operand in filter(call.given, (self.filter_operand, self.filter_operand + 1 + self._gap)):
+        for operand in filter(call.given, (self.filter_operand, self.bias_operand)):
             if not call.tensor(operand).is_constant:
                 yield f"{self.name}: input {operand} ('{call.tensor(operand).name}') is not a constant."
         if len(call.shape(self.filter_operand)) != self.filter_rank:
@@ -35,11 +36,8 @@ class Weighted(Op):
             yield f"{self.name}: the filter's shape is {found}, expected rank {self.filter_rank}."
         yield from self._bias(call)
 
-    _gap = 0
-    """How many operands stand between filter and bias."""
-
     def _bias(self, call: Call) -> Iterator[str]:
-        operand, channels = self.filter_operand + 1 + self._gap, self.channels(call)
+        operand, channels = self.bias_operand, self.channels(call)
         if call.given(operand) and call.shape(operand) != (channels,):
             yield f"{self.name}: the bias's shape is {list(call.shape(operand))}, expected [{channels}]."
 
@@ -223,7 +221,7 @@ class TransposeConv(Weighted):
 
     least, most = 3, 4
     parameters = (0,)
-    _gap = 1
+    bias_operand = 3
     cases = (
         Case((ints(1, 8, 8, 5), Weights((5, 3, 3, 4)), (1, 4, 4, 4)), {"stride_h": 2, "stride_w": 2}),
         Case((ints(1, 8, 7, 3), Weights((3, 4, 5, 2)), (1, 4, 4, 2)), {"stride_h": 2, "stride_w": 2}),

@@ -1,0 +1,174 @@
+"""Operators that cut a part out of their operand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jitdelegate.ir.forms import Access
+from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.case import Case, ints
+from jitdelegate.ops.registry import Lowering, Op, op
+from jitdelegate.ops.shape import given, moved
+
+
+@op("SLICE")
+class Slice(Op):
+    """The box that starts at the second operand and has the size of the third; size -1 reaches to the end."""
+
+    least = most = 3
+    parameters = (1, 2)
+    cases = (
+        Case(((2, 5, 6, 7), ints(0, 1, 2, 3), ints(2, 3, -1, 2))),
+        Case(((10,), ints(3), ints(4))),
+        Case(((1, 8, 8, 20), ints(0, 0, 0, 0), ints(1, 8, 8, 16))),
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        data, begin, size = call.shape(0), call.integers(1), call.integers(2)
+        if not len(data) == len(begin) == len(size):
+            yield f"SLICE: begin {list(begin)} and size {list(size)} do not fit the input's shape {list(data)}."
+        for extent, start, count in zip(data, begin, size, strict=True):
+            if not 0 <= start <= extent or count < -1 or start + count > extent:
+                yield f"SLICE: begin {list(begin)} and size {list(size)} leave the input's shape {list(data)}."
+
+    def shape(self, call: Call) -> Shape:
+        triples = zip(call.shape(0), call.integers(1), call.integers(2), strict=True)
+        return tuple(extent - start if count == -1 else count for extent, start, count in triples)
+
+    def lowering(self, call: Call) -> Lowering:
+        begin = call.integers(1)
+        return moved(Access(tuple(range(len(begin))), begin, (1,) * len(begin)), call)
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, begin, size = given(arrays)
+        pairs = zip(begin.flat, size.flat, strict=True)
+        return [data[tuple(slice(start, None if count == -1 else start + count) for start, count in pairs)]]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a strided slice does with one axis: `axis` of the data (-1 for a new one), what is read, and whether the
+    output keeps the axis."""
+
+    axis: int
+    start: int
+    step: int
+    count: int
+    kept: bool
+
+
+MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
+
+
+@op("STRIDED_SLICE")
+class StridedSlice(Op):
+    """numpy's basic indexing: operands (data, begin, end, strides), and masks for what is no plain slice."""
+
+    least = most = 4
+    parameters = (1, 2, 3)
+    cases = (
+        Case(((4, 6, 8), ints(1, 0, 2), ints(3, 6, 8), ints(1, 2, 3))),
+        Case(((4, 6), ints(3, -1), ints(0, -7), ints(-1, -2))),
+        Case(((4, 6), ints(0, 1), ints(0, 4), ints(1, 1)), {"begin_mask": 1, "end_mask": 1}),
+        Case(((4, 6, 8), ints(2, 0, 1), ints(3, 0, 5), ints(1, 1, 1)), {"shrink_axis_mask": 1, "ellipsis_mask": 2}),
+        Case(((4, 6), ints(0, 0, 1), ints(0, 0, 4), ints(1, 1, 1)), {"new_axis_mask": 1, "end_mask": 2}),
+        Case(((1, 17, 5, 6), ints(0, 1, 0, 0), ints(0, 100, 0, 3), ints(1, 2, 1, 1)), {"end_mask": 5}),
+        Case(((5, 6), ints(-2), ints(-1), ints(1)), {"shrink_axis_mask": 1}),
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        shape, specs = call.shape(0), {len(call.integers(k)) for k in self.parameters}
+        if not 1 <= len(shape) <= 5:
+            yield f"STRIDED_SLICE: the input's shape is {list(shape)}, expected rank 1 to 5."
+        if len(specs) != 1:
+            yield "STRIDED_SLICE: begin, end and strides differ in length."
+        if 0 in call.integers(3):
+            yield f"STRIDED_SLICE: the strides are {list(call.integers(3))}, expected none to be 0."
+        yield from self._mask_problems(call, specs.pop())
+        for cut in self._cuts(call):
+            if not cut.kept and not 0 <= cut.start < shape[cut.axis]:
+                yield f"STRIDED_SLICE: index {cut.start} is out of range for axis {cut.axis} of {list(shape)}."
+
+    @staticmethod
+    def _mask_problems(call: Call, specs: int) -> Iterator[str]:
+        ellipsis, added, shrunk = (int(call.option(name, 0)) & ((1 << specs) - 1) for name in MASKS[2:])
+        if ellipsis.bit_count() > 1:
+            yield "STRIDED_SLICE: ellipsis_mask names more than one place."
+        if (added | ellipsis) & shrunk or added & ellipsis:
+            yield "STRIDED_SLICE: one place is in two of ellipsis_mask, new_axis_mask and shrink_axis_mask."
+        if specs - (added | ellipsis).bit_count() > len(call.shape(0)):
+            yield f"STRIDED_SLICE: {specs} places are more than the input's shape {list(call.shape(0))} has."
+        if any(shrunk >> place & 1 and stride < 0 for place, stride in enumerate(call.integers(3))):
+            yield "STRIDED_SLICE: a negative stride where shrink_axis_mask is set."
+
+    def _cuts(self, call: Call) -> list[Cut]:
+        """What happens along every axis of the data and every new one, in the output's order."""
+        places = self._places(call)
+        rest = len(call.shape(0)) - sum(kind not in ("all", "new") for kind, _ in places)
+        cuts: list[Cut] = []
+        axis = 0
+        for kind, place in places:
+            count = rest if kind == "all" else 1
+            for _ in range(count):
+                cuts.append(self._cut(call, kind, place, axis))
+                axis += kind != "new"
+        return cuts
+
+    @staticmethod
+    def _places(call: Call) -> list[tuple[str, int]]:
+        """The kind of every place; an ellipsis at the end where the file has none."""
+        kinds = {"ellipsis_mask": "all", "new_axis_mask": "new", "shrink_axis_mask": "index"}
+        places: list[tuple[str, int]] = []
+        for place in range(len(call.integers(1))):
+            kind = next((kinds[mask] for mask in kinds if call.option(mask, 0) >> place & 1), "slice")
+            places.append((kind, place))
+        return places if ("all" in dict(places)) else [*places, ("all", -1)]
+
+    @staticmethod
+    def _cut(call: Call, kind: str, place: int, axis: int) -> Cut:
+        if kind == "new":
+            return Cut(-1, 0, 1, 1, True)
+        extent = call.shape(0)[axis]
+        if kind == "all":
+            return Cut(axis, 0, 1, extent, True)
+        begin, end, step = (call.integers(k)[place] for k in (1, 2, 3))
+        if kind == "index":
+            return Cut(axis, begin + extent if begin < 0 else begin, 1, 1, False)
+        end += begin if call.option("offset", False) else 0
+        first = None if call.option("begin_mask", 0) >> place & 1 else begin
+        last = None if call.option("end_mask", 0) >> place & 1 else end
+        reached = range(*slice(first, last, step).indices(extent))
+        return Cut(axis, reached.start, step, len(reached), True)
+
+    def shape(self, call: Call) -> Shape:
+        return tuple(cut.count for cut in self._cuts(call) if cut.kept)
+
+    def lowering(self, call: Call) -> Lowering:
+        entries: list[tuple[int, int, int]] = []
+        written = 0
+        for cut in self._cuts(call):
+            if cut.axis >= 0:
+                entries.append((written if cut.kept else -1, cut.start, cut.step))
+            written += cut.kept
+        dims, starts, steps = zip(*entries, strict=True)
+        return moved(Access(dims, starts, steps), call)
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, begin, end, strides = given(arrays)
+        begin_mask, end_mask, ellipsis, added, shrunk = (attrs.get(name, 0) for name in MASKS)
+        index: list[Any] = []
+        for place in range(begin.size):
+            first, step = int(begin[place]), int(strides[place])
+            last = int(end[place]) + (first if attrs.get("offset") else 0)
+            bounds = (None if begin_mask >> place & 1 else first), (None if end_mask >> place & 1 else last)
+            special = [
+                (ellipsis, Ellipsis),
+                (added, np.newaxis),
+                (shrunk, first),
+            ]
+            index.append(next((what for mask, what in special if mask >> place & 1), slice(*bounds, step)))
+        return [np.asarray(data[tuple(index)])]
