@@ -48,7 +48,8 @@ def _of_file(descriptor: int, memo: Memo | None) -> str:
         return known
     started = time.time_ns()
     found = _hash(descriptor)
-    if memo and _identity(os.fstat(descriptor)) == _identity(before) and _settled(before, started):
+    # A change while it is read moves the file's time stamp on, so what is remembered here is never asked for again.
+    if memo and _settled(before, started):
         memo.put(before, found)
     return found
 

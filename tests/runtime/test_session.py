@@ -7,6 +7,7 @@ import array
 import ctypes
 import os
 import platform
+import subprocess
 import sys
 import time
 
@@ -232,3 +233,20 @@ def test_more_memory_than_there_is_is_refused() -> None:
     program.scratch_bytes = 1 << 40
     with pytest.raises(DeviceError, match="no memory"):
         Session(opened(program), num_threads=1 << 10)
+
+
+ENDING = """
+import sys, time
+from jitdelegate.runtime.session import Session
+from tests.runtime.tiny import opened, tiny_program
+session = Session(opened(tiny_program()), num_threads=3)
+session.run([bytes(24)])
+time.sleep(float(sys.argv[1]))
+kept = [session]  # a module's value, which goes while the interpreter ends
+"""
+
+
+@pytest.mark.parametrize("seconds", ["0", "0.02"])
+def test_a_process_ends_in_peace_with_workers_in_their_code(seconds: str) -> None:
+    ended = subprocess.run([sys.executable, "-c", ENDING, seconds], capture_output=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, b"")
