@@ -211,7 +211,7 @@ def test_text_that_is_shared_without_measure_is_refused() -> None:
 
 
 def test_importing_the_reader_needs_struct_alone() -> None:
-    imports = "import sys, struct; before = set(sys.modules); import jitdelegate.program.flatbuffer"
+    imports = "import sys, struct, __future__; before = set(sys.modules); import jitdelegate.program.flatbuffer"
     program = f"{imports}; print(*sorted(set(sys.modules) - before))"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert all(module.startswith("jitdelegate") for module in run.stdout.split()), run.stdout
