@@ -363,7 +363,7 @@ class ContractWriter:
             s.stepped(sweep.y * s.row + sweep.x * s.pixel, sweep.step_y, sweep.step_x) for s in epilogue.streams
         )
         tail = outputs % generator.lanes
-        masked = bool(tail) and not c.blocked
+        masked = bool(tail) and (not c.blocked or epilogue.lanes_to_mask(c) > 0)
         values = [sweep.columns, sweep.a_pixel, sweep.a_row, sweep.c_pixel, sweep.c_row, c.block, tail]
         values += [len(quads) // QUAD, len(singles)]
         for stream in streams:

@@ -186,7 +186,7 @@ class DepthwiseWriter:
         (source, a_layout), (target, c_layout) = a, c
         top = y * form.stride[0] - form.padding[0]
         source = source + (top * a_layout.row - form.padding[2] * a_layout.pixel)
-        tail = 0 if c_layout.blocked else c_layout.tail
+        tail = epilogue.lanes_to_mask(c_layout)
         shape = RowShape(
             form.kernel,
             form.stride[1],

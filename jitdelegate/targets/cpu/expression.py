@@ -40,13 +40,23 @@ TANH_EVEN = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4
 
 
 def emit(f: Function, expr: Expr, arguments: Sequence[Value], type_: str) -> Value:
-    """The value of `expr` with `arguments` for its Args; all of `type_`, float or a vector of it."""
-    if isinstance(expr, Arg):
-        return arguments[expr.index]
-    if isinstance(expr, Const):
-        return f.literal(type_, expr.value)
-    assert isinstance(expr, Apply)
-    return FUNCTIONS[expr.function](f, *(emit(f, argument, arguments, type_) for argument in expr.arguments))
+    """The value of `expr` with `arguments` for its Args; all of `type_`, float or a vector of it.
+
+    Equal sub-expressions are emitted once.
+    """
+    known: dict[Expr, Value] = {}
+
+    def value(part: Expr) -> Value:
+        if isinstance(part, Arg):
+            return arguments[part.index]
+        if isinstance(part, Const):
+            return f.literal(type_, part.value)
+        assert isinstance(part, Apply)
+        if part not in known:
+            known[part] = FUNCTIONS[part.function](f, *map(value, part.arguments))
+        return known[part]
+
+    return value(expr)
 
 
 def polynomial(f: Function, x: Value, coefficients: Sequence[float]) -> Value:

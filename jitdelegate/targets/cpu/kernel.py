@@ -192,6 +192,11 @@ class Epilogue:
         """Equal for epilogues that are the same code."""
         return f"{self.expr}|{''.join('s' if s.splat else 'x' if s.memory.exact else 'v' for s in self.streams)}"
 
+    def lanes_to_mask(self, output: Layout) -> int:
+        """Channels of the last block, if whole vectors may not be stored or loaded there; else 0."""
+        exact = any(stream.memory.exact for stream in self.streams)
+        return output.tail if exact or not output.blocked else 0
+
     def apply(self, f: Function, result: Value, pointers: Sequence[Value], mask: Value | None) -> Value:
         """The value to store; `pointers` are where the streams are at this pixel and block."""
         if self.expr == RESULT:

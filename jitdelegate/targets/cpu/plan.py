@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from jitdelegate.ir.forms import Contract, Depthwise, Map, Reduce, Softmax, View
+from jitdelegate.ir.forms import Concat, Contract, Depthwise, Map, Reduce, Softmax, View
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.passes.plan_memory import Life, plan_memory
 from jitdelegate.targets.cpu.kernel import ALIGN, Memory
 
-FUSE_BYTES = 2048 * 1024
+FUSE_BYTES = 1024 * 1024
 """A Depthwise result larger than this leaves the second-level cache before the next layer reads it."""
 
 
@@ -105,12 +105,14 @@ class Planner:
 
     def _reads_exactly(self, index: int) -> bool:
         """True where no reader loads beyond the tensor's last element."""
-        readers = [self.graph.nodes[i] for i in self.graph.readers[index]]
-        return all(
-            isinstance(node.form, Contract | Map | Softmax)
-            or (isinstance(node.form, Reduce) and len(self.graph.tensors[index].shape) != 4)
-            for node in readers
-        )
+        return all(self._loads_exactly(self.graph.nodes[i], index) for i in self.graph.readers[index])
+
+    def _loads_exactly(self, node: Node, index: int) -> bool:
+        if isinstance(node.form, Reduce):
+            return len(self.graph.tensors[index].shape) != 4
+        if isinstance(node.form, View):
+            return self._reads_exactly(node.outputs[0])
+        return isinstance(node.form, Contract | Map | Softmax | Concat)
 
     # nodes
 
@@ -131,8 +133,12 @@ class Planner:
         source, target = node.inputs[0], node.outputs[0]
         shapes = [self.graph.tensors[i].shape for i in (source, target)]
         dense = [self.graph.tensors[source].is_constant or self.layouts[source].plain, self.layouts[target].plain]
-        if all(dense) and not self.graph.tensors[source].is_constant and self._root(source) not in self.external:
-            self.alias[target] = self._root(source)
+        root = self._root(source)
+        renamable = not self.graph.tensors[root].is_constant and (
+            root not in self.external or self._reads_exactly(target)
+        )
+        if all(dense) and renamable:
+            self.alias[target] = root
         elif any(dense):
             shape = shapes[0] if dense[1] else shapes[1]
             self.result.tasks.append(Task(source=source, target=target, shape=shape, origin=node.origin))

@@ -56,7 +56,7 @@ class ImageWriter:
         at_once = max(1, min(rows, CHUNK_ELEMENTS // (columns * channels)))
         while rows % at_once:
             at_once -= 1
-        tail = 0 if c.layout.blocked else c.layout.tail
+        tail = epilogue.lanes_to_mask(c.layout)
 
         def body(kernel: Kernel) -> None:
             f, pixel = kernel.f, pixel_of(kernel)
