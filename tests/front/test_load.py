@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +15,7 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
 from jitdelegate.errors import DeviceError, ModelError, OptionError, TensorError
+from jitdelegate.example import mobilenet_v1
 from tests.front import small_models
 
 IMAGE = np.random.default_rng(1).uniform(-1, 1, (1, 8, 8, 3)).astype(np.float32)
@@ -175,8 +180,6 @@ def test_generic_code_answers_the_same(convolution: jitdelegate.Model) -> None:
 
 
 def test_a_forked_child_answers_the_same(convolution: jitdelegate.Model) -> None:
-    import os
-
     expected = bytes(convolution(IMAGE))
     child = os.fork()
     if not child:
@@ -185,8 +188,6 @@ def test_a_forked_child_answers_the_same(convolution: jitdelegate.Model) -> None
 
 
 def test_threads_may_share_a_model() -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
     for content in (small_models.convolution(), small_models.quantized()):
         model = jitdelegate.load(content, serialization_dir=False, num_threads=2)
         (info,) = model.inputs
@@ -202,3 +203,16 @@ def test_the_fingerprint_is_that_of_the_content(tmp_path: Path) -> None:
     path.write_bytes(content)
     assert jitdelegate.fingerprint(path) == jitdelegate.fingerprint(content)
     assert jitdelegate.fingerprint(content) != jitdelegate.fingerprint(small_models.convolution(seed=1))
+
+
+def test_the_same_model_gives_the_same_program_in_every_process(tmp_path: Path) -> None:
+    model = tmp_path / "model.tflite"
+    model.write_bytes(mobilenet_v1(size=32, width=0.25))
+    programs = []
+    for seed in ("1", "2"):
+        cache = tmp_path / f"cache{seed}"
+        command = [sys.executable, "-m", "jitdelegate.warm", str(model), "--serialization-dir", str(cache)]
+        subprocess.run(command, check=True, env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True)
+        (entry,) = cache.glob("*.jitd")
+        programs.append((entry.name, entry.read_bytes()))
+    assert programs[0] == programs[1]
