@@ -148,6 +148,17 @@ def test_a_forked_child_runs_with_workers_of_its_own() -> None:
     assert y.tolist() == expected(1).tolist()
 
 
+def test_a_forked_child_forgets_its_parents_workers() -> None:
+    session = Session(opened(tiny_program()), num_threads=2)
+    session.run([X])
+    wait_for_workers(session, 1)
+    child = os.fork()
+    if child == 0:
+        session._follow_fork()
+        os._exit(0 if sync_words(session) == [0, 0, 0] and not session._workers else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_a_fork_during_a_run_leaves_the_child_usable() -> None:
     session = Session(opened(tiny_program()))
     with session._lock:  # as a run in another thread holds it
