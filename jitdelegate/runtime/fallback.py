@@ -44,15 +44,13 @@ class Fallback:
         """
         self._arguments = {"num_threads": num_threads, **(arguments or {})}
         self._source = {"model_path": model} if isinstance(model, str) else {"model_content": bytes(model)}
-        self._resizes: list[tuple[int, Sequence[int], bool]] = []
+        self._resizes: dict[int, tuple[Sequence[int], bool]] = {}
         self._lock = _thread.allocate_lock()
         self._allocated = False
         self.default_delegate = True
         self.interpreter = self._create()
-        # Taken now, since LiteRT forgets which sizes are open once an input was resized.
-        self._signatures = {
-            detail["index"]: detail["shape_signature"] for detail in self.interpreter.get_input_details()
-        }
+        # Taken now, since LiteRT forgets the file's shapes and which sizes are open once an input was resized.
+        self._inputs: list[dict[str, Any]] = self.interpreter.get_input_details()
 
     def _create(self) -> Any:
         from ai_edge_litert.interpreter import Interpreter, OpResolverType
@@ -68,7 +66,7 @@ class Fallback:
     def resize(self, index: int, shape: Sequence[int], strict: bool = False) -> None:
         """Give an input another shape; takes effect with the next `allocate`."""
         self.interpreter.resize_tensor_input(index, shape, strict)
-        self._resizes.append((index, shape, strict))
+        self._resizes[index] = shape, strict
         self._allocated = False
 
     def allocate(self) -> None:
@@ -85,13 +83,13 @@ class Fallback:
             self._leave_default_delegate()
         self._allocated = True
 
-    def _may_retry(self, error: RuntimeError) -> bool:
+    def _may_retry(self, error: Exception) -> bool:
         return self.default_delegate and XNNPACK_WORD.lower() in str(error).lower()
 
     def _leave_default_delegate(self) -> None:
         self.default_delegate = False
         self.interpreter = self._create()
-        for index, shape, strict in self._resizes:
+        for index, (shape, strict) in self._resizes.items():
             self.interpreter.resize_tensor_input(index, shape, strict)
         self.allocate()
 
@@ -108,31 +106,35 @@ class Fallback:
             DeviceError: LiteRT failed while running; carries LiteRT's message.
         """
         with self._lock:
-            details = self.interpreter.get_input_details()
-            if len(inputs) != len(details):
-                raise TensorError(f"{len(inputs)} inputs given, expected {len(details)}: {_names(details)}")
-            for detail in details:
-                detail["shape_signature"] = self._signatures[detail["index"]]
-            values = [_array(value, detail) for value, detail in zip(inputs, details, strict=True)]
-            self._fit(values, details)
-            return self._invoke(values, details)
+            if len(inputs) != len(self._inputs):
+                raise TensorError(f"{len(inputs)} inputs given, expected {len(self._inputs)}: {_names(self._inputs)}")
+            values = [_array(value, detail) for value, detail in zip(inputs, self._inputs, strict=True)]
+            self._fit(values)
+            return self._invoke(values)
 
-    def _fit(self, values: list[np.ndarray], details: list[dict[str, Any]]) -> None:
-        for value, detail in zip(values, details, strict=True):
+    def _fit(self, values: list[np.ndarray]) -> None:
+        for value, detail in zip(values, self.interpreter.get_input_details(), strict=True):
             if value.shape != tuple(detail["shape"]):
                 self.resize(detail["index"], value.shape)
         if not self._allocated:
             self.allocate()
 
-    def _invoke(self, values: list[np.ndarray], details: list[dict[str, Any]]) -> tuple[Any, ...]:
+    def _invoke(self, values: list[np.ndarray]) -> tuple[Any, ...]:
+        """Run, a second time without XNNPACK where only that failed (some shapes show while running)."""
         try:
-            for value, detail in zip(values, details, strict=True):
-                self.interpreter.set_tensor(detail["index"], value)
-            self.interpreter.invoke()
-            outputs = self.interpreter.get_output_details()
-            return tuple(_tensor(self.interpreter.get_tensor(detail["index"])) for detail in outputs)
+            return self._invoke_once(values)
         except (ValueError, RuntimeError) as error:
-            raise DeviceError(f"LiteRT cannot run this model: {_text(error)}") from error
+            if not self._may_retry(error):
+                raise DeviceError(f"LiteRT cannot run this model: {_text(error)}") from error
+        self._leave_default_delegate()
+        return self._invoke(values)
+
+    def _invoke_once(self, values: list[np.ndarray]) -> tuple[Any, ...]:
+        for value, detail in zip(values, self._inputs, strict=True):
+            self.interpreter.set_tensor(detail["index"], value)
+        self.interpreter.invoke()
+        outputs = self.interpreter.get_output_details()
+        return tuple(_tensor(self.interpreter.get_tensor(detail["index"])) for detail in outputs)
 
 
 def _array(value: Any, detail: dict[str, Any]) -> np.ndarray:

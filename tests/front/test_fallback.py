@@ -41,6 +41,13 @@ def test_a_model_that_xnnpack_refuses_runs_on_the_builtin_kernels(models: Path) 
     interpreter.invoke()
 
 
+def test_a_model_that_xnnpack_fails_on_while_running_runs_on_the_builtin_kernels(models: Path) -> None:
+    model = jitdelegate.load(models / "fixtures/dynamic_shapes.bin.tflite", serialization_dir=False)
+    inputs = [np.zeros(info.shape, info.dtype) for info in model.inputs]
+    for _ in range(2):
+        model(*inputs)
+
+
 def test_custom_operators_that_only_xnnpack_has_run(models: Path) -> None:
     model = jitdelegate.load(models / "real/selfie_segmentation.tflite", serialization_dir=False)
     assert model(np.zeros(model.inputs[0].shape, np.float32)).shape == model.outputs[0].shape
