@@ -259,16 +259,19 @@ class Tile:
         return f.select(at_end, f.index(0), following), moved
 
     def _accumulate(self, rows: list[Value]) -> list[Value]:
-        """bias + sum over K for each row and vector, row by row."""
+        """bias + sum over K for each row and vector, row by row.
+
+        The bias comes last: a large one would cost every partial sum its low bits.
+        """
         f, g, shape = self.f, self.g, self.shape
-        bias = [f.load(self.vector, self.w + v * self.vector_bytes, 64) for v in range(shape.vectors)]
-        sums = bias * shape.rows
+        sums = [f.literal(self.vector, 0.0)] * (shape.rows * shape.vectors)
         w, table = self.w + shape.vectors * self.vector_bytes, self.offsets
         if shape.has_quads:
             w, table, *sums = self._walk(rows, w, table, sums, g["quads"], QUAD)
         if shape.has_singles:
             w, table, *sums = self._walk(rows, w, table, sums, g["singles"], 1)
-        return sums
+        bias = [f.load(self.vector, self.w + v * self.vector_bytes, 64) for v in range(shape.vectors)]
+        return [total + bias[position % shape.vectors] for position, total in enumerate(sums)]
 
     def _walk(
         self, rows: list[Value], w: Value, table: Value, sums: list[Value], count: Value, steps: int

@@ -103,9 +103,9 @@ class DepthwiseWriter:
         return 8 if len(self.generator.machine.tiles) > 2 else 4
 
     def _sums(self, shape: RowShape, a: Value, tap: Value, w: Value, size: int) -> list[Value]:
-        """bias + the window's products for `size` pixels in a row."""
+        """The window's products and then the bias, for `size` pixels in a row."""
         f, generator = a.function, self.generator
-        bias = f.load(generator.vector, w, 64)
+        bias = w
         rows, columns = shape.kernel
 
         def row(_: Value, a: Value, w: Value, *sums: Value) -> list[Value]:
@@ -120,12 +120,14 @@ class DepthwiseWriter:
                     found[i] = f.fma(loaded[distance], factor, found[i])
             return [a + tap, w + columns * generator.vector_bytes, *found]
 
-        state = [a, w + generator.vector_bytes, *[bias] * size]
+        state = [a, w + generator.vector_bytes, *[f.literal(generator.vector, 0.0)] * size]
         if rows * columns > UNROLLED_TAPS:
-            return f.loop(rows, row, *state)[2:]
-        for _ in range(rows):
-            state = row(f.index(0), *state)
-        return state[2:]
+            state = f.loop(rows, row, *state)
+        else:
+            for _ in range(rows):
+                state = row(f.index(0), *state)
+        last = f.load(generator.vector, bias, 64)
+        return [total + last for total in state[2:]]
 
     def _channels(self, shape: RowShape, at: Value) -> Value:
         """The input channels that meet one block of output channels."""
