@@ -89,6 +89,21 @@ def test_flipped_weights_never_reach_the_interpreter(tmp_path: Path) -> None:
     assert entry(cache).read_bytes() == good
 
 
+def test_a_view_taken_before_damage_is_found_is_the_memory_that_is_computed_on(tmp_path: Path) -> None:
+    cache, content = tmp_path / "cache", small_models.convolution()
+    expected, _ = start(cache, content)
+    good = entry(cache).read_bytes()
+    entry(cache).write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    delegate = jitdelegate.GpuDelegate(serialization_dir=cache)
+    interpreter = jitdelegate.Interpreter(model_content=content, experimental_delegates=[delegate])
+    interpreter.allocate_tensors()
+    view = interpreter.tensor(interpreter.get_input_details()[0]["index"])()
+    interpreter.invoke()
+    view[:] = IMAGE
+    interpreter.invoke()
+    assert interpreter.get_tensor(interpreter.get_output_details()[0]["index"]).tobytes() == expected
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes to read-only directories")
 def test_damage_in_a_read_only_cache_is_computed_around(tmp_path: Path) -> None:
     cache, content = tmp_path / "cache", small_models.convolution()

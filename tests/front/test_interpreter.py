@@ -243,6 +243,14 @@ def test_what_only_litert_can_do_is_left_to_it(arguments: dict[str, Any], words:
     assert any(words in note for note in report.notes)
 
 
+def test_the_number_of_threads_is_the_delegate_s_or_else_the_argument() -> None:
+    content = small_models.convolution()
+    assert jitdelegate.Interpreter(model_content=content, num_threads=3).report().threads == 3
+    delegate = jitdelegate.GpuDelegate(num_threads=2)
+    interpreter = jitdelegate.Interpreter(model_content=content, num_threads=3, experimental_delegates=[delegate])
+    assert interpreter.report().threads == 2
+
+
 def test_foreign_delegates_are_passed_to_litert() -> None:
     class Foreign:
         asked = False
