@@ -19,6 +19,7 @@ from jitdelegate.errors import JitDelegateError, ModelError
 from jitdelegate.example import mobilenet_v1
 from jitdelegate.ir.graph import Tensor
 from jitdelegate.model.read import read
+from jitdelegate.opened import default_threads
 
 RUNS = 20
 BAR = 32
@@ -30,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 all three ran, 1 one failed, 2 wrong arguments."""
     parser = argparse.ArgumentParser(prog="python -m jitdelegate.demo", description=__doc__)
     parser.add_argument("model", nargs="?", metavar="MODEL", help="a .tflite file (default: a MobileNet v1 made here)")
-    parser.add_argument("--threads", type=int, default=min(4, len(os.sched_getaffinity(0))), metavar="N")
+    parser.add_argument("--threads", type=int, default=default_threads(), metavar="N")
     arguments = parser.parse_args(argv)
     try:
         with tempfile.TemporaryDirectory(prefix="jitdelegate-demo-") as folder:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from jitdelegate.opened import Source
     from jitdelegate.program.program import Port
+    from jitdelegate.report import Report
 
 
 class Quantization:
@@ -59,9 +60,13 @@ class Model:
     """A loaded model; `load` makes it. It may be called from several threads, one inference at a time runs."""
 
     def __init__(self, opened: Opened) -> None:
-        self._opened: Opened | None = opened
+        self._opened = opened
         self._program = opened.program
-        self.report = opened.report
+        self._closed = False
+
+    def report(self) -> Report:
+        """Where each operator runs and why, what the cache did, and how long each stage took."""
+        return self._opened.report()
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -105,7 +110,7 @@ class Model:
 
     def _run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         opened = self._opened
-        if opened is None:
+        if self._closed:
             raise DeviceError("the model is closed")
         if opened.session is None or self._resizes(inputs):
             return opened.fallback().run(inputs)
@@ -126,9 +131,8 @@ class Model:
 
     def close(self) -> None:
         """End worker threads and free memory; the model cannot run any more."""
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
+        self._closed = True
+        self._opened.close()
 
     def __enter__(self) -> Model:
         return self

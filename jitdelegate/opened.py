@@ -75,7 +75,7 @@ class Opened:
         self._litert_arguments = litert_arguments
         self.notes = [f"not on a GPU: {NO_CUDA}"] if options.target == "auto" else []
         self.notes.extend(notes)
-        self.threads = options.num_threads or min(MOST_THREADS, len(os.sched_getaffinity(0)))
+        self.threads = options.num_threads or default_threads()
         self._store = open_store(options.serialization_dir)
         self._key = self._find_key()
         self._lock = _thread.allocate_lock()
@@ -89,8 +89,8 @@ class Opened:
         start = time.perf_counter()
         try:
             found = self._store.fingerprint(self._source)
-        except OSError as error:
-            raise ModelError(f"could not open {self._source!r}: {error.strerror}") from error
+        except (OSError, ValueError) as error:
+            raise ModelError(f"could not open {self._source!r}: {getattr(error, 'strerror', error)}") from error
         self._seconds["fingerprint"] = time.perf_counter() - start
         return options_key(self._options, found)
 
@@ -141,8 +141,14 @@ class Opened:
         self.program = lookup.program
         if self.program.target == "litert":
             self.fallback()
-        else:
+            return
+        try:
             self.session = Session(self.program, self.threads)
+        except DeviceError as error:  # a hardened system may forbid executable memory
+            if self._options.target != "auto":
+                raise
+            self._left = f"the compiled program cannot be loaded: {error}."
+            self.fallback()
 
     def heal(self, failed: Session | None, reason: str) -> None:
         """Replace a program that proved bad: forget the entry, compile anew, open what that gave.
@@ -222,6 +228,12 @@ class Opened:
         if self.session is not None:
             self.session.close()
         self.session = self._fallback = None
+
+
+def default_threads() -> int:
+    """The CPUs that this process may use, at most MOST_THREADS."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(MOST_THREADS, usable)
 
 
 def options_key(options: Options, model: str) -> Key:

@@ -126,11 +126,33 @@ def test_a_closed_model_says_so(convolution: jitdelegate.Model) -> None:
         convolution(IMAGE)
     with pytest.raises(DeviceError, match="closed"):
         convolution(IMAGE)
+    assert convolution.report().target == "cpu"
+    convolution.close()
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"could not open .*nowhere\.tflite.*No such file"):
         jitdelegate.load(tmp_path / "nowhere.tflite", serialization_dir=False)
+
+
+def test_a_path_that_no_system_has_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="could not open"):
+        jitdelegate.load("model\0.tflite", serialization_dir=False)
+    with pytest.raises(ModelError, match="could not open"):
+        jitdelegate.load(tmp_path, serialization_dir=False)
+
+
+def test_where_code_cannot_be_loaded_auto_takes_litert_and_cpu_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(program: object, num_threads: int) -> None:
+        raise DeviceError("no executable memory")
+
+    monkeypatch.setattr("jitdelegate.opened.Session", refuse)
+    model = jitdelegate.load(small_models.convolution(), serialization_dir=False)
+    assert model(IMAGE).shape == (1, 4, 4, 4)
+    assert model.report().target == "litert"
+    assert "no executable memory" in model.report().operators[0].reason
+    with pytest.raises(DeviceError, match="no executable memory"):
+        jitdelegate.load(small_models.convolution(), serialization_dir=False, target="cpu")
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense" * 9, small_models.convolution()[:500]])
