@@ -63,12 +63,14 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module 'jitdelegate' has no attribute {name!r}")
-    module = __import__(_MODULES.get(name, "jitdelegate.errors"), fromlist=[name])
-    value = globals()[name] = getattr(module, name)
-    return value
+if not TYPE_CHECKING:  # type checkers take the names from above, and find misspelt ones
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module 'jitdelegate' has no attribute {name!r}")
+        module = __import__(_MODULES.get(name, "jitdelegate.errors"), fromlist=[name])
+        value = globals()[name] = getattr(module, name)
+        return value
 
 
 def __dir__() -> list[str]:

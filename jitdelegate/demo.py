@@ -63,6 +63,7 @@ def demonstrate(model: str | None, folder: Path, threads: int) -> list[str]:
         "",
         "start-up to the first output, each in a fresh process (ms, process by wall clock, the rest inside it)",
         *_startup(trials),
+        f"a warm start takes {_ratio(trials, 'cold')} of a cold one's time, {_ratio(trials, 'LiteRT')} of LiteRT's",
         "",
         f"latency (ms, median of {RUNS} runs, {threads} threads)",
         *_bars({name: trials[name]["latency"] for name in ("warm", "LiteRT")}),
@@ -143,6 +144,11 @@ def _startup(trials: dict[str, dict[str, Any]]) -> list[str]:
         shown = ", ".join(f"{stage} {1e3 * seconds:.1f}" for stage, seconds in stages[name].items() if seconds >= 5e-5)
         lines += [bar, f"            {shown}"]
     return lines
+
+
+def _ratio(trials: dict[str, dict[str, Any]], other: str) -> str:
+    warm, compared = (sum(_stages(trials[name]).values()) for name in ("warm", other))
+    return f"{warm / compared:.2f}"
 
 
 def _stages(trial: dict[str, Any]) -> dict[str, float]:

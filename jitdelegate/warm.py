@@ -57,8 +57,8 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
             num_threads=arguments.threads,
         ) as loaded:
             report = loaded.report()
-    except JitDelegateError as error:
-        return {"model": model, "error": str(error), "seconds": time.perf_counter() - start}
+    except (JitDelegateError, OSError, MemoryError) as error:
+        return {"model": model, "error": str(error) or type(error).__name__, "seconds": time.perf_counter() - start}
     result = {
         "model": model,
         "state": "hit" if report.cache.hit else "compiled",
