@@ -112,7 +112,10 @@ class Model:
         opened = self._opened
         if self._closed:
             raise DeviceError("the model is closed")
-        if opened.session is None or self._resizes(inputs):
+        if opened.session is None:
+            return opened.fallback().run(inputs)
+        if self._resizes(inputs):
+            opened.note("inputs of another shape than compiled for ran on LiteRT.")
             return opened.fallback().run(inputs)
         session = opened.session
         try:

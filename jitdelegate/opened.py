@@ -186,6 +186,11 @@ class Opened:
             self.fallback().allocate()
             self._seconds["allocate"] = time.perf_counter() - start
 
+    def note(self, sentence: str) -> None:
+        """Add a sentence to the report, once."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
     def leave(self, reason: str) -> None:
         """From now on the model runs on LiteRT, for this reason."""
         if self.session is not None:
