@@ -1,0 +1,105 @@
+"""Latency of one inference: jitdelegate against LiteRT with XNNPACK, interleaved in one process.
+
+    python scripts/bench_latency.py MODEL [MODEL ...] [--threads 1 2] [--rounds 60] [--json]
+
+Both sides run `Interpreter.invoke` on the same random input. The speed is LiteRT's time over ours, round by round:
+above 1 we are faster. Prints the median of the rounds' ratios with their quartiles, and the geometric mean over models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ai_edge_litert.interpreter as litert
+import numpy as np
+
+import jitdelegate
+
+WARM_UP = 5
+
+
+def seconds(run: Callable[[], None]) -> float:
+    """Wall-clock time of one call."""
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def ready(interpreter: Any) -> Any:
+    """The interpreter with tensors allocated and seeded random input."""
+    interpreter.allocate_tensors()
+    values = np.random.default_rng(0)
+    for detail in interpreter.get_input_details():
+        value = values.uniform(-1, 1, detail["shape"])
+        if np.issubdtype(detail["dtype"], np.integer):
+            value = value * 100
+        interpreter.set_tensor(detail["index"], value.astype(detail["dtype"]))
+    return interpreter
+
+
+def compare(model: Path, threads: int, rounds: int) -> dict[str, Any]:
+    """Medians in milliseconds and the ratio with its quartiles."""
+    delegate = jitdelegate.GpuDelegate(serialization_dir=False)
+    ours = ready(jitdelegate.Interpreter(str(model), num_threads=threads, experimental_delegates=[delegate]))
+    theirs = ready(litert.Interpreter(str(model), num_threads=threads))
+    sides = [("ours", ours.invoke), ("LiteRT", theirs.invoke)]
+    times: dict[str, list[float]] = {name: [] for name, _ in sides}
+    order = random.Random(0)
+    for round_ in range(WARM_UP + rounds):
+        order.shuffle(sides)
+        for name, run in sides:
+            run()  # the other side has just emptied the caches: measure the second of two runs
+            took = seconds(run)
+            if round_ >= WARM_UP:
+                times[name].append(took)
+    ratios = sorted(b / a for a, b in zip(times["ours"], times["LiteRT"], strict=True))
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return {
+        "model": model.name,
+        "threads": threads,
+        "target": ours.report().target,
+        "ours_ms": 1e3 * statistics.median(times["ours"]),
+        "litert_ms": 1e3 * statistics.median(times["LiteRT"]),
+        "speed": middle,
+        "quartiles": [low, high],
+    }
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit status: 0 when everything ran."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="+", type=Path)
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args(argv)
+    results = []
+    for threads in arguments.threads:
+        for model in arguments.model:
+            results.append(compare(model, threads, arguments.rounds))
+            if not arguments.json:
+                print(
+                    "{model:45} {threads} threads  {ours_ms:9.3f} ms  LiteRT {litert_ms:9.3f} ms  "
+                    "speed {speed:.3f} ({quartiles[0]:.3f} to {quartiles[1]:.3f}) on {target}".format(**results[-1])
+                )
+        compiled = [r["speed"] for r in results if r["threads"] == threads and r["target"] == "cpu"]
+        if len(compiled) > 1 and not arguments.json:
+            mean = math.exp(statistics.mean(map(math.log, compiled)))
+            print(f"geometric mean of {len(compiled)} compiled models, {threads} threads: {mean:.3f}")
+    if arguments.json:
+        json.dump(results, sys.stdout, indent=2)
+        print()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
