@@ -12,9 +12,7 @@ from jitdelegate.cache.key import MODEL, model_key
 from jitdelegate.cache.store import OFF, open_store
 from jitdelegate.errors import DeviceError, ModelError, ProgramError
 from jitdelegate.program.program import Operator
-from jitdelegate.report import CacheReport, Report
 from jitdelegate.runtime.cpu_features import level
-from jitdelegate.runtime.fallback import Fallback
 from jitdelegate.runtime.session import Session
 
 TYPE_CHECKING = False
@@ -28,6 +26,8 @@ if TYPE_CHECKING:
     from jitdelegate.cache.store import Lookup
     from jitdelegate.options import Options
     from jitdelegate.program.program import Program
+    from jitdelegate.report import CacheReport, Report
+    from jitdelegate.runtime.fallback import Fallback
 
     Source = str | os.PathLike[str] | ReadableBuffer
 
@@ -175,6 +175,8 @@ class Opened:
     def fallback(self) -> Fallback:
         """The same model in LiteRT, created when first asked for."""
         if self._fallback is None:
+            from jitdelegate.runtime.fallback import Fallback  # not before: a compiled model never needs it
+
             source = self._source if isinstance(self._source, str) else bytes(self._source)
             self._fallback = Fallback(source, num_threads=self.threads, arguments=self._litert_arguments)
         return self._fallback
@@ -199,6 +201,8 @@ class Opened:
 
     def report(self) -> Report:
         """What is known by now."""
+        from jitdelegate.report import Report
+
         return Report(
             target=self.program.target if not self._left else "litert",
             features=self.program.features,
@@ -211,6 +215,8 @@ class Opened:
         )
 
     def _cache_report(self) -> CacheReport:
+        from jitdelegate.report import CacheReport
+
         lookup = self._lookup
         outcome = "off" if lookup.kind == OFF else "hit" if lookup.hit and not self._healed else "miss"
         return CacheReport(
