@@ -1,0 +1,31 @@
+"""README's Python examples run as they stand, and CI runs README's test command."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.front import small_models
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_of_the_readme_runs(example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model.tflite").write_bytes(small_models.convolution())
+    monkeypatch.chdir(tmp_path)
+    exec(example.replace("/var/cache/app", str(tmp_path / "cache")), {"image": np.zeros((1, 8, 8, 3), np.float32)})
+
+
+def test_the_readme_has_examples() -> None:
+    assert len(EXAMPLES) == 2
+
+
+def test_ci_runs_the_readme_s_test_command() -> None:
+    assert ".venv/bin/python -m pytest\n" in README
+    assert "\npython -m pytest\n" in (ROOT / ".ci/run").read_text()
