@@ -86,14 +86,20 @@ def _ask() -> str:
 def _level(code: int) -> str:
     cpuid = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)(code)
     xgetbv = ctypes.CFUNCTYPE(ctypes.c_uint64)(code + _XGETBV_OFFSET)
-    registers = (ctypes.c_uint32 * 4)()
+    asked: dict[int, tuple[int, ...]] = {}
+
+    def ask(leaf: int) -> tuple[int, ...]:
+        """eax, ebx, ecx, edx; each leaf is asked once, since a virtual machine answers in tens of microseconds."""
+        if leaf not in asked:
+            registers = (ctypes.c_uint32 * 4)()
+            cpuid(leaf, 0, ctypes.addressof(registers))
+            asked[leaf] = tuple(registers)
+        return asked[leaf]
 
     def has(leaf: int, register: int, bits: dict[str, int]) -> bool:
-        cpuid(leaf & _EXTENDED, 0, ctypes.addressof(registers))
-        if registers[0] < leaf:
+        if ask(leaf & _EXTENDED)[0] < leaf:
             return False
-        cpuid(leaf, 0, ctypes.addressof(registers))
-        return all(registers[register] >> bit & 1 for bit in bits.values())
+        return all(ask(leaf)[register] >> bit & 1 for bit in bits.values())
 
     # XGETBV is an illegal instruction without OSXSAVE, which is among the bits of v3.
     if not all(has(*row) for row in _X86_64_V3) or xgetbv() & _YMM_STATE != _YMM_STATE:
