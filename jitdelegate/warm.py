@@ -88,7 +88,7 @@ def _print_line(result: dict[str, Any]) -> None:
         return
     print(
         f"{result['model']}: {result['state']}, {result['seconds']:.3f} s, {result['bytes']} bytes, "
-        f"{result['delegated']} of {result['operators']} operators delegated to {result['target']}"
+        f"{result['delegated']} of {result['operators']} operators delegated, runs on {result['target']}"
     )
 
 
