@@ -49,7 +49,7 @@ def _row_major_of(graph: Graph, node: Node, lanes: int) -> Iterator[int]:
     if isinstance(form, Softmax | View) or (isinstance(form, Reduce) and not is_spatial(form, graph, node)):
         yield from (*runtime, *node.outputs)
     elif (isinstance(form, Contract) and form.groups > 1) or (isinstance(form, Depthwise) and form.multiplier > 1):
-        yield from (node.inputs[0], *node.outputs)
+        yield from (*runtime, *node.outputs)  # extra operands too: a group may begin in the middle of a block
     elif isinstance(form, Concat) and not _joins_blocks(form, graph, node, lanes):
         yield from (*runtime, *node.outputs)
     elif isinstance(form, Map):
