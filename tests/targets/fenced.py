@@ -1,0 +1,98 @@
+"""Runs compiled graphs in memory that lies between protected pages: one byte read or written beyond is a crash."""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import mmap
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from jitdelegate.ir.graph import Graph
+from jitdelegate.program.program import Program
+from jitdelegate.runtime import cpu
+
+Shape = tuple[int, ...]
+
+
+class Fenced:
+    """`size` bytes of 0xFF, NaN as floats, between protected pages: right before one, or right after one.
+
+    Args:
+        align: of the address; what lies between the end and the protected page is then less than this.
+    """
+
+    def __init__(self, size: int, align: int, *, at_end: bool) -> None:
+        page = mmap.PAGESIZE
+        inside = -(-max(size, 1) // page) * page
+        self._pages = mmap.mmap(-1, inside + 2 * page)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self._pages))
+        libc = ctypes.CDLL(None)
+        for fence in (start, start + page + inside):
+            assert libc.mprotect(ctypes.c_void_p(fence), ctypes.c_size_t(page), 0) == 0
+        self.size = size
+        self.address = start + page + ((inside - size) // align * align if at_end else 0)
+
+    def fill(self, content: bytes | None = None) -> None:
+        """Write `content`, or NaN everywhere."""
+        if content is None:
+            ctypes.memset(self.address, 0xFF, self.size)
+        else:
+            ctypes.memmove(self.address, content, len(content))
+
+    def array(self, shape: Shape) -> np.ndarray:
+        floats = (ctypes.c_float * prod(shape)).from_address(self.address)
+        return np.frombuffer(floats, np.float32).reshape(shape).copy()
+
+
+class Machine:
+    """One compiled graph with its workers, as `runtime.session.Session` runs it, in fenced memory."""
+
+    def __init__(self, graph: Graph, program: Program, threads: int, *, at_end: bool) -> None:
+        self.graph, self.threads = graph, threads
+        self.code = cpu.load(program)
+        self.arena, self.weights, self.sync = (
+            Fenced(size, 64, at_end=at_end) for size in (program.arena_bytes, len(program.weights), program.sync_bytes)
+        )
+        self.scratches = [Fenced(program.scratch_bytes, 64, at_end=at_end) for _ in range(threads)]
+        self.weights.fill(bytes(program.weights))
+        self.sync.fill(bytes(program.sync_bytes))
+        ports = (*graph.inputs, *graph.outputs)
+        self.buffers = [Fenced(4 * graph.tensors[i].size, 4, at_end=at_end) for i in ports]
+        self.io = (ctypes.c_uint64 * len(ports))(*(buffer.address for buffer in self.buffers))
+        self.locks = [self._start(scratch) for scratch in self.scratches[1:]]
+
+    def _arguments(self, scratch: Fenced) -> tuple[int, int, int, int, int]:
+        io = ctypes.addressof(self.io)
+        return self.arena.address, self.weights.address, io, self.sync.address, scratch.address
+
+    def _start(self, scratch: Fenced) -> _thread.LockType:
+        lock = _thread.allocate_lock()
+        lock.acquire()
+
+        def life() -> None:
+            self.code.work(*self._arguments(scratch))
+            lock.release()
+
+        _thread.start_new_thread(life, ())
+        return lock
+
+    def run(self, feeds: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The outputs; all memory that the code may write is NaN before."""
+        for fence in (self.arena, *self.scratches, *self.buffers):
+            fence.fill()
+        for buffer, feed in zip(self.buffers, feeds, strict=False):
+            buffer.fill(feed.tobytes())
+        self.code.run(*self._arguments(self.scratches[0]))
+        outputs = self.buffers[len(self.graph.inputs) :]
+        for buffer, feed in zip(self.buffers, feeds, strict=False):
+            assert buffer.array(feed.shape).tobytes() == feed.tobytes(), "an input was written"
+        return [b.array(self.graph.tensors[i].shape) for b, i in zip(outputs, self.graph.outputs, strict=True)]
+
+    def close(self) -> None:
+        self.code.stop(*self._arguments(self.scratches[0]))
+        for lock in self.locks:
+            lock.acquire()
+        self.code.close()
