@@ -27,7 +27,7 @@ def test_warming_compiles_once_and_then_hits(model: str, tmp_path: Path, capsys:
         assert warm.main(arguments) == 0
         line = capsys.readouterr().out
         assert line.startswith(f"{model}: {expected}, ")
-        assert "1 of 1 operators delegated to cpu" in line
+        assert "1 of 1 operators delegated, runs on cpu" in line
         assert line.count("\n") == 1
 
 
