@@ -11,6 +11,8 @@ from tests.ops.form_reference import run_graph
 from tests.targets.execute import execute
 from tests.targets.test_cpu_graphs import RUNNABLE, Network
 
+Shape = tuple[int, ...]
+
 
 @pytest.fixture
 def net() -> Network:
@@ -32,3 +34,24 @@ def test_groups_read_the_operand_of_a_residual_add_at_their_own_channels(net: Ne
     options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
     y = net.op("CONV_2D", x, net.weights(45, 3, 3, 1), net.weights(45), shape=(1, 5, 6, 45), **options)
     assert_computes_what_its_forms_say(net.graph(net.same("ADD", y, other)))
+
+
+@pytest.mark.parametrize("axes", [(1, 2), (3,), (1,), (0, 3)])
+@pytest.mark.parametrize("factor", [(1, 1, 1, 7), (1, 4, 1, 1), (1, 1, 5, 7), (2, 4, 5, 1), (1, 1, 1, 1)])
+def test_a_sum_is_scaled_by_a_factor_that_is_repeated(net: Network, axes: Shape, factor: Shape) -> None:
+    """The sum keeps its axes, so that it is an image; the factor is repeated along those that it lacks."""
+    x = net.input(2, 4, 5, 7)
+    kept = tuple(1 if axis in axes else size for axis, size in enumerate((2, 4, 5, 7)))
+    total = net.op("SUM", x, net.integers(*axes), shape=kept, keep_dims=True)
+    part = tuple(min(pair) for pair in zip(kept, factor, strict=True))
+    for other in (net.weights(*part), net.input(*part)):
+        assert_computes_what_its_forms_say(net.graph(net.op("MUL", total, other, shape=kept)))
+        net.nodes.pop()
+
+
+@pytest.mark.parametrize("axes", [(1, 2), (3,), (2,)])
+def test_a_sum_is_written_between_the_zeros_that_a_window_needs(net: Network, axes: Shape) -> None:
+    x = net.input(2, 4, 5, 7)
+    kept = tuple(1 if axis in axes else size for axis, size in enumerate((2, 4, 5, 7)))
+    total = net.op("SUM", x, net.integers(*axes), shape=kept, keep_dims=True)
+    assert_computes_what_its_forms_say(net.graph(net.conv(total, 9, 3)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from jitdelegate.ir.forms import Reduce, Softmax
-from jitdelegate.ir.layout import FLOAT_BYTES
+from jitdelegate.ir.layout import FLOAT_BYTES, Layout
 from jitdelegate.targets.cpu.expression import exp
 from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, Stream
 from jitdelegate.targets.cpu.vector_ir import FLOAT, Function, Value
@@ -61,8 +61,8 @@ class ReduceWriter:
                 value = self._fold(f, form.kind, start, reduced)
                 if form.kind == "mean":
                     value = value / f.literal(FLOAT, float(total))
-                extra = [self._element(kernel, s, number) for s in epilogue.streams]
-                f.store(epilogue.apply(f, value, extra, None), target + number * FLOAT_BYTES)
+                extra = [_element(kernel, s, c.layout, number) for s in epilogue.streams]
+                f.store(epilogue.apply(f, value, extra, None), target + _offset(f, number, _image_axes(c.layout)))
 
             f.loop(at_once, one)
 
@@ -89,9 +89,9 @@ class ReduceWriter:
                 if form.kind == "mean":
                     value = value / f.literal(value.type, float(total))
                 number = first + position
-                extra = [self._element(kernel, s, number) for s in epilogue.streams]
+                extra = [_element(kernel, s, c.layout, number) for s in epilogue.streams]
                 result = epilogue.apply(f, value, extra, mask)
-                target = kernel.pointer(c) + number * FLOAT_BYTES
+                target = kernel.pointer(c) + _offset(f, number, _image_axes(c.layout))
                 if mask is None:
                     f.store(result, target)
                 else:
@@ -103,12 +103,6 @@ class ReduceWriter:
                 block(f.index(vectors), f.first_lanes(f.index(left), lanes))
 
         return [self.generator.job("reduce", rows, body)]
-
-    @staticmethod
-    def _element(kernel: Kernel, stream: Stream, number: Value) -> Value:
-        """Streams of a reduction have the output's own shape and lie row-major, or are one number."""
-        base = kernel.pointer(stream.memory) + stream.start
-        return base if stream.splat else base + number * FLOAT_BYTES
 
     def _fold(self, f: Function, kind: str, start: Value, axes: Sequence[Axis]) -> Value:
         """All elements of a row-major part whose last axis is contiguous, as one float."""
@@ -231,12 +225,35 @@ def _axes(memory: Memory, shape: tuple[int, ...]) -> list[Axis]:
     return [Axis(size, distance) for size, distance in zip(shape, distances, strict=True)]
 
 
+def _image_axes(layout: Layout) -> list[Axis]:
+    """The axes of a row-major image, margins left out."""
+    distances = (layout.image, layout.row, layout.pixel, FLOAT_BYTES)
+    return [Axis(size, distance) for size, distance in zip(layout.shape, distances, strict=True)]
+
+
+def _element(kernel: Kernel, stream: Stream, output: Layout, number: Value) -> Value:
+    """Where a stream of row-major memory is at element `number` of the output."""
+    distances = (stream.image, stream.row, stream.pixel, FLOAT_BYTES if stream.block else 0)
+    axes = [Axis(size, distance) for size, distance in zip(output.shape, distances, strict=True)]
+    return kernel.pointer(stream.memory) + stream.start + _offset(kernel.f, number, axes)
+
+
 def _offset(f: Function, number: Value, axes: Sequence[Axis]) -> Value:
     """The byte offset of element `number`, counted row-major over `axes`."""
     total = f.index(0)
-    for axis in reversed(axes):
-        if axis.size == 1:
-            continue
-        total = number % axis.size * axis.distance + total
-        number = number // axis.size
-    return total
+    *outer, last = _joined(axes) or [Axis(1, 0)]
+    for axis in reversed(outer):
+        last_index, number = number % last.size, number // last.size
+        total, last = last_index * last.distance + total, axis
+    return number * last.distance + total
+
+
+def _joined(axes: Sequence[Axis]) -> list[Axis]:
+    """The same elements with fewer axes: single ones dropped, neighbours that continue each other as one."""
+    result: list[Axis] = []
+    for axis in axes:
+        if axis.size > 1 and result and result[-1].distance == axis.size * axis.distance:
+            result[-1] = Axis(result[-1].size * axis.size, axis.distance)
+        elif axis.size > 1:
+            result.append(axis)
+    return result
