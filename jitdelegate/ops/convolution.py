@@ -12,10 +12,16 @@ from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ops.activation import OPTION, activated
 from jitdelegate.ops.call import Call, Shape
 from jitdelegate.ops.case import Case, Weights, ints
-from jitdelegate.ops.registry import Lowering, Op, Reshaped, op
+from jitdelegate.ops.registry import MAX_PARTS, Lowering, Op, Reshaped, op
 from jitdelegate.ops.window import Sliding, dilation, patches, slide, slide_back, stride, window_problems
 
 UNIT = {"stride_h": 1, "stride_w": 1}
+
+MAX_TAPS = 1 << 22
+"""Weights of one output channel: where each input lies is a table in the program, 2 bytes a weight."""
+
+MAX_ZEROS = 1 << 26
+"""Elements of an image with the zeros that a window needs around it, where that is over 8 times the image itself."""
 
 
 class Weighted(Op):
@@ -35,6 +41,9 @@ class Weighted(Op):
             found = list(call.shape(self.filter_operand))
             yield f"{self.name}: the filter's shape is {found}, expected rank {self.filter_rank}."
         yield from self._bias(call)
+        taps = prod(call.shape(self.filter_operand)) // self.channels(call)
+        if taps > MAX_TAPS:
+            yield f"{self.name}: {taps} weights for one output channel are more than {MAX_TAPS}."
 
     def _bias(self, call: Call) -> Iterator[str]:
         operand, channels = self.bias_operand, self.channels(call)
@@ -57,6 +66,15 @@ def convolution_window(call: Call) -> Sliding:
     _, height, width, _ = call.shape(0)
     _, kernel_height, kernel_width, _ = call.shape(1)
     return slide((height, width), (kernel_height, kernel_width), call.node.attrs)
+
+
+def zero_problems(call: Call) -> Iterator[str]:
+    """A reason to refuse, where a window reaches so far beyond the data that the zeros around it would fill memory."""
+    batch, height, width, channels = call.shape(0)
+    top, bottom, left, right = convolution_window(call).padding
+    padded = batch * (height + top + bottom) * (width + left + right) * channels
+    if padded > max(MAX_ZEROS, 8 * prod(call.shape(0))):
+        yield f"{call.node.op}: the window reaches so far that {list(call.shape(0))} becomes {padded} elements."
 
 
 def finish(total: np.ndarray, bias: np.ndarray | None, attrs: Mapping[str, Any]) -> list[np.ndarray]:
@@ -99,6 +117,9 @@ class Conv2D(Weighted):
         channels = call.shape(0)[3]
         if channels % depth or outputs % (channels // depth):
             yield f"CONV_2D: a filter of shape {list(call.shape(1))} does not fit {channels} channels."
+        if channels // depth > MAX_PARTS:
+            yield f"CONV_2D: {channels // depth} groups are more than {MAX_PARTS}."
+        yield from zero_problems(call)
 
     def shape(self, call: Call) -> Shape:
         return (call.shape(0)[0], *convolution_window(call).output, self.channels(call))
@@ -152,6 +173,7 @@ class DepthwiseConv2D(Weighted):
                 f"DEPTHWISE_CONV_2D: a filter of shape {list(call.shape(1))} and depth_multiplier {multiplier}"
                 f" do not fit {channels} channels."
             )
+        yield from zero_problems(call)
 
     def shape(self, call: Call) -> Shape:
         return (call.shape(0)[0], *convolution_window(call).output, self.channels(call))
@@ -251,6 +273,9 @@ class TransposeConv(Weighted):
             yield f"TRANSPOSE_CONV: the output shape asked for is {list(asked)}, expected 4 positive sizes."
         if call.shape(1)[3] != call.shape(2)[3]:
             yield f"TRANSPOSE_CONV: a filter of shape {list(call.shape(1))} does not fit {call.shape(2)[3]} channels."
+        phases = prod(min(step, size) for step, size in zip(stride(call.node.attrs), asked[1:3], strict=True))
+        if phases > MAX_PARTS:
+            yield f"TRANSPOSE_CONV: strides of {list(stride(call.node.attrs))} are {phases} parts, over {MAX_PARTS}."
         yield from self._sizes(call, asked)
 
     def _sizes(self, call: Call, asked: Shape) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -17,6 +18,12 @@ from jitdelegate.ops.case import Case
 
 MAX_RANK = 6
 """The highest rank that kernels are generated for."""
+
+MAX_ELEMENTS = (1 << 31) - 1
+"""Of one tensor: chunks are counted in 32 bits."""
+
+MAX_PARTS = 4096
+"""Parts of one operator that are compiled one by one: groups, operands, phases. A thousand take about a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +101,8 @@ class Op:
                 yield f"{self.name}: '{tensor.name}' has no elements, its shape is {list(tensor.shape)}."
             if len(tensor.shape) > MAX_RANK:
                 yield f"{self.name}: '{tensor.name}' has rank {len(tensor.shape)}, at most {MAX_RANK} is supported."
+            if prod(tensor.shape) > MAX_ELEMENTS:
+                yield f"{self.name}: '{tensor.name}' has {prod(tensor.shape)} elements, more than {MAX_ELEMENTS}."
             if tensor.is_variable:
                 yield f"{self.name}: '{tensor.name}' is a variable, which keeps its value from run to run."
 

@@ -13,6 +13,9 @@ from jitdelegate.ops.case import Case, ints
 from jitdelegate.ops.convolution import image_problems
 from jitdelegate.ops.registry import Lowering, Op, op
 
+MAX_SIZE = 1 << 20
+"""Rows or columns of a result: where each comes from is a table in the program, 24 bytes a row."""
+
 
 def scale(size: int, count: int, align_corners: bool) -> np.float32:
     """How far apart `count` samples over `size` pixels are; TFLite computes this in float32."""
@@ -59,6 +62,8 @@ class Resizing(Op):
         size = call.integers(1)
         if len(size) != 2 or min(size) < 1:
             yield f"{self.name}: the size is {list(size)}, expected two positive numbers."
+        if max(size) > MAX_SIZE:
+            yield f"{self.name}: the size is {list(size)}, expected at most {MAX_SIZE}."
         if call.option("align_corners", False) and call.option("half_pixel_centers", False):
             yield f"{self.name} with both align_corners and half_pixel_centers is not supported."
 

@@ -13,7 +13,7 @@ from jitdelegate.ir.forms import Access, Concat, Map, View
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, Shape
 from jitdelegate.ops.case import Case, ints
-from jitdelegate.ops.registry import Lowering, Op, Reshaped, op
+from jitdelegate.ops.registry import MAX_PARTS, Lowering, Op, Reshaped, op
 
 
 def given(arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
@@ -238,7 +238,7 @@ def merged(call: Call, axis: int, inputs: tuple[int | Reshaped | np.ndarray, ...
 class Concatenation(Op):
     """All operands one after another along the option `axis`."""
 
-    most = 1 << 16
+    most = MAX_PARTS
     cases = (
         Case(((1, 4, 5, 6), (1, 4, 5, 17)), {"axis": 3}),
         Case(((1, 4, 5, 6), (1, 2, 5, 6), (1, 1, 5, 6)), {"axis": -3}),
@@ -276,7 +276,7 @@ class Concatenation(Op):
 class Pack(Op):
     """All operands, of one shape, along a new axis: the option `axis`."""
 
-    most = 1 << 16
+    most = MAX_PARTS
     cases = (
         Case(((3, 4), (3, 4)), {"axis": 0, "values_count": 2}),
         Case(((3, 4), (3, 4), (3, 4)), {"axis": -1, "values_count": 3}),

@@ -55,3 +55,10 @@ def test_a_sum_is_written_between_the_zeros_that_a_window_needs(net: Network, ax
     kept = tuple(1 if axis in axes else size for axis, size in enumerate((2, 4, 5, 7)))
     total = net.op("SUM", x, net.integers(*axes), shape=kept, keep_dims=True)
     assert_computes_what_its_forms_say(net.graph(net.conv(total, 9, 3)))
+
+
+def test_a_depthwise_window_that_is_too_wide_to_unroll(net: Network) -> None:
+    x = net.input(1, 3, 5, 18)
+    options = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "dilation_w_factor": 2}
+    y = net.op("DEPTHWISE_CONV_2D", x, net.weights(1, 2, 67, 18), net.weights(18), shape=(1, 3, 5, 18), **options)
+    assert_computes_what_its_forms_say(net.graph(y))

@@ -3,6 +3,7 @@ Contract that reads the strip from scratch memory while it is still in the cache
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +16,8 @@ from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Value
 
 UNROLLED_TAPS = 9
 """Windows with more taps than this loop over their rows."""
+UNROLLED_COLUMNS = 64
+"""Windows that are wider loop over their columns too."""
 CHUNK_WORK = 500_000
 """Multiply-adds that are worth a chunk of their own; depthwise work is bound by memory, not by arithmetic."""
 STRIP_PIXELS = 24
@@ -108,17 +111,15 @@ class DepthwiseWriter:
         bias = w
         rows, columns = shape.kernel
 
+        def column(_: Value, a: Value, w: Value, *sums: Value) -> list[Value]:
+            found = self._taps(shape, a, w, sums, 1)
+            return [a + shape.dilation * shape.a_pixel, w + generator.vector_bytes, *found]
+
         def row(_: Value, a: Value, w: Value, *sums: Value) -> list[Value]:
-            found = list(sums)
-            loaded: dict[int, Value] = {}
-            for x in range(columns):
-                factor = f.load(generator.vector, w + x * generator.vector_bytes, 64)
-                for i in range(size):
-                    distance = (i * shape.stride + x * shape.dilation) * shape.a_pixel
-                    if distance not in loaded:
-                        loaded[distance] = self._channels(shape, a + distance)
-                    found[i] = f.fma(loaded[distance], factor, found[i])
-            return [a + tap, w + columns * generator.vector_bytes, *found]
+            if columns > UNROLLED_COLUMNS:
+                _, w, *found = f.loop(columns, column, a, w, *sums)
+                return [a + tap, w, *found]
+            return [a + tap, w + columns * generator.vector_bytes, *self._taps(shape, a, w, sums, columns)]
 
         state = [a, w + generator.vector_bytes, *[f.literal(generator.vector, 0.0)] * size]
         if rows * columns > UNROLLED_TAPS:
@@ -128,6 +129,21 @@ class DepthwiseWriter:
                 state = row(f.index(0), *state)
         last = f.load(generator.vector, bias, 64)
         return [total + last for total in state[2:]]
+
+    def _taps(self, shape: RowShape, a: Value, w: Value, sums: Sequence[Value], columns: int) -> list[Value]:
+        """The sums of neighbouring pixels with the products of `columns` taps in a row; what they share is loaded
+        once."""
+        f, generator = a.function, self.generator
+        found = list(sums)
+        loaded: dict[int, Value] = {}
+        for x in range(columns):
+            factor = f.load(generator.vector, w + x * generator.vector_bytes, 64)
+            for i in range(len(found)):
+                distance = (i * shape.stride + x * shape.dilation) * shape.a_pixel
+                if distance not in loaded:
+                    loaded[distance] = self._channels(shape, a + distance)
+                found[i] = f.fma(loaded[distance], factor, found[i])
+        return found
 
     def _channels(self, shape: RowShape, at: Value) -> Value:
         """The input channels that meet one block of output channels."""
