@@ -123,7 +123,7 @@ def _write_wake_and_sleep(module: Module) -> None:
     )
     f.finish()
     f = module.function("sleep", [("word", POINTER), ("value", INDEX)])
-    registers = "={rax},{rax},{rdi},{rsi},{rdx},~{r10},~{rcx},~{r11},~{memory}"
+    registers = "={rax},{rax},{rdi},{rsi},{rdx},~{r10},~{rcx},~{r11},~{flags},~{memory}"
     f.do(
         f'call i64 asm sideeffect "xorq %r10, %r10; syscall", "{registers}"'
         f"(i64 {FUTEX}, ptr %word, i64 {WAIT_PRIVATE}, i64 %value)"
