@@ -169,7 +169,7 @@ class HardSwish(Elementwise):
     """y = x * relu6(x + 3) / 6"""
 
     def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
-        return x * clamp(x + 3, 0, 6) * (1 / 6)
+        return x * (clamp(x + 3, 0, 6) * (1 / 6))
 
 
 @op("LEAKY_RELU")

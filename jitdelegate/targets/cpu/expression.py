@@ -13,6 +13,7 @@ LN2_HIGH = 0.693359375
 LN2_LOW = -2.12194440e-4
 EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 """Coefficients of exp(r) - 1 - r over r^2, highest first. Source: Cephes, expf.c."""
+SMALLEST_NORMAL = 2.0**-126
 LOG = (
     7.0376836292e-2,
     -1.1514610310e-1,
@@ -26,6 +27,8 @@ LOG = (
 )
 """Coefficients of (log(1 + r) - r + r^2 / 2) over r^3, highest first. Source: Cephes, logf.c."""
 TANH_LIMIT = 7.90531110763549805
+TANH_ONE = 9.0109128952026367
+"""From here on tanh(x) rounds to 1 in float32."""
 TANH_ODD = (
     -2.76076847742355e-16,
     2.00018790482477e-13,
@@ -90,9 +93,10 @@ def exp(f: Function, x: Value) -> Value:
 
 
 def log(f: Function, x: Value) -> Value:
-    """Within 2 ulp for normal floats; -infinity at 0, NaN below."""
+    """Within 2 ulp; -infinity at 0, NaN below."""
     integers = _integers(x)
-    bits = f.cast("bitcast", x, integers)
+    denormal = f.compare("olt", x, SMALLEST_NORMAL)
+    bits = f.cast("bitcast", f.select(denormal, x * 2.0**23, x), integers)
     exponent = f.emit(integers, f"lshr {bits}, {f.literal(integers, 23).text}")
     exponent = f.arithmetic("sub", exponent, 126)
     mantissa = f.emit(integers, f"and {bits}, {f.literal(integers, 0x007FFFFF).text}")
@@ -101,6 +105,7 @@ def log(f: Function, x: Value) -> Value:
     small = f.compare("olt", m, 0.707106781186547524)
     n = f.cast("sitofp", exponent, x.type)
     n = f.select(small, n - 1.0, n)
+    n = f.select(denormal, n - 23.0, n)
     r = f.select(small, m + m, m) - 1.0
     square = r * r
     p = polynomial(f, r, LOG) * r * square
@@ -109,7 +114,7 @@ def log(f: Function, x: Value) -> Value:
     result = f.fma(n, f.literal(x.type, LN2_HIGH), r + p)
     result = f.select(f.compare("oeq", x, 0.0), f.literal(x.type, float("-inf")), result)
     result = f.select(f.compare("oeq", x, float("inf")), x, result)
-    return f.select(f.compare("uge", x, 0.0), result, f.literal(x.type, float("nan")))
+    return f.select(f.compare("oge", x, 0.0), result, f.literal(x.type, float("nan")))
 
 
 def tanh(f: Function, x: Value) -> Value:
@@ -117,8 +122,10 @@ def tanh(f: Function, x: Value) -> Value:
     limited = f.minimum(f.maximum(x, f.literal(x.type, -TANH_LIMIT)), f.literal(x.type, TANH_LIMIT))
     square = limited * limited
     quotient = limited * polynomial(f, square, TANH_ODD) / polynomial(f, square, TANH_EVEN)
-    tiny = f.compare("olt", f.intrinsic("fabs", x.type, x), 0.0004)
-    return f.select(tiny, x, quotient)
+    size = f.intrinsic("fabs", x.type, x)
+    quotient = f.select(f.compare("olt", size, 0.0004), x, quotient)
+    one = f.intrinsic("copysign", x.type, f.literal(x.type, 1.0), x)
+    return f.select(f.compare("oge", size, TANH_ONE), one, quotient)
 
 
 def logistic(f: Function, x: Value) -> Value:
