@@ -13,7 +13,7 @@ from jitdelegate import passes
 from jitdelegate.cache.key import Key
 from jitdelegate.debug import dump, dump_graph
 from jitdelegate.describe import cpu_operators, litert_operators, ports, signatures
-from jitdelegate.errors import ModelError
+from jitdelegate.errors import CompileError, ModelError
 from jitdelegate.ir.graph import Graph, Model
 from jitdelegate.model.read import read
 from jitdelegate.options import Options
@@ -47,11 +47,18 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
         program = litert_program(model, key, reasons)
     else:
         with _stage(seconds, "generate"):
-            generated = generate(graph, key.part("features"))
-            dump("kernels", generated.ir)
-        program = cpu_program(model, graph, generated, key)
+            program = _generated_program(model, graph, key)
     with _stage(seconds, "write"):
         return write(program)
+
+
+def _generated_program(model: Model, graph: Graph, key: Key) -> Program:
+    try:
+        generated = generate(graph, key.part("features"))
+    except CompileError as error:
+        return litert_program(model, key, [(WHOLE_MODEL, str(error))])
+    dump("kernels", generated.ir)
+    return cpu_program(model, graph, generated, key)
 
 
 @contextmanager

@@ -9,6 +9,10 @@ class ModelError(JitDelegateError, ValueError):
     """The bytes are not a model that can be read; the message names the place and what is wrong there."""
 
 
+class CompileError(JitDelegateError):
+    """Code for the graph would be too long to compile in reasonable time; the model runs on LiteRT instead."""
+
+
 class OptionError(JitDelegateError, ValueError):
     """An option is unknown, or its value is not one of those it takes."""
 

@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 from jitdelegate import passes
+from jitdelegate.cache.key import Key
+from jitdelegate.compiler import compile_model
 from jitdelegate.model.read import read
 from jitdelegate.model.write import ModelBuilder
+from jitdelegate.options import Options
 from jitdelegate.passes.support import unsupported
+from jitdelegate.program.read import read as read_program
 
 UNIT = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
 
@@ -82,3 +86,13 @@ def test_what_would_take_the_machines_memory_or_time_is_refused(hostile: Callabl
     content = read(model.finish())
     ((_, reason),) = unsupported(content, passes.run(content.graphs[0], passes=passes.FOLD))
     assert HOSTILE[hostile] in reason
+
+
+def test_code_that_would_take_too_long_to_compile_is_left_to_litert(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jitdelegate.targets.cpu.vector_ir.MAX_LINES", 50)
+    model = ModelBuilder()
+    model.output(model.op("TANH", [model.input((3, 5))], (3, 5)))
+    key = Key((("features", "x86-64-v3"),))
+    program = read_program(compile_model(model.finish(), Options(), key, {}))
+    assert program.target == "litert"
+    assert [operator.reason for operator in program.operators] == ["The graph's code has more than 50 instructions."]

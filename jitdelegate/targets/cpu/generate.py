@@ -55,6 +55,8 @@ def generate(graph: Graph, features: str) -> Generated:
     Args:
         graph: every node carries a form; inputs and outputs are float32.
         features: a key of `machine.MACHINES`.
+    Raises:
+        CompileError: the code would take too long to compile.
     """
     machine = MACHINES[features]
     layouts = choose_layout(graph, machine.lanes)

@@ -10,11 +10,17 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from jitdelegate.errors import CompileError
+
 INDEX = "i64"
 POINTER = "ptr"
 FLOAT = "float"
 BOOL = "i1"
 FLOAT_BYTES = 4
+MAX_LINES = 1_500_000
+"""Instructions of one module: about a minute of compilation. The largest networks we know take 30 000."""
+NUMBERS_A_LINE = 32
+"""Numbers in a table that are compiled in the time of one instruction."""
 
 
 def vector(lanes: int, element: str = FLOAT) -> str:
@@ -80,7 +86,7 @@ class Module:
     declarations: set[str] = field(default_factory=set)
     constants: list[str] = field(default_factory=list)
     has_fma: bool = True
-    emitted: set[str] = field(default_factory=set)
+    lines: int = 0
 
     def function(self, name: str, parameters: Sequence[tuple[str, str]], *, exported: bool = False) -> Function:
         """A new void function; internal unless `exported`."""
@@ -88,9 +94,20 @@ class Module:
 
     def constant(self, name: str, values: Sequence[int]) -> str:
         """A read-only array of 64-bit integers; the answer is its pointer operand."""
+        self.count(len(values) // NUMBERS_A_LINE)
         elements = ", ".join(f"i64 {value}" for value in values)
         self.constants.append(f"@{name} = internal constant [{len(values)} x i64] [{elements}], align 64")
         return f"@{name}"
+
+    def count(self, lines: int) -> None:
+        """Notes that the module has become longer.
+
+        Raises:
+            CompileError: it has more than MAX_LINES.
+        """
+        self.lines += lines
+        if self.lines > MAX_LINES:
+            raise CompileError(f"The graph's code has more than {MAX_LINES} instructions.")
 
     def declare(self, declaration: str) -> None:
         """Makes an intrinsic known to the module."""
@@ -325,6 +342,7 @@ class Function:
 
     def close(self) -> None:
         """Adds the function, whose last block ends in its own terminator, to the module."""
+        self.module.count(len(self.lines))
         self.module.functions.append("\n".join(self.lines) + "\n}")
 
 
