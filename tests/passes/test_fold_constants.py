@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -86,6 +87,14 @@ def test_a_constant_of_absurd_size_is_not_made() -> None:
     shape = build.constant([1 << 20, 1 << 20], "int32")
     graph = build.finish(build.op("FILL", [shape, build.constant(1.0)], (1 << 20, 1 << 20)))
     assert ops(fold_constants(graph)) == ["FILL"]
+
+
+def test_constants_that_are_absurd_together_are_not_all_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["jitdelegate.passes.fold_constants"], "MAX_ELEMENTS", 2500)
+    build = Builder()
+    shape = build.constant([10, 100], "int32")
+    made = [build.op("FILL", [shape, build.constant(float(k))], (10, 100)) for k in range(3)]
+    assert ops(fold_constants(build.finish(*made))) == ["FILL"]
 
 
 def test_reasons_name_the_operators_of_the_file() -> None:
