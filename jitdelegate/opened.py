@@ -63,12 +63,12 @@ class Opened:
             litert_arguments: further keyword arguments of LiteRT's interpreter, should the model run there.
             notes: sentences for the report.
         Raises:
-            ModelError: the file cannot be read, is not a model, or cannot be run by LiteRT either.
+            ModelError: there is no such file, it cannot be read, is not a model, or cannot be run by LiteRT either.
             DeviceError: this machine lacks the target or the CPU features that were asked for.
         """
         if options.target == "cuda":
             raise DeviceError(f"target is 'cuda', but {NO_CUDA}; expected 'auto', 'cpu' or 'litert'")
-        self._source: str | ReadableBuffer = os.fspath(source) if isinstance(source, str | os.PathLike) else source
+        self._source = _keep(source)
         self._options = options
         self._seconds: dict[str, float] = {}
         self._fallback: Fallback | None = None
@@ -90,7 +90,7 @@ class Opened:
         try:
             found = self._store.fingerprint(self._source)
         except (OSError, ValueError) as error:
-            raise ModelError(f"could not open {self._source!r}: {getattr(error, 'strerror', error)}") from error
+            raise ModelError(f"could not open {self._name}: {getattr(error, 'strerror', error)}") from error
         self._seconds["fingerprint"] = time.perf_counter() - start
         return options_key(self._options, found)
 
@@ -108,24 +108,32 @@ class Opened:
         from jitdelegate.compiler import compile_model
 
         self._seconds["import compiler"] = time.perf_counter() - start
-        content = self.content()
-        if fingerprint(content) != self._key.part(MODEL):
-            raise ModelError(f"{self._source!r} changed while it was being opened")
-        return compile_model(content, self._options, self._key, self._seconds)
+        return compile_model(self.content(), self._options, self._key, self._seconds)
+
+    @property
+    def _name(self) -> str:
+        """The model in an error's sentence."""
+        return repr(self._source) if isinstance(self._source, str) else "the model's content"
 
     def content(self) -> bytes:
-        """The model's bytes.
+        """The bytes of the model that was opened, whatever its file holds by now.
 
         Raises:
-            ModelError: the file cannot be read.
+            ModelError: the file cannot be read, or holds other bytes than when it was opened.
         """
-        if not isinstance(self._source, str):
-            return bytes(self._source)
+        if isinstance(self._source, bytes):
+            return self._source
         try:
             with open(self._source, "rb") as file:
-                return file.read()
+                content = file.read()
         except OSError as error:
-            raise ModelError(f"could not open {self._source!r}: {error.strerror}") from error
+            raise ModelError(f"could not open {self._name}: {error.strerror}") from error
+        found, expected = fingerprint(content), self._key.part(MODEL)
+        if found != expected:
+            raise ModelError(
+                f"{self._name} changed since it was opened: found fingerprint {found}, expected {expected}"
+            )
+        return content
 
     def _start(self) -> None:
         start = time.perf_counter()
@@ -173,12 +181,15 @@ class Opened:
             self.session.verify()
 
     def fallback(self) -> Fallback:
-        """The same model in LiteRT, created when first asked for."""
+        """The same model in LiteRT, created when first asked for.
+
+        Raises:
+            ModelError: the file cannot be read or has changed, or LiteRT cannot open the model.
+        """
         if self._fallback is None:
             from jitdelegate.runtime.fallback import Fallback  # not before: a compiled model never needs it
 
-            source = self._source if isinstance(self._source, str) else bytes(self._source)
-            self._fallback = Fallback(source, num_threads=self.threads, arguments=self._litert_arguments)
+            self._fallback = Fallback(self.content(), num_threads=self.threads, arguments=self._litert_arguments)
         return self._fallback
 
     def allocate(self) -> None:
@@ -239,6 +250,18 @@ class Opened:
         if self.session is not None:
             self.session.close()
         self.session = self._fallback = None
+
+
+def _keep(source: Source) -> str | bytes:
+    """What finds the same model again later: an absolute path, or bytes that nobody can change."""
+    if isinstance(source, bytes):
+        return source
+    try:
+        if isinstance(source, str | os.PathLike):
+            return os.path.abspath(os.fsdecode(source))
+        return bytes(memoryview(source))
+    except (OSError, ValueError, TypeError) as error:  # no working directory, or neither a path nor bytes
+        raise ModelError(f"could not open {source!r}: {error}; expected a path or the content of a file") from error
 
 
 def default_threads() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -239,3 +240,46 @@ def test_the_same_model_gives_the_same_program_in_every_process(tmp_path: Path) 
         (entry,) = cache.glob("*.jitd")
         programs.append((entry.name, entry.read_bytes()))
     assert programs[0] == programs[1]
+
+
+def _change(path: Path) -> None:
+    other = path.with_suffix(".new")
+    other.write_bytes(small_models.convolution(seed=9, open_batch=True))
+    other.replace(path)
+
+
+@pytest.mark.parametrize("spoil", [_change, Path.unlink], ids=["replaced", "removed"])
+def test_a_file_that_changed_since_it_was_opened_gives_no_answers(
+    spoil: Callable[[Path], None], tmp_path: Path
+) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(small_models.convolution(open_batch=True))
+    model = jitdelegate.load(path, serialization_dir=False)
+    expected = bytes(model(IMAGE))
+    spoil(path)
+    with pytest.raises(ModelError, match=r"model\.tflite.*(changed since it was opened|No such file)"):
+        model(np.repeat(IMAGE, 2, axis=0))
+    assert bytes(model(IMAGE)) == expected
+
+
+def test_content_may_be_overwritten_once_it_is_loaded() -> None:
+    content = bytearray(small_models.convolution(open_batch=True))
+    model = jitdelegate.load(content, serialization_dir=False)
+    content[:] = bytes(len(content))
+    assert model(np.repeat(IMAGE, 2, axis=0)).shape == (2, 4, 4, 4)
+
+
+def test_a_relative_path_means_the_file_that_it_meant_when_it_was_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.tflite").write_bytes(small_models.convolution(open_batch=True))
+    monkeypatch.chdir(tmp_path)
+    model = jitdelegate.load("model.tflite", serialization_dir=False)
+    monkeypatch.chdir("/")
+    assert model(np.repeat(IMAGE, 2, axis=0)).shape == (2, 4, 4, 4)
+
+
+@pytest.mark.parametrize("what", [None, 5, [1]])
+def test_what_is_neither_a_path_nor_content_is_refused(what: Any) -> None:
+    with pytest.raises(ModelError, match="expected a path or the content of a file"):
+        jitdelegate.load(what, serialization_dir=False)
