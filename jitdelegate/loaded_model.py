@@ -5,6 +5,7 @@ from __future__ import annotations
 from jitdelegate.errors import DeviceError, ProgramError, TensorError
 from jitdelegate.opened import Opened
 from jitdelegate.options import Options
+from jitdelegate.runtime.buffers import accepted_shape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,8 +83,8 @@ class Model:
         """One inference.
 
         Args:
-            inputs: one value per input: an array, or anything with the buffer protocol whose length in bytes is the
-                tensor's (row-major).
+            inputs: one value per input: an array, a nested list, or a flat buffer of as many elements or bytes as
+                the tensor has (row-major). Only an array may have another size where the model leaves it open.
         Returns:
             The output, or a tuple of several. Each is a tensor object with the buffer protocol, `__array__`, `.shape`
             and `.dtype` (a string); strings are numpy arrays of bytes.
@@ -109,15 +110,15 @@ class Model:
         return dict(zip(results, self._run([inputs[name] for name in names]), strict=True))
 
     def _run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        opened = self._opened
+        opened, session = self._opened, self._opened.session  # looked at once: another thread may close the model
         if self._closed:
             raise DeviceError("the model is closed")
-        if opened.session is None:
+        if session is None:
             return opened.fallback().run(inputs)
         if self._resizes(inputs):
+            outputs = opened.fallback().run(inputs)
             opened.note("inputs of another shape than compiled for ran on LiteRT.")
-            return opened.fallback().run(inputs)
-        session = opened.session
+            return outputs
         try:
             return session.run(inputs)
         except ProgramError as error:
@@ -128,8 +129,7 @@ class Model:
         """Whether an array has another shape than the program's, where the model leaves its size open."""
         ports = self._program.inputs
         return len(inputs) == len(ports) and any(
-            -1 in port.shape_signature and tuple(getattr(value, "shape", port.shape)) != port.shape
-            for value, port in zip(inputs, ports, strict=True)
+            accepted_shape(value, port) != port.shape for value, port in zip(inputs, ports, strict=True)
         )
 
     def close(self) -> None:

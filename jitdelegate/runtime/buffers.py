@@ -29,7 +29,8 @@ ELEMENTS: dict[str, Any] = {
     "uint64": ctypes.c_uint64,
     "bool": ctypes.c_bool,
 }
-_FLOATS, _SIGNED, _UNSIGNED, _RAW = "efd", "bhilqn", "BHILQN", "Bbc"
+_FLOATS, _SIGNED, _UNSIGNED = tuple("efd"), tuple("bhilqn"), tuple("BHILQN")
+_COMPLEX, _RAW = ("Zf", "Zd"), tuple("Bbc")
 _PLAIN_BUFFER = 0  # PyBUF_SIMPLE: contiguous, read-only memory will do
 
 
@@ -83,23 +84,50 @@ class Borrowed:
 
 
 def borrow(value: Any, port: Port) -> Borrowed:
-    """The memory of an input, checked against its port.
+    """The memory of an input, checked against its port as `checked` does it.
 
-    A buffer of the port's element type must have the port's shape. Untyped bytes (one dimension of format B, b or c)
-    of the right length count as the tensor's memory. What is not contiguous or not aligned to its elements is copied;
-    lists and objects with numpy's array protocols go through numpy.
+    What is not contiguous or not aligned to its elements is copied.
 
     Raises:
         TensorError: the type, shape or length is not the port's.
     """
-    view = _view(value, port)
-    _check(view, port)
+    view = checked(value, port, port.shape)
     if not view.c_contiguous:
         return Borrowed(view.tobytes())
     borrowed = Borrowed(view)
     if borrowed.address % ctypes.alignment(ELEMENTS.get(port.dtype, ctypes.c_uint8)):
         return Borrowed(view.tobytes())
     return borrowed
+
+
+def checked(value: Any, port: Port, shape: tuple[int, ...]) -> memoryview:
+    """The elements of an input in row-major order, wherever the model runs.
+
+    An array must have the port's element type and `shape`. Flat buffers that know no shape (bytes, array.array, ctypes
+    arrays) count by their length, in elements of the port's type or in bytes (format B, b or c). Nested lists of
+    numbers and objects with numpy's array protocols go through numpy.
+
+    Raises:
+        TensorError: the type, shape or length is another.
+    """
+    view = _view(value, port)
+    if not (_is_raw(view, port) or _is_typed(view, port, shape, hasattr(value, "dtype"))):
+        raise TensorError(
+            f"tensor {port.name!r}: found {_dtype(view)}{list(view.shape or ())},"
+            f" expected {port.dtype}{list(shape)} or {port.nbytes} bytes"
+        )
+    return view
+
+
+def accepted_shape(value: Any, port: Port) -> tuple[int, ...]:
+    """The shape that an input takes with this value: the port's, or an array's own where the model leaves it open."""
+    found = getattr(value, "shape", None)
+    if not hasattr(value, "dtype") or not isinstance(found, tuple):
+        return port.shape
+    fits = len(found) == len(port.shape_signature) and all(
+        size in (-1, given) for given, size in zip(found, port.shape_signature, strict=True)
+    )
+    return tuple(found) if fits else port.shape
 
 
 def _view(value: Any, port: Port) -> memoryview:
@@ -109,32 +137,46 @@ def _view(value: Any, port: Port) -> memoryview:
         pass
     import numpy
 
-    has_type = hasattr(value, "__array__") or hasattr(value, "__array_interface__")
     try:
-        array: Any = numpy.asarray(value, dtype=None if has_type else port.dtype)
+        array: Any = numpy.asarray(value)
+        if not (hasattr(value, "__array__") or hasattr(value, "__array_interface__")):
+            array = _numbers(array, value, port)
         return memoryview(array)
     except (TypeError, ValueError, OverflowError) as error:
         raise TensorError(f"tensor {port.name!r} cannot be made from {type(value).__name__}: {error}") from error
 
 
-def _check(view: memoryview, port: Port) -> None:
-    if view.ndim == 1 and view.format in _RAW and view.nbytes == port.nbytes:
-        return
-    found = _dtype(view)
-    if found != port.dtype or view.shape != port.shape:
-        raise TensorError(
-            f"tensor {port.name!r}: found {found}{list(view.shape or ())},"
-            f" expected {port.dtype}{list(port.shape)} or {port.nbytes} bytes"
-        )
+def _numbers(found: Any, value: Any, port: Port) -> Any:
+    """A list's numbers in the port's type; numpy would also make them from None and from texts, and cut fractions."""
+    import numpy
+
+    kinds = "bui" if port.dtype.startswith(("int", "uint", "bool")) else "buifc"
+    if found.size and found.dtype.kind not in kinds:
+        raise TypeError(f"it holds {found.dtype.name} values, expected numbers that fit {port.dtype}")
+    return numpy.asarray(value, port.dtype)
+
+
+def _is_raw(view: memoryview, port: Port) -> bool:
+    return view.ndim == 1 and _code(view) in _RAW and view.nbytes == port.nbytes
+
+
+def _is_typed(view: memoryview, port: Port, shape: tuple[int, ...], is_array: bool) -> bool:
+    flat = not is_array and view.ndim == 1 and view.nbytes == port.nbytes
+    return _dtype(view) == port.dtype and (flat or view.shape == shape)
+
+
+def _code(view: memoryview) -> str:
+    """The element's format without its mark for this machine's byte order."""
+    return view.format.lstrip("@=<")
 
 
 def _dtype(view: memoryview) -> str:
     """numpy's name of the element type; the format itself where there is none."""
-    code = view.format.lstrip("@=<")
+    code = _code(view)
     if code == "?":
         return "bool"
-    for kind, codes in (("float", _FLOATS), ("int", _SIGNED), ("uint", _UNSIGNED)):
-        if len(code) == 1 and code in codes:
+    for kind, codes in (("float", _FLOATS), ("int", _SIGNED), ("uint", _UNSIGNED), ("complex", _COMPLEX)):
+        if code in codes:
             return f"{kind}{8 * view.itemsize}"
     return f"format {view.format!r}"
 

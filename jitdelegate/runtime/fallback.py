@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import _thread
 import ctypes
+import math
 
 from jitdelegate.errors import DeviceError, ModelError, TensorError
-from jitdelegate.runtime.buffers import ELEMENTS, tensor_class
+from jitdelegate.program.program import Port
+from jitdelegate.runtime.buffers import ELEMENTS, accepted_shape, checked, tensor_class
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,8 +98,8 @@ class Fallback:
     def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """One inference; inputs and outputs in the model's order.
 
-        Inputs are arrays, or anything else with the buffer protocol as the tensor's memory; strings come as arrays or
-        nested lists of bytes. An input whose file shape leaves a dimension open may have any size there.
+        Inputs are what compiled programs take (`runtime.buffers.checked`); strings come as arrays or nested lists of
+        bytes. An input whose file shape leaves a dimension open may have any size there.
 
         Returns:
             One tensor object per output; strings as numpy arrays of bytes.
@@ -138,35 +140,31 @@ class Fallback:
 
 
 def _array(value: Any, detail: dict[str, Any]) -> np.ndarray:
-    """The value as an array that LiteRT takes for this input."""
+    """The value as an array that LiteRT takes for this input; what compiled programs refuse is refused here too."""
     import numpy as np
 
     if detail["dtype"] in (np.bytes_, np.object_, np.str_):
-        array = np.asarray(value)
-    elif hasattr(value, "shape") and hasattr(value, "dtype"):
-        array = np.asarray(value)
-        if array.dtype != detail["dtype"]:
-            raise TensorError(f"input {detail['name']!r} has type {array.dtype}, expected {np.dtype(detail['dtype'])}")
-    else:
-        array = _memory(value, detail)
-    _check_shape(array.shape, detail)
-    return array
+        texts = np.asarray(value)
+        _check_shape(texts.shape, detail)
+        return texts
+    port = _port(detail)
+    shape = accepted_shape(value, port)
+    elements = np.ascontiguousarray(checked(value, port, shape))
+    return elements.reshape(-1).view(port.dtype).reshape(shape)
 
 
-def _memory(value: Any, detail: dict[str, Any]) -> np.ndarray:
-    """Raw memory as the input's array: its length has to be the tensor's."""
+def _port(detail: dict[str, Any]) -> Port:
     import numpy as np
 
-    try:
-        content = memoryview(value).cast("B")
-    except TypeError as error:
-        raise TensorError(
-            f"input {detail['name']!r} is a {type(value).__name__}, expected an array or a buffer"
-        ) from error
-    expected = int(np.prod(detail["shape"])) * np.dtype(detail["dtype"]).itemsize
-    if len(content) != expected:
-        raise TensorError(f"input {detail['name']!r} has {len(content)} bytes, expected {expected}")
-    return np.frombuffer(content, detail["dtype"]).reshape(detail["shape"])
+    shape, dtype = tuple(map(int, detail["shape"])), np.dtype(detail["dtype"])
+    return Port(
+        name=detail["name"],
+        index=detail["index"],
+        shape=shape,
+        shape_signature=tuple(map(int, detail["shape_signature"])),
+        dtype=dtype.name,
+        nbytes=math.prod(shape) * dtype.itemsize,
+    )
 
 
 def _check_shape(shape: tuple[int, ...], detail: dict[str, Any]) -> None:
