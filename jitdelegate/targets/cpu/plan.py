@@ -7,9 +7,11 @@ straight into the caller's memory.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from jitdelegate.errors import CompileError
 from jitdelegate.ir.forms import Concat, Contract, Depthwise, Map, Reduce, Softmax, View
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ir.layout import Layout, image_shape
@@ -18,6 +20,8 @@ from jitdelegate.targets.cpu.kernel import ALIGN, Memory
 
 FUSE_BYTES = 1024 * 1024
 """A Depthwise result larger than this leaves the second-level cache before the next layer reads it."""
+MAX_TASKS = 20_000
+"""Planning memory takes time with the square of the steps: some ten seconds for this many."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,11 @@ class Plan:
 
 
 def plan(graph: Graph, layouts: dict[int, Layout]) -> Plan:
-    """Tasks and memories of a lowered graph."""
+    """Tasks and memories of a lowered graph.
+
+    Raises:
+        CompileError: there are too many tasks.
+    """
     return Planner(graph, layouts).plan()
 
 
@@ -87,6 +95,8 @@ class Planner:
         self._place_inputs()
         self._place_nodes()
         self._place_outputs()
+        if len(self.result.tasks) > MAX_TASKS:
+            raise CompileError(f"The graph has {len(self.result.tasks)} steps, more than {MAX_TASKS}.")
         self._place_arena()
         return self.result
 
@@ -167,26 +177,25 @@ class Planner:
 
     def _place_outputs(self) -> None:
         """Straight into the caller's memory where the tensor is dense and nobody else reads it; else a copy."""
+        read = {self._root(i) for task in self.result.tasks for i in task.reads()}
+        uses = Counter(map(self._root, self.graph.outputs))
         for position, index in enumerate(self.graph.outputs):
             root = self._root(index)
             shape = self.graph.tensors[index].shape
             buffer = Memory("io", len(self.graph.inputs) + position, self._dense(shape))
-            if self._is_private(root):
+            if uses[root] == 1 and root not in read and self._is_writable(root):
                 self.external[root] = replace(buffer, layout=self.layouts[root])
             else:
                 number = self._new_number()
                 self.external[number] = buffer
                 self.result.tasks.append(Task(source=index, target=number, shape=shape))
 
-    def _is_private(self, root: int) -> bool:
+    def _is_writable(self, root: int) -> bool:
+        """True where a kernel can write the tensor straight into the caller's memory."""
         if root in self.external or self.graph.tensors[root].is_constant or not self.layouts[root].plain:
             return False
-        if self.layouts[root].blocked and self.layouts[root].tail:
-            return False  # whole vectors are stored, beyond the caller's memory
-        family = [root, *(i for i, r in self.alias.items() if r == root)]
-        uses = sum(self.graph.outputs.count(i) for i in family)
-        read = any(i in family for task in self.result.tasks for i in task.reads())
-        return uses == 1 and not read and root not in self.graph.inputs
+        # Of a last block that is not full whole vectors are stored, beyond the caller's memory.
+        return not (self.layouts[root].blocked and self.layouts[root].tail) and root not in self.graph.inputs
 
     # the arena
 
