@@ -119,7 +119,8 @@ class DepthwiseWriter:
             if columns > UNROLLED_COLUMNS:
                 _, w, *found = f.loop(columns, column, a, w, *sums)
                 return [a + tap, w, *found]
-            return [a + tap, w + columns * generator.vector_bytes, *self._taps(shape, a, w, sums, columns)]
+            found = self._taps(shape, a, w, sums, columns)
+            return [a + tap, w + columns * generator.vector_bytes, *found]
 
         state = [a, w + generator.vector_bytes, *[f.literal(generator.vector, 0.0)] * size]
         if rows * columns > UNROLLED_TAPS:
