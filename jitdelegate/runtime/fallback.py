@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import _thread
 import ctypes
-import math
 
 from jitdelegate.errors import DeviceError, ModelError, TensorError
 from jitdelegate.program.program import Port
@@ -163,7 +162,7 @@ def _port(detail: dict[str, Any]) -> Port:
         shape=shape,
         shape_signature=tuple(map(int, detail["shape_signature"])),
         dtype=dtype.name,
-        nbytes=math.prod(shape) * dtype.itemsize,
+        nbytes=int(np.prod(shape)) * dtype.itemsize,
     )
 
 
