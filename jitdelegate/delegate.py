@@ -65,4 +65,4 @@ def load_delegate(name: str, options: Mapping[str, Any] | None = None) -> GpuDel
     """
     if name not in NAMES:
         raise OptionError(f"no delegate {name!r} here, expected 'jitdelegate'; ai_edge_litert loads other libraries")
-    return GpuDelegate.from_options(Options.from_strings(options or {}))
+    return GpuDelegate.from_options(Options.from_strings({} if options is None else options))

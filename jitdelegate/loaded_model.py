@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jitdelegate.errors import DeviceError, ProgramError, TensorError
 from jitdelegate.opened import Opened
-from jitdelegate.options import Options
+from jitdelegate.options import Options, check_mapping
 from jitdelegate.runtime.buffers import accepted_shape
 
 TYPE_CHECKING = False
@@ -177,12 +177,14 @@ def load(
         OptionError: an option is unknown, or its value is refused.
         DeviceError: this machine lacks the target or the CPU features that were asked for.
     """
+    further = {} if options is None else options
+    check_mapping(further)
     named = {
         "target": target,
         "serialization_dir": serialization_dir,
         "model_token": model_token,
         "num_threads": num_threads,
     }
-    opened = Opened(path_or_bytes, Options.from_mapping({**named, **(options or {})}))
+    opened = Opened(path_or_bytes, Options.from_mapping({**named, **further}))
     opened.allocate()
     return Model(opened)

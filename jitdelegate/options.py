@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 TARGETS = ("auto", "cpu", "cuda", "litert")
 CPU_FEATURES = ("auto", "x86-64-v4", "x86-64-v3", "generic")
+MOST_THREADS = 64
+_LONGEST_NUMBER = 9
+"""Digits; Python refuses to read numbers of thousands."""
 
 
 class Options:
@@ -47,17 +50,16 @@ class Options:
         if model_token is not None and not isinstance(model_token, str):
             raise OptionError(f"model_token is {model_token!r}, expected a string or None")
         self.model_token = model_token
-        if num_threads is not None and (not isinstance(num_threads, int) or not 1 <= num_threads <= 64):
-            raise OptionError(f"num_threads is {num_threads!r}, expected None or a whole number from 1 to 64")
-        self.num_threads = num_threads
+        self.num_threads = _threads(num_threads)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Options:
         """Options from keyword names to values.
 
         Raises:
-            OptionError: a name is not an option, or a value is refused.
+            OptionError: a name is not an option, a value is refused, or there are no names at all.
         """
+        check_mapping(mapping)
         unknown = [str(name) for name in mapping if name not in cls.__slots__]
         if unknown:
             raise OptionError(f"unknown option {', '.join(unknown)}; options are {', '.join(cls.__slots__)}")
@@ -70,7 +72,31 @@ class Options:
         Raises:
             OptionError: a name is not an option, or a text does not parse as its value.
         """
+        check_mapping(mapping)
         return cls.from_mapping({str(name): _parse(str(name), str(value)) for name, value in mapping.items()})
+
+
+def check_mapping(mapping: Mapping[str, Any]) -> None:
+    """Raises OptionError for what has no names and values."""
+    if not (hasattr(mapping, "keys") and hasattr(mapping, "items")):
+        raise OptionError(f"options are {mapping!r}, expected a mapping from names to values")
+
+
+def thread_count(text: str) -> int:
+    """A number of threads from its text.
+
+    Raises:
+        OptionError: the text is not a whole number from 1 to MOST_THREADS.
+    """
+    if not text.isdecimal() or len(text) > _LONGEST_NUMBER or not 1 <= int(text) <= MOST_THREADS:
+        raise OptionError(f"num_threads is {text[:20]!r}, expected a whole number from 1 to {MOST_THREADS}")
+    return int(text)
+
+
+def _threads(value: int | None) -> int | None:
+    if value is None or (type(value) is int and 1 <= value <= MOST_THREADS):
+        return value
+    raise OptionError(f"num_threads is {value!r}, expected None or a whole number from 1 to {MOST_THREADS}")
 
 
 def _choice(name: str, value: str, choices: tuple[str, ...]) -> str:
@@ -91,13 +117,9 @@ def _directory(value: str | os.PathLike[str] | bool | None) -> str | bool | None
 
 def _parse(name: str, text: str) -> str | int | bool | None:
     if name == "num_threads":
-        if text == "None":
-            return None
-        if not text.isdecimal():
-            raise OptionError(f"num_threads is {text!r}, expected a whole number")
-        return int(text)
+        return None if text == "None" else thread_count(text)
     if name in ("serialization_dir", "model_token") and text == "None":
         return None
-    if name == "serialization_dir" and text == "False":
+    if name == "serialization_dir" and text in ("False", "false"):
         return False
     return text

@@ -9,13 +9,17 @@ import sys
 import time
 from typing import Any
 
-from jitdelegate.errors import JitDelegateError
+from jitdelegate.errors import JitDelegateError, OptionError
 from jitdelegate.loaded_model import load
+from jitdelegate.options import thread_count
 
 
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 every model is warm, 1 some model failed, 2 wrong arguments."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.model_token is not None and len(arguments.model) > 1:
+        parser.error(f"--model-token names one entry, but {len(arguments.model)} models were given; expected one")
     results = []
     for place, model in enumerate(arguments.model, 1):
         _show_progress(f"[{place}/{len(arguments.model)}] {model}")
@@ -31,18 +35,28 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m jitdelegate.warm", description=__doc__)
     parser.add_argument("model", nargs="+", metavar="MODEL", help="a .tflite file")
-    parser.add_argument("--serialization-dir", metavar="D", help="where programs are kept (default: the user's cache)")
+    parser.add_argument(
+        "--serialization-dir", type=_directory, metavar="D", help="where programs are kept (default: the user's cache)"
+    )
     parser.add_argument("--model-token", metavar="T", help="names the entry instead of the model's fingerprint")
     parser.add_argument("--target", choices=("auto", "cpu", "cuda", "litert"), default="auto")
-    parser.add_argument("--threads", type=_thread_count, metavar="N", help="threads that share one inference")
+    parser.add_argument("--threads", type=threads, metavar="N", help="threads that share one inference")
     parser.add_argument("--json", action="store_true", help="print one JSON list instead of lines")
     return parser
 
 
-def _thread_count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 64:
-        raise argparse.ArgumentTypeError(f"{text!r}, expected a whole number from 1 to 64")
-    return int(text)
+def threads(text: str) -> int:
+    """The value of --threads, for argparse."""
+    try:
+        return thread_count(text)
+    except OptionError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _directory(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("it is '', expected a directory")
+    return text
 
 
 def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:

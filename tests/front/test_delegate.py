@@ -28,6 +28,7 @@ def test_load_delegate_takes_strings(tmp_path: Path) -> None:
     options = delegate.options
     assert (options.serialization_dir, options.num_threads, options.model_token) == (str(tmp_path), 3, None)
     assert jitdelegate.load_delegate("jitdelegate", {"serialization_dir": "False"}).options.serialization_dir is False
+    assert jitdelegate.load_delegate("jitdelegate", {"serialization_dir": "false"}).options.serialization_dir is False
 
 
 def test_unknown_options_are_refused_by_name() -> None:
@@ -37,10 +38,15 @@ def test_unknown_options_are_refused_by_name() -> None:
         jitdelegate.GpuDelegate(speed=1)
 
 
-@pytest.mark.parametrize("value", ["many", "-1", "0", "65"])
+@pytest.mark.parametrize("value", ["many", "-1", "0", "65", "9" * 5000])
 def test_texts_that_are_no_value_are_refused(value: str) -> None:
     with pytest.raises(OptionError, match="num_threads"):
         jitdelegate.load_delegate("jitdelegate", {"num_threads": value})
+
+
+def test_what_has_no_names_is_no_options() -> None:
+    with pytest.raises(OptionError, match="expected a mapping"):
+        jitdelegate.load_delegate("jitdelegate", ["speed"])  # type: ignore[arg-type]
 
 
 def test_another_library_is_left_to_litert() -> None:

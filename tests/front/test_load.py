@@ -185,6 +185,8 @@ def test_cuda_is_refused_and_auto_says_why_it_was_not_taken() -> None:
     [
         ({"target": "tpu"}, "target is 'tpu'"),
         ({"num_threads": 0}, "num_threads is 0"),
+        ({"num_threads": True}, "num_threads is True"),
+        ({"options": ["speed"]}, "expected a mapping"),
         ({"serialization_dir": True}, "serialization_dir is True"),
         ({"serialization_dir": 3}, "serialization_dir is 3"),
         ({"model_token": 3}, "model_token is 3"),
