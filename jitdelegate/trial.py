@@ -135,8 +135,15 @@ def _store(outputs: Sequence[Any], folder: str) -> list[dict[str, Any]]:
     """Write what was answered; type and shape of each output."""
     for place, output in enumerate(outputs):
         with open(f"{folder}/output-{place}.bin", "wb") as file:
-            file.write(output.tobytes() if hasattr(output, "tobytes") else bytes(output))
+            file.write(_content(output))
     return [{"dtype": str(output.dtype), "shape": list(output.shape)} for output in outputs]
+
+
+def _content(output: Any) -> bytes:
+    """An output's elements; strings as text, since numpy's memory holds only where they are."""
+    if getattr(output.dtype, "kind", "") in ("O", "S"):
+        return repr(output.tolist()).encode()
+    return bytes(memoryview(output))
 
 
 def _latency(run: Callable[[], Any], runs: int) -> float | None:

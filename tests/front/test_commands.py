@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -59,10 +60,26 @@ def test_a_cache_that_takes_nothing_is_a_failure(
     assert "nothing was stored" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [[], ["--nonsense"], ["m", "--threads", "0"], ["m", "--target", "tpu"]])
-def test_wrong_arguments_exit_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+WRONG_ARGUMENTS = [
+    (warm, ["--nonsense"]),
+    (warm, []),
+    (warm, ["m", "--threads", "0"]),
+    (warm, ["m", "--threads", "9" * 5000]),
+    (warm, ["m", "--target", "tpu"]),
+    (warm, ["m", "--serialization-dir", ""]),
+    (warm, ["m", "n", "--model-token", "net"]),
+    (demo, ["--nonsense"]),
+    (demo, ["m", "--threads", "0"]),
+    (demo, ["m", "--threads", "many"]),
+]
+
+
+@pytest.mark.parametrize(("command", "arguments"), WRONG_ARGUMENTS)
+def test_wrong_arguments_exit_with_2(
+    command: ModuleType, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as exit:
-        warm.main(arguments)
+        command.main(arguments)
     assert exit.value.code == 2
     assert "usage:" in capsys.readouterr().err
 
@@ -90,6 +107,11 @@ def test_the_demo_reports_a_model_it_cannot_run(tmp_path: Path, capsys: pytest.C
     path.write_bytes(small_models.custom())
     assert demo.main([str(path)]) == 1
     assert "Nonesuch" in capsys.readouterr().err
+
+
+def test_the_demo_compares_texts_by_element(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo.main([str(models / "fixtures/string_input_model.bin.tflite"), "--threads", "1"]) == 0
+    assert "every byte of every output is the same" in capsys.readouterr().out
 
 
 def test_the_example_network_is_the_same_every_time_and_compiles(tmp_path: Path) -> None:
