@@ -12,6 +12,7 @@ refuses a model, the operators' own references stand in. Exit status: 0 all well
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import pickle
 import random
@@ -161,6 +162,7 @@ def _fork(jobs: Sequence[Callable[[], str]]) -> list[str]:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
+        faulthandler.disable()  # a crash is an answer here
         with os.fdopen(writing, "wb") as stream:
             for job in jobs:
                 signal.alarm(SECONDS_EACH)

@@ -1,0 +1,29 @@
+"""A sample of `scripts/fuzz_graphs.py`: random graphs with one thread and three, between protected pages."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.model.scripts import script
+from tests.targets.test_cpu_graphs import RUNNABLE
+
+pytest.importorskip("ai_edge_litert")
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="protects pages through libc")
+
+
+@linux_only
+def test_random_graphs_compute_what_litert_computes(capsys: pytest.CaptureFixture[str]) -> None:
+    status = script("fuzz_graphs").main(["--rounds", "75", "--seed", "7"])
+    assert status == 0, capsys.readouterr().out
+
+
+@linux_only
+def test_a_kernel_that_writes_beyond_its_memory_is_reported(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sample would notice: an output whose last vector is stored without a mask."""
+    monkeypatch.setattr("jitdelegate.targets.cpu.kernel.Epilogue.lanes_to_mask", lambda *_: 0)
+    assert script("fuzz_graphs").main(["--rounds", "25", "--seed", "7", "--features", RUNNABLE[-1]]) == 1
+    assert "SIGSEGV" in capsys.readouterr().out
