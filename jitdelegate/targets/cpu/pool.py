@@ -8,6 +8,7 @@ import numpy as np
 
 from jitdelegate.ir.forms import Pool, Resize
 from jitdelegate.ir.layout import Layout
+from jitdelegate.ops.resize import bilinear_places, nearest_places
 from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory
 from jitdelegate.targets.cpu.vector_ir import FLOAT, INDEX, Function, Value
 
@@ -135,35 +136,18 @@ def _clip(f: Function, index: Value, stride: int, padding: int, kernel: int, siz
     return low, high - low
 
 
-def source_positions(form: Resize, source: int, target: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(lower index, upper index, float32 weight of the upper) for every target index along one axis.
-
-    As TFLite's reference kernels compute them (resize_bilinear.h, resize_nearest_neighbor.h), in float32.
-    """
-    one = np.float32(1)
-    index = np.arange(target, dtype=np.float32)
-    if form.align_corners and target > 1:
-        scale = np.float32(source - 1) / np.float32(target - 1)
-    else:
-        scale = np.float32(source) / np.float32(target)
-    half = np.float32(0.5) if form.half_pixel_centers else np.float32(0)
-    if form.kind == "nearest":
-        position = (index + half) * scale
-        # TFLite rounds half away from zero here, numpy's rint to even.
-        nearest = np.floor(position + np.float32(0.5)) if form.align_corners else np.floor(position)
-        low = np.clip(nearest, 0, source - 1).astype(np.int64)
-        return low, low, np.zeros(target, np.float32)
-    position = (index + half) * scale - half
-    floor = np.floor(position)
-    low = np.maximum(floor, 0).astype(np.int64)
-    high = np.minimum(np.ceil(position), source - 1).astype(np.int64)
-    weight = position - low.astype(np.float32)
-    return np.minimum(low, source - 1), np.maximum(high, 0), (weight * one).astype(np.float32)
+def _places(form: Resize, source: int, target: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(lower index, upper index, float32 weight of the upper) for every target index along one axis."""
+    options = form.align_corners, form.half_pixel_centers
+    if form.kind == "bilinear":
+        return bilinear_places(source, target, *options)
+    nearest = nearest_places(source, target, *options)
+    return nearest, nearest, np.zeros(target, np.float32)
 
 
 def _table(generator: Generator, form: Resize, source: int, target: int, distance: int) -> int:
     """[target][byte offset of the lower, byte offset of the upper, weight of the upper], 8 bytes each."""
-    low, high, weight = source_positions(form, source, target)
+    low, high, weight = _places(form, source, target)
     table = np.zeros((target, 3), np.int64)
     table[:, 0] = low * distance
     table[:, 1] = high * distance
