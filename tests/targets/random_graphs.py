@@ -279,7 +279,8 @@ class Draw:
             x = self.node("ADD", [x, self.weights(low=0.5, high=1)]) or x
         if op == "EXP":
             x = self.node("TANH", [x]) or x
-        options = {"LEAKY_RELU": {"alpha": self.random.choice((0.25, 1.5))}, "GELU": {"approximate": True}}
+        alpha = self.random.choice((0.25, 1.5))
+        options: dict[str, dict[str, Any]] = {"LEAKY_RELU": {"alpha": alpha}, "GELU": {"approximate": True}}
         self.node(op, [x], **options.get(op, {}))
 
     def prelu(self) -> None:
