@@ -62,9 +62,11 @@ class CompiledGraph:
 
         Raises:
             TensorError: the tensor is neither, or its type or shape differs from the value's; a ValueError as LiteRT's.
+            TypeError: the index is not a whole number; so for every other method that takes one.
         """
         import numpy as np
 
+        tensor_index = _index(tensor_index)
         if not self._allocated:
             raise TensorError(UNALLOCATED)
         port, array = self._port(tensor_index), np.asarray(value)
@@ -77,6 +79,7 @@ class CompiledGraph:
         Raises:
             ValueError: no such tensor, or one without a value.
         """
+        tensor_index, subgraph_index = _index(tensor_index), _index(subgraph_index)
         if not self._allocated:
             raise TensorError(NO_DATA)
         if subgraph_index != 0 or not self._is_port(tensor_index):
@@ -89,9 +92,10 @@ class CompiledGraph:
         def view() -> np.ndarray:
             if not self._allocated:
                 raise TensorError(NO_DATA)
-            self._port(tensor_index)
+            index = _index(tensor_index)
+            self._port(index)
             self._verify()
-            return self._view(tensor_index)
+            return self._view(index)
 
         return view
 
@@ -128,6 +132,7 @@ class CompiledGraph:
 
     def is_resize(self, tensor_index: int, shape: tuple[int, ...]) -> bool:
         """Whether giving this tensor this shape changes anything."""
+        tensor_index = _index(tensor_index)
         return not self._is_port(tensor_index) or self._port(tensor_index).shape != shape
 
     def get_input_details(self) -> list[dict[str, Any]]:
@@ -167,13 +172,22 @@ class CompiledGraph:
         return fallback.interpreter
 
 
+def _index(value: Any) -> int:
+    """A whole number of any type; floats and texts are a TypeError, as in LiteRT."""
+    import operator
+
+    return operator.index(value)
+
+
 def _check(array: np.ndarray, port: Port) -> None:
     """Raise what LiteRT raises for a value of the wrong type or shape."""
     import numpy as np
 
-    if array.dtype != np.dtype(port.dtype):
+    expected = np.dtype(port.dtype)
+    if array.dtype != expected:
+        found = array.dtype.name.upper() if array.dtype.name != expected.name else array.dtype.str  # the byte order
         raise TensorError(
-            f"Cannot set tensor: Got value of type {array.dtype.name.upper()} but expected type {port.dtype.upper()} "
+            f"Cannot set tensor: Got value of type {found} but expected type {port.dtype.upper()} "
             f"for input {port.index}, name: {port.name}"
         )
     if array.ndim != len(port.shape):
@@ -181,10 +195,10 @@ def _check(array: np.ndarray, port: Port) -> None:
             f"Cannot set tensor: Dimension mismatch. Got {array.ndim} but expected {len(port.shape)} "
             f"for input {port.index}, name: {port.name}"
         )
-    for axis, (found, expected) in enumerate(zip(array.shape, port.shape, strict=True)):
-        if found != expected:
+    for axis, (given, size) in enumerate(zip(array.shape, port.shape, strict=True)):
+        if given != size:
             raise TensorError(
-                f"Cannot set tensor: Dimension mismatch. Got {found} but expected {expected} "
+                f"Cannot set tensor: Dimension mismatch. Got {given} but expected {size} "
                 f"for dimension {axis} of input {port.index}, name: {port.name}"
             )
 

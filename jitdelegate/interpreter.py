@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 from jitdelegate.compiled_graph import CompiledGraph
 from jitdelegate.delegate import GpuDelegate
 from jitdelegate.errors import OptionError, TensorError
 from jitdelegate.opened import Opened
-from jitdelegate.options import Options
+from jitdelegate.options import MOST_THREADS, Options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Sequence
     from typing import Any
 
@@ -32,7 +33,7 @@ class Interpreter:
 
     def __init__(
         self,
-        model_path: str | os.PathLike[str] | None = None,
+        model_path: str | bytes | os.PathLike[str] | None = None,
         model_content: bytes | None = None,
         experimental_delegates: Sequence[Any] | None = None,
         num_threads: int | None = None,
@@ -47,11 +48,13 @@ class Interpreter:
         """As LiteRT's constructor.
 
         Args:
+            num_threads: threads that share one inference, at most 64 of them.
             experimental_delegates: a `GpuDelegate` carries jitdelegate's options; with any other delegate the whole
                 model runs on LiteRT with those.
             experimental_op_resolver_type: None is AUTO. Kernels other than LiteRT's default mean LiteRT.
             experimental_preserve_all_tensors: True means LiteRT, since compiled graphs keep no intermediate tensors.
         Raises:
+            TypeError: `model_path` is no path.
             ValueError: a wrong argument; a `ModelError` for a file that is missing or not a model.
             RuntimeError: a `DeviceError` where the machine lacks the target or CPU features asked for.
         """
@@ -73,7 +76,7 @@ class Interpreter:
         notes = _reasons_for_litert(arguments)
         if notes:
             options.target = "litert"
-        source: Any = model_path if model_content is None else model_content
+        source = model_content or os.fsdecode(model_path)  # type: ignore[arg-type]
         self._opened = Opened(source, options, litert_arguments=arguments, notes=notes)
         self._compiled = CompiledGraph(self._opened) if self._opened.session is not None else None
 
@@ -129,14 +132,17 @@ class Interpreter:
         """Give an input another shape. From then on the instance runs on LiteRT.
 
         Raises:
-            ValueError, RuntimeError: as LiteRT's method, where `strict` or the shape forbids it.
+            ValueError, RuntimeError, TypeError: as LiteRT's method, where `strict`, the index or the shape forbids it.
         """
-        shape = tuple(int(size) for size in tensor_size)
-        if self._compiled:
-            if not self._compiled.is_resize(input_index, shape):
-                return
-            self._leave_compiled(f"input {input_index} was resized to {list(shape)}, for which nothing is compiled.")
-        self._opened.fallback().resize(input_index, shape, strict)
+        import numpy as np
+
+        sizes = np.array(tensor_size, np.int32)
+        shape = tuple(sizes.tolist()) if sizes.ndim == 1 else None
+        if self._compiled and shape is not None and not self._compiled.is_resize(input_index, shape):
+            return
+        self._opened.fallback().resize(input_index, sizes, strict)
+        if self._compiled:  # only now: a size that LiteRT refuses leaves everything as it was
+            self._leave_compiled(f"input {input_index} was resized to {sizes.tolist()}, for which nothing is compiled.")
 
     def _leave_compiled(self, reason: str) -> None:
         self._opened.leave(reason)
@@ -290,6 +296,8 @@ def _check_arguments(path: Any, content: Any, num_threads: Any, resolver: Any) -
         raise OptionError("`model_path` or `model_content` must be specified.")
     if path and content:
         raise OptionError("Can't both provide `model_path` and `model_content`")
+    if isinstance(content, str | os.PathLike):
+        raise OptionError(f"model_content is {content!r}, expected bytes; a file's name goes into model_path")
 
 
 def _split_delegates(delegates: Sequence[Any], num_threads: int | None) -> tuple[Options, list[Any]]:
@@ -299,7 +307,7 @@ def _split_delegates(delegates: Sequence[Any], num_threads: int | None) -> tuple
         raise OptionError(f"{len(ours)} GpuDelegates given, expected at most one")
     given = ours[0].options if ours else Options()
     values = {name: getattr(given, name) for name in Options.__slots__}
-    values["num_threads"] = given.num_threads or num_threads
+    values["num_threads"] = given.num_threads or (num_threads and min(int(num_threads), MOST_THREADS))
     return Options.from_mapping(values), [each for each in delegates if not isinstance(each, GpuDelegate)]
 
 

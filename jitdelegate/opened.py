@@ -36,6 +36,8 @@ LEVELS = ("generic", "x86-64-v3", "x86-64-v4")
 """Instruction sets, each including those before it."""
 MOST_THREADS = 4
 """As many threads as one inference takes when nobody says how many."""
+LONGEST_NAME = 4096
+"""Characters of a path that an error shows; a longer one is no path, but perhaps a model."""
 
 
 class Opened:
@@ -113,7 +115,7 @@ class Opened:
     @property
     def _name(self) -> str:
         """The model in an error's sentence."""
-        return repr(self._source) if isinstance(self._source, str) else "the model's content"
+        return repr(self._source[:LONGEST_NAME]) if isinstance(self._source, str) else "the model's content"
 
     def content(self) -> bytes:
         """The bytes of the model that was opened, whatever its file holds by now.

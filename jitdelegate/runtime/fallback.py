@@ -45,7 +45,7 @@ class Fallback:
         """
         self._arguments = {"num_threads": num_threads, **(arguments or {})}
         self._source = {"model_path": model} if isinstance(model, str) else {"model_content": bytes(model)}
-        self._resizes: dict[int, tuple[Sequence[int], bool]] = {}
+        self._resizes: dict[int, tuple[Sequence[int] | np.ndarray, bool]] = {}
         self._lock = _thread.allocate_lock()
         self._allocated = False
         self.default_delegate = True
@@ -64,7 +64,7 @@ class Fallback:
         except (ValueError, RuntimeError) as error:
             raise ModelError(f"LiteRT cannot open this model: {_text(error)}") from error
 
-    def resize(self, index: int, shape: Sequence[int], strict: bool = False) -> None:
+    def resize(self, index: int, shape: Sequence[int] | np.ndarray, strict: bool = False) -> None:
         """Give an input another shape; takes effect with the next `allocate`."""
         self.interpreter.resize_tensor_input(index, shape, strict)
         self._resizes[index] = shape, strict
