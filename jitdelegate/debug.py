@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from jitdelegate.errors import OptionError
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ir.print import graph_text
 
@@ -15,11 +16,18 @@ def dump(stage: str, text: str) -> None:
     """Writes `text` to NN_<stage>.txt in the folder of JITDELEGATE_DUMP, NN counting the files that are there.
 
     Raises:
-        OSError: the folder cannot be made or written.
+        OptionError: the folder cannot be made or written.
     """
     folder = os.environ.get(VARIABLE)
     if not folder:
         return
+    try:
+        _write(folder, stage, text)
+    except (OSError, ValueError) as error:
+        raise OptionError(f"{VARIABLE} is {folder!r}, expected a folder that can be written: {error}") from error
+
+
+def _write(folder: str, stage: str, text: str) -> None:
     os.makedirs(folder, exist_ok=True)
     number = len(os.listdir(folder))
     with open(os.path.join(folder, f"{number:02}_{stage}.txt"), "w", encoding="utf-8") as file:
