@@ -27,5 +27,5 @@ def test_a_place_that_takes_no_files_is_refused_by_the_variable_s_name(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(VARIABLE, str(tmp_path / name))
-    with pytest.raises(OptionError, match="JITDELEGATE_DUMP is .*, expected a folder"):
+    with pytest.raises(OptionError, match=r"JITDELEGATE_DUMP is .*, expected a folder"):
         jitdelegate.load(small_models.convolution(), serialization_dir=False)
