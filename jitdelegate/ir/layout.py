@@ -67,6 +67,11 @@ class Layout:
         return self.row * (self.shape[1] + self.margins[0] + self.margins[1])
 
     @property
+    def distances(self) -> tuple[int, int, int, int]:
+        """Bytes between neighbours along N, H, W and, within a block, C."""
+        return self.image, self.row, self.pixel, FLOAT_BYTES
+
+    @property
     def base(self) -> int:
         return self.margins[0] * self.row + self.margins[2] * self.pixel
 

@@ -11,7 +11,7 @@ import numpy as np
 from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.layout import FLOAT_BYTES, Layout
 from jitdelegate.targets.cpu.contract import ContractWriter
-from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, Stream, split
+from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, Stream, divisor, split
 from jitdelegate.targets.cpu.sweep import sweeps
 from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Value
 
@@ -167,9 +167,7 @@ class DepthwiseWriter:
         packed = pack(self.generator, weights, bias)
         images, rows, columns, channels = c.layout.shape
         work = columns * channels * form.kernel[0] * form.kernel[1]
-        at_once = max(1, min(rows, CHUNK_WORK // max(work, 1)))
-        while rows % at_once:
-            at_once -= 1
+        at_once = divisor(rows, CHUNK_WORK // work)
 
         def body(kernel: Kernel) -> None:
             f = kernel.f

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from jitdelegate.ir.forms import Access
 from jitdelegate.ir.layout import FLOAT_BYTES, Layout
 from jitdelegate.targets.cpu.expression import emit
 from jitdelegate.targets.cpu.machine import Machine
-from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Function, Module, Value, vector
+from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Function, Module, Value, lanes_of, vector
 
 PARAMETERS = (("arena", POINTER), ("weights", POINTER), ("io", POINTER), ("chunk", INDEX), ("scratch", POINTER))
 """Of every chunk function."""
@@ -33,6 +34,13 @@ class Memory:
     @property
     def exact(self) -> bool:
         return self.space == "io"
+
+
+def distances_along(memory: Memory, shape: tuple[int, ...]) -> list[int]:
+    """Bytes between neighbours along each logical axis of a row-major tensor."""
+    if len(shape) == 4:
+        return list(memory.layout.distances)
+    return [FLOAT_BYTES * prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
 @dataclass
@@ -176,7 +184,7 @@ def follow(memory: Memory, access: Access, shape: tuple[int, ...], output: tuple
 def _axis_distance(layout: Layout, axis: int, rank: int) -> int:
     """Bytes between neighbours along one logical axis of an operand, within a block for the channel axis."""
     if rank == 4:
-        return (layout.image, layout.row, layout.pixel, FLOAT_BYTES)[axis]
+        return layout.distances[axis]
     return FLOAT_BYTES if axis == rank - 1 else layout.pixel
 
 
@@ -201,7 +209,7 @@ class Epilogue:
         """The value to store; `pointers` are where the streams are at this pixel and block."""
         if self.expr == RESULT:
             return result
-        lanes = int(result.type[1:].split(" ")[0]) if result.type[0] == "<" else 1
+        lanes = lanes_of(result.type)
         values = [
             self._read(f, stream, at, result.type, lanes, mask)
             for stream, at in zip(self.streams, pointers, strict=True)
@@ -222,6 +230,11 @@ def split(total: int, largest: int) -> list[tuple[int, int]]:
     parts = -(-total // largest)
     size, more = divmod(total, parts)
     return [(s, n) for s, n in ((size + 1, more), (size, parts - more)) if n]
+
+
+def divisor(total: int, largest: int) -> int:
+    """The largest divisor of `total` that is at most `largest`, at least 1: a chunk's size, so that all are equal."""
+    return next(size for size in range(max(1, min(total, largest)), 0, -1) if total % size == 0)
 
 
 def channel_vector(weights: Weights, values: np.ndarray, lanes: int) -> int:

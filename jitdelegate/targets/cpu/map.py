@@ -9,7 +9,7 @@ from jitdelegate.ir.expr import Expr
 from jitdelegate.ir.forms import Access
 from jitdelegate.ir.layout import FLOAT_BYTES
 from jitdelegate.targets.cpu.expression import emit
-from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory
+from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, distances_along
 from jitdelegate.targets.cpu.vector_ir import FLOAT, Function, Value
 
 CHUNK_ELEMENTS = 16384
@@ -64,6 +64,7 @@ class Nest:
 
 
 def whole(shape: tuple[int, ...]) -> Box:
+    """All of an output."""
     return Box((0,) * len(shape), shape)
 
 
@@ -125,7 +126,7 @@ class MapWriter:
             yield from self._blocked_nests(output, box, operands)
             return
         counts = [stop - start for start, stop in zip(box.starts, box.stops, strict=True)]
-        distances = [_distances(output, shape), *(_read_distances(o, len(shape)) for o in operands)]
+        distances = [distances_along(output, shape), *(_read_distances(o, len(shape)) for o in operands)]
         starts = [_start(output, shape, box.starts)]
         starts += [_read_start(o, box.starts) for o in operands]
         loops = [Loop(count, tuple(d[axis] for d in distances)) for axis, count in enumerate(counts)]
@@ -302,19 +303,8 @@ def _collapse(loops: Sequence[Loop]) -> list[Loop]:
     return result
 
 
-def _distances(memory: Memory, shape: tuple[int, ...]) -> list[int]:
-    """Bytes between neighbours along each logical axis of a row-major tensor."""
-    layout = memory.layout
-    if len(shape) == 4:
-        return [layout.image, layout.row, layout.pixel, FLOAT_BYTES]
-    distances = [FLOAT_BYTES]
-    for size in reversed(shape[1:]):
-        distances.insert(0, distances[0] * size)
-    return distances[len(distances) - len(shape) :]
-
-
 def _start(memory: Memory, shape: tuple[int, ...], index: Sequence[int]) -> int:
-    return sum(i * d for i, d in zip(index, _distances(memory, shape), strict=True))
+    return sum(i * d for i, d in zip(index, distances_along(memory, shape), strict=True))
 
 
 def _spread(access: Access, rank: int, distances: Sequence[int]) -> list[int]:
@@ -337,7 +327,7 @@ def _position(access: Access, index: Sequence[int]) -> list[int]:
 def _read_distances(operand: Operand, rank: int) -> list[int]:
     if operand.memory is None:
         return [0] * rank
-    return _spread(operand.access, rank, _distances(operand.memory, operand.shape))
+    return _spread(operand.access, rank, distances_along(operand.memory, operand.shape))
 
 
 def _read_start(operand: Operand, index: Sequence[int]) -> int:
@@ -351,7 +341,7 @@ def _block_distances(operand: Operand) -> tuple[int, int, int, int, int]:
     if operand.memory is None:
         return 0, 0, 0, 0, 0
     layout = operand.memory.layout
-    distances = _distances(operand.memory, operand.shape)
+    distances = distances_along(operand.memory, operand.shape)
     image, row, pixel, lane = _spread(operand.access, 4, distances)
     return image, row, layout.block if lane else 0, pixel, lane
 

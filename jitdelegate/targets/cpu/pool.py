@@ -9,7 +9,7 @@ import numpy as np
 from jitdelegate.ir.forms import Pool, Resize
 from jitdelegate.ir.layout import Layout
 from jitdelegate.ops.resize import bilinear_places, nearest_places
-from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory
+from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, divisor
 from jitdelegate.targets.cpu.vector_ir import FLOAT, INDEX, Function, Value
 
 CHUNK_ELEMENTS = 8192
@@ -54,9 +54,7 @@ class ImageWriter:
     ) -> list[Job]:
         """Chunks are rows of the output; loops over blocks and pixels inside."""
         images, rows, columns, channels = c.layout.shape
-        at_once = max(1, min(rows, CHUNK_ELEMENTS // (columns * channels)))
-        while rows % at_once:
-            at_once -= 1
+        at_once = divisor(rows, CHUNK_ELEMENTS // (columns * channels))
         tail = epilogue.lanes_to_mask(c.layout)
 
         def body(kernel: Kernel) -> None:

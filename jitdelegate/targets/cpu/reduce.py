@@ -9,8 +9,8 @@ from math import prod
 from jitdelegate.ir.forms import Reduce, Softmax
 from jitdelegate.ir.layout import FLOAT_BYTES, Layout
 from jitdelegate.targets.cpu.expression import exp
-from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, Stream
-from jitdelegate.targets.cpu.vector_ir import FLOAT, Function, Value
+from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, Stream, distances_along, divisor
+from jitdelegate.targets.cpu.vector_ir import FLOAT, Function, Value, lanes_of
 
 INITIAL = {"sum": 0.0, "mean": 0.0, "max": float("-inf"), "min": float("inf"), "prod": 1.0}
 HORIZONTAL = {"sum": "fadd", "mean": "fadd", "max": "fmax", "min": "fmin", "prod": "fmul"}
@@ -47,9 +47,7 @@ class ReduceWriter:
         """The last axis is reduced: vectors along it, folded at the end."""
         count = prod(axis.size for axis in kept)
         total = prod(axis.size for axis in reduced)
-        at_once = max(1, min(count, CHUNK_ELEMENTS // total))
-        while count % at_once:
-            at_once -= 1
+        at_once = divisor(count, CHUNK_ELEMENTS // total)
 
         def body(kernel: Kernel) -> None:
             f = kernel.f
@@ -150,9 +148,7 @@ class ReduceWriter:
         size = shape[-1]
         sources, targets = _axes(a, shape)[:-1], _axes(c, shape)[:-1]
         rows = prod(shape[:-1])
-        at_once = max(1, min(rows, CHUNK_ELEMENTS // size))
-        while rows % at_once:
-            at_once -= 1
+        at_once = divisor(rows, CHUNK_ELEMENTS // size)
 
         def body(kernel: Kernel) -> None:
             source, target = kernel.pointer(a), kernel.pointer(c)
@@ -203,7 +199,7 @@ def horizontal(f: Function, kind: str, value: Value) -> Value:
     name = HORIZONTAL[kind]
     if name in ("fadd", "fmul"):
         start = f.literal(FLOAT, 0.0 if name == "fadd" else 1.0)
-        suffix = f"v{value.type[1:].split(' ')[0]}f32"
+        suffix = f"v{lanes_of(value.type)}f32"
         f.module.declare(f"float @llvm.vector.reduce.{name}.{suffix}(float, {value.type})")
         # The lanes' order is free: a tree instead of a chain.
         return f.emit(FLOAT, f"call reassoc float @llvm.vector.reduce.{name}.{suffix}({start}, {value})")
@@ -217,24 +213,18 @@ def _combine(f: Function, kind: str, total: Value, value: Value) -> Value:
 
 
 def _axes(memory: Memory, shape: tuple[int, ...]) -> list[Axis]:
-    layout = memory.layout
-    if len(shape) == 4:
-        distances = [layout.image, layout.row, layout.pixel, FLOAT_BYTES]
-    else:
-        distances = [FLOAT_BYTES * prod(shape[d + 1 :]) for d in range(len(shape))]
-    return [Axis(size, distance) for size, distance in zip(shape, distances, strict=True)]
+    return [Axis(*pair) for pair in zip(shape, distances_along(memory, shape), strict=True)]
 
 
 def _image_axes(layout: Layout) -> list[Axis]:
     """The axes of a row-major image, margins left out."""
-    distances = (layout.image, layout.row, layout.pixel, FLOAT_BYTES)
-    return [Axis(size, distance) for size, distance in zip(layout.shape, distances, strict=True)]
+    return [Axis(*pair) for pair in zip(layout.shape, layout.distances, strict=True)]
 
 
 def _element(kernel: Kernel, stream: Stream, output: Layout, number: Value) -> Value:
     """Where a stream of row-major memory is at element `number` of the output."""
     distances = (stream.image, stream.row, stream.pixel, FLOAT_BYTES if stream.block else 0)
-    axes = [Axis(size, distance) for size, distance in zip(output.shape, distances, strict=True)]
+    axes = [Axis(*pair) for pair in zip(output.shape, distances, strict=True)]
     return kernel.pointer(stream.memory) + stream.start + _offset(kernel.f, number, axes)
 
 

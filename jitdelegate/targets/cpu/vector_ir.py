@@ -275,21 +275,17 @@ class Function:
         count: Value | int,
         body: Callable[..., Sequence[Value] | None],
         *carried: Value,
-        may_be_empty: bool = False,
     ) -> list[Value]:
         """`for i in range(count)`: body(i, *values) gives the next values; the answer is the last ones.
 
-        At least one round is made unless `may_be_empty`. A constant count of one emits the body alone.
+        At least one round is made. A constant count of one emits the body alone.
         """
         if count == 1:
             return list(body(self.index(0), *carried) or ())
         count = self.operand(count, INDEX)
         head, done = self.new_label("loop"), self.new_label("done")
         before = self.label
-        if may_be_empty:
-            self.branch(self.compare("ne", count, 0), head, done)
-        else:
-            self.jump(head)
+        self.jump(head)
         self.start_block(head)
         position = len(self.lines)
         i = Value(self, INDEX, self.name_value())
@@ -307,12 +303,7 @@ class Function:
         ]
         self.lines[position:position] = phis
         self.start_block(done)
-        if not may_be_empty:
-            return following
-        return [
-            self.emit(v.type, f"phi {v.type} [{initial.text}, %{before}], [{v.text}, %{last}]")
-            for v, initial in zip(following, carried, strict=True)
-        ]
+        return following
 
     def when(self, condition: Value, body: Callable[[], None]) -> None:
         """`if condition: body()`."""

@@ -26,7 +26,7 @@ from jitdelegate.passes.choose_layout import is_spatial
 from jitdelegate.targets.cpu.contract import ContractWriter
 from jitdelegate.targets.cpu.depthwise import DepthwiseWriter
 from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Memory, Step, Stream, channel_vector, follow
-from jitdelegate.targets.cpu.map import Box, MapWriter, Operand
+from jitdelegate.targets.cpu.map import MapWriter, Operand, whole
 from jitdelegate.targets.cpu.margins import margin_jobs
 from jitdelegate.targets.cpu.plan import Plan, Task
 from jitdelegate.targets.cpu.pool import ImageWriter
@@ -218,7 +218,7 @@ class StepWriter:
             part = self.graph.tensors[index].shape
             starts = tuple(-at if axis == form.axis else 0 for axis in range(len(shape)))
             access = Access(tuple(range(len(shape))), starts, (1,) * len(shape))
-            box = Box((0,) * len(shape), shape).between(form.axis, at, at + part[form.axis])
+            box = whole(shape).between(form.axis, at, at + part[form.axis])
             operand = Operand(self._memory(index), part, access)
             jobs += self.maps.jobs(self._output(node), shape, Arg(0), (operand,), box)
             at += part[form.axis]
