@@ -78,7 +78,7 @@ class Draw:
         )
 
     def size(self) -> int:
-        return self.random.choice((1, 2, 3, 5, 6, 7, 8, 9, 11, 13, 16, 17, 19, 26))
+        return self.random.choice((1, 2, 3, 5, 6, 7, 8, 9, 11, 13, 16, 17, 19, 26, 40, 97))
 
     def node(self, op: str, inputs: Sequence[int], **attrs: Any) -> int | None:
         """The output, or None where the operator refuses or is too large for a quick comparison."""
