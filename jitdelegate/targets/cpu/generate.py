@@ -32,7 +32,7 @@ class Generated:
     Attributes:
         loader: "flat" for a position-independent blob, "object" for relocatable code that llvmlite loads.
         entries: (name, offset in `code`) of run, work and stop; offsets are 0 for "object".
-        ir, assembly: the texts behind `code`, for dumps; assembly only on request.
+        ir: the text behind `code`, for dumps.
     """
 
     code: bytes
