@@ -143,6 +143,26 @@ def test_a_directory_that_vanishes_costs_the_entry_only(store: Store, folder: Pa
     assert lookup.program is not None and lookup.write_failure and counts.write_failures == 1
 
 
+def test_an_entry_and_its_name_are_on_the_disk_before_it_counts(
+    store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    flush, rename = os.fsync, os.replace
+
+    def fsync(descriptor: int) -> None:
+        done.append("directory" if os.path.samestat(os.fstat(descriptor), folder.stat()) else "file")
+        flush(descriptor)
+
+    def replace(source: str, target: str, **places: int) -> None:
+        done.append("rename")
+        rename(source, target, **places)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    assert store.put(key(), content(key())) == ""
+    assert done == ["file", "rename", "directory"]
+
+
 READER = f"""
 import os, sys
 sys.path[:0] = [sys.argv[2]]
