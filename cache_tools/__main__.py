@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -92,11 +93,12 @@ def _status(entries: list[Entry]) -> int:
 
 
 def _print(arguments: argparse.Namespace, data: Any, lines: Iterable[str]) -> None:
-    if arguments.json:
-        print(json.dumps(data))
-        return
-    for line in lines:
-        print(line)
+    try:
+        for line in [json.dumps(data)] if arguments.json else lines:
+            print(line)
+        sys.stdout.flush()
+    except BrokenPipeError:  # who reads has seen enough; what is left in the buffer goes nowhere when Python ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _line(entry: Entry) -> str:

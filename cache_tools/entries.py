@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from jitdelegate.cache.key import SUFFIX
-from jitdelegate.cache.place import Place, open_place
+from jitdelegate.cache.place import Place, open_place, user_directory
 from jitdelegate.cache.store import map_entry
 from jitdelegate.errors import JitDelegateError
 from jitdelegate.program.program import Port, Program
@@ -65,13 +65,19 @@ class Entry:
 def open_entries(path: str | None, *, verify: bool = False) -> list[Entry]:
     """The entries of a directory, sorted by name, or the one at `path`; None is the user's cache directory.
 
+    Makes no directory: a user without one has no entries.
+
     Raises:
         CacheError: the directory cannot be used.
         FileNotFoundError: there is nothing at `path`.
     """
-    if path is not None and not os.path.lexists(path):
+    if path is None:
+        path = user_directory()
+        if not os.path.lexists(path):
+            return []
+    if not os.path.lexists(path):
         raise FileNotFoundError(f"{path}: there is no such file or directory")
-    if path is None or os.path.isdir(path):
+    if os.path.isdir(path):
         place = open_place(path)
         return [Entry(place, name, verify=verify) for name in place.names() if name.endswith(SUFFIX)]
     place = open_place(os.path.dirname(path) or ".")

@@ -140,7 +140,7 @@ def open_place(serialization_dir: str | None) -> Place:
     """
     if os.name != "posix":
         raise CacheError(f"no cache on {os.name}: its access rights cannot be checked, expected a POSIX system")
-    path = _user_directory() if serialization_dir is None else os.fspath(serialization_dir)
+    path = user_directory() if serialization_dir is None else os.fspath(serialization_dir)
     try:
         place = Place(path, _open_directory(path))
         _check_directory(path, place.own_stat())
@@ -149,7 +149,8 @@ def open_place(serialization_dir: str | None) -> Place:
     return place
 
 
-def _user_directory() -> str:
+def user_directory() -> str:
+    """The user's cache directory, which may not be there yet."""
     import platformdirs
 
     return platformdirs.user_cache_dir("jitdelegate", appauthor=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -123,6 +124,21 @@ def test_the_users_cache_directory_is_the_default(capsys: pytest.CaptureFixture[
     put(open_store(None), MODEL_A)
     assert main(["ls"]) == 0
     assert MODEL_A in capsys.readouterr().out
+
+
+def test_looking_makes_no_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ls"]) == 0
+    assert capsys.readouterr().out == ""
+    assert not (tmp_path / "xdg-cache").exists()
+
+
+def test_a_reader_that_goes_away_is_no_error(folder: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "cache_tools", "ls", str(folder)]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_commands_import_no_compiler(folder: Path) -> None:
