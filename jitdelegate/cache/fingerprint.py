@@ -31,6 +31,8 @@ def fingerprint(path_or_bytes: PathOrBytes, *, memo: Memo | None = None) -> str:
         memo: answers for a file that has not changed since its fingerprint was taken.
     Raises:
         OSError: the file cannot be read.
+        ValueError: the path has a null character.
+        TypeError: it is neither a path nor bytes.
     """
     if not isinstance(path_or_bytes, (str, os.PathLike)):
         return xxh3_128_hexdigest(path_or_bytes)

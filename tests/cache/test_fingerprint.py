@@ -46,6 +46,13 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return reads
 
 
+def test_what_names_no_file_is_refused() -> None:
+    with pytest.raises(ValueError, match="null"):
+        fingerprint("a\0")
+    with pytest.raises(TypeError):
+        fingerprint(5)  # type: ignore[arg-type]
+
+
 def test_path_bytes_and_views_have_one_fingerprint(model: Path) -> None:
     content = model.read_bytes()
     expected = xxh3_128_hexdigest(content)
