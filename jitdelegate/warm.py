@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
         if not arguments.json:
             _print_line(results[-1])
     if arguments.json:
-        print(json.dumps(results, indent=2))
+        _print(json.dumps(results, indent=2))
     return 1 if any("error" in result for result in results) else 0
 
 
@@ -100,10 +100,18 @@ def _print_line(result: dict[str, Any]) -> None:
     if "error" in result:
         print(f"{result['model']}: {result['error']}", file=sys.stderr)
         return
-    print(
+    _print(
         f"{result['model']}: {result['state']}, {result['seconds']:.3f} s, {result['bytes']} bytes, "
         f"{result['delegated']} of {result['operators']} operators delegated, runs on {result['target']}"
     )
+
+
+def _print(text: str) -> None:
+    """To stdout; a reader that has gone away keeps no model from being warmed."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_progress(text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,18 @@ def test_a_cache_that_takes_nothing_is_a_failure(
 ) -> None:
     assert warm.main([model, "--serialization-dir", model]) == 1
     assert "nothing was stored" in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away_keeps_no_model_from_being_warmed(model: str, tmp_path: Path) -> None:
+    other = tmp_path / "other.tflite"
+    other.write_bytes(small_models.two_outputs())
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "jitdelegate.warm", model, str(other), "--serialization-dir", str(tmp_path / "c")]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(list((tmp_path / "c").glob("*.jitd"))) == 2
 
 
 WRONG_ARGUMENTS = [
