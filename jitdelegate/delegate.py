@@ -46,6 +46,9 @@ class GpuDelegate:
             }
         )
 
+    def __repr__(self) -> str:
+        return f"GpuDelegate({self.options!r})"
+
     @classmethod
     def from_options(cls, options: Options) -> GpuDelegate:
         """A delegate that carries options which are checked already."""

@@ -85,6 +85,9 @@ class Interpreter:
         """What answers LiteRT's methods: the compiled graph, or LiteRT's own interpreter."""
         return self._compiled or self._opened.fallback().interpreter
 
+    def __repr__(self) -> str:
+        return f"Interpreter({self._opened})"
+
     def report(self) -> Report:
         """Where the model runs and why, what the cache did, and how long each stage took."""
         return self._opened.report()
@@ -237,14 +240,14 @@ class SignatureRunner:
             if name not in self._inputs:
                 raise TensorError(f"Invalid Input name ({name}) for SignatureDef")
             self._fit(name, tuple(value.shape))
-        if self._interpreter._compiled is None or self._graph() != 0:
+        if self._interpreter._compiled is None:
             return self._litert_runner()(**kwargs)  # type: ignore[no-any-return]
         return self._run_compiled(kwargs)
 
     def _fit(self, name: str, shape: tuple[int, ...]) -> None:
         """Other shapes than compiled for: LiteRT takes over."""
         compiled = self._interpreter._compiled
-        if compiled and self._graph() == 0 and compiled.is_resize(self._inputs[name], shape):
+        if compiled and compiled.is_resize(self._inputs[name], shape):
             self._interpreter._leave_compiled(
                 f"signature '{self._key}' got '{name}' of shape {list(shape)}, for which nothing is compiled."
             )

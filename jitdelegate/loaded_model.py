@@ -65,6 +65,10 @@ class Model:
         self._program = opened.program
         self._closed = False
 
+    def __repr__(self) -> str:
+        inputs, outputs = (", ".join(map(repr, ports)) for ports in (self.inputs, self.outputs))
+        return f"Model({self._opened}: {inputs} -> {outputs})"
+
     def report(self) -> Report:
         """Where each operator runs and why, what the cache did, and how long each stage took."""
         return self._opened.report()
@@ -101,6 +105,8 @@ class Model:
         Raises:
             TensorError: also for a name that is missing, unknown or used by several tensors.
         """
+        if not hasattr(inputs, "keys"):
+            raise TensorError(f"inputs are {type(inputs).__name__}, expected a mapping from names to values")
         names = _unique_names(self._program.inputs, "input")
         results = _unique_names(self._program.outputs, "output")
         if set(inputs) != set(names):

@@ -212,12 +212,20 @@ class Opened:
             self.session = None
             self._left = reason
 
+    @property
+    def target(self) -> str:
+        """Where the model runs, "cpu" or "litert"."""
+        return "litert" if self._left else self.program.target
+
+    def __str__(self) -> str:
+        return f"{self._name} on {self.target}"
+
     def report(self) -> Report:
         """What is known by now."""
         from jitdelegate.report import Report
 
         return Report(
-            target=self.program.target if not self._left else "litert",
+            target=self.target,
             features=self.program.features,
             threads=self.threads,
             kernels=len(self.program.kernels),
@@ -235,7 +243,7 @@ class Opened:
         return CacheReport(
             outcome=outcome,
             reason=self._healed or lookup.reason,
-            path=lookup.path or "",
+            path="" if lookup.write_failure else lookup.path or "",
             write_failure=lookup.write_failure,
             counters={name: getattr(counts, name) for name in counts.__slots__},
         )

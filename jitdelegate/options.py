@@ -52,6 +52,9 @@ class Options:
         self.model_token = model_token
         self.num_threads = _threads(num_threads)
 
+    def __repr__(self) -> str:
+        return f"Options({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
+
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Options:
         """Options from keyword names to values.

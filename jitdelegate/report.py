@@ -16,7 +16,7 @@ class CacheReport:
     Attributes:
         outcome: "hit", "miss" (compiled, and stored if the place allows it) or "off".
         reason: one sentence; why it was a miss or off, "" for a hit.
-        path: the entry's file, "" where there is none.
+        path: the entry's file, "" where nothing is stored.
         write_failure: why a compiled program was not kept, "" if it was.
         counters: events of this process's cache, by name; misses by their kind.
     """
@@ -105,13 +105,17 @@ class Report:
             "notes": list(self.notes),
         }
 
+    def __repr__(self) -> str:
+        delegated = f"{self.delegated} of {len(self.operators)} operators delegated"
+        return f"Report({self.target}, {delegated}, cache {self.cache.outcome})"
+
     def __str__(self) -> str:
         return "\n".join([*self._summary(), *self._stages(), *self._places()])
 
     def _summary(self) -> list[str]:
         where = " ".join(part for part in (self.target, self.features) if part)
         told = (self.cache.outcome, self.cache.reason, self.cache.write_failure, self.cache.path)
-        cache = ", ".join(part for part in told if part)
+        cache = ", ".join(dict.fromkeys(part for part in told if part))  # one sentence may be both reasons
         lines = [
             f"target     {where}, {self.threads} thread{'s' if self.threads != 1 else ''}, {self.kernels} kernels",
             f"operators  {self.delegated} of {len(self.operators)} delegated",

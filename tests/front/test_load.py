@@ -17,6 +17,7 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 import jitdelegate
 from jitdelegate.errors import DeviceError, ModelError, OptionError, TensorError
 from jitdelegate.example import mobilenet_v1
+from jitdelegate.program.program import Port
 from tests.front import small_models
 
 IMAGE = np.random.default_rng(1).uniform(-1, 1, (1, 8, 8, 3)).astype(np.float32)
@@ -110,6 +111,9 @@ def test_wrong_names_are_refused_by_name() -> None:
     model = jitdelegate.load(small_models.convolution(), serialization_dir=False)
     with pytest.raises(TensorError, match=r"'picture'.*'image'"):
         model.run({"picture": IMAGE})
+    for wrong in (None, [IMAGE]):
+        with pytest.raises(TensorError, match="expected a mapping"):
+            model.run(wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("target", ["cpu", "litert"])
@@ -130,6 +134,18 @@ def test_a_closed_model_says_so(convolution: jitdelegate.Model) -> None:
         convolution(IMAGE)
     assert convolution.report().target == "cpu"
     convolution.close()
+
+
+def test_a_model_that_is_closed_during_a_run_says_so(
+    convolution: jitdelegate.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close(value: object, port: Port) -> tuple[int, ...]:
+        convolution.close()
+        return port.shape
+
+    monkeypatch.setattr("jitdelegate.loaded_model.accepted_shape", close)
+    with pytest.raises(DeviceError, match="closed"):
+        convolution(IMAGE)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 import jitdelegate
+from jitdelegate.program.program import Operator
+from jitdelegate.report import CacheReport, Report
 from tests.front import small_models
 
 
@@ -42,6 +46,63 @@ def test_the_plain_data_go_through_json(tmp_path: Path) -> None:
     assert data["fully_delegated"] is True
     assert data["operators"] == [{"index": 0, "op": "CONV_2D", "place": "cpu", "reason": ""}]
     assert data["cache"]["outcome"] == "miss"
+
+
+def test_a_directory_that_cannot_be_used_is_told_once_and_holds_no_entry(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    report = jitdelegate.load(small_models.convolution(), serialization_dir=tmp_path / "file").report()
+    assert str(report).count("is not a directory") == 1
+    assert report.cache.path == ""
+
+
+def test_an_entry_that_could_not_be_written_has_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(place: object, name: str, content: object, *, flush: bool = True) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("jitdelegate.cache.place.Place.write", full)
+    report = jitdelegate.load(small_models.convolution(), serialization_dir=tmp_path / "cache").report()
+    assert (report.cache.path, report.cache.outcome) == ("", "miss")
+    assert "the disk is full" in report.cache.write_failure
+
+
+def test_neighbours_share_a_line_only_where_place_and_reason_agree() -> None:
+    operators = [
+        Operator(index=index, op=op, place=place, reason=reason)
+        for index, (op, place, reason) in enumerate(
+            [
+                ("ADD", "cpu", ""),
+                ("MUL", "cpu", ""),
+                ("RESHAPE", "folded", ""),
+                ("X", "litert", "a"),
+                ("Y", "litert", "b"),
+            ]
+        )
+    ]
+    cache = CacheReport(outcome="off", reason="", path="", write_failure="", counters={})
+    report = Report(
+        target="cpu", features="", threads=1, kernels=1, operators=operators, cache=cache, seconds={}, notes=[]
+    )
+    assert [line.split() for line in str(report).splitlines()[3:]] == [
+        ["0-1", "cpu", "ADD,", "MUL"],
+        ["2", "folded", "RESHAPE"],
+        ["3", "litert", "X:", "a"],
+        ["4", "litert", "Y:", "b"],
+    ]
+
+
+def test_objects_show_what_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(small_models.convolution())
+    model = jitdelegate.load(path, serialization_dir=False)
+    assert repr(model) == (
+        f"Model('{path}' on cpu: TensorInfo('image', float32[1, 8, 8, 3]) "
+        "-> TensorInfo('features', float32[1, 4, 4, 4]))"
+    )
+    assert repr(model.report()) == "Report(cpu, 1 of 1 operators delegated, cache off)"
+    delegate = jitdelegate.GpuDelegate(serialization_dir=False, target="litert")
+    assert "GpuDelegate(Options(" in repr(delegate) and "target='litert'" in repr(delegate)
+    interpreter = jitdelegate.Interpreter(path, experimental_delegates=[delegate])
+    assert repr(interpreter) == f"Interpreter('{path}' on litert)"
 
 
 def test_printing_gives_a_table_with_target_cache_stages_and_reasons() -> None:
