@@ -120,9 +120,12 @@ def checked(value: Any, port: Port, shape: tuple[int, ...]) -> memoryview:
 
 
 def accepted_shape(value: Any, port: Port) -> tuple[int, ...]:
-    """The shape that an input takes with this value: the port's, or an array's own where the model leaves it open."""
-    found = getattr(value, "shape", None)
-    if not hasattr(value, "dtype") or not isinstance(found, tuple):
+    """The shape that an input takes with this value: the port's, or an array's own where the model leaves it open.
+
+    Only an array of the port's type has a shape of its own; a buffer's length says nothing about sizes.
+    """
+    found, dtype = getattr(value, "shape", None), str(getattr(value, "dtype", ""))
+    if not isinstance(found, tuple) or dtype.rpartition(".")[2] != port.dtype:  # "float32", or "torch.float32"
         return port.shape
     fits = len(found) == len(port.shape_signature) and all(
         size in (-1, given) for given, size in zip(found, port.shape_signature, strict=True)

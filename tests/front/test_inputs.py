@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import jitdelegate
-from jitdelegate.errors import TensorError
+from jitdelegate.errors import DeviceError, TensorError
+from jitdelegate.model.write import ModelBuilder
 from tests.front import small_models
 
 VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -105,8 +106,32 @@ assert not any(name.startswith("ai_edge_litert") for name in sys.modules)
     subprocess.run(command, check=True)
 
 
-def test_a_run_on_litert_that_failed_leaves_no_note() -> None:
+@pytest.mark.parametrize("target", ["cpu", "litert"])
+def test_a_buffer_has_no_open_sizes(target: str) -> None:
+    model = jitdelegate.load(small_models.convolution(open_batch=True), target=target, serialization_dir=False)
+    batch = np.zeros((2, 8, 8, 3), np.float32)
+    for wrong in (memoryview(batch), batch.tobytes(), batch.tolist(), batch.astype(np.float64)):
+        with pytest.raises(TensorError, match="'image'"):
+            model(wrong)
+
+
+@pytest.mark.parametrize("target", ["cpu", "litert"])
+def test_bytes_are_raw_memory_where_the_only_size_is_open(target: str) -> None:
+    builder = ModelBuilder()
+    value = builder.input((6,), name="value", shape_signature=(-1,))
+    builder.output(builder.op("MUL", [value, value], (6,), name="square"))
+    model = jitdelegate.load(builder.finish(), target=target, serialization_dir=False)
+    for same in (RAW, memoryview(RAW), np.frombuffer(RAW, np.uint8), VALUES.ravel()):
+        np.testing.assert_array_equal(model(same), VALUES.ravel() ** 2)
+    assert model(np.ones(9, np.float32)).shape == (9,)
+
+
+def test_a_run_on_litert_that_failed_leaves_no_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(fallback: object, inputs: object) -> None:
+        raise DeviceError("LiteRT cannot run this model")
+
+    monkeypatch.setattr("jitdelegate.runtime.fallback.Fallback.run", fail)
     model = jitdelegate.load(small_models.convolution(open_batch=True), serialization_dir=False)
-    with pytest.raises(TensorError, match="float64"):
-        model(np.zeros((2, 8, 8, 3)))
+    with pytest.raises(DeviceError, match="LiteRT cannot run"):
+        model(np.zeros((2, 8, 8, 3), np.float32))
     assert not any("another shape" in note for note in model.report().notes)
