@@ -148,6 +148,7 @@ class Interpreter:
             self._leave_compiled(f"input {input_index} was resized to {sizes.tolist()}, for which nothing is compiled.")
 
     def _leave_compiled(self, reason: str) -> None:
+        self._opened.fallback()  # before anything changes: a file that is gone cannot take over
         self._opened.leave(reason)
         self._compiled = None
 

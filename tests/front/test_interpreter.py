@@ -262,6 +262,22 @@ def test_a_signature_of_the_compiled_shape_stays_compiled() -> None:
     assert runner(picture=IMAGE)["found"].shape == (1, 4, 4, 4)
 
 
+def test_where_litert_cannot_take_over_the_program_stays(tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(small_models.convolution(signature=True, open_batch=True))
+    interpreter = jitdelegate.Interpreter(path)
+    runner = interpreter.get_signature_runner()
+    path.unlink()
+    for act in (
+        lambda: runner(picture=np.repeat(IMAGE, 2, axis=0)),
+        lambda: interpreter.resize_tensor_input(0, [2, 8, 8, 3]),
+    ):
+        with pytest.raises(jitdelegate.ModelError, match="No such file"):
+            act()
+    assert interpreter.report().target == "cpu"
+    assert runner(picture=IMAGE)["found"].shape == (1, 4, 4, 4)
+
+
 def test_wrong_arguments_of_a_signature_are_refused() -> None:
     interpreter = jitdelegate.Interpreter(model_content=small_models.convolution(signature=True))
     runner = interpreter.get_signature_runner("serve")
