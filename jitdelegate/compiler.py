@@ -54,10 +54,9 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
 
 def _generated_program(model: Model, graph: Graph, key: Key) -> Program:
     try:
-        generated = generate(graph, key.part("features"))
+        generated = generate(graph, key.part("features"), dump)
     except CompileError as error:
         return litert_program(model, key, [(WHOLE_MODEL, str(error))])
-    dump("kernels", generated.ir)
     return cpu_program(model, graph, generated, key)
 
 

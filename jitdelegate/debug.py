@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from jitdelegate.errors import OptionError
 from jitdelegate.ir.graph import Graph
@@ -12,8 +13,10 @@ VARIABLE = "JITDELEGATE_DUMP"
 """The environment variable that names the folder; nothing is dumped where it is unset or empty."""
 
 
-def dump(stage: str, text: str) -> None:
-    """Writes `text` to NN_<stage>.txt in the folder of JITDELEGATE_DUMP, NN counting the files that are there.
+def dump(stage: str, make: Callable[[], str]) -> None:
+    """Writes what `make` answers to NN_<stage>.txt in the folder of JITDELEGATE_DUMP, NN counting the files there.
+
+    Nothing is made where nothing is asked for.
 
     Raises:
         OptionError: the folder cannot be made or written.
@@ -22,7 +25,7 @@ def dump(stage: str, text: str) -> None:
     if not folder:
         return
     try:
-        _write(folder, stage, text)
+        _write(folder, stage, make())
     except (OSError, ValueError) as error:
         raise OptionError(f"{VARIABLE} is {folder!r}, expected a folder that can be written: {error}") from error
 
@@ -35,6 +38,5 @@ def _write(folder: str, stage: str, text: str) -> None:
 
 
 def dump_graph(stage: str, graph: Graph) -> None:
-    """As `dump`, with the graph as text, which is made only where it is asked for."""
-    if os.environ.get(VARIABLE):
-        dump(stage, graph_text(graph))
+    """As `dump`, with the graph as text."""
+    dump(stage, lambda: graph_text(graph))

@@ -56,7 +56,7 @@ def test_the_folder_in_the_environment_receives_one_file_per_stage(
 ) -> None:
     monkeypatch.setenv("JITDELEGATE_DUMP", str(tmp_path / "new"))
     run(network(), dump_graph)
-    dump("kernels", "text")
+    dump("kernels", lambda: "text")
     names = sorted(path.name for path in (tmp_path / "new").iterdir())
     assert names[0] == "00_fold_constants.txt"
     assert names[-1] == f"{len(PIPELINE):02}_kernels.txt"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from jitdelegate.ir.graph import Graph
@@ -9,7 +10,7 @@ from jitdelegate.passes.choose_layout import choose_layout
 from jitdelegate.targets.cpu.kernel import ALIGN, Generator
 from jitdelegate.targets.cpu.link import link
 from jitdelegate.targets.cpu.machine import MACHINES, assembly, compile_object, triple
-from jitdelegate.targets.cpu.plan import plan
+from jitdelegate.targets.cpu.plan import plan, plan_text
 from jitdelegate.targets.cpu.schedule import sync_bytes, write_entries
 from jitdelegate.targets.cpu.vector_ir import Module
 from jitdelegate.targets.cpu.write import StepWriter
@@ -32,7 +33,6 @@ class Generated:
     Attributes:
         loader: "flat" for a position-independent blob, "object" for relocatable code that llvmlite loads.
         entries: (name, offset in `code`) of run, work and stop; offsets are 0 for "object".
-        ir: the text behind `code`, for dumps.
     """
 
     code: bytes
@@ -43,28 +43,37 @@ class Generated:
     scratch_bytes: int
     sync_bytes: int
     kernels: tuple[KernelNote, ...]
-    ir: str
 
 
 ENTRIES = ("run", "work", "stop")
+Trace = Callable[[str, Callable[[], str]], None]
+"""Called with a stage's name and what makes its text."""
 
 
-def generate(graph: Graph, features: str) -> Generated:
+def _ignore(stage: str, make: Callable[[], str]) -> None:
+    """No trace."""
+
+
+def generate(graph: Graph, features: str, trace: Trace = _ignore) -> Generated:
     """Code for one lowered graph and one instruction set; equal graphs give equal bytes.
 
     Args:
         graph: every node carries a form; inputs and outputs are float32.
         features: a key of `machine.MACHINES`.
+        trace: called with the plan of steps and memory, the LLVM IR and the machine code.
     Raises:
         CompileError: the code would take too long to compile.
     """
     machine = MACHINES[features]
     layouts = choose_layout(graph, machine.lanes)
     planned = plan(graph, layouts)
+    trace("plan", lambda: plan_text(planned))
     generator = Generator(machine, Module(has_fma=machine.has_fma))
     StepWriter(generator, graph, planned).write()
     write_entries(generator.module, generator.steps, has_threads=machine.has_threads)
     ir = generator.module.text(triple(features))
+    trace("kernels", lambda: ir)
+    trace("assembly", lambda: assembly(ir, features))
     code, entries = _machine_code(ir, features)
     return Generated(
         code=code,
@@ -78,7 +87,6 @@ def generate(graph: Graph, features: str) -> Generated:
             KernelNote(step.jobs[0].function, step.form, sum(job.chunks for job in step.jobs), step.origin)
             for step in generator.steps
         ),
-        ir=ir,
     )
 
 
@@ -88,6 +96,3 @@ def _machine_code(ir: str, features: str) -> tuple[bytes, tuple[tuple[str, int],
         return code, tuple((name, 0) for name in ENTRIES)
     blob, exports = link(code)
     return blob, tuple((name, exports[name]) for name in ENTRIES)
-
-
-__all__ = ["Generated", "KernelNote", "assembly", "generate"]

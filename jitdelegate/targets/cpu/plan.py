@@ -39,12 +39,13 @@ class Task:
     origin: tuple[int, ...] = ()
 
     def reads(self) -> Iterator[int]:
-        """Tensors that the step reads, constants included."""
+        """Tensors that the step reads, constants included; what stays in scratch memory between two nodes is none."""
         if self.node is None:
             yield self.source
+        inside = self.first.outputs if self.first else ()
         for node in (self.first, self.node):
             if node is not None:
-                yield from (i for i in node.inputs if i != ABSENT)
+                yield from (i for i in node.inputs if i != ABSENT and i not in inside)
 
     def writes(self) -> int:
         return self.target if self.node is None else self.node.outputs[0]
@@ -60,6 +61,27 @@ class Plan:
     tasks: list[Task] = field(default_factory=list)
     memories: dict[int, Memory] = field(default_factory=dict)
     arena_bytes: int = 0
+
+
+def plan_text(planned: Plan) -> str:
+    """One line per task: what it computes, and where what it touches lies."""
+    lines = [f"arena {planned.arena_bytes} bytes"]
+    for step, task in enumerate(planned.tasks):
+        names = [node.op for node in (task.first, task.node) if node] or ["copy"]
+        reads = ", ".join(_place_text(planned, index) for index in task.reads())
+        lines.append(f"{step}: {_place_text(planned, task.writes())} = {' + '.join(names)}({reads})")
+    return "\n".join(lines) + "\n"
+
+
+def _place_text(planned: Plan, index: int) -> str:
+    if index not in planned.memories:
+        return f"%{index} constant"
+    memory = planned.memories[index]
+    layout = memory.layout
+    kind = "blocked" if layout.blocked else "row-major"
+    margins = f" margins {layout.margins}" if any(layout.margins) else ""
+    name = f"%{index}" if index >= 0 else "buffer"
+    return f"{name} {memory.space}+{memory.offset} {list(layout.shape)} {kind}{margins}"
 
 
 def plan(graph: Graph, layouts: dict[int, Layout]) -> Plan:
