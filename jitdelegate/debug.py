@@ -24,8 +24,9 @@ def dump(stage: str, make: Callable[[], str]) -> None:
     folder = os.environ.get(VARIABLE)
     if not folder:
         return
+    text = make()
     try:
-        _write(folder, stage, make())
+        _write(folder, stage, text)
     except (OSError, ValueError) as error:
         raise OptionError(f"{VARIABLE} is {folder!r}, expected a folder that can be written: {error}") from error
 
