@@ -1,0 +1,157 @@
+"""The register tile: `rows` pixels times the vectors of one panel, held in registers while it walks over all of K.
+
+Where each step of K = (ky, kx, c) lies relative to a pixel's first tap stands in a table, four channels an entry, so
+that one short loop serves every window and layout. Pixels are addressed one by one: a tile may go on in the next row of
+the image, and windows need no borders because layouts have margins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jitdelegate.ir.layout import FLOAT_BYTES
+from jitdelegate.targets.cpu.kernel import Epilogue, Generator
+from jitdelegate.targets.cpu.sweep import QUAD
+from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Value
+
+GEOMETRY = ("width", "a_pixel", "a_row", "c_pixel", "c_row", "c_block", "lanes_left", "quads", "singles")
+"""What a tile function reads of its layer: distances in bytes, counts. Each stream adds pixel, row and block; then
+follow the offsets of all quads and singles."""
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """What is fixed in a tile function's code; everything else it reads from its layer's geometry."""
+
+    rows: int
+    vectors: int
+    has_quads: bool
+    has_singles: bool
+    masked: bool
+    epilogue: Epilogue
+
+    @property
+    def key(self) -> str:
+        flags = "".join("01"[flag] for flag in (self.has_quads, self.has_singles, self.masked))
+        return f"tile {self.rows}x{self.vectors} {flags} {self.epilogue.key}"
+
+
+class TileWriter:
+    """Writes tile functions, each distinct one once."""
+
+    def __init__(self, generator: Generator) -> None:
+        self.generator = generator
+        self.names: dict[str, str] = {}
+
+    def function(self, shape: TileShape) -> str:
+        """The name of `void tile(a, weights, c, geometry, first pixel, tiles, stream pointers ...)`."""
+        if shape.key not in self.names:
+            name = self.names[shape.key] = f"tile_{shape.rows}x{shape.vectors}_{len(self.names)}"
+            Tile(self.generator, shape, name).write()
+        return self.names[shape.key]
+
+
+class Tile:
+    """One tile function while it is written."""
+
+    def __init__(self, generator: Generator, shape: TileShape, name: str) -> None:
+        streams = shape.epilogue.streams
+        parameters = [("a", POINTER), ("w", POINTER), ("c", POINTER), ("g", POINTER), ("first", INDEX)]
+        parameters += [("tiles", INDEX), *((f"s{k}", POINTER) for k in range(len(streams)))]
+        self.shape = shape
+        self.lanes = generator.lanes
+        self.vector = generator.vector
+        self.vector_bytes = generator.vector_bytes
+        self.f = generator.module.function(name, parameters)
+        geometry = self.f.parameters[3]
+        names = [*GEOMETRY, *(f"{part}{k}" for k in range(len(streams)) for part in ("pixel", "row", "block"))]
+        self.g = {key: self.f.load(INDEX, geometry + 8 * i, 8) for i, key in enumerate(names)}
+        self.offsets = geometry + 8 * len(names)
+
+    def write(self) -> None:
+        """Walks `tiles` tiles from pixel `first` on."""
+        f, g = self.f, self.g
+        a, self.w, c, _, first, tiles, *streams = f.parameters
+        y, x = first // g["width"], first % g["width"]
+        self.steps = [(g["a_pixel"], g["a_row"]), (g["c_pixel"], g["c_row"])]
+        self.steps += [(g[f"pixel{k}"], g[f"row{k}"]) for k in range(len(streams))]
+        starts = [p + (y * row + x * pixel) for p, (pixel, row) in zip((a, c, *streams), self.steps, strict=True)]
+        # At the end of a row, a pointer goes on at the start of the next one.
+        self.wraps = [row - (g["width"] - 1) * pixel for pixel, row in self.steps]
+        f.loop(tiles, lambda _, x, *pointers: self._tile(x, list(pointers)), x, *starts)
+        f.finish()
+
+    def _tile(self, x: Value, pointers: list[Value]) -> list[Value]:
+        rows = []
+        for _ in range(self.shape.rows):
+            rows.append(pointers)
+            x, pointers = self._next_pixel(x, pointers)
+        results = self._accumulate([row[0] for row in rows])
+        for row, pixel in enumerate(rows):
+            self._finish_pixel(pixel, results[row * self.shape.vectors : (row + 1) * self.shape.vectors])
+        return [x, *pointers]
+
+    def _next_pixel(self, x: Value, pointers: list[Value]) -> tuple[Value, list[Value]]:
+        f = self.f
+        following = x + 1
+        at_end = f.compare("eq", following, self.g["width"])
+        moved = [
+            p + f.select(at_end, wrap, pixel)
+            for p, wrap, (pixel, _) in zip(pointers, self.wraps, self.steps, strict=True)
+        ]
+        return f.select(at_end, f.index(0), following), moved
+
+    def _accumulate(self, rows: list[Value]) -> list[Value]:
+        """bias + sum over K for each row and vector, row by row.
+
+        The bias comes last: a large one would cost every partial sum its low bits.
+        """
+        f, g, shape = self.f, self.g, self.shape
+        sums = [f.literal(self.vector, 0.0)] * (shape.rows * shape.vectors)
+        w, table = self.w + shape.vectors * self.vector_bytes, self.offsets
+        if shape.has_quads:
+            w, table, *sums = self._walk(rows, w, table, sums, g["quads"], QUAD)
+        if shape.has_singles:
+            w, table, *sums = self._walk(rows, w, table, sums, g["singles"], 1)
+        bias = [f.load(self.vector, self.w + v * self.vector_bytes, 64) for v in range(shape.vectors)]
+        return [total + bias[position % shape.vectors] for position, total in enumerate(sums)]
+
+    def _walk(
+        self, rows: list[Value], w: Value, table: Value, sums: list[Value], count: Value, steps: int
+    ) -> list[Value]:
+        """`count` entries of the table, each `steps` steps of K."""
+        f = self.f
+
+        def entry(_: Value, w: Value, table: Value, *sums: Value) -> list[Value]:
+            after = self._multiply(rows, f.load(INDEX, table, 8), w, list(sums), steps)
+            return [w + steps * self.shape.vectors * self.vector_bytes, table + 8, *after]
+
+        return f.loop(count, entry, w, table, *sums)
+
+    def _multiply(self, rows: list[Value], at: Value, w: Value, sums: list[Value], steps: int) -> list[Value]:
+        f, vectors = self.f, self.shape.vectors
+        # One shared offset and a fixed displacement: a row costs one general register.
+        addresses = [row + at for row in rows]
+        for k in range(steps):
+            line = [f.load(self.vector, w + (k * vectors + v) * self.vector_bytes, 64) for v in range(vectors)]
+            for row, address in enumerate(addresses):
+                factor = f.broadcast(address + k * FLOAT_BYTES, self.lanes)
+                for v in range(vectors):
+                    sums[row * vectors + v] = f.fma(factor, line[v], sums[row * vectors + v])
+        return sums
+
+    def _finish_pixel(self, pointers: list[Value], results: Sequence[Value]) -> None:
+        f, g, shape = self.f, self.g, self.shape
+        _, c, *streams = pointers
+        for v, result in enumerate(results):
+            last = v == shape.vectors - 1
+            mask = f.first_lanes(g["lanes_left"], self.lanes) if shape.masked and last else None
+            value = shape.epilogue.apply(f, result, streams, mask)
+            if mask is None:
+                f.store(value, c)
+            else:
+                f.store_masked(value, c, mask)
+            if not last:
+                c = c + g["c_block"]
+                streams = [s + g[f"block{k}"] for k, s in enumerate(streams)]
