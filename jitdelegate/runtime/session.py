@@ -50,6 +50,7 @@ class Session:
         self._process = os.getpid()
         self._verified = False
         self._staging: dict[int, Tensor] = {}
+        self._staged: list[int] | None = None
         self._memory: _Memory | None = None
         self._output_classes = [_tensor_class(port) for port in program.outputs]
         self._code = cpu.load(program)
@@ -96,9 +97,11 @@ class Session:
 
     def invoke(self) -> None:
         """One inference from `input_memory` to `output_memory`; raises what `run` raises."""
-        inputs = [self.input_memory(position) for position in range(len(self.program.inputs))]
-        outputs = [self.output_memory(position) for position in range(len(self.program.outputs))]
-        self._run([ctypes.addressof(tensor) for tensor in inputs + outputs])
+        if self._staged is None:
+            inputs = [self.input_memory(position) for position in range(len(self.program.inputs))]
+            outputs = [self.output_memory(position) for position in range(len(self.program.outputs))]
+            self._staged = [ctypes.addressof(tensor) for tensor in inputs + outputs]
+        self._run(self._staged)
 
     def verify(self) -> None:
         """Hash the weights, once; `run` and `invoke` do it before they compute anything.
