@@ -25,6 +25,8 @@ import numpy as np
 import jitdelegate
 
 WARM_UP = 5
+SETTLE = 0.005
+"""Seconds; threads of a pool commonly spin for a millisecond or two after their work."""
 
 
 def seconds(run: Callable[[], None]) -> float:
@@ -32,6 +34,14 @@ def seconds(run: Callable[[], None]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
+
+
+def settle(run: Callable[[], None]) -> None:
+    """Runs until the other side no longer disturbs: its data has left the caches, its threads have stopped spinning."""
+    end = time.perf_counter() + SETTLE
+    run()
+    while time.perf_counter() < end:
+        run()
 
 
 def ready(interpreter: Any) -> Any:
@@ -57,7 +67,7 @@ def compare(model: Path, threads: int, rounds: int) -> dict[str, Any]:
     for round_ in range(WARM_UP + rounds):
         order.shuffle(sides)
         for name, run in sides:
-            run()  # the other side has just emptied the caches: measure the second of two runs
+            settle(run)
             took = seconds(run)
             if round_ >= WARM_UP:
                 times[name].append(took)
