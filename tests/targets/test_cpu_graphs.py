@@ -195,3 +195,10 @@ def test_the_callers_memory_is_not_read_beyond_its_end() -> None:
     for features in RUNNABLE:
         (found,) = execute(graph, [edge, feeds[1]], features)
         np.testing.assert_allclose(found, run_graph(graph, feeds)[0], atol=1e-5)
+
+
+@pytest.mark.parametrize(("network", "shares"), [(tokens, False), (separable, True)])
+def test_only_a_graph_whose_steps_have_several_chunks_has_workers(network: object, shares: bool) -> None:
+    texts: dict[str, str] = {}
+    generate(_lowered(network), "x86-64-v3", lambda stage, make: texts.update({stage: make()}))
+    assert ("@claim" in texts["kernels"]) == shares

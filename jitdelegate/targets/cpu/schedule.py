@@ -35,9 +35,12 @@ def sync_bytes(steps: int) -> int:
 
 
 def write_entries(module: Module, steps: Sequence[Step], *, has_threads: bool) -> None:
-    """Adds `run`, `work` and `stop` to the module; without threads the latter two do nothing."""
+    """Adds `run`, `work` and `stop` to the module; without threads the latter two do nothing.
+
+    Where no step has more than one chunk, help would only cost: such a graph runs alone.
+    """
     _write_dispatch(module, steps)
-    if not has_threads:
+    if not has_threads or all(sum(job.chunks for job in step.jobs) == 1 for step in steps):
         _write_alone(module, steps)
         return
     chunks = module.constant("chunk_counts", [sum(job.chunks for job in step.jobs) for step in steps] or [0])
