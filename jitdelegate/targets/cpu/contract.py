@@ -14,7 +14,7 @@ from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.layout import FLOAT_BYTES, Layout
 from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, Stream, split
 from jitdelegate.targets.cpu.sweep import QUAD, Sweep, sweeps
-from jitdelegate.targets.cpu.tile import TileShape, TileWriter
+from jitdelegate.targets.cpu.tile import TileShape, TileWriter, segments_of
 from jitdelegate.targets.cpu.vector_ir import POINTER, Value
 
 CHUNK_WORK = 4_000_000
@@ -56,6 +56,7 @@ class Multiplication:
     c: Layout
     masked: bool
     epilogue: Epilogue
+    has_segments: bool
     has_quads: bool
     has_singles: bool
 
@@ -98,7 +99,8 @@ class ContractWriter:
         tail = outputs % generator.lanes
         masked = bool(tail) and (not c.blocked or epilogue.lanes_to_mask(c) > 0)
         values = [sweep.columns, sweep.a_pixel, sweep.a_row, sweep.c_pixel, sweep.c_row, c.block, tail]
-        values += [len(quads) // QUAD, len(singles)]
+        segments = segments_of(len(quads) // QUAD)
+        values += [segments, len(quads) // QUAD // segments, len(singles)]
         for stream in streams:
             values += [stream.pixel, stream.row, stream.block]
         offsets = sweep.offsets(generator.lanes)
@@ -113,6 +115,7 @@ class ContractWriter:
             c=c,
             masked=masked,
             epilogue=epilogue,
+            has_segments=segments > 1,
             has_quads=len(quads) > 0,
             has_singles=len(singles) > 0,
         )
@@ -243,6 +246,7 @@ class ContractWriter:
             shape = TileShape(
                 rows,
                 vectors,
+                has_segments=product.has_segments,
                 has_quads=product.has_quads,
                 has_singles=product.has_singles,
                 masked=masked,

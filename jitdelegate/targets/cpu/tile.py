@@ -15,9 +15,25 @@ from jitdelegate.targets.cpu.kernel import Epilogue, Generator
 from jitdelegate.targets.cpu.sweep import QUAD
 from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Value
 
-GEOMETRY = ("width", "a_pixel", "a_row", "c_pixel", "c_row", "c_block", "lanes_left", "quads", "singles")
-"""What a tile function reads of its layer: distances in bytes, counts. Each stream adds pixel, row and block; then
-follow the offsets of all quads and singles."""
+GEOMETRY = (
+    *("width", "a_pixel", "a_row", "c_pixel", "c_row", "c_block", "lanes_left"),
+    *("segments", "quads", "singles"),
+)
+"""What a tile function reads of its layer: distances in bytes, counts (quads per segment). Each stream adds pixel, row
+and block; then follow the offsets of all quads and singles."""
+SEGMENT = 128
+"""Quads after which a long sum starts anew, about; the parts are added up apart, so that rounding errors grow with the
+length of a part. Measured on MobileNet v1: a hundredth of the time for a third of the error."""
+
+
+def segments_of(quads: int) -> int:
+    """In how many equal segments of about SEGMENT quads a sum is cut; 1 where none fit."""
+    lengths = [n for n in range(SEGMENT // 2, 2 * SEGMENT) if quads % n == 0 and quads > n]
+    return quads // min(lengths, key=lambda n: abs(n - SEGMENT)) if lengths else 1
+
+
+STACK_ALIGN = 16
+"""What the calling convention grants; more would cost a register for the frame."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +42,7 @@ class TileShape:
 
     rows: int
     vectors: int
+    has_segments: bool
     has_quads: bool
     has_singles: bool
     masked: bool
@@ -33,7 +50,7 @@ class TileShape:
 
     @property
     def key(self) -> str:
-        flags = "".join("01"[flag] for flag in (self.has_quads, self.has_singles, self.masked))
+        flags = "".join("01"[f] for f in (self.has_segments, self.has_quads, self.has_singles, self.masked))
         return f"tile {self.rows}x{self.vectors} {flags} {self.epilogue.key}"
 
 
@@ -73,6 +90,9 @@ class Tile:
         """Walks `tiles` tiles from pixel `first` on."""
         f, g = self.f, self.g
         a, self.w, c, _, first, tiles, *streams = f.parameters
+        if self.shape.has_segments:
+            size = self.shape.rows * self.shape.vectors * self.vector_bytes
+            self.totals = f.emit(POINTER, f"alloca [{size} x i8], align {STACK_ALIGN}")
         y, x = first // g["width"], first % g["width"]
         self.steps = [(g["a_pixel"], g["a_row"]), (g["c_pixel"], g["c_row"])]
         self.steps += [(g[f"pixel{k}"], g[f"row{k}"]) for k in range(len(streams))]
@@ -110,12 +130,30 @@ class Tile:
         f, g, shape = self.f, self.g, self.shape
         sums = [f.literal(self.vector, 0.0)] * (shape.rows * shape.vectors)
         w, table = self.w + shape.vectors * self.vector_bytes, self.offsets
-        if shape.has_quads:
+        if shape.has_segments:
+            w, table, *sums = self._walk_segments(rows, w, table, sums)
+        elif shape.has_quads:
             w, table, *sums = self._walk(rows, w, table, sums, g["quads"], QUAD)
         if shape.has_singles:
             w, table, *sums = self._walk(rows, w, table, sums, g["singles"], 1)
         bias = [f.load(self.vector, self.w + v * self.vector_bytes, 64) for v in range(shape.vectors)]
         return [total + bias[position % shape.vectors] for position, total in enumerate(sums)]
+
+    def _walk_segments(self, rows: list[Value], w: Value, table: Value, zeros: list[Value]) -> list[Value]:
+        """All quads, segment by segment; the totals wait in memory, since the registers are full."""
+        f, g = self.f, self.g
+        places = [self.totals + i * self.vector_bytes for i in range(len(zeros))]
+        for place, zero in zip(places, zeros, strict=True):
+            f.store(zero, place, STACK_ALIGN)
+
+        def segment(_: Value, w: Value, table: Value) -> list[Value]:
+            w, table, *sums = self._walk(rows, w, table, zeros, g["quads"], QUAD)
+            for place, part in zip(places, sums, strict=True):
+                f.store(f.load(self.vector, place, STACK_ALIGN) + part, place, STACK_ALIGN)
+            return [w, table]
+
+        w, table = f.loop(g["segments"], segment, w, table)
+        return [w, table, *(f.load(self.vector, place, STACK_ALIGN) for place in places)]
 
     def _walk(
         self, rows: list[Value], w: Value, table: Value, sums: list[Value], count: Value, steps: int
