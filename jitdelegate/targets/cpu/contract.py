@@ -5,7 +5,7 @@ A panel is up to four vectors of output channels: [bias][K][vectors * lanes].
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +21,8 @@ CHUNK_WORK = 4_000_000
 """Floating-point operations that are worth a chunk of their own."""
 FEWEST_CHUNKS = 16
 """Chunks that a large layer is cut into at least, so that threads end together."""
+FEWEST_PANELS = 32
+"""The same where each panel is a chunk, or several."""
 SMALL_WORK = 400_000
 """Floating-point operations below which cutting does not pay."""
 
@@ -44,17 +46,33 @@ def pack(generator: Generator, weights: np.ndarray, bias: np.ndarray | None) -> 
 
 
 @dataclass(frozen=True)
+class Panels:
+    """Panels of equal width and code, one after another.
+
+    Attributes:
+        masked: True for a panel whose last vector is not full and may not be stored whole.
+        size: bytes of one panel.
+        weights: offset of the first one.
+        block: its first block of output channels.
+    """
+
+    vectors: int
+    count: int
+    masked: bool
+    size: int
+    weights: int
+    block: int
+
+
+@dataclass(frozen=True)
 class Multiplication:
     """One sweep with everything a chunk function needs to run part of it."""
 
     sweep: Sweep
     geometry: str
-    widths: list[tuple[int, int]]
-    weights: int
-    panel_bytes: Callable[[int], int]
+    panels: tuple[Panels, ...]
     streams: tuple[Stream, ...]
     c: Layout
-    masked: bool
     epilogue: Epilogue
     has_segments: bool
     has_quads: bool
@@ -96,6 +114,7 @@ class ContractWriter:
         streams = tuple(
             s.stepped(sweep.y * s.row + sweep.x * s.pixel, sweep.step_y, sweep.step_x) for s in epilogue.streams
         )
+        weights = generator.weights.add(np.frombuffer(packed, np.float32))
         tail = outputs % generator.lanes
         masked = bool(tail) and (not c.blocked or epilogue.lanes_to_mask(c) > 0)
         values = [sweep.columns, sweep.a_pixel, sweep.a_row, sweep.c_pixel, sweep.c_row, c.block, tail]
@@ -108,12 +127,9 @@ class ContractWriter:
         return Multiplication(
             sweep=sweep,
             geometry=generator.module.constant(generator.unique("geometry"), values),
-            widths=widths,
-            weights=generator.weights.add(np.frombuffer(packed, np.float32)),
-            panel_bytes=lambda vectors: (1 + depth) * vectors * generator.vector_bytes,
+            panels=tuple(_panels(widths, (1 + depth) * generator.vector_bytes, weights, masked=masked)),
             streams=streams,
             c=c,
-            masked=masked,
             epilogue=epilogue,
             has_segments=segments > 1,
             has_quads=len(quads) > 0,
@@ -122,16 +138,12 @@ class ContractWriter:
 
     def _sweep_jobs(self, sweep: Sweep, a: Memory, c: Memory, bias: np.ndarray | None, epilogue: Epilogue) -> list[Job]:
         product = self.multiplication(sweep, c.layout, bias, epilogue)
-        images = c.layout.shape[0]
-        panel_groups, pixel_chunks = self._cut(product, images)
+        by_panel, pixel_chunks = self._cut(product, c.layout.shape[0])
+        groups = [[panels] for panels in product.panels] if by_panel else [list(product.panels)]
+        return [self._job(product, a, c, group, pixel_chunks, by_panel=by_panel) for group in groups]
 
-        def body(kernel: Kernel) -> None:
-            self._chunk(kernel, product, a, c, panel_groups, pixel_chunks)
-
-        return [self.generator.job("contract", images * panel_groups * len(pixel_chunks), body)]
-
-    def _cut(self, product: Multiplication, images: int) -> tuple[int, list[tuple[int, int]]]:
-        """How many groups of panels, and which (first pixel, pixels), a layer is cut into.
+    def _cut(self, product: Multiplication, images: int) -> tuple[bool, list[tuple[int, int]]]:
+        """Whether each panel is a chunk of its own, and which (first pixel, pixels) a layer is cut into.
 
         Whichever of weights and pixels is larger is cut, so that the other one stays in the cache; both if there are
         still too few chunks for threads to end together.
@@ -140,116 +152,103 @@ class ContractWriter:
         outputs, depth = sweep.weights.shape
         work = 2 * sweep.pixels * outputs * depth
         wanted = 1 if work * images < SMALL_WORK else max(-(-FEWEST_CHUNKS // images), work // CHUNK_WORK)
-        count = sum(n for _, n in product.widths)
-        even = len(product.widths) == 1 and not product.masked
-        panel_groups = count if even and wanted > 1 and outputs * depth > sweep.pixels * sweep.depth else 1
-        parts = max(1, -(-wanted // panel_groups))
-        rows = self.generator.machine.tiles[product.widths[0][0] - 1]
+        by_panel = wanted > 1 and outputs * depth > sweep.pixels * sweep.depth
+        parts = -(-FEWEST_PANELS // sum(panels.count for panels in product.panels)) if by_panel else wanted
+        rows = self.generator.machine.tiles[product.panels[0].vectors - 1]
         size = max(-(-sweep.pixels // parts), min(4 * rows, sweep.pixels))
         size = -(-size // rows) * rows
         starts = range(0, sweep.pixels, size)
-        return panel_groups, [(start, min(size, sweep.pixels - start)) for start in starts]
+        return by_panel, [(start, min(size, sweep.pixels - start)) for start in starts]
 
-    def _chunk(
+    def _job(
         self,
-        kernel: Kernel,
         product: Multiplication,
         a: Memory,
         c: Memory,
-        panel_groups: int,
+        group: list[Panels],
         pixel_chunks: list[tuple[int, int]],
-    ) -> None:
-        f = kernel.f
-        parts = len(pixel_chunks)
-        part, rest = kernel.chunk % parts, kernel.chunk // parts
-        group, image = rest % panel_groups, rest // panel_groups
-        sweep = product.sweep
-        pointers = [kernel.pointer(a) + (image * a.layout.image + sweep.a_start)]
-        pointers += [kernel.pointer(c) + (image * c.layout.image + sweep.c_start)]
-        pointers += [kernel.pointer(s.memory) + (image * s.image + s.start) for s in product.streams]
-        first = part * pixel_chunks[0][1]
+        *,
+        by_panel: bool,
+    ) -> Job:
+        """Chunks are (image, panel if `by_panel`, pixels); the last pixels may be fewer."""
+        sweep, parts = product.sweep, len(pixel_chunks)
+        count = group[0].count if by_panel else 1
 
-        def run(pixels: int) -> None:
-            self.run_panels(kernel, product, pointers, first, pixels, group if panel_groups > 1 else None)
+        def body(kernel: Kernel) -> None:
+            f = kernel.f
+            part, rest = kernel.chunk % parts, kernel.chunk // parts
+            number, image = rest % count, rest // count
+            pointers = [kernel.pointer(a) + (image * a.layout.image + sweep.a_start)]
+            pointers += [kernel.pointer(c) + (image * c.layout.image + sweep.c_start)]
+            pointers += [kernel.pointer(s.memory) + (image * s.image + s.start) for s in product.streams]
+            first = part * pixel_chunks[0][1]
 
-        sizes = [size for _, size in pixel_chunks]
-        if sizes[-1] == sizes[0]:
-            run(sizes[0])
-        else:
-            f.when_last(part, parts, lambda: run(sizes[0]), lambda: run(sizes[-1]))
+            def run(pixels: int) -> None:
+                for panels in group:
+                    self._walk(kernel, product, panels, pointers, first, pixels, number if by_panel else None)
+
+            sizes = [size for _, size in pixel_chunks]
+            if sizes[-1] == sizes[0]:
+                run(sizes[0])
+            else:
+                f.when_last(part, parts, lambda: run(sizes[0]), lambda: run(sizes[-1]))
+
+        return self.generator.job("contract", c.layout.shape[0] * count * parts, body)
 
     def run_panels(
+        self, kernel: Kernel, product: Multiplication, pointers: list[Value], first: Value, pixels: int
+    ) -> None:
+        """Pixels first ... first + pixels - 1 times all panels; pointers are A, C and the streams at pixel and channel
+        0."""
+        for panels in product.panels:
+            self._walk(kernel, product, panels, pointers, first, pixels)
+
+    def _walk(
         self,
         kernel: Kernel,
         product: Multiplication,
+        panels: Panels,
         pointers: list[Value],
         first: Value,
         pixels: int,
-        group: Value | None = None,
+        number: Value | None = None,
     ) -> None:
-        """Pixels first ... first + pixels - 1 times all panels, or times panel number `group` alone.
-
-        pointers: A, C and the streams at pixel 0 and channel 0.
-        """
-        weights = kernel.f.parameters[1] + product.weights
-        moves = [product.c.block, *(s.block for s in product.streams)]
-        for position, (vectors, count) in enumerate(product.widths):
-            last_kind = position == len(product.widths) - 1
-            size = product.panel_bytes(vectors)
-            whole = 1 if group is not None else count - (1 if product.masked and last_kind else 0)
-            at = [weights, *pointers[1:]]
-            if group is not None:
-                at = [weights + group * size, *_advance(pointers[1:], moves, group * vectors)]
-            at = self._panel_loop(kernel, product, pointers[0], at, (vectors, whole, size), first, pixels, masked=False)
-            if product.masked and last_kind:
-                at = self._panel_loop(kernel, product, pointers[0], at, (vectors, 1, size), first, pixels, masked=True)
-            weights, pointers = at[0], [pointers[0], *at[1:]]
-
-    def _panel_loop(
-        self,
-        kernel: Kernel,
-        product: Multiplication,
-        a: Value,
-        at: list[Value],
-        panel: tuple[int, int, int],
-        first: Value,
-        pixels: int,
-        *,
-        masked: bool,
-    ) -> list[Value]:
-        f = kernel.f
-        vectors, count, size = panel
-        moves = [product.c.block * vectors, *(s.block * vectors for s in product.streams)]
+        """The pixels times each of the panels, or times panel `number` of them alone."""
+        a, *others = pointers
+        blocks = [product.c.block, *(s.block for s in product.streams)]
+        moves = [panels.size, *(panels.vectors * block for block in blocks)]
+        at = [kernel.f.parameters[1] + panels.weights]
+        at += [p + panels.block * block for p, block in zip(others, blocks, strict=True)]
+        if number is not None:
+            at = [p + number * move for p, move in zip(at, moves, strict=True)]
 
         def one(_: Value, weights: Value, *pointers: Value) -> list[Value]:
-            self._tiles(kernel, product, a, weights, list(pointers), first, pixels, vectors, masked=masked)
-            return [weights + size, *(p + move for p, move in zip(pointers, moves, strict=True))]
+            self._tiles(kernel, product, panels, a, weights, list(pointers), first, pixels)
+            return [p + move for p, move in zip((weights, *pointers), moves, strict=True)]
 
-        return f.loop(count, one, *at) if count else at
+        kernel.f.loop(1 if number is not None else panels.count, one, *at)
 
     def _tiles(
         self,
         kernel: Kernel,
         product: Multiplication,
+        panels: Panels,
         a: Value,
         weights: Value,
         pointers: list[Value],
         first: Value,
         pixels: int,
-        vectors: int,
-        *,
-        masked: bool,
     ) -> None:
         f = kernel.f
         geometry = Value(f, POINTER, product.geometry)
-        for rows, count in split(pixels, self.generator.machine.tiles[vectors - 1]):
+        for rows, count in split(pixels, self.generator.machine.tiles[panels.vectors - 1]):
             shape = TileShape(
                 rows,
-                vectors,
+                panels.vectors,
                 has_segments=product.has_segments,
                 has_quads=product.has_quads,
                 has_singles=product.has_singles,
-                masked=masked,
+                masked=panels.masked,
                 epilogue=product.epilogue,
             )
             name = self.tiles.function(shape)
@@ -257,8 +256,16 @@ class ContractWriter:
             first = first + rows * count
 
 
-def _advance(pointers: list[Value], moves: list[int], count: Value) -> list[Value]:
-    return [p + count * move for p, move in zip(pointers, moves, strict=True)]
+def _panels(widths: list[tuple[int, int]], vector_size: int, weights: int, *, masked: bool) -> Iterator[Panels]:
+    """Panels of the packed `widths` from offset `weights` on, `vector_size` bytes per vector; the last one `masked`."""
+    block = 0
+    for position, (vectors, count) in enumerate(widths):
+        last = int(masked and position == len(widths) - 1)
+        for number, is_masked in ((count - last, False), (last, True)):
+            if number:
+                yield Panels(vectors, number, is_masked, vectors * vector_size, weights, block)
+            weights += number * vectors * vector_size
+            block += number * vectors
 
 
 def _shift(stream: Stream, start: int) -> Stream:

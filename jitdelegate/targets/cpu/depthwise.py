@@ -19,7 +19,7 @@ UNROLLED_TAPS = 9
 """Windows with more taps than this loop over their rows."""
 UNROLLED_COLUMNS = 64
 """Windows that are wider loop over their columns too."""
-CHUNK_WORK = 500_000
+CHUNK_WORK = 125_000
 """Multiply-adds that are worth a chunk of their own; depthwise work is bound by memory, not by arithmetic."""
 STRIP_PIXELS = 24
 """Pixels of a strip before a fused 1x1: enough to use each panel of weights a few times."""
