@@ -14,7 +14,10 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "jitdelegate"
 TARGET = PACKAGE / "program" / "generator_digest.py"
 FOLDERS = ("ir", "model", "passes", "ops", "targets")
-FILES = ("compiler.py", "describe.py", "program/layout.py", "program/program.py", "program/write.py")
+FILES = (
+    *("compiler.py", "describe.py"),
+    *("program/launch_list.py", "program/layout.py", "program/program.py", "program/write.py"),
+)
 
 
 def sources() -> list[Path]:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import struct
 
+from jitdelegate.program.launch_list import pack, unpack
 from jitdelegate.program.program import Kernel, Operator, Port, Program, Signature
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
 MAGIC = b"\x89JITDEL\n"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 TABLE_IDENTIFIER = b"JITD"
 ALIGNMENT = 4096
 
@@ -38,15 +39,33 @@ class Layout:
     Attributes:
         name: the table's name in program.fbs.
         make: makes the object from its fields; takes them by keyword.
-        fields: name and kind, by slot; a Layout as the kind is a vector of such tables.
+        fields: name and kind, by slot; a Layout as the kind is a vector of such tables, a Packed one of integers.
     """
 
     __slots__ = ("fields", "make", "name")
 
-    def __init__(self, name: str, make: Callable[..., Any], fields: tuple[tuple[str, str | Layout], ...]) -> None:
+    def __init__(
+        self, name: str, make: Callable[..., Any], fields: tuple[tuple[str, str | Layout | Packed], ...]
+    ) -> None:
         self.name = name
         self.make = make
         self.fields = fields
+
+
+class Packed:
+    """Objects that lie in the file as one vector of integers.
+
+    Attributes:
+        name: the type of the vector's elements in program.fbs.
+        pack, unpack: from the objects to their integers and back.
+    """
+
+    __slots__ = ("name", "pack", "unpack")
+
+    def __init__(self, pack: Callable[[Any], Sequence[int]], unpack: Callable[[Sequence[int]], Any]) -> None:
+        self.name = INTEGER
+        self.pack = pack
+        self.unpack = unpack
 
 
 def _part(name: str, value: str) -> tuple[str, str]:
@@ -80,7 +99,21 @@ OPERATOR = Layout(
     Operator,
     (("index", INTEGER), ("op", STRING), ("place", STRING), ("reason", STRING), ("kernel", INTEGER)),
 )
-KERNEL = Layout("Kernel", Kernel, (("name", STRING), ("form", STRING), ("chunks", INTEGER)))
+KERNEL = Layout(
+    "Kernel",
+    Kernel,
+    (
+        ("name", STRING),
+        ("form", STRING),
+        ("chunks", INTEGER),
+        ("threads", INTEGER),
+        ("registers", INTEGER),
+        ("spill_bytes", INTEGER),
+        ("stack_bytes", INTEGER),
+        ("shared_bytes", INTEGER),
+    ),
+)
+LAUNCHES = Packed(pack, unpack)
 PROGRAM = Layout(
     "Program",
     Program,
@@ -100,6 +133,9 @@ PROGRAM = Layout(
         ("entries", PLACE),
         ("num_subgraphs", INTEGER),
         ("weights_hash", STRING),
+        ("launches", LAUNCHES),
+        ("input_offsets", INTEGERS),
+        ("output_offsets", INTEGERS),
     ),
 )
 # Fields that only reports look at; the reader leaves them until then.

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     Bytes = bytes | memoryview
 
 NO_KERNEL = -1
+CUBIN_ALIGNMENT = 64
+"""Every CUDA binary starts at a multiple of this many bytes into the code."""
 
 
 class Record:
@@ -19,19 +21,19 @@ class Record:
 
     __slots__: tuple[str, ...] = ()
 
-    def values(self) -> tuple[object, ...]:
+    def contents(self) -> tuple[object, ...]:
         """The values in slot order."""
         return tuple(getattr(self, name.lstrip("_")) for name in self.__slots__)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return self.values() == other.values()
+        return self.contents() == other.contents()
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        pairs = zip(self.__slots__, self.values(), strict=True)
+        pairs = zip(self.__slots__, self.contents(), strict=True)
         shown = ", ".join(f"{name.lstrip('_')}={value!r}" for name, value in pairs)
         return f"{type(self).__name__}({shown})"
 
@@ -95,7 +97,7 @@ class Operator(Record):
     Attributes:
         index: its position in the main subgraph.
         op: TFLite's name.
-        place: "cpu", "litert", "folded" (evaluated at compile time).
+        place: "cpu", "cuda", "litert", "folded" (evaluated at compile time).
         reason: one sentence where it is not compiled, else "".
         kernel: the index of the kernel it became part of, -1 for none.
     """
@@ -111,14 +113,71 @@ class Operator(Record):
 
 
 class Kernel(Record):
-    """One generated kernel: its name, the form it was generated from and the chunks that threads may share."""
+    """One generated kernel.
 
-    __slots__ = ("chunks", "form", "name")
+    Attributes:
+        name: unique in the program.
+        form: what it was generated from.
+        chunks: on the CPU the parts that threads may share, on CUDA the number of its launches.
+        threads: CUDA threads per block.
+        registers, stack_bytes, spill_bytes: what one CUDA thread takes, as the assembler reported it.
+        shared_bytes: static shared memory of one CUDA block.
+    """
 
-    def __init__(self, *, name: str, form: str, chunks: int) -> None:
+    __slots__ = ("chunks", "form", "name", "registers", "shared_bytes", "spill_bytes", "stack_bytes", "threads")
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        form: str,
+        chunks: int,
+        threads: int = 0,
+        registers: int = 0,
+        spill_bytes: int = 0,
+        stack_bytes: int = 0,
+        shared_bytes: int = 0,
+    ) -> None:
         self.name = name
         self.form = form
         self.chunks = chunks
+        self.threads = threads
+        self.registers = registers
+        self.spill_bytes = spill_bytes
+        self.stack_bytes = stack_bytes
+        self.shared_bytes = shared_bytes
+
+
+class Launch(Record):
+    """One launch of a CUDA kernel.
+
+    Attributes:
+        kernel: its index among the program's entries, which are its kernels in their order.
+        grid, block: (x, y, z), in blocks and in threads.
+        shared_bytes: dynamic shared memory of one block.
+        kinds: one letter per argument: "a" is the arena's address plus the value, "w" the weights' address plus the
+            value, "i" an int32, "f" a float32 given by its bits.
+        values: one per letter.
+    """
+
+    __slots__ = ("block", "grid", "kernel", "kinds", "shared_bytes", "values")
+
+    def __init__(
+        self,
+        *,
+        kernel: int,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int = 0,
+        kinds: str = "",
+        values: tuple[int, ...] = (),
+    ) -> None:
+        self.kernel = kernel
+        self.grid = grid
+        self.block = block
+        self.shared_bytes = shared_bytes
+        self.kinds = kinds
+        self.values = values
 
 
 class Program(Record):
@@ -126,14 +185,19 @@ class Program(Record):
 
     Attributes:
         key: named parts that say what it was compiled from and for.
-        target: "cpu", or "litert" for a model that LiteRT runs whole (then there are no segments).
-        features: the instruction set that the code needs.
-        loader: "flat" (position-independent blob), "object" (relocatable object for llvmlite's loader) or "none".
+        target: "cpu", "cuda", or "litert" for a model that LiteRT runs whole (then there are no segments).
+        features: the instruction set that the code needs; for CUDA the architecture, like "sm_90".
+        loader: "flat" (position-independent blob), "object" (relocatable object for llvmlite's loader), "cubin" (CUDA
+            binaries one after another, each at a multiple of CUBIN_ALIGNMENT) or "none".
         inputs, outputs: the model's tensors in the model's order.
         signatures, operators, kernels: for interfaces and reports. Operators and kernels may be given as functions,
             which are called at the first look: decoding hundreds of them costs more than opening the rest.
-        arena_bytes, scratch_bytes, sync_bytes: memory to provide zeroed; scratch_bytes is per thread.
-        entries: function names and their offsets into the code.
+        arena_bytes, scratch_bytes, sync_bytes: memory to provide zeroed; scratch_bytes is per thread. For CUDA the
+            arena lies on the device, not zeroed.
+        entries: function names and their offsets into the code; for CUDA each kernel's name and the offset of its
+            binary, which several may share.
+        launches: what one inference launches on a CUDA device, in order.
+        input_offsets, output_offsets: where the ports lie in a CUDA device's arena, in bytes.
         code, weights: segments; views into the file for a program that was read.
         num_subgraphs: subgraphs of the model.
         weights_hash: xxh3-128 of the weights in hex; `write` sets its own in the file.
@@ -146,10 +210,13 @@ class Program(Record):
         "code",
         "entries",
         "features",
+        "input_offsets",
         "inputs",
         "key",
+        "launches",
         "loader",
         "num_subgraphs",
+        "output_offsets",
         "outputs",
         "scratch_bytes",
         "signatures",
@@ -175,6 +242,9 @@ class Program(Record):
         scratch_bytes: int = 0,
         sync_bytes: int = 0,
         entries: tuple[tuple[str, int], ...] = (),
+        launches: tuple[Launch, ...] = (),
+        input_offsets: tuple[int, ...] = (),
+        output_offsets: tuple[int, ...] = (),
         code: Bytes = b"",
         weights: Bytes = b"",
         num_subgraphs: int = 1,
@@ -193,6 +263,9 @@ class Program(Record):
         self.scratch_bytes = scratch_bytes
         self.sync_bytes = sync_bytes
         self.entries = entries
+        self.launches = launches
+        self.input_offsets = input_offsets
+        self.output_offsets = output_offsets
         self.code = code
         self.weights = weights
         self.num_subgraphs = num_subgraphs

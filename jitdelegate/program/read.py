@@ -5,6 +5,7 @@ from __future__ import annotations
 from xxhash import xxh3_128_digest, xxh3_128_hexdigest
 
 from jitdelegate.errors import ProgramError
+from jitdelegate.program.check import check
 from jitdelegate.program.flatbuffer import FlatBuffer
 from jitdelegate.program.layout import (
     FIELDS_READ_LATER,
@@ -19,9 +20,9 @@ from jitdelegate.program.layout import (
     STRING,
     TABLE_IDENTIFIER,
     Layout,
+    Packed,
     aligned,
 )
-from jitdelegate.program.program import Port, Program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,10 +31,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
     from jitdelegate.program.flatbuffer import Table
-
-TARGETS = ("cpu", "litert")
-LOADERS = ("flat", "object", "none")
-LARGEST_MEMORY = 1 << 40
+    from jitdelegate.program.program import Program
 
 
 def read(buffer: ReadableBuffer, *, verify_code: bool = True) -> Program:
@@ -57,7 +55,7 @@ def read(buffer: ReadableBuffer, *, verify_code: bool = True) -> Program:
     program: Program = _read_table(table.root(TABLE_IDENTIFIER, "program"), PROGRAM)
     program.code = content[parts.code : parts.code + parts.code_bytes]
     program.weights = content[parts.weights :]
-    _check(program)
+    check(program)
     return program
 
 
@@ -147,7 +145,7 @@ def _read_table(table: Table, layout: Layout) -> Any:
     )
 
 
-def _read_field(table: Table, slot: int, name: str, kind: str | Layout) -> Any:
+def _read_field(table: Table, slot: int, name: str, kind: str | Layout | Packed) -> Any:
     if kind == INTEGER:
         return table.integer(slot, name, "q")
     if kind == STRING:
@@ -156,39 +154,13 @@ def _read_field(table: Table, slot: int, name: str, kind: str | Layout) -> Any:
         return table.integers(slot, name, "q")
     if kind == REALS:
         return table.scalars(slot, name, "d")
+    if isinstance(kind, Packed):
+        return kind.unpack(table.integers(slot, name, "q"))
     if name in FIELDS_READ_LATER:
         return lambda: _read_tables(table, slot, name, kind)
     return _read_tables(table, slot, name, kind)
 
 
-def _read_tables(table: Table, slot: int, name: str, kind: str | Layout) -> Any:
+def _read_tables(table: Table, slot: int, name: str, kind: str | Layout | Packed) -> Any:
     assert isinstance(kind, Layout)
     return tuple(_read_table(item, kind) for item in table.tables(slot, name))
-
-
-def _check(program: Program) -> None:
-    """What the runtime relies on without looking again."""
-    _check_choice("target", program.target, TARGETS)
-    _check_choice("loader", program.loader, LOADERS)
-    for name in ("arena_bytes", "scratch_bytes", "sync_bytes", "num_subgraphs"):
-        _check_range(name, getattr(program, name), LARGEST_MEMORY)
-    for name, offset in program.entries:
-        _check_range(f"entry {name}", offset, len(program.code) - 1)
-    for port in program.inputs + program.outputs:
-        _check_port(port)
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ProgramError(f"{name} is {value!r}, expected one of {', '.join(choices)}")
-
-
-def _check_range(name: str, value: int, largest: int) -> None:
-    if not 0 <= value <= largest:
-        raise ProgramError(f"{name} is {value}, expected 0 to {largest}")
-
-
-def _check_port(port: Port) -> None:
-    _check_range(f"bytes of tensor {port.name}", port.nbytes, LARGEST_MEMORY)
-    for size in port.shape:
-        _check_range(f"a size of tensor {port.name}", size, LARGEST_MEMORY)

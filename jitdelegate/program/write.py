@@ -19,6 +19,7 @@ from jitdelegate.program.layout import (
     STRING,
     TABLE_IDENTIFIER,
     Layout,
+    Packed,
     aligned,
 )
 from jitdelegate.program.program import Program
@@ -71,7 +72,7 @@ def _write_table(builder: Any, layout: Layout, values: dict[str, Any]) -> int:
     return int(builder.EndObject())
 
 
-def _write_child(builder: Any, kind: str | Layout, value: Any) -> int:
+def _write_child(builder: Any, kind: str | Layout | Packed, value: Any) -> int:
     """The offset of what stands outside the table; an integer itself, which stands inside."""
     if kind == INTEGER:
         return int(value)
@@ -79,6 +80,8 @@ def _write_child(builder: Any, kind: str | Layout, value: Any) -> int:
         return int(builder.CreateSharedString(value))
     if kind == INTEGERS:
         return _write_vector(builder, builder.PrependInt64, _ELEMENT_BYTES, value)
+    if isinstance(kind, Packed):
+        return _write_vector(builder, builder.PrependInt64, _ELEMENT_BYTES, kind.pack(value))
     if kind == REALS:
         return _write_vector(builder, builder.PrependFloat64, _ELEMENT_BYTES, value)
     assert isinstance(kind, Layout)

@@ -7,13 +7,16 @@ import random
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from xxhash import xxh3_128_digest
 
 from jitdelegate.errors import ProgramError
+from jitdelegate.program.launch_list import unpack
 from jitdelegate.program.layout import HEADER, HEADER_BYTES, aligned
-from jitdelegate.program.program import Kernel, Operator, Port, Program, Signature
+from jitdelegate.program.program import Kernel, Launch, Operator, Port, Program, Signature
 from jitdelegate.program.read import read, verify_weights
 from jitdelegate.program.write import write
 
@@ -54,6 +57,56 @@ def full_program() -> Program:
     )
 
 
+def cuda_program() -> Program:
+    """A program for a GPU with something in every field that only such programs have."""
+    image = Port(name="image", index=0, shape=(1, 4), dtype="float32", nbytes=16)
+    scores = Port(name="scores", index=1, shape=(1, 2), dtype="float32", nbytes=8)
+    kernel = Kernel(
+        name="contract_0",
+        form="Contract",
+        chunks=2,
+        threads=128,
+        registers=96,
+        spill_bytes=8,
+        stack_bytes=16,
+        shared_bytes=4096,
+    )
+    return Program(
+        key=(("model", "0123"), ("target", "cuda")),
+        target="cuda",
+        features="sm_90",
+        loader="cubin",
+        inputs=(image,),
+        outputs=(scores,),
+        operators=(Operator(index=0, op="CONV_2D", place="cuda", kernel=0),),
+        kernels=(kernel, Kernel(name="map_0", form="Map", chunks=1, threads=256)),
+        arena_bytes=512,
+        entries=(("contract_0", 0), ("map_0", 64)),
+        launches=(
+            launch(),
+            Launch(kernel=1, grid=(1, 1, 1), block=(1, 1, 1)),
+            Launch(kernel=0, grid=((1 << 31) - 1, 65535, 65535), block=(1, 16, 64), kinds="a", values=(512,)),
+        ),
+        input_offsets=(0,),
+        output_offsets=(504,),
+        code=b"\x7fELF".ljust(64, b"\0") + b"\x7fELF".ljust(256, b"\0"),
+        weights=bytes(100),
+    )
+
+
+def launch(**changes: Any) -> Launch:
+    """A launch with an argument of every kind."""
+    values = {
+        "kernel": 0,
+        "grid": (7, 2, 3),
+        "block": (32, 4, 1),
+        "shared_bytes": 49152,
+        "kinds": "awif",
+        "values": (256, 100, -5, 0x3F800000),
+    }
+    return Launch(**{**values, **changes})
+
+
 def small_content() -> bytes:
     """A program's bytes whose every bit a test can flip."""
     return write(Program(key=(("model", "01"),), target="cpu", loader="flat", code=b"\xc3", weights=b"weights"))
@@ -68,8 +121,9 @@ def seal(content: bytearray) -> bytes:
     return bytes(content)
 
 
-def test_a_program_is_read_as_it_was_written() -> None:
-    written = full_program()
+@pytest.mark.parametrize("make", [full_program, cuda_program])
+def test_a_program_is_read_as_it_was_written(make: Callable[[], Program]) -> None:
+    written = make()
     found = read(write(written))
     verify_weights(found)
     written.weights_hash = found.weights_hash
@@ -88,6 +142,14 @@ def test_segments_are_views_at_page_boundaries() -> None:
     header = HEADER.unpack_from(content)
     assert header[6] % 4096 == 0 and header[8] % 4096 == 0
     assert isinstance(found.weights, memoryview) and found.weights.obj is content and found.weights.readonly
+
+
+def test_launches_are_one_vector_of_integers_to_the_reader() -> None:
+    program = cuda_program()
+    alone = len(write(program)) - len(program.weights)
+    program.launches *= 20
+    kernels, values = 60, 20 * (4 + 1)
+    assert len(write(program)) - len(program.weights) - alone <= 8 * (9 * kernels + 2 * values) + 4096
 
 
 @pytest.mark.parametrize("seed", ["0", "1"])
@@ -117,8 +179,9 @@ def test_every_truncation_and_every_extension_is_found() -> None:
         read(content + b"\0")
 
 
-def test_a_damaged_table_under_right_hashes_raises_nothing_but_program_error() -> None:
-    content, chance = bytearray(write(full_program())), random.Random(5)
+@pytest.mark.parametrize("make", [full_program, cuda_program])
+def test_a_damaged_table_under_right_hashes_raises_nothing_but_program_error(make: Callable[[], Program]) -> None:
+    content, chance = bytearray(write(make())), random.Random(5)
     table_end = HEADER_BYTES + HEADER.unpack_from(content)[5]
     refused = 0
     for _ in range(3000):
@@ -151,8 +214,11 @@ def test_a_damaged_header_under_right_hashes_raises_nothing_but_program_error() 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"target": "gpu"}, "target is 'gpu', expected one of cpu, litert"),
+        ({"target": "gpu"}, "target is 'gpu', expected one of cpu, cuda, litert"),
         ({"loader": "elf"}, "loader is 'elf'"),
+        ({"loader": "cubin"}, "loader is 'cubin', expected one of flat, object, none"),
+        ({"launches": (launch(),)}, "a program for cpu has launches"),
+        ({"output_offsets": (0,)}, "a program for cpu has launches or device offsets"),
         ({"arena_bytes": -1}, "arena_bytes is -1"),
         ({"scratch_bytes": 1 << 62}, "scratch_bytes"),
         ({"entries": (("run", 5000),)}, "entry run is 5000, expected 0 to 4999"),
@@ -168,6 +234,75 @@ def test_values_that_the_runtime_relies_on_are_checked(change: dict[str, object]
         read(write(program))
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"loader": "flat"}, "loader is 'flat', expected one of cubin"),
+        ({"entries": (("contract_0", 64), ("map_0", 128))}, "entry map_0: .* is at 128, expected b'.x7fELF'"),
+        ({"entries": (("contract_0", 0), ("map_0", 1))}, "entry map_0: .* is at 1, .* multiple of 64"),
+        ({"entries": (("contract_0", 320),)}, "entry contract_0 is 320, expected 0 to 319"),
+        ({"entries": ()}, "launch 0: kernel is 0, expected 0 to -1"),
+        ({"input_offsets": ()}, "0 offsets of inputs, expected 1"),
+        ({"input_offsets": (-1,)}, "offset of tensor image is -1"),
+        ({"output_offsets": (505,)}, "offset of tensor scores is 505, expected 0 to 504"),
+        ({"output_offsets": (0, 0)}, "2 offsets of outputs, expected 1"),
+    ],
+)
+def test_values_that_the_cuda_runtime_relies_on_are_checked(change: dict[str, object], message: str) -> None:
+    program = cuda_program()
+    for name, value in change.items():
+        setattr(program, name, value)
+    with pytest.raises(ProgramError, match=message):
+        read(write(program))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kernel": 2}, "kernel is 2, expected 0 to 1"),
+        ({"kernel": -1}, "kernel is -1"),
+        ({"grid": (0, 1, 1)}, r"grid is \(0, 1, 1\), expected 1 to \(2147483647, 65535, 65535\)"),
+        ({"grid": (1, 65536, 1)}, "grid is"),
+        ({"grid": (1 << 31, 1, 1)}, "grid is"),
+        ({"block": (1, 1, 65)}, "block is"),
+        ({"block": (1, -1, 1)}, "block is"),
+        ({"block": (1024, 2, 1)}, "threads per block is 2048, expected 0 to 1024"),
+        ({"shared_bytes": -1}, "shared_bytes is -1"),
+        ({"shared_bytes": 227 * 1024 + 1}, "shared_bytes is 232449"),
+        ({"kinds": "awix"}, "arguments are of kinds 'awix', expected letters of 'awif'"),
+        ({"kinds": "aw\0f"}, "arguments are of kinds"),
+        ({"values": (513, 100, -5, 0)}, "argument of kind 'a' is 513, expected 0 to 512"),
+        ({"values": (-4, 100, -5, 0)}, "argument of kind 'a' is -4"),
+        ({"values": (256, 101, -5, 0)}, "argument of kind 'w' is 101, expected 0 to 100"),
+        ({"values": (256, 100, 1 << 31, 0)}, "argument of kind 'i' is 2147483648"),
+        ({"values": (256, 100, 0, 1 << 32)}, "argument of kind 'f' is 4294967296"),
+        ({"kinds": 513 * "i", "values": 513 * (0,)}, "arguments is 513, expected 0 to 512"),
+    ],
+)
+def test_values_of_a_launch_are_checked(change: dict[str, object], message: str) -> None:
+    program = cuda_program()
+    program.launches = (program.launches[1], launch(**change))
+    with pytest.raises(ProgramError, match=f"launch 1: {message}"):
+        read(write(program))
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        (0,) * 8,
+        (0, 1, 1, 1, 1, 1, 1, 0, -1),
+        (0, 1, 1, 1, 1, 1, 1, 0, 1, 97),
+        (0, 1, 1, 1, 1, 1, 1, 0, 1, 97, 0, 5),
+        (0, 1, 1, 1, 1, 1, 1, 0, 1 << 62),
+        (0, 1, 1, 1, 1, 1, 1, 0, 1, 200, 0),
+        (0, 1, 1, 1, 1, 1, 1, 0, 1, -1, 0),
+    ],
+)
+def test_a_list_that_is_no_list_of_launches_is_refused(numbers: tuple[int, ...]) -> None:
+    with pytest.raises(ProgramError, match="arguments"):
+        unpack(numbers)
+
+
 @pytest.mark.parametrize("content", [b"", b"TFL3", bytes(200), bytes(1 << 16), "text", 5, None])
 def test_what_is_no_program_is_refused(content: object) -> None:
     with pytest.raises(ProgramError):
@@ -177,7 +312,7 @@ def test_what_is_no_program_is_refused(content: object) -> None:
 def test_a_program_of_another_format_version_says_so() -> None:
     content = bytearray(small_content())
     content[8] += 1
-    with pytest.raises(ProgramError, match="format version 2, expected 1"):
+    with pytest.raises(ProgramError, match="format version 3, expected 2"):
         read(content)
 
 

@@ -1,0 +1,110 @@
+"""What the runtime relies on without looking again: every value of a program that was read is within its bounds."""
+
+from __future__ import annotations
+
+from jitdelegate.errors import ProgramError
+from jitdelegate.program.program import CUBIN_ALIGNMENT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from jitdelegate.program.program import Launch, Port, Program
+
+    Limits = tuple[dict[str, int], dict[str, int]]
+
+LOADERS = {"cpu": ("flat", "object", "none"), "cuda": ("cubin",), "litert": ("none",)}
+"""How the code of each target may be loaded."""
+LARGEST_MEMORY = 1 << 40
+LARGEST_GRID = ((1 << 31) - 1, (1 << 16) - 1, (1 << 16) - 1)
+LARGEST_BLOCK = (1024, 1024, 64)
+MOST_THREADS = 1024
+MOST_SHARED_BYTES = 227 * 1024
+MOST_ARGUMENTS = 512
+_KINDS = "awif"
+_SMALLEST = {"a": 0, "w": 0, "i": -(1 << 31), "f": 0}
+# "a" and "w" go to the end itself, where a tensor of no elements may lie
+_LARGEST = {"i": (1 << 31) - 1, "f": (1 << 32) - 1}
+_CUBIN_MAGIC = b"\x7fELF"
+
+
+def check(program: Program) -> None:
+    """
+    Raises:
+        ProgramError: a value is out of its bounds; says which, what it is and what was expected.
+    """
+    _check_choice("target", program.target, tuple(LOADERS))
+    _check_choice("loader", program.loader, LOADERS[program.target])
+    for name in ("arena_bytes", "scratch_bytes", "sync_bytes", "num_subgraphs"):
+        _check_range(name, getattr(program, name), LARGEST_MEMORY)
+    for name, offset in program.entries:
+        _check_range(f"entry {name}", offset, len(program.code) - 1)
+    for port in program.inputs + program.outputs:
+        _check_port(port)
+    if program.target == "cuda":
+        _check_cuda(program)
+    elif program.launches or program.input_offsets or program.output_offsets:
+        raise ProgramError(f"a program for {program.target} has launches or device offsets, expected none")
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ProgramError(f"{name} is {value!r}, expected one of {', '.join(choices)}")
+
+
+def _check_range(name: str, value: int, largest: int, smallest: int = 0) -> None:
+    if not smallest <= value <= largest:
+        raise ProgramError(f"{name} is {value}, expected {smallest} to {largest}")
+
+
+def _check_port(port: Port) -> None:
+    _check_range(f"bytes of tensor {port.name}", port.nbytes, LARGEST_MEMORY)
+    for size in port.shape:
+        _check_range(f"a size of tensor {port.name}", size, LARGEST_MEMORY)
+
+
+def _check_cuda(program: Program) -> None:
+    for name, offset in program.entries:
+        _check_cubin(program, name, offset)
+    _check_offsets(program, program.inputs, program.input_offsets, "inputs")
+    _check_offsets(program, program.outputs, program.output_offsets, "outputs")
+    limits = _SMALLEST, {**_LARGEST, "a": program.arena_bytes, "w": len(program.weights)}
+    for index, launch in enumerate(program.launches):
+        _check_range(f"launch {index}: kernel", launch.kernel, len(program.entries) - 1)
+        _check_sizes(index, launch)
+        _check_arguments(index, launch, limits)
+
+
+def _check_cubin(program: Program, name: str, offset: int) -> None:
+    """What is no ELF file, the driver would take for text, and read it up to a zero byte wherever that is."""
+    found = bytes(program.code[offset : offset + len(_CUBIN_MAGIC)])
+    if offset % CUBIN_ALIGNMENT or found != _CUBIN_MAGIC:
+        raise ProgramError(
+            f"entry {name}: {found!r} is at {offset}, expected {_CUBIN_MAGIC!r} at a multiple of {CUBIN_ALIGNMENT}"
+        )
+
+
+def _check_offsets(program: Program, ports: tuple[Port, ...], offsets: tuple[int, ...], name: str) -> None:
+    if len(ports) != len(offsets):
+        raise ProgramError(f"{len(offsets)} offsets of {name}, expected {len(ports)}")
+    for port, offset in zip(ports, offsets, strict=True):
+        _check_range(f"offset of tensor {port.name}", offset, program.arena_bytes - port.nbytes)
+
+
+def _check_sizes(index: int, launch: Launch) -> None:
+    for name, sizes, largest in (("grid", launch.grid, LARGEST_GRID), ("block", launch.block, LARGEST_BLOCK)):
+        if not all(1 <= size <= most for size, most in zip(sizes, largest, strict=True)):
+            raise ProgramError(f"launch {index}: {name} is {sizes}, expected 1 to {largest}")
+    x, y, z = launch.block
+    _check_range(f"launch {index}: threads per block", x * y * z, MOST_THREADS)
+    _check_range(f"launch {index}: shared_bytes", launch.shared_bytes, MOST_SHARED_BYTES)
+
+
+def _check_arguments(index: int, launch: Launch, limits: Limits) -> None:
+    if len(launch.kinds) != len(launch.values):
+        raise ProgramError(f"launch {index}: {len(launch.values)} values, expected {len(launch.kinds)}")
+    _check_range(f"launch {index}: arguments", len(launch.values), MOST_ARGUMENTS)
+    if launch.kinds.strip(_KINDS):
+        raise ProgramError(f"launch {index}: arguments are of kinds {launch.kinds!r}, expected letters of {_KINDS!r}")
+    smallest, largest = limits
+    for kind, value in zip(launch.kinds, launch.values, strict=True):
+        if not smallest[kind] <= value <= largest[kind]:  # without a call: there are more than a thousand
+            _check_range(f"launch {index}: argument of kind {kind!r}", value, largest[kind], smallest[kind])

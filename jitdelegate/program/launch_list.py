@@ -1,0 +1,61 @@
+"""A program's launches as one list of integers, since sixty tables with their vectors would take long to read.
+
+Per launch: kernel, grid x, y, z, block x, y, z, shared bytes, number of arguments; one letter's code per argument; one
+value per argument.
+"""
+
+from __future__ import annotations
+
+from jitdelegate.errors import ProgramError
+from jitdelegate.program.program import Launch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_HEAD = 9
+
+
+def pack(launches: Iterable[Launch]) -> list[int]:
+    """The integers of `launches`."""
+    numbers: list[int] = []
+    for launch in launches:
+        numbers += (launch.kernel, *launch.grid, *launch.block, launch.shared_bytes, len(launch.kinds))
+        numbers += map(ord, launch.kinds)
+        numbers += launch.values
+    return numbers
+
+
+def unpack(numbers: Sequence[int]) -> tuple[Launch, ...]:
+    """The launches in a list that `pack` made, as long as nobody changed it.
+
+    Raises:
+        ProgramError: the list ends within a launch, or a letter is none.
+    """
+    launches: list[Launch] = []
+    start = 0
+    while start < len(numbers):
+        kinds = start + _HEAD
+        count = numbers[kinds - 1] if kinds <= len(numbers) else 0
+        end = kinds + 2 * count
+        if count < 0 or not kinds <= end <= len(numbers):
+            raise ProgramError(f"launch {len(launches)}: {count} arguments do not fit in {len(numbers)} integers")
+        launches.append(_launch(numbers[start:kinds], numbers[kinds : kinds + count], numbers[kinds + count : end]))
+        start = end
+    return tuple(launches)
+
+
+def _launch(head: Sequence[int], letters: Sequence[int], values: Sequence[int]) -> Launch:
+    try:
+        kinds = bytes(letters).decode("ascii")
+    except ValueError as error:
+        raise ProgramError(f"a launch's arguments have the kinds {tuple(letters)}, expected letters") from error
+    kernel, x, y, z, width, height, depth, shared_bytes, _ = head
+    return Launch(
+        kernel=kernel,
+        grid=(x, y, z),
+        block=(width, height, depth),
+        shared_bytes=shared_bytes,
+        kinds=kinds,
+        values=tuple(values),
+    )
