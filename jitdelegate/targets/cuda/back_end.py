@@ -1,0 +1,116 @@
+"""NVVM IR to PTX to cubin with NVIDIA's compiler libraries: no GPU, no driver, no Numba."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from cuda import pathfinder
+from cuda.bindings import nvjitlink, nvvm
+
+from jitdelegate.errors import CompileError
+
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+"""The GPUs that programs are compiled for."""
+USED = re.compile(r"Used (\d+) registers")
+STACK = re.compile(r"(\d+) bytes stack frame")
+SPILLS = re.compile(r"(\d+) bytes spill (?:stores|loads)")
+SHARED = re.compile(r"(\d+) bytes smem")
+
+
+@dataclass(frozen=True, slots=True)
+class Cubin:
+    """Machine code of one kernel and what it takes of a multiprocessor.
+
+    Attributes:
+        image: the ELF file that the driver loads.
+        registers: per thread.
+        stack_bytes, spill_bytes: per thread; local memory, which is slow.
+        shared_bytes: static, per block.
+    """
+
+    image: bytes
+    registers: int
+    stack_bytes: int
+    spill_bytes: int
+    shared_bytes: int
+
+
+def ptx(text: str, architecture: str) -> bytes:
+    """PTX of NVVM IR text.
+
+    Args:
+        architecture: a name such as "sm_90".
+    Raises:
+        CompileError: NVVM refuses the text.
+    """
+    program = nvvm.create_program()
+    options = ["-opt=3", f"-arch=compute_{architecture.removeprefix('sm_')}"]
+    try:
+        content = text.encode()
+        nvvm.add_module_to_program(program, content, len(content), "kernel")
+        if "@__nv_" in text or '@"__nv_' in text:
+            library = _device_library()
+            nvvm.lazy_add_module_to_program(program, library, len(library), "libdevice")
+        nvvm.compile_program(program, len(options), options)
+        result = bytearray(nvvm.get_compiled_result_size(program))
+        nvvm.get_compiled_result(program, result)
+    except nvvm.nvvmError as error:
+        raise CompileError(f"NVVM refuses a kernel for {architecture}: {error} {_nvvm_log(program)}") from error
+    finally:
+        nvvm.destroy_program(program)
+    return bytes(result).rstrip(b"\0").strip()
+
+
+@cache
+def _device_library() -> bytes:
+    with open(pathfinder.find_bitcode_lib("device"), "rb") as file:
+        return file.read()
+
+
+def _nvvm_log(program: Any) -> str:
+    log = bytearray(nvvm.get_program_log_size(program))
+    nvvm.get_program_log(program, log)
+    return log.decode().rstrip("\0")
+
+
+def cubin(code: bytes, architecture: str) -> Cubin:
+    """Machine code for one GPU from PTX.
+
+    Raises:
+        CompileError: the assembler refuses it.
+    """
+    options = [f"-arch={architecture}", "-verbose"]
+    handle = nvjitlink.create(len(options), options)
+    try:
+        nvjitlink.add_data(handle, nvjitlink.InputType.PTX, code, len(code), "kernel")
+        nvjitlink.complete(handle)
+        image = bytearray(nvjitlink.get_linked_cubin_size(handle))
+        nvjitlink.get_linked_cubin(handle, image)
+        log = _log(nvjitlink.get_info_log_size, nvjitlink.get_info_log, handle)
+    except nvjitlink.nvJitLinkError as error:
+        found = _log(nvjitlink.get_error_log_size, nvjitlink.get_error_log, handle)
+        raise CompileError(f"nvJitLink refuses a kernel for {architecture}: {error} {found}") from error
+    finally:
+        nvjitlink.destroy(handle)
+    return Cubin(
+        image=bytes(image),
+        registers=_number(USED, log),
+        stack_bytes=_number(STACK, log),
+        spill_bytes=sum(map(int, SPILLS.findall(log))),
+        shared_bytes=_number(SHARED, log),
+    )
+
+
+def _log(size: Any, read: Any, handle: Any) -> str:
+    log = bytearray(size(handle))
+    if log:
+        read(handle, log)
+    return log.decode().rstrip("\0")
+
+
+def _number(pattern: re.Pattern[str], log: str) -> int:
+    found = pattern.search(log)
+    return int(found.group(1)) if found else 0

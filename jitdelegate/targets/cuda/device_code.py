@@ -1,0 +1,359 @@
+"""Device code as Python expressions: values with operators that emit LLVM IR and PTX into the macro being built.
+
+A macro (`front_end.macro`) receives its arguments as `Value`s and a `Code` to write with. Loops in Python unroll in
+the kernel; whatever is a Python number is a constant in it. Indices are int32 and never negative where they are
+divided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from llvmlite import ir
+
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+F32 = ir.FloatType()
+VOID = ir.VoidType()
+GLOBAL, SHARED = 1, 3
+"""Address spaces of NVVM IR."""
+
+
+class Value:
+    """One LLVM value with the operators of its type: int32, boolean, float32 or a pointer.
+
+    `//` and `%` are unsigned, `>>` is logical, comparisons of integers are signed. Comparing floats is ordered: False
+    where one is NaN.
+    """
+
+    __slots__ = ("code", "value")
+
+    def __init__(self, code: Code, value: Any) -> None:
+        self.code = code
+        self.value = value
+
+    @property
+    def is_float(self) -> bool:
+        return bool(self.value.type == F32)
+
+    def _with(self, other: Any, whole: str, real: str) -> Value:
+        right = self.code.like(other, self)
+        name = real if self.is_float else whole
+        return Value(self.code, getattr(self.code.builder, name)(self.value, right.value))
+
+    def _compare(self, relation: str, other: Any) -> Value:
+        right = self.code.like(other, self)
+        compare = self.code.builder.fcmp_ordered if self.is_float else self.code.builder.icmp_signed
+        return Value(self.code, compare(relation, self.value, right.value))
+
+    def __add__(self, other: Any) -> Value:
+        return self._with(other, "add", "fadd")
+
+    def __sub__(self, other: Any) -> Value:
+        return self._with(other, "sub", "fsub")
+
+    def __mul__(self, other: Any) -> Value:
+        return self._with(other, "mul", "fmul")
+
+    def __truediv__(self, other: Any) -> Value:
+        return self._with(other, "fdiv", "fdiv")
+
+    def __floordiv__(self, other: Any) -> Value:
+        return self._with(other, "udiv", "udiv")
+
+    def __mod__(self, other: Any) -> Value:
+        return self._with(other, "urem", "urem")
+
+    def __and__(self, other: Any) -> Value:
+        return self._with(other, "and_", "and_")
+
+    def __or__(self, other: Any) -> Value:
+        return self._with(other, "or_", "or_")
+
+    def __xor__(self, other: Any) -> Value:
+        return self._with(other, "xor", "xor")
+
+    def __lshift__(self, other: Any) -> Value:
+        return self._with(other, "shl", "shl")
+
+    def __rshift__(self, other: Any) -> Value:
+        return self._with(other, "lshr", "lshr")
+
+    def __radd__(self, other: Any) -> Value:
+        return self.code.like(other, self) + self
+
+    def __rsub__(self, other: Any) -> Value:
+        return self.code.like(other, self) - self
+
+    def __rmul__(self, other: Any) -> Value:
+        return self.code.like(other, self) * self
+
+    def __rtruediv__(self, other: Any) -> Value:
+        return self.code.like(other, self) / self
+
+    def __neg__(self) -> Value:
+        return Value(
+            self.code, self.code.builder.fneg(self.value) if self.is_float else self.code.builder.neg(self.value)
+        )
+
+    def __invert__(self) -> Value:
+        return Value(self.code, self.code.builder.not_(self.value))
+
+    def __lt__(self, other: Any) -> Value:
+        return self._compare("<", other)
+
+    def __le__(self, other: Any) -> Value:
+        return self._compare("<=", other)
+
+    def __gt__(self, other: Any) -> Value:
+        return self._compare(">", other)
+
+    def __ge__(self, other: Any) -> Value:
+        return self._compare(">=", other)
+
+    def equals(self, other: Any) -> Value:
+        """Whether both are equal, as a boolean value."""
+        return self._compare("==", other)
+
+    def __bool__(self) -> bool:
+        raise TypeError("a device value has no truth at compile time; use Code.when or Code.select")
+
+
+class Code:
+    """Writes device code at the builder's place.
+
+    Attributes:
+        builder: llvmlite's, for what has no name here.
+    """
+
+    def __init__(self, builder: ir.IRBuilder) -> None:
+        self.builder = builder
+
+    # constants and conversions
+
+    def integer(self, number: int) -> Value:
+        """An int32 constant."""
+        return Value(self, I32(number))
+
+    def real(self, number: float) -> Value:
+        """A float32 constant; `number` is rounded to float32."""
+        return Value(self, ir.Constant(F32, number))
+
+    def boolean(self, truth: bool) -> Value:
+        """A boolean constant."""
+        return Value(self, I1(int(truth)))
+
+    def like(self, operand: Any, example: Value) -> Value:
+        """`operand` itself, or the number as a constant of the example's type."""
+        if isinstance(operand, Value):
+            return operand
+        return Value(self, ir.Constant(example.value.type, operand))
+
+    def to_float(self, number: Value) -> Value:
+        """An int32 as float32."""
+        return Value(self, self.builder.sitofp(number.value, F32))
+
+    def bits(self, number: Value) -> Value:
+        """A float32's bits as int32."""
+        return Value(self, self.builder.bitcast(number.value, I32))
+
+    def from_bits(self, number: Value) -> Value:
+        """An int32's bits as float32."""
+        return Value(self, self.builder.bitcast(number.value, F32))
+
+    # choices and control flow
+
+    def select(self, condition: Value, then: Any, otherwise: Any) -> Value:
+        """One of two values of the same type; at most one of them may be a Python number."""
+        example = then if isinstance(then, Value) else otherwise
+        chosen = (self.like(value, example).value for value in (then, otherwise))
+        return Value(self, self.builder.select(condition.value, *chosen))
+
+    def minimum(self, a: Any, b: Any) -> Value:
+        """The smaller of two int32."""
+        example = a if isinstance(a, Value) else b
+        a, b = self.like(a, example), self.like(b, example)
+        return self.select(a < b, a, b)
+
+    @contextmanager
+    def when(self, condition: Value) -> Iterator[None]:
+        """The code of the block runs where `condition` holds."""
+        with self.builder.if_then(condition.value):
+            yield
+
+    @contextmanager
+    def loop(self, count: Value | int, start: Value | int = 0, step: Value | int = 1) -> Iterator[Value]:
+        """A loop in the kernel: its index runs from `start` in steps of `step` while below `count`.
+
+        Values that change from pass to pass live in `variables` or in the `carried` loop below.
+        """
+        with self.carried(count, [], start=start, step=step) as (index, _, _):
+            yield index
+
+    @contextmanager
+    def carried(
+        self, count: Value | int, initial: Sequence[Value], start: Value | int = 0, step: Value | int = 1
+    ) -> Iterator[tuple[Value, list[Value], list[Value]]]:
+        """A loop that carries values in registers: yields (index, values of this pass, values for the next pass).
+
+        Assign to the elements of the last list; after the loop it holds the final values.
+        """
+        zero = self.integer(0)
+        count, start, step = (self.like(number, zero) for number in (count, start, step))
+        builder = self.builder
+        before = builder.block
+        head = builder.append_basic_block("head")
+        body = builder.append_basic_block("body")
+        after = builder.append_basic_block("after")
+        builder.branch(head)
+        builder.position_at_end(head)
+        index = builder.phi(I32)
+        index.add_incoming(start.value, before)
+        phis = [builder.phi(value.value.type) for value in initial]
+        for phi, value in zip(phis, initial, strict=True):
+            phi.add_incoming(value.value, before)
+        builder.cbranch(builder.icmp_signed("<", index, count.value), body, after)
+        builder.position_at_end(body)
+        current = [Value(self, phi) for phi in phis]
+        following = list(current)
+        yield Value(self, index), current, following
+        latch = builder.block
+        index.add_incoming(builder.add(index, step.value), latch)
+        for phi, value in zip(phis, following, strict=True):
+            phi.add_incoming(value.value, latch)
+        builder.branch(head)
+        builder.position_at_end(after)
+        following[:] = current  # the head's values are those after the last pass
+
+    # memory
+
+    def address(self, base: Value, offset: Value | int, space: int = GLOBAL) -> Any:
+        """An i8 pointer `offset` bytes after `base`, a pointer (global) or an int32 address in shared memory."""
+        builder = self.builder
+        if base.value.type == I32:
+            return builder.inttoptr(builder.zext((base + offset).value, I64), I8.as_pointer(SHARED))
+        start = builder.bitcast(base.value, I8.as_pointer())
+        start = builder.addrspacecast(start, I8.as_pointer(space))
+        distance = self.like(offset, self.integer(0))
+        return builder.gep(start, [builder.sext(distance.value, I64)])
+
+    def load(self, base: Value, offset: Value | int, type_: Any = F32, count: int = 1) -> list[Value]:
+        """`count` neighbouring elements of `type_` from `offset` bytes after `base`, as one access.
+
+        The address is a multiple of `count` elements; base is a global pointer or an int32 shared address.
+        """
+        builder, address = self.builder, self.address(base, offset)
+        space = address.type.addrspace
+        whole = type_ if count == 1 else ir.VectorType(type_, count)
+        found = builder.load(builder.bitcast(address, whole.as_pointer(space)))
+        found.align = count * size_of(type_)
+        if count == 1:
+            return [Value(self, found)]
+        return [Value(self, builder.extract_element(found, I32(k))) for k in range(count)]
+
+    def store(self, values: Sequence[Value], base: Value, offset: Value | int) -> None:
+        """Neighbouring elements to `offset` bytes after `base`, as one access; aligned as for `load`."""
+        builder, address = self.builder, self.address(base, offset)
+        space = address.type.addrspace
+        type_ = values[0].value.type
+        if len(values) == 1:
+            whole = values[0].value
+        else:
+            whole = ir.Constant(ir.VectorType(type_, len(values)), ir.Undefined)
+            for k, value in enumerate(values):
+                whole = builder.insert_element(whole, value.value, I32(k))
+        stored = builder.store(whole, builder.bitcast(address, whole.type.as_pointer(space)))
+        stored.align = len(values) * size_of(type_)
+
+    def dynamic_shared(self) -> Value:
+        """The int32 address of the launch's dynamic shared memory, a multiple of 128."""
+        module = self.builder.module
+        name = "dynamic_shared"
+        if name in module.globals:
+            block = module.globals[name]
+        else:
+            block = ir.GlobalVariable(module, ir.ArrayType(I8, 0), name, addrspace=SHARED)
+            block.linkage = "external"
+            block.align = 128
+        return Value(self, self.builder.trunc(self.builder.ptrtoint(block, I64), I32))
+
+    def static_shared(self, nbytes: int, name: str) -> Value:
+        """The int32 address of `nbytes` of shared memory of this kernel, the same for equal names."""
+        module = self.builder.module
+        if name in module.globals:
+            block = module.globals[name]
+        else:
+            block = ir.GlobalVariable(module, ir.ArrayType(I8, nbytes), name, addrspace=SHARED)
+            block.linkage = "internal"
+            block.align = 128
+            block.initializer = ir.Constant(block.value_type, ir.Undefined)
+        return Value(self, self.builder.trunc(self.builder.ptrtoint(block, I64), I32))
+
+    # PTX and intrinsic functions
+
+    def ptx(self, text: str, results: str, arguments: Sequence[Value], *, effects: bool = False) -> list[Value]:
+        """One piece of inline PTX: $0, $1, ... are the results and then the arguments.
+
+        Args:
+            results: a letter for each: "f" float32, "r" int32, "h" int16, "l" int64.
+            effects: it touches memory or threads, so it must stay where it is.
+        """
+        types = {"f": F32, "r": I32, "h": I16, "l": I64}
+        kinds = [types[letter] for letter in results]
+        if not kinds:
+            returned = VOID
+        else:
+            returned = kinds[0] if len(kinds) == 1 else ir.LiteralStructType(kinds)
+        constraints = [f"={letter}" for letter in results] + [_letter(value.value.type) for value in arguments]
+        constraints += ["~{memory}"] if effects else []
+        signature = ir.FunctionType(returned, [value.value.type for value in arguments])
+        asm = ir.InlineAsm(signature, text, ",".join(constraints), effects)
+        called = self.builder.call(asm, [value.value for value in arguments])
+        if len(kinds) <= 1:
+            return [Value(self, called)] if kinds else []
+        return [Value(self, self.builder.extract_value(called, k)) for k in range(len(kinds))]
+
+    def call(self, name: str, arguments: Sequence[Value], returned: Any = F32) -> Value:
+        """An LLVM intrinsic or libdevice function, by name: call("llvm.fma.f32", [a, b, c])."""
+        module = self.builder.module
+        signature = ir.FunctionType(returned, [value.value.type for value in arguments])
+        function = module.globals.get(name) or ir.Function(module, signature, name)
+        return Value(self, self.builder.call(function, [value.value for value in arguments]))
+
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
+        """a * b + c, rounded once."""
+        return self.call("llvm.fma.f32", [a, b, c])
+
+    def shuffle_xor(self, value: Value, mask: int) -> Value:
+        """A float32 from the lane whose number differs by `mask`; all 32 lanes take part."""
+        text = "shfl.sync.bfly.b32 $0, $1, $2, 31, -1;"
+        return self.from_bits(self.ptx(text, "r", [self.bits(value), self.integer(mask)], effects=True)[0])
+
+    def special(self, register: str) -> Value:
+        """A special register as int32: tid.x, ctaid.y, ntid.x, laneid, ..."""
+        return self.call(f"llvm.nvvm.read.ptx.sreg.{register}", [], I32)
+
+    def barrier(self) -> None:
+        """All threads of the block meet here."""
+        self.ptx("bar.sync 0;", "", [], effects=True)
+
+
+def size_of(type_: Any) -> int:
+    """Bytes of an element."""
+    return 4 if type_ == F32 else int(type_.width) // 8
+
+
+def _letter(type_: Any) -> str:
+    if isinstance(type_, ir.PointerType):
+        return "l"
+    return {F32: "f", I16: "h", I32: "r", I64: "l", I1: "b"}[type_]
+
+
+def reduce_tree(values: Sequence[Value], combine: Callable[[Value, Value], Value]) -> Value:
+    """All values combined in pairs, pairs of pairs and so on: the shortest chain of dependences."""
+    level = list(values)
+    while len(level) > 1:
+        pairs = [combine(a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
+        level = pairs + ([level[-1]] if len(level) % 2 else [])
+    return level[0]

@@ -1,0 +1,101 @@
+"""Epilogues: the scalar expression that a kernel applies to its own results before it stores them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from math import prod
+
+from jitdelegate.ir.expr import RESULT, Expr
+from jitdelegate.ir.forms import Access
+from jitdelegate.targets.cuda.device_code import Code, Value
+from jitdelegate.targets.cuda.element import Element, load
+from jitdelegate.targets.cuda.expression import emit
+
+
+class Reach(Enum):
+    """Which element of an extra operand belongs to channel c of pixel p, of C channels each."""
+
+    ELEMENT = "element"  # p * C + c
+    CHANNEL = "channel"  # c
+    PIXEL = "pixel"  # p
+    SCALAR = "scalar"  # 0
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """Part of a template: `expr` over Arg(0) = the kernel's result and Arg(1 + k) = extra operand k.
+
+    Attributes:
+        operands: how each extra operand is read, and how it is stored.
+    """
+
+    expr: Expr = RESULT
+    operands: tuple[tuple[Reach, Element], ...] = ()
+
+    def apply(
+        self,
+        code: Code,
+        results: Sequence[Value],
+        pixel: Value,
+        channel: Value,
+        channels: Value,
+        extra: Sequence[Value],
+    ) -> list[Value]:
+        """The expression on the results of neighbouring channels, from `channel` on, of one pixel.
+
+        Args:
+            pixel: which of the output's pixels, N, H and W together.
+            channels: of one pixel; it and `channel` are multiples of len(results).
+            extra: pointers to the extra operands.
+        """
+        width = len(results)
+        columns = [
+            _read(code, reach, element, base, pixel, channel, channels, width)
+            for (reach, element), base in zip(self.operands, extra, strict=True)
+        ]
+        return [emit(code, self.expr, [result, *row]) for result, *row in zip(results, *columns, strict=True)]
+
+
+def _read(
+    code: Code,
+    reach: Reach,
+    element: Element,
+    base: Value,
+    pixel: Value,
+    channel: Value,
+    channels: Value,
+    width: int,
+) -> list[Value]:
+    if reach is Reach.ELEMENT:
+        return load_run(code, element, base, pixel * channels + channel, width)
+    if reach is Reach.CHANNEL:
+        return load_run(code, element, base, channel, width)
+    index = pixel if reach is Reach.PIXEL else code.integer(0)
+    return load(code, element, base, index) * width
+
+
+def load_run(code: Code, element: Element, base: Value, index: Value, count: int) -> list[Value]:
+    """`count` neighbouring elements as float32, in as few accesses as there can be."""
+    step = min(count, element.widest)
+    return [x for at in range(0, count, step) for x in load(code, element, base, index + at, step)]
+
+
+def reach(access: Access, operand: tuple[int, ...], output: tuple[int, ...]) -> Reach | None:
+    """How an epilogue reads this operand; None where none of the ways fits."""
+    if access.fill is not None or any(access.starts) or any(step != 1 for step in access.steps):
+        return None
+    if prod(operand) == 1:
+        return Reach.SCALAR
+    shift = len(output) - len(operand)
+    if shift < 0 or any(dim not in (-1, shift + axis) for axis, dim in enumerate(access.dims)):
+        return None
+    channels = output[-1] if output else 1
+    if tuple(operand) == tuple(output)[shift:] and prod(operand) == prod(output):
+        return Reach.ELEMENT
+    if operand[-1] == channels and prod(operand) == channels:
+        return Reach.CHANNEL
+    if operand[-1] == 1 and prod(operand) * channels == prod(output):
+        return Reach.PIXEL
+    return None

@@ -1,0 +1,118 @@
+"""Collects launches: what the generators of the kernel forms write to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from xxhash import xxh3_128_hexdigest
+
+from jitdelegate.errors import CompileError
+from jitdelegate.ir.forms import Form
+from jitdelegate.ir.graph import ABSENT, Graph, Node
+from jitdelegate.targets.cuda.element import Element
+from jitdelegate.targets.cuda.epilogue import Epilogue, reach
+from jitdelegate.targets.cuda.gpu import Gpu
+from jitdelegate.targets.cuda.template import Argument, Launch, Pointer, Template, TensorPointer, WeightsPointer
+
+ALIGN = 256
+"""Bytes; where tensors and weights begin."""
+STORED = {
+    "float32": Element.FLOAT32,
+    "tf32": Element.FLOAT32,
+    "float16": Element.FLOAT16,
+    "bfloat16": Element.BFLOAT16,
+}
+"""How tensors between the graph's inputs and outputs are stored, by precision."""
+
+
+@dataclass
+class Writer:
+    """Launches in order, and the constants that they read.
+
+    Attributes:
+        graph: the lowered graph.
+        gpu: what tiles are chosen for.
+        precision: "float32", "tf32", "float16" or "bfloat16".
+        temporaries: bytes of each intermediate, by its negative tensor number.
+    """
+
+    graph: Graph
+    gpu: Gpu
+    precision: str
+    launches: list[Launch] = field(default_factory=list)
+    weights: bytearray = field(default_factory=bytearray)
+    temporaries: dict[int, int] = field(default_factory=dict)
+    _known: dict[str, int] = field(default_factory=dict)
+    _node: Node | None = None
+
+    def begin(self, node: Node) -> None:
+        """The launches that follow belong to this node."""
+        self._node = node
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """Sizes of a tensor."""
+        return self.graph.tensors[index].shape
+
+    def element(self, index: int) -> Element:
+        """How a tensor is stored: constants, inputs and outputs of the graph as float32."""
+        is_port = index in self.graph.inputs or index in self.graph.outputs
+        return Element.FLOAT32 if is_port or self.graph.tensors[index].is_constant else STORED[self.precision]
+
+    def array(self, index: int) -> np.ndarray:
+        """A constant's elements as float32.
+
+        Raises:
+            CompileError: the tensor is no constant.
+        """
+        data = self.graph.tensors[index].data
+        if data is None:
+            raise CompileError(f"'{self.graph.tensors[index].name}' is computed at run time, expected a constant")
+        return np.asarray(data, np.float32)
+
+    def pointer(self, index: int) -> Pointer:
+        """A tensor's memory, also that of a constant."""
+        if self.graph.tensors[index].is_constant:
+            return self.constant(self.array(index))
+        return TensorPointer(index)
+
+    def constant(self, array: np.ndarray) -> WeightsPointer:
+        """Constant memory with the array's row-major bytes; equal contents share it."""
+        content = np.ascontiguousarray(array).tobytes()
+        digest = xxh3_128_hexdigest(content)
+        if digest not in self._known:
+            self.weights.extend(bytes(-len(self.weights) % ALIGN))
+            self._known[digest] = len(self.weights)
+            self.weights.extend(content)
+        return WeightsPointer(self._known[digest])
+
+    def temporary(self, nbytes: int) -> TensorPointer:
+        """Memory for what one launch hands to another."""
+        number = ABSENT - 1 - len(self.temporaries)
+        self.temporaries[number] = nbytes
+        return TensorPointer(number)
+
+    def epilogue(self, node: Node) -> tuple[Epilogue, tuple[Pointer, ...]]:
+        """A node's epilogue as part of a template, and its extra operands.
+
+        Every operand has a `reach`; the planner splits nodes where one has none.
+        """
+        form = node.form
+        assert isinstance(form, Form)
+        output = self.shape(node.outputs[0])
+        extra = node.inputs[form.core :]
+        found = [reach(access, self.shape(index), output) for access, index in zip(form.operands, extra, strict=True)]
+        assert None not in found
+        kinds = tuple((one, self.element(index)) for one, index in zip(found, extra, strict=True) if one)
+        return Epilogue(form.epilogue, kinds), tuple(map(self.pointer, extra))
+
+    def launch(
+        self, template: Template, grid: tuple[int, int, int], arguments: Sequence[Argument], shared_bytes: int = 0
+    ) -> None:
+        """Run `template`; arguments are one per parameter, tuples flattened, the written tensor's pointer first."""
+        node = self._node
+        assert node is not None
+        self.launches.append(
+            Launch(template, grid, tuple(arguments), shared_bytes, type(node.form).__name__, node.origin)
+        )
