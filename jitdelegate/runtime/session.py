@@ -7,20 +7,19 @@ import ctypes
 import os
 import sys
 
-from jitdelegate.errors import DeviceError, ProgramError, TensorError
+from jitdelegate.errors import DeviceError
 from jitdelegate.program.layout import ALIGNMENT as PAGE
 from jitdelegate.program.read import verify_weights
 from jitdelegate.runtime import cpu
 from jitdelegate.runtime.arena import Memory, aligned
-from jitdelegate.runtime.buffers import Borrowed, borrow, tensor_class
+from jitdelegate.runtime.buffers import Borrowed
+from jitdelegate.runtime.staging import Staging
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any
 
-    from jitdelegate.program.program import Bytes, Port, Program
-    from jitdelegate.runtime.buffers import Tensor
+    from jitdelegate.program.program import Bytes, Program
     from jitdelegate.runtime.cpu import Code
 
     Pointers = tuple[int, int, int, int, int]
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 _WORKER_PATIENCE = 10.0
 
 
-class Session:
+class Session(Staging):
     """Runs `program` on the calling thread and `num_threads` - 1 workers.
 
     Calls from several threads wait for each other. After a fork the child goes on with workers of its own.
@@ -43,65 +42,19 @@ class Session:
     """
 
     def __init__(self, program: Program, num_threads: int = 1) -> None:
-        self.program = program
+        super().__init__(program)
         self._lock = _thread.allocate_lock()
         self._workers: list[_thread.LockType] = []
         self._num_threads = num_threads
         self._process = os.getpid()
         self._verified = False
-        self._staging: dict[int, Tensor] = {}
-        self._staged: list[int] | None = None
         self._memory: _Memory | None = None
-        self._output_classes = [_tensor_class(port) for port in program.outputs]
         self._code = cpu.load(program)
         try:
             self._memory = _Memory(program, num_threads)
         except DeviceError:
             self._code.close()
             raise
-
-    def run(self, inputs: Sequence[Any]) -> tuple[Tensor, ...]:
-        """One inference: the outputs, in the order of `program.outputs`, in memory of their own.
-
-        Args:
-            inputs: one buffer or array per input, in the order of `program.inputs`; read in place during the call.
-        Raises:
-            TensorError: the number, type, shape or length of the inputs is wrong.
-            ProgramError: the weights are damaged; nothing was computed. Compile again.
-            DeviceError: the session is closed.
-        """
-        ports = self.program.inputs
-        if len(inputs) != len(ports):
-            raise TensorError(f"{len(inputs)} inputs were given, expected {len(ports)}")
-        borrowed = [borrow(value, port) for value, port in zip(inputs, ports, strict=True)]
-        outputs: tuple[Any, ...] = tuple(make() for make in self._output_classes)
-        self._run([*(memory.address for memory in borrowed), *map(ctypes.addressof, outputs)])
-        return outputs
-
-    def set_input(self, position: int, value: Any) -> None:
-        """Copy `value` into the persistent memory of an input.
-
-        Raises:
-            TensorError: the type, shape or length is not the input's.
-        """
-        source, target = borrow(value, self.program.inputs[position]), self.input_memory(position)
-        ctypes.memmove(ctypes.addressof(target), source.address, source.nbytes)
-
-    def input_memory(self, position: int) -> Any:
-        """The tensor that `invoke` reads an input from, zero at first; it stays valid after `close`."""
-        return self._stage(position, self.program.inputs[position])
-
-    def output_memory(self, position: int) -> Any:
-        """The tensor that `invoke` writes an output to, zero at first; it stays valid after `close`."""
-        return self._stage(len(self.program.inputs) + position, self.program.outputs[position])
-
-    def invoke(self) -> None:
-        """One inference from `input_memory` to `output_memory`; raises what `run` raises."""
-        if self._staged is None:
-            inputs = [self.input_memory(position) for position in range(len(self.program.inputs))]
-            outputs = [self.output_memory(position) for position in range(len(self.program.outputs))]
-            self._staged = [ctypes.addressof(tensor) for tensor in inputs + outputs]
-        self._run(self._staged)
 
     def verify(self) -> None:
         """Hash the weights, once; `run` and `invoke` do it before they compute anything.
@@ -139,12 +92,6 @@ class Session:
             self._start_workers(memory)
             memory.io[:] = addresses
             self._code.run(*memory.arguments[0])
-
-    def _stage(self, key: int, port: Port) -> Tensor:
-        tensor = self._staging.get(key)
-        if tensor is None:
-            tensor = self._staging.setdefault(key, _tensor_class(port)())
-        return tensor
 
     def _follow_fork(self) -> None:
         """A forked child has no workers, and its lock and their words may be in any state: begin again."""
@@ -222,18 +169,6 @@ def _at_page(weights: Bytes) -> Borrowed:
     copy = memoryview(room)[start : start + len(weights)]
     copy[:] = weights
     return Borrowed(copy)
-
-
-def _tensor_class(port: Port) -> type[Tensor]:
-    """The class of a port's tensors.
-
-    Raises:
-        ProgramError: the port's length is not that of its shape.
-    """
-    made: type[Tensor] = tensor_class(port.dtype, port.shape)
-    if made.nbytes != port.nbytes:
-        raise ProgramError(f"tensor {port.name!r} has {port.nbytes} bytes, expected {made.nbytes}")
-    return made
 
 
 def _live(code: Code, program: Program, arguments: Pointers, running: _thread.LockType) -> None:

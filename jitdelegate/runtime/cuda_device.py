@@ -1,0 +1,120 @@
+"""A CUDA device: found, named, and made current for the calls that need it."""
+
+from __future__ import annotations
+
+from jitdelegate.errors import DeviceError
+from jitdelegate.runtime import cuda_driver
+from jitdelegate.runtime.cuda_driver import Driver
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+
+ARCHITECTURES = ((7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
+"""Capabilities that programs are compiled for."""
+_EXACT, _FAMILY = "a", "f"
+
+
+class Device:
+    """One device of this machine.
+
+    Attributes:
+        driver: speaks to it.
+        ordinal: its number among those that the process may see, from 0.
+        handle: the driver's name for it.
+        name: the maker's, such as "NVIDIA H200".
+        capability: major and minor number of its architecture.
+    """
+
+    __slots__ = ("capability", "driver", "handle", "name", "ordinal")
+
+    def __init__(self, driver: Driver, ordinal: int) -> None:
+        """
+        Raises:
+            DeviceError: there is no such device.
+        """
+        count = driver.device_count()
+        if ordinal >= count:
+            there = f"there are devices 0 to {count - 1}" if count else "there is no CUDA device"
+            raise DeviceError(f"device is {ordinal}, but {there}")
+        self.driver = driver
+        self.ordinal = ordinal
+        self.handle = driver.device(ordinal)
+        self.name = driver.device_name(self.handle)
+        self.capability = driver.capability(self.handle)
+
+    @property
+    def architecture(self) -> str:
+        """The architecture of `ARCHITECTURES` whose code suits this device best, as "sm_90".
+
+        Raises:
+            DeviceError: code of none of them runs here.
+        """
+        usable = [one for one in ARCHITECTURES if _runs(one, self.capability)]
+        if not usable:
+            known = ", ".join(map(_name, ARCHITECTURES))
+            raise DeviceError(f"{self.name} is {_name(self.capability)}, but code is compiled for {known} only")
+        return _name(usable[-1])
+
+    def check(self, features: str) -> None:
+        """
+        Raises:
+            DeviceError: code that was compiled for `features` does not run here.
+        """
+        if not runs(features, self.capability):
+            raise DeviceError(
+                f"the program was compiled for {features}, but {self.name} is {_name(self.capability)}; compile it anew"
+            )
+
+
+def find_device(ordinal: int = 0) -> Device:
+    """The device with this number.
+
+    Raises:
+        DeviceError: there is no driver, it is too old, or there is no such device.
+    """
+    return Device(Driver(cuda_driver.open_library()), ordinal)
+
+
+def runs(features: str, capability: tuple[int, int]) -> bool:
+    """Whether a binary for `features` ("sm_86", "sm_90a", "sm_100f") runs on a device of this capability."""
+    text = features.removeprefix("sm_")
+    digits = text.rstrip(_EXACT + _FAMILY)
+    if features == text or not (digits.isascii() and digits.isdecimal()) or not 2 <= len(digits) <= 3:
+        return False
+    compiled = int(digits[:-1]), int(digits[-1])
+    return compiled == capability if text.endswith(_EXACT) else _runs(compiled, capability)
+
+
+def _runs(compiled: tuple[int, int], capability: tuple[int, int]) -> bool:
+    """Binaries run on devices of the same major number and the same or a higher minor one."""
+    return compiled[0] == capability[0] and compiled[1] <= capability[1]
+
+
+def _name(capability: tuple[int, int]) -> str:
+    return f"sm_{capability[0]}{capability[1]}"
+
+
+class Context:
+    """A device's primary context, held until `close`; `with context:` makes it the calling thread's.
+
+    What is around keeps its own context: torch or others may use the same thread.
+    """
+
+    __slots__ = ("_device", "_handle")
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._handle = device.driver.retain_context(device.handle)
+
+    def __enter__(self) -> None:
+        self._device.driver.push_context(self._handle)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._device.driver.pop_context()
+
+    def close(self) -> None:
+        """Let go of it; once nobody holds it, the driver ends it."""
+        self._device.driver.release_context(self._device.handle)

@@ -1,0 +1,295 @@
+"""NVIDIA's driver, libcuda, through ctypes: the calls that a session needs, each failure a DeviceError that names it.
+
+Handles and addresses are whole numbers. A method that answers what must be given back names in its docstring who takes
+it. Nothing here keeps anything: `Context` and the sessions do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+from jitdelegate.errors import DeviceError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+NEEDED_VERSION = 12000
+"""As cuDriverGetVersion tells it: 1000 * major + 10 * minor. Code for sm_90 came with 12.0; every call is older."""
+
+_int, _unsigned, _size = ctypes.c_int, ctypes.c_uint, ctypes.c_size_t
+_pointer, _text, _device_pointer = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64
+# Exported names: cuda.h maps the plain ones to those with _v2. An output comes first where CUDA has it first.
+PROTOTYPES: dict[str, tuple[Any, ...]] = {
+    "cuInit": (_unsigned,),
+    "cuDriverGetVersion": (_pointer,),
+    "cuGetErrorName": (_int, _pointer),
+    "cuGetErrorString": (_int, _pointer),
+    "cuDeviceGetCount": (_pointer,),
+    "cuDeviceGet": (_pointer, _int),
+    "cuDeviceGetName": (_pointer, _int, _int),
+    "cuDeviceGetAttribute": (_pointer, _int, _int),
+    "cuDevicePrimaryCtxRetain": (_pointer, _int),
+    "cuDevicePrimaryCtxRelease_v2": (_int,),
+    "cuCtxPushCurrent_v2": (_pointer,),
+    "cuCtxPopCurrent_v2": (_pointer,),
+    "cuModuleLoadData": (_pointer, _pointer),
+    "cuModuleUnload": (_pointer,),
+    "cuModuleGetFunction": (_pointer, _pointer, _text),
+    "cuFuncSetAttribute": (_pointer, _int, _int),
+    "cuLaunchKernel": (_pointer, *(7 * (_unsigned,)), _pointer, _pointer, _pointer),
+    "cuMemGetInfo_v2": (_pointer, _pointer),
+    "cuMemAlloc_v2": (_pointer, _size),
+    "cuMemFree_v2": (_device_pointer,),
+    "cuMemHostAlloc": (_pointer, _size, _unsigned),
+    "cuMemFreeHost": (_pointer,),
+    "cuMemcpyHtoDAsync_v2": (_device_pointer, _pointer, _size, _pointer),
+    "cuMemcpyDtoHAsync_v2": (_pointer, _device_pointer, _size, _pointer),
+    "cuStreamCreate": (_pointer, _unsigned),
+    "cuStreamDestroy_v2": (_pointer,),
+    "cuStreamSynchronize": (_pointer,),
+    "cuStreamBeginCapture_v2": (_pointer, _int),
+    "cuStreamEndCapture": (_pointer, _pointer),
+    "cuGraphInstantiateWithFlags": (_pointer, _pointer, ctypes.c_ulonglong),
+    "cuGraphDestroy": (_pointer,),
+    "cuGraphExecDestroy": (_pointer,),
+    "cuGraphUpload": (_pointer, _pointer),
+    "cuGraphLaunch": (_pointer, _pointer),
+    "cuEventCreate": (_pointer, _unsigned),
+    "cuEventDestroy_v2": (_pointer,),
+    "cuEventRecord": (_pointer, _pointer),
+    "cuEventElapsedTime": (_pointer, _pointer, _pointer),
+}
+OUT_OF_MEMORY = 2
+CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76
+MAX_DYNAMIC_SHARED_BYTES = 8
+NON_BLOCKING = 1
+CAPTURE_THIS_THREAD = 1  # calls of other threads, such as torch's, neither enter nor break the capture
+
+
+def open_library() -> Any:
+    """libcuda with its prototypes set.
+
+    Raises:
+        DeviceError: there is none, or it lacks a function.
+    """
+    try:
+        library = ctypes.CDLL(LIBRARY)
+    except OSError as error:
+        raise DeviceError(f"no NVIDIA driver: {error}") from error
+    try:
+        for name, arguments in PROTOTYPES.items():
+            getattr(library, name).argtypes = arguments
+    except AttributeError as error:
+        raise DeviceError(f"the NVIDIA driver is too old: {error}") from error
+    return library
+
+
+class Driver:
+    """libcuda, initialised.
+
+    Attributes:
+        version: of CUDA that the driver speaks, as 1000 * major + 10 * minor.
+    """
+
+    __slots__ = ("_library", "version")
+
+    def __init__(self, library: Any) -> None:
+        """
+        Args:
+            library: what `open_library` gave.
+        Raises:
+            DeviceError: the driver is too old, or finds no device that it could drive.
+        """
+        self._library = library
+        self.version = self._answer("cuDriverGetVersion", _int())
+        if self.version < NEEDED_VERSION:
+            raise DeviceError(
+                f"the NVIDIA driver is too old: it speaks CUDA {dotted(self.version)},"
+                f" expected at least {dotted(NEEDED_VERSION)}"
+            )
+        self._call("cuInit", 0)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        code = getattr(self._library, name)(*arguments)
+        if code:
+            raise self._failure(name, code)
+
+    def _answer(self, name: str, place: Any, *arguments: Any) -> Any:
+        """What the call writes to its first argument."""
+        self._call(name, ctypes.byref(place), *arguments)
+        return place.value
+
+    def _failure(self, name: str, code: int) -> DeviceError:
+        kind, sentence = (self._text(function, code) for function in ("cuGetErrorName", "cuGetErrorString"))
+        return DeviceError(f"{name} failed with {kind or 'an unknown error'} ({code}): {sentence or 'no text for it'}")
+
+    def _text(self, function: str, code: int) -> str:
+        text = _text()
+        getattr(self._library, function)(code, ctypes.byref(text))
+        return (text.value or b"").decode("utf-8", "replace")
+
+    def device_count(self) -> int:
+        return int(self._answer("cuDeviceGetCount", _int()))
+
+    def device(self, ordinal: int) -> int:
+        """The handle of the device with this number."""
+        return int(self._answer("cuDeviceGet", _int(), ordinal))
+
+    def device_name(self, device: int) -> str:
+        name = ctypes.create_string_buffer(256)
+        self._call("cuDeviceGetName", name, len(name), device)
+        return name.value.decode("utf-8", "replace")
+
+    def capability(self, device: int) -> tuple[int, int]:
+        """Major and minor number of the device's architecture."""
+        major, minor = (
+            self._answer("cuDeviceGetAttribute", _int(), attribute, device)
+            for attribute in (CAPABILITY_MAJOR, CAPABILITY_MINOR)
+        )
+        return major, minor
+
+    def retain_context(self, device: int) -> int:
+        """The device's primary context, which all of the process share; for `release_context`."""
+        return int(self._answer("cuDevicePrimaryCtxRetain", _pointer(), device))
+
+    def release_context(self, device: int) -> None:
+        self._call("cuDevicePrimaryCtxRelease_v2", device)
+
+    def push_context(self, context: int) -> None:
+        """Make it the calling thread's, until `pop_context`."""
+        self._call("cuCtxPushCurrent_v2", context)
+
+    def pop_context(self) -> None:
+        self._call("cuCtxPopCurrent_v2", ctypes.byref(_pointer()))
+
+    def load_module(self, image: int) -> int:
+        """The module of the CUDA binary at this address, which is copied; for `unload_module`."""
+        return int(self._answer("cuModuleLoadData", _pointer(), image))
+
+    def unload_module(self, module: int) -> None:
+        self._call("cuModuleUnload", module)
+
+    def function(self, module: int, name: str) -> int:
+        return int(self._answer("cuModuleGetFunction", _pointer(), module, name.encode()))
+
+    def allow_shared_bytes(self, function: int, nbytes: int) -> None:
+        """Let the function be launched with this much dynamic shared memory; 48 KiB in all go without."""
+        self._call("cuFuncSetAttribute", function, MAX_DYNAMIC_SHARED_BYTES, nbytes)
+
+    def launch(
+        self,
+        function: int,
+        grid: Sequence[int],
+        block: Sequence[int],
+        shared_bytes: int,
+        stream: int,
+        arguments: int,
+    ) -> None:
+        """Enqueue a kernel; `arguments` is the address of one pointer per argument, each to its value."""
+        self._call("cuLaunchKernel", function, *grid, *block, shared_bytes, stream, arguments, None)
+
+    def allocate(self, nbytes: int) -> int:
+        """The address of device memory, at a multiple of 256 and not zeroed; for `free`.
+
+        Raises:
+            DeviceError: there is not that much; says how much was asked for and how much there is.
+        """
+        address = _device_pointer()
+        code = self._library.cuMemAlloc_v2(ctypes.byref(address), nbytes)
+        if code == OUT_OF_MEMORY:
+            free, total = self._memory()
+            raise DeviceError(f"no GPU memory of {nbytes} bytes: {free} of {total} bytes are free")
+        if code:
+            raise self._failure("cuMemAlloc_v2", code)
+        return address.value
+
+    def _memory(self) -> tuple[int, int]:
+        free, total = _size(), _size()
+        self._call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
+
+    def free(self, address: int) -> None:
+        self._call("cuMemFree_v2", address)
+
+    def allocate_pinned(self, nbytes: int) -> int:
+        """The address of host memory that the GPU reads and writes by itself; for `free_pinned`."""
+        address = _pointer()
+        code = self._library.cuMemHostAlloc(ctypes.byref(address), nbytes, 0)
+        if code == OUT_OF_MEMORY:
+            raise DeviceError(f"no pinned host memory of {nbytes} bytes")
+        if code:
+            raise self._failure("cuMemHostAlloc", code)
+        return int(address.value or 0)
+
+    def free_pinned(self, address: int) -> None:
+        self._call("cuMemFreeHost", address)
+
+    def upload(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        """Enqueue a copy from the host to the device."""
+        self._call("cuMemcpyHtoDAsync_v2", target, source, nbytes, stream)
+
+    def download(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        """Enqueue a copy from the device to the host."""
+        self._call("cuMemcpyDtoHAsync_v2", target, source, nbytes, stream)
+
+    def create_stream(self) -> int:
+        """A stream that does not wait for the default one; for `destroy_stream`."""
+        return int(self._answer("cuStreamCreate", _pointer(), NON_BLOCKING))
+
+    def destroy_stream(self, stream: int) -> None:
+        self._call("cuStreamDestroy_v2", stream)
+
+    def synchronize(self, stream: int) -> None:
+        """Wait for all that was enqueued; raises what went wrong in it."""
+        self._call("cuStreamSynchronize", stream)
+
+    def begin_capture(self, stream: int) -> None:
+        """From now on what is enqueued becomes part of a graph instead of running."""
+        self._call("cuStreamBeginCapture_v2", stream, CAPTURE_THIS_THREAD)
+
+    def end_capture(self, stream: int) -> int:
+        """The graph of all that was enqueued; for `destroy_graph`."""
+        graph = _pointer()
+        self._call("cuStreamEndCapture", stream, ctypes.byref(graph))
+        return int(graph.value or 0)
+
+    def destroy_graph(self, graph: int) -> None:
+        self._call("cuGraphDestroy", graph)
+
+    def instantiate(self, graph: int) -> int:
+        """The graph made ready to run; for `destroy_executable`. It does not need the graph any more."""
+        return int(self._answer("cuGraphInstantiateWithFlags", _pointer(), graph, 0))
+
+    def destroy_executable(self, executable: int) -> None:
+        self._call("cuGraphExecDestroy", executable)
+
+    def upload_graph(self, executable: int, stream: int) -> None:
+        """Prepare the device for it now rather than at the first run."""
+        self._call("cuGraphUpload", executable, stream)
+
+    def run_graph(self, executable: int, stream: int) -> None:
+        """Enqueue one run."""
+        self._call("cuGraphLaunch", executable, stream)
+
+    def create_event(self) -> int:
+        """A point in a stream whose time is taken; for `destroy_event`."""
+        return int(self._answer("cuEventCreate", _pointer(), 0))
+
+    def destroy_event(self, event: int) -> None:
+        self._call("cuEventDestroy_v2", event)
+
+    def record(self, event: int, stream: int) -> None:
+        self._call("cuEventRecord", event, stream)
+
+    def seconds_between(self, start: int, end: int) -> float:
+        """Between two recorded events that the device has passed."""
+        return float(self._answer("cuEventElapsedTime", ctypes.c_float(), start, end)) / 1e3
+
+
+def dotted(version: int) -> str:
+    """12.4 for 12040."""
+    return f"{version // 1000}.{version % 1000 // 10}"

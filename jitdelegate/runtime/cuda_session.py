@@ -1,0 +1,296 @@
+"""One compiled model ready to run on a CUDA device: its memory, its kernels, and all of it as one CUDA graph."""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import os
+import sys
+
+from jitdelegate.errors import DeviceError, ProgramError
+from jitdelegate.runtime.buffers import Borrowed
+from jitdelegate.runtime.cuda_device import Context
+from jitdelegate.runtime.cuda_driver import dotted
+from jitdelegate.runtime.cuda_weights import share_weights
+from jitdelegate.runtime.staging import Staging
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from jitdelegate.program.program import Launch, Port, Program
+    from jitdelegate.runtime.cuda_device import Device
+
+    Step = tuple[int, tuple[int, int, int], tuple[int, int, int], int, int, int]
+
+ALIGNMENT = 256
+
+
+class CudaSession(Staging):
+    """Runs `program` on `device`: copies in, kernels and copies out, launched together as one graph.
+
+    Calls from several threads wait for each other. CUDA does not survive a fork: a child is refused.
+
+    Attributes:
+        program: what it runs.
+        device: where it runs.
+        graph_failure: why the driver gave no graph, so that kernels are launched one by one; "" if it did.
+    """
+
+    def __init__(self, program: Program, device: Device) -> None:
+        """
+        Raises:
+            ProgramError: the program is not for CUDA, does not fit together, or its weights are damaged.
+            DeviceError: the device cannot run it, or has too little memory; nothing is left behind.
+        """
+        super().__init__(program)
+        if program.target != "cuda":
+            raise ProgramError(f"a program for {program.target} cannot run on a CUDA device")
+        device.check(program.features)
+        self.device = device
+        self.graph_failure = ""
+        self._driver = device.driver
+        self._lock = _thread.allocate_lock()
+        self._process = os.getpid()
+        self._releases: list[tuple[Callable[[Any], None], Any]] = []
+        self._context: Context | None = Context(device)
+        try:
+            with self._context:
+                self._open()
+        except BaseException:
+            self._free()
+            raise
+
+    def _open(self) -> None:
+        driver, program = self._driver, self.program
+        self._stream = self._own(driver.create_stream(), driver.destroy_stream)
+        weights = share_weights(program, self.device, self._stream)
+        self._own(weights, type(weights).release)
+        arena = self._own(driver.allocate(max(program.arena_bytes, 1)), driver.free)
+        self._place_ports(arena)
+        self._arguments = _Arguments(program.launches, arena, weights.address)
+        functions = self._load()
+        self._steps = [
+            (functions[launch.kernel], launch.grid, launch.block, launch.shared_bytes, self._stream, address)
+            for launch, address in zip(program.launches, self._arguments.addresses, strict=True)
+        ]
+        self._graph = 0
+        try:
+            self._graph = self._own(self._capture(), driver.destroy_executable)
+        except DeviceError as error:
+            self.graph_failure = str(error)
+
+    def _own(self, handle: Any, release: Callable[[Any], None]) -> Any:
+        """The handle, to be released when the session is closed."""
+        self._releases.append((release, handle))
+        return handle
+
+    def _place_ports(self, arena: int) -> None:
+        """Per port, where it is in pinned memory and on the device, and its length."""
+        program = self.program
+        ports = program.inputs + program.outputs
+        starts = [0]
+        for port in ports:
+            starts.append(starts[-1] + -(-port.nbytes // ALIGNMENT) * ALIGNMENT)
+        pinned = self._own(self._driver.allocate_pinned(max(starts[-1], 1)), self._driver.free_pinned)
+        offsets = program.input_offsets + program.output_offsets
+        places = [_place(pinned + start, arena + at, port) for start, at, port in zip(starts, offsets, ports)]  # noqa: B905 - one start more
+        self._inputs, self._outputs = places[: len(program.inputs)], places[len(program.inputs) :]
+
+    def _load(self) -> list[int]:
+        """The function of every entry; entries that share a binary share its module."""
+        modules: dict[int, int] = {}
+        image = Borrowed(self.program.code)
+        functions = []
+        for name, offset in self.program.entries:
+            if offset not in modules:
+                modules[offset] = self._load_module(image.address + offset)
+            functions.append(self._driver.function(modules[offset], name))
+        for function, nbytes in self._shared_bytes(functions).items():
+            self._driver.allow_shared_bytes(function, nbytes)
+        return functions
+
+    def _load_module(self, image: int) -> int:
+        try:
+            return int(self._own(self._driver.load_module(image), self._driver.unload_module))
+        except DeviceError as error:
+            version = dotted(self._driver.version)
+            raise DeviceError(
+                f"the driver, which speaks CUDA {version}, refuses a kernel for {self.program.features}: {error}"
+            ) from error
+
+    def _shared_bytes(self, functions: Sequence[int]) -> dict[int, int]:
+        """The most dynamic shared memory that each function is launched with, if any.
+
+        The limit that needs no leave counts static memory too, so every such function asks for it.
+        """
+        most: dict[int, int] = {}
+        for launch in self.program.launches:
+            if launch.shared_bytes:
+                function = functions[launch.kernel]
+                most[function] = max(launch.shared_bytes, most.get(function, 0))
+        return most
+
+    def _capture(self, *, copies: bool = True) -> int:
+        """All steps as a graph that is ready to run."""
+        driver = self._driver
+        driver.begin_capture(self._stream)
+        try:
+            self._enqueue_steps(copies)
+        except DeviceError:
+            self._leave_capture()
+            raise
+        graph = driver.end_capture(self._stream)
+        try:
+            executable = driver.instantiate(graph)
+        finally:
+            driver.destroy_graph(graph)
+        try:
+            driver.upload_graph(executable, self._stream)
+        except DeviceError:
+            driver.destroy_executable(executable)
+            raise
+        return executable
+
+    def _leave_capture(self) -> None:
+        try:
+            self._driver.destroy_graph(self._driver.end_capture(self._stream))
+        except DeviceError:  # a capture that a failing call made invalid ends without a graph
+            return
+
+    def _enqueue_steps(self, copies: bool) -> None:
+        driver, stream = self._driver, self._stream
+        for pinned, address, nbytes in self._inputs if copies else ():
+            driver.upload(address, pinned, nbytes, stream)
+        for step in self._steps:
+            driver.launch(*step)
+        for pinned, address, nbytes in self._outputs if copies else ():
+            driver.download(pinned, address, nbytes, stream)
+
+    def _enqueue(self) -> None:
+        """One inference from pinned memory to pinned memory."""
+        if self._graph:
+            self._driver.run_graph(self._graph, self._stream)
+        else:
+            self._enqueue_steps(copies=True)
+
+    def _run(self, addresses: list[int]) -> None:
+        self._refuse_fork()
+        with self._lock, self._current():
+            count = len(self._inputs)
+            for source, (pinned, _, nbytes) in zip(addresses[:count], self._inputs, strict=True):
+                ctypes.memmove(pinned, source, nbytes)
+            self._enqueue()
+            self._driver.synchronize(self._stream)
+            for target, (pinned, _, nbytes) in zip(addresses[count:], self._outputs, strict=True):
+                ctypes.memmove(target, pinned, nbytes)
+
+    def _current(self) -> Context:
+        if self._context is None:
+            raise DeviceError("the session is closed")
+        return self._context
+
+    def gpu_seconds(self, runs: int, *, copies: bool = True) -> tuple[float, ...]:
+        """How long the device took for each of `runs` inferences on what the inputs last were, by its own clock.
+
+        Args:
+            runs: how many follow each other without waiting for the host.
+            copies: False leaves out the copies between host and device.
+        Raises:
+            DeviceError: the session is closed, or the device failed.
+        """
+        self._refuse_fork()
+        with self._lock, self._current():
+            if copies or self.graph_failure:
+                return self._measure(runs, lambda: self._enqueue() if copies else self._enqueue_steps(copies=False))
+            graph = self._capture(copies=False)
+            try:
+                return self._measure(runs, lambda: self._driver.run_graph(graph, self._stream))
+            finally:
+                self._driver.destroy_executable(graph)
+
+    def _measure(self, runs: int, enqueue: Callable[[], None]) -> tuple[float, ...]:
+        driver, events = self._driver, []
+        try:
+            for run in range(runs + 1):
+                events.append(driver.create_event())
+                driver.record(events[run], self._stream)
+                if run < runs:
+                    enqueue()
+            driver.synchronize(self._stream)
+            return tuple(map(driver.seconds_between, events[:-1], events[1:]))
+        finally:
+            for event in events:
+                driver.destroy_event(event)
+
+    def verify(self) -> None:
+        """Nothing is left to do: the weights were hashed as they were uploaded."""
+
+    def close(self) -> None:
+        """Free everything on the device; harmless a second time, and in a forked child, which owns nothing there."""
+        if self._process == os.getpid():
+            with self._lock:
+                self._free()
+
+    def __del__(self) -> None:
+        # While the interpreter ends, the driver may have gone before; the process gives everything back.
+        if not sys.is_finalizing() and getattr(self, "_context", None) is not None:
+            self.close()
+
+    def _free(self) -> None:
+        """Release all that is owned, newest first; what a failed device refuses is gone with it."""
+        context, self._context = self._context, None
+        if context is None:
+            return
+        releases, self._releases = self._releases, []
+        try:
+            with context:
+                for release, handle in reversed(releases):
+                    _try_release(release, handle)
+        except DeviceError:
+            pass
+        _try_release(Context.close, context)
+
+    def _refuse_fork(self) -> None:
+        if self._process != os.getpid():
+            raise DeviceError(
+                f"the model was loaded on a GPU in process {self._process}, which forked process {os.getpid()}:"
+                " CUDA does not survive that; start processes by 'spawn', or fork before the first model is loaded"
+            )
+
+
+class _Arguments:
+    """The kernels' arguments in memory, as the driver wants them at every launch.
+
+    Attributes:
+        addresses: by launch, of its pointers to its values.
+    """
+
+    __slots__ = ("_pointers", "_words", "addresses")
+
+    def __init__(self, launches: Sequence[Launch], arena: int, weights: int) -> None:
+        bases = {"a": arena, "w": weights, "i": 0, "f": 0}
+        words = [
+            bases[kind] + value for launch in launches for kind, value in zip(launch.kinds, launch.values, strict=True)
+        ]
+        # one word of 8 bytes each: a shorter argument is read from its first bytes, which are its lowest
+        self._words = (ctypes.c_uint64 * len(words))(*words)
+        start = ctypes.addressof(self._words)
+        self._pointers = (ctypes.c_uint64 * len(words))(*range(start, start + 8 * len(words), 8))
+        self.addresses: list[int] = []
+        address = ctypes.addressof(self._pointers)
+        for launch in launches:
+            self.addresses.append(address)
+            address += 8 * len(launch.kinds)
+
+
+def _place(pinned: int, address: int, port: Port) -> tuple[int, int, int]:
+    return pinned, address, port.nbytes
+
+
+def _try_release(release: Callable[[Any], None], handle: Any) -> None:
+    try:
+        release(handle)
+    except DeviceError:
+        return

@@ -1,0 +1,87 @@
+"""Weights on a device, uploaded once for all sessions of the process that run on the same ones."""
+
+from __future__ import annotations
+
+import _thread
+import os
+
+from jitdelegate.program.read import verify_weights
+from jitdelegate.runtime.buffers import Borrowed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from jitdelegate.program.program import Program
+    from jitdelegate.runtime.cuda_device import Device
+    from jitdelegate.runtime.cuda_driver import Driver
+
+    Key = tuple[int, int, str]
+
+
+class Weights:
+    """Uploaded weights; `share_weights` makes them, and counts who uses them.
+
+    Attributes:
+        address: on the device, 0 for no bytes.
+    """
+
+    __slots__ = ("_driver", "_key", "_users", "address")
+
+    def __init__(self, driver: Driver, key: Key, address: int) -> None:
+        self._driver = driver
+        self._key = key
+        self._users = 0
+        self.address = address
+
+    def add_user(self) -> Weights:
+        self._users += 1
+        return self
+
+    def release(self) -> None:
+        """One user less; without any, the memory is freed. The device's context must be current."""
+        with _lock:
+            self._users -= 1
+            if self._users:
+                return
+            del _shared[self._key]
+            if self.address:
+                self._driver.free(self.address)
+
+
+_lock = _thread.allocate_lock()
+_shared: dict[Key, Weights] = {}
+
+
+def share_weights(program: Program, device: Device, stream: int) -> Weights:
+    """The program's weights on the device, hashed before anyone computes on them; to be given back by `release`.
+
+    The device's context must be current.
+
+    Raises:
+        ProgramError: the weights are damaged.
+        DeviceError: the device has too little memory, or the copy failed.
+    """
+    key = os.getpid(), device.ordinal, program.weights_hash
+    with _lock:
+        found = _shared.get(key)
+        if found is None:
+            found = _shared[key] = Weights(device.driver, key, _upload(program, device.driver, stream))
+        return found.add_user()
+
+
+def _upload(program: Program, driver: Driver, stream: int) -> int:
+    """The address of a copy on the device, which is made while the host hashes the same bytes."""
+    nbytes = len(program.weights)
+    if not nbytes:
+        return 0
+    address = driver.allocate(nbytes)
+    source = Borrowed(program.weights)
+    try:
+        driver.upload(address, source.address, nbytes, stream)
+        try:
+            verify_weights(program)
+        finally:
+            driver.synchronize(stream)
+    except BaseException:
+        driver.free(address)
+        raise
+    return address

@@ -1,0 +1,98 @@
+"""What every session is to its caller: inputs checked, outputs made, persistent tensors for LiteRT's interface."""
+
+from __future__ import annotations
+
+import ctypes
+
+from jitdelegate.errors import ProgramError, TensorError
+from jitdelegate.runtime.buffers import borrow, tensor_class
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from jitdelegate.program.program import Port, Program
+    from jitdelegate.runtime.buffers import Tensor
+
+
+class Staging:
+    """The part of a session that is the same wherever the program runs.
+
+    Attributes:
+        program: what it runs.
+
+    Raises:
+        ProgramError: an output's length is not that of its shape.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._staging: dict[int, Tensor] = {}
+        self._staged: list[int] | None = None
+        self._output_classes = [_tensor_class(port) for port in program.outputs]
+
+    def run(self, inputs: Sequence[Any]) -> tuple[Tensor, ...]:
+        """One inference: the outputs, in the order of `program.outputs`, in memory of their own.
+
+        Args:
+            inputs: one buffer or array per input, in the order of `program.inputs`; read in place during the call.
+        Raises:
+            TensorError: the number, type, shape or length of the inputs is wrong.
+            ProgramError: the weights are damaged; nothing was computed. Compile again.
+            DeviceError: the session is closed, or the device failed.
+        """
+        ports = self.program.inputs
+        if len(inputs) != len(ports):
+            raise TensorError(f"{len(inputs)} inputs were given, expected {len(ports)}")
+        borrowed = [borrow(value, port) for value, port in zip(inputs, ports, strict=True)]
+        outputs: tuple[Any, ...] = tuple(make() for make in self._output_classes)
+        self._run([*(memory.address for memory in borrowed), *map(ctypes.addressof, outputs)])
+        return outputs
+
+    def set_input(self, position: int, value: Any) -> None:
+        """Copy `value` into the persistent memory of an input.
+
+        Raises:
+            TensorError: the type, shape or length is not the input's.
+        """
+        source, target = borrow(value, self.program.inputs[position]), self.input_memory(position)
+        ctypes.memmove(ctypes.addressof(target), source.address, source.nbytes)
+
+    def input_memory(self, position: int) -> Any:
+        """The tensor that `invoke` reads an input from, zero at first; it stays valid after `close`."""
+        return self._stage(position, self.program.inputs[position])
+
+    def output_memory(self, position: int) -> Any:
+        """The tensor that `invoke` writes an output to, zero at first; it stays valid after `close`."""
+        return self._stage(len(self.program.inputs) + position, self.program.outputs[position])
+
+    def invoke(self) -> None:
+        """One inference from `input_memory` to `output_memory`; raises what `run` raises."""
+        if self._staged is None:
+            inputs = [self.input_memory(position) for position in range(len(self.program.inputs))]
+            outputs = [self.output_memory(position) for position in range(len(self.program.outputs))]
+            self._staged = [ctypes.addressof(tensor) for tensor in inputs + outputs]
+        self._run(self._staged)
+
+    def _run(self, addresses: list[int]) -> None:
+        """One inference on the caller's memory: the addresses of all inputs, then of all outputs."""
+        raise NotImplementedError
+
+    def _stage(self, key: int, port: Port) -> Tensor:
+        tensor = self._staging.get(key)
+        if tensor is None:
+            tensor = self._staging.setdefault(key, _tensor_class(port)())
+        return tensor
+
+
+def _tensor_class(port: Port) -> type[Tensor]:
+    """The class of a port's tensors.
+
+    Raises:
+        ProgramError: the port's length is not that of its shape.
+    """
+    made: type[Tensor] = tensor_class(port.dtype, port.shape)
+    if made.nbytes != port.nbytes:
+        raise ProgramError(f"tensor {port.name!r} has {port.nbytes} bytes, expected {made.nbytes}")
+    return made
