@@ -1,0 +1,39 @@
+"""Templates to machine code: Numba on this thread, NVIDIA's compilers on as many threads as there are CPUs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from jitdelegate.targets.cuda import back_end
+from jitdelegate.targets.cuda.template import Template
+from jitdelegate.targets.cuda.template_store import TemplateStore
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A template for one GPU architecture."""
+
+    template: Template
+    ptx: bytes
+    cubin: back_end.Cubin
+
+
+def compile_templates(templates: Sequence[Template], architecture: str, store: TemplateStore) -> list[Compiled]:
+    """Machine code of each template, in their order.
+
+    NVVM and nvJitLink let go of the interpreter's lock, so they work on one template while Numba lowers the next.
+
+    Raises:
+        CompileError: a compiler is missing or refuses a kernel.
+    """
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        jobs = [pool.submit(_compiled, template, store.text(template), architecture) for template in templates]
+        return [job.result() for job in jobs]
+
+
+def _compiled(template: Template, text: str, architecture: str) -> Compiled:
+    code = back_end.ptx(text, architecture)
+    return Compiled(template, code, back_end.cubin(code, architecture))

@@ -1,0 +1,191 @@
+"""Which launches a graph takes, and where each tensor lies in the device's arena.
+
+Every tensor lies dense and row-major, so a View is another name for the same memory. Inputs and outputs of the graph
+are arena memory too: the runtime copies them in and out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from jitdelegate.errors import CompileError
+from jitdelegate.ir.expr import RESULT
+from jitdelegate.ir.forms import (
+    Access,
+    Concat,
+    Contract,
+    Depthwise,
+    Form,
+    Map,
+    Pool,
+    Reduce,
+    Resize,
+    Softmax,
+    View,
+)
+from jitdelegate.ir.graph import Graph, Node
+from jitdelegate.passes.plan_memory import Life, plan_memory
+from jitdelegate.targets.cuda.contract import write_contract
+from jitdelegate.targets.cuda.depthwise import write_depthwise
+from jitdelegate.targets.cuda.epilogue import reach
+from jitdelegate.targets.cuda.gpu import Gpu
+from jitdelegate.targets.cuda.map import copy, write_concat, write_map
+from jitdelegate.targets.cuda.pool import write_pool
+from jitdelegate.targets.cuda.reduce import write_reduce
+from jitdelegate.targets.cuda.resize import write_resize
+from jitdelegate.targets.cuda.softmax import write_softmax
+from jitdelegate.targets.cuda.template import Launch, TensorPointer
+from jitdelegate.targets.cuda.writer import ALIGN, Writer
+
+WRITERS: Mapping[type[Form], Callable[[Writer, Node], None]] = {
+    Concat: write_concat,
+    Contract: write_contract,
+    Depthwise: write_depthwise,
+    Map: write_map,
+    Pool: write_pool,
+    Reduce: write_reduce,
+    Resize: write_resize,
+    Softmax: write_softmax,
+}
+"""What writes the launches of each form; Views have none."""
+MOST_NODES = 20_000
+"""Planning memory takes time with the square of the steps: some ten seconds for this many."""
+LARGEST_TENSOR = 1 << 31
+"""Bytes; kernels count in int32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Launches in order.
+
+    Attributes:
+        offsets: where each tensor and intermediate lies in the arena, in bytes; names of the same memory included.
+        weights: constant memory.
+    """
+
+    graph: Graph
+    launches: tuple[Launch, ...]
+    offsets: Mapping[int, int]
+    arena_bytes: int
+    weights: bytes
+
+
+def plan(graph: Graph, gpu: Gpu, precision: str) -> Plan:
+    """Launches and memory of a lowered graph.
+
+    Raises:
+        CompileError: a tensor is too large, there are too many nodes, or the GPU lacks what the precision needs.
+    """
+    _check_size(graph)
+    graph = split_epilogues(graph)
+    writer = Writer(graph, gpu, precision)
+    alias = _write(writer)
+    roots = {index: _root(alias, index) for index in range(len(graph.tensors))}
+    lives = _lives(writer, roots)
+    arena_bytes, places = plan_memory(list(lives.values()), align=ALIGN)
+    offsets = dict(zip(lives, places, strict=True))
+    offsets |= {index: offsets[root] for index, root in roots.items() if root in offsets}
+    return Plan(graph, tuple(writer.launches), offsets, arena_bytes, bytes(writer.weights))
+
+
+def _check_size(graph: Graph) -> None:
+    if len(graph.nodes) > MOST_NODES:
+        raise CompileError(f"The graph has {len(graph.nodes)} nodes, more than {MOST_NODES}.")
+    for tensor in graph.tensors:
+        if 4 * tensor.size >= LARGEST_TENSOR:
+            raise CompileError(
+                f"'{tensor.name}' has {4 * tensor.size} bytes; CUDA kernels count up to {LARGEST_TENSOR}."
+            )
+
+
+def split_epilogues(graph: Graph) -> Graph:
+    """The graph with a Map of its own for every epilogue whose operands no kernel can follow."""
+    tensors, nodes = list(graph.tensors), []
+    for node in graph.nodes:
+        if _has_reach(graph, node):
+            nodes.append(node)
+            continue
+        form, output = node.form, node.outputs[0]
+        assert isinstance(form, Form)
+        between = len(tensors)
+        tensors.append(replace(graph.tensors[output], name=f"{graph.tensors[output].name} before its epilogue"))
+        nodes.append(
+            replace(
+                node,
+                inputs=node.inputs[: form.core],
+                outputs=(between,),
+                form=replace(form, epilogue=RESULT, operands=()),
+            )
+        )
+        shape = graph.tensors[output].shape
+        operands = (Access.broadcast(shape, shape), *form.operands)
+        inputs = (between, *node.inputs[form.core :])
+        nodes.append(replace(node, inputs=inputs, form=Map(epilogue=form.epilogue, operands=operands)))
+    return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
+
+
+def _has_reach(graph: Graph, node: Node) -> bool:
+    form = node.form
+    if not isinstance(form, Form) or isinstance(form, Map | Concat | View):
+        return True
+    output = graph.tensors[node.outputs[0]].shape
+    extra = zip(form.operands, node.inputs[form.core :], strict=True)
+    return all(reach(access, graph.tensors[index].shape, output) for access, index in extra)
+
+
+def _write(writer: Writer) -> dict[int, int]:
+    """Writes every node's launches; answers which tensor is another name of which."""
+    alias: dict[int, int] = {}
+    for node in writer.graph.nodes:
+        writer.begin(node)
+        if not isinstance(node.form, View):
+            assert node.form is not None
+            WRITERS[type(node.form)](writer, node)
+            continue
+        source, target = node.inputs[0], node.outputs[0]
+        if writer.graph.tensors[source].is_constant or writer.element(source) is not writer.element(target):
+            copy(writer, source, target)
+        else:
+            alias[target] = source
+    return alias
+
+
+def _root(alias: Mapping[int, int], index: int) -> int:
+    while index in alias:
+        index = alias[index]
+    return index
+
+
+def _lives(writer: Writer, roots: Mapping[int, int]) -> dict[int, Life]:
+    """How long each memory is needed: inputs from the start, outputs to the end."""
+    end = len(writer.launches)
+    steps: dict[int, list[int]] = {}
+    for index in writer.graph.inputs:
+        steps.setdefault(roots[index], []).append(0)
+    for step, launch in enumerate(writer.launches):
+        for index in launch.tensors():
+            steps.setdefault(roots.get(index, index), []).append(step)
+    for index in writer.graph.outputs:
+        steps.setdefault(roots[index], []).append(end)
+    return {index: Life(_bytes(writer, index), min(touched), max(touched)) for index, touched in sorted(steps.items())}
+
+
+def _bytes(writer: Writer, index: int) -> int:
+    if index < 0:
+        return writer.temporaries[index]
+    return writer.graph.tensors[index].size * writer.element(index).nbytes
+
+
+def plan_text(planned: Plan) -> str:
+    """One line per launch: what runs on how many blocks, and where what it touches lies."""
+    lines = [f"arena {planned.arena_bytes} bytes, weights {len(planned.weights)} bytes"]
+    for step, launch in enumerate(planned.launches):
+        places = ", ".join(
+            f"%{argument.index}@{planned.offsets[argument.index] + argument.offset}"
+            for argument in launch.arguments
+            if isinstance(argument, TensorPointer)
+        )
+        lines.append(f"{step}: {launch.template.symbol} grid {launch.grid} of {launch.template.threads} ({places})")
+        lines.append(f"    {launch.template}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,87 @@
+"""Keeps the NVVM IR of templates beside the programs, so that Numba's front end runs once for each, for every GPU."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from importlib.metadata import PackageNotFoundError, version
+
+from xxhash import xxh3_128_digest, xxh3_128_hexdigest
+
+from jitdelegate.cache.place import LARGEST_FILE, Place
+from jitdelegate.errors import CacheError
+from jitdelegate.program.generator_digest import GENERATOR_DIGEST
+from jitdelegate.targets.cuda.template import Template
+
+SUFFIX = ".nvvm"
+_HASH_BYTES = 16
+
+
+class TemplateStore:
+    """IR texts by template; trouble with a file means that the text is made again, and never more.
+
+    Attributes:
+        hits, misses: how many texts were there, and how many Numba had to make.
+    """
+
+    def __init__(self, place: Place | None) -> None:
+        self._place = place
+        self._compiler = _compiler()
+        self.hits = self.misses = 0
+
+    def text(self, template: Template) -> str:
+        """The NVVM IR text of a template.
+
+        Raises:
+            CompileError: numba-cuda is needed and not installed.
+        """
+        name = self._name(template)
+        found = self._read(name)
+        if found is not None:
+            self.hits += 1
+            return found
+        self.misses += 1
+        text = _lowered(template)
+        self._write(name, text)
+        return text
+
+    def _name(self, template: Template) -> str:
+        parts = f"{GENERATOR_DIGEST}\0{self._compiler}\0{template!r}"
+        return f"{template.family}-{xxh3_128_hexdigest(parts.encode())}{SUFFIX}"
+
+    def _read(self, name: str) -> str | None:
+        if self._place is None:
+            return None
+        try:
+            descriptor = self._place.open(name)
+            with os.fdopen(descriptor, "rb") as file:
+                content = file.read(LARGEST_FILE)
+            if xxh3_128_digest(content[_HASH_BYTES:]) != content[:_HASH_BYTES]:
+                return None
+            return zlib.decompress(content[_HASH_BYTES:]).decode()
+        except (OSError, CacheError, zlib.error, UnicodeDecodeError):
+            return None
+
+    def _write(self, name: str, text: str) -> None:
+        if self._place is None:
+            return
+        content = zlib.compress(text.encode())
+        try:
+            self._place.write(name, xxh3_128_digest(content) + content, flush=False)
+        except OSError:
+            return  # a full disk costs the next start some time, nothing else
+
+
+def _lowered(template: Template) -> str:
+    from jitdelegate.targets.cuda.front_end import lower
+
+    definition = template.define()
+    return lower(definition.kernel, definition.parameters, template.symbol, template.threads, definition.blocks)
+
+
+def _compiler() -> str:
+    """What makes the texts; "" where it is not installed."""
+    try:
+        return f"numba-cuda {version('numba-cuda')} llvmlite {version('llvmlite')}"
+    except PackageNotFoundError:
+        return ""

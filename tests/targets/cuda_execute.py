@@ -1,0 +1,97 @@
+"""Runs a lowered graph on the CUDA target in the PTX simulator, launch by launch, without program file and driver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from jitdelegate.ir.graph import Graph
+from tests.ptx_simulator import Memory, Module
+
+pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
+pytest.importorskip("cuda.bindings.nvvm", reason="needs cuda-bindings, the extra 'cuda'")
+
+from jitdelegate.targets.cuda import back_end
+from jitdelegate.targets.cuda.gpu import GPUS
+from jitdelegate.targets.cuda.plan import Plan, plan
+from jitdelegate.targets.cuda.template import Argument, NoPointer, Template, TensorPointer, WeightsPointer
+from jitdelegate.targets.cuda.template_store import TemplateStore
+
+_store = TemplateStore(None)
+_texts: dict[Template, str] = {}
+
+
+def text_of(template: Template) -> str:
+    """NVVM IR of a template, lowered once in this process."""
+    if template not in _texts:
+        _texts[template] = _store.text(template)
+    return _texts[template]
+
+
+@lru_cache(maxsize=256)
+def ptx_of(template: Template, architecture: str) -> str:
+    """The PTX that NVVM makes of it."""
+    return back_end.ptx(text_of(template), architecture).decode()
+
+
+@lru_cache(maxsize=256)
+def _module(ptx: str) -> Module:
+    return Module(ptx)
+
+
+def run(
+    graph: Graph,
+    inputs: Sequence[np.ndarray],
+    architecture: str = "sm_90",
+    precision: str = "float32",
+    schedule: str = "lockstep",
+    seed: int = 0,
+) -> list[np.ndarray]:
+    """The outputs of a lowered graph; arena memory is uninitialised where nothing was written."""
+    planned = plan(graph, GPUS[architecture], precision)
+    memory = Memory()
+    arena = memory.allocate(max(1, planned.arena_bytes))
+    weights = memory.place(np.frombuffer(planned.weights or bytes(16), np.uint8))
+    for index, array in zip(graph.inputs, inputs, strict=True):
+        memory.write(arena + planned.offsets[index], np.ascontiguousarray(array, np.float32))
+    for step, launch in enumerate(planned.launches):
+        module = _module(ptx_of(launch.template, architecture))
+        module.launch(
+            launch.template.symbol,
+            grid=launch.grid,
+            block=(launch.template.threads, 1, 1),
+            arguments=[_value(planned, argument, arena, weights) for argument in launch.arguments],
+            shared_bytes=launch.shared_bytes,
+            memory=memory,
+            schedule=schedule,
+            seed=seed + step,
+        )
+    return [
+        memory.array(arena + planned.offsets[index], np.float32, graph.tensors[index].shape) for index in graph.outputs
+    ]
+
+
+def _value(planned: Plan, argument: Argument, arena: int, weights: int) -> int | float:
+    if isinstance(argument, TensorPointer):
+        return arena + planned.offsets[argument.index] + argument.offset
+    if isinstance(argument, WeightsPointer):
+        return weights + argument.offset
+    return 0 if isinstance(argument, NoPointer) else argument
+
+
+def assert_compiles_everywhere(templates: Sequence[Template]) -> None:
+    """Every template assembles for every GPU without spills and local memory, with tensor cores where it says so."""
+    for template in templates:
+        for architecture in back_end.ARCHITECTURES:
+            code = ptx_of(template, architecture)
+            cubin = back_end.cubin(code.encode(), architecture)
+            assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0), (template, architecture)
+            assert ("mma.sync" in code or "wgmma" in code) == template.uses_tensor_cores, (template, architecture)
+
+
+def templates_of(graph: Graph, architecture: str = "sm_90", precision: str = "float32") -> list[Template]:
+    """The distinct templates of a lowered graph."""
+    return list(dict.fromkeys(launch.template for launch in plan(graph, GPUS[architecture], precision).launches))
