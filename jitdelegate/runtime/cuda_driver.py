@@ -67,7 +67,7 @@ OUT_OF_MEMORY = 2
 CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76
 MAX_DYNAMIC_SHARED_BYTES = 8
 NON_BLOCKING = 1
-CAPTURE_THIS_THREAD = 1  # calls of other threads, such as torch's, neither enter nor break the capture
+CAPTURE_RELAXED = 2  # no other call breaks the capture, not even Python closing another session meanwhile
 
 
 def open_library() -> Any:
@@ -249,7 +249,7 @@ class Driver:
 
     def begin_capture(self, stream: int) -> None:
         """From now on what is enqueued becomes part of a graph instead of running."""
-        self._call("cuStreamBeginCapture_v2", stream, CAPTURE_THIS_THREAD)
+        self._call("cuStreamBeginCapture_v2", stream, CAPTURE_RELAXED)
 
     def end_capture(self, stream: int) -> int:
         """The graph of all that was enqueued; for `destroy_graph`."""

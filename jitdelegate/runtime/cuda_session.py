@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from jitdelegate.program.program import Launch, Port, Program
+    from jitdelegate.program.program import Launch, Program
     from jitdelegate.runtime.cuda_device import Device
 
     Step = tuple[int, tuple[int, int, int], tuple[int, int, int], int, int, int]
@@ -88,14 +88,14 @@ class CudaSession(Staging):
 
     def _place_ports(self, arena: int) -> None:
         """Per port, where it is in pinned memory and on the device, and its length."""
-        program = self.program
-        ports = program.inputs + program.outputs
-        starts = [0]
-        for port in ports:
-            starts.append(starts[-1] + -(-port.nbytes // ALIGNMENT) * ALIGNMENT)
-        pinned = self._own(self._driver.allocate_pinned(max(starts[-1], 1)), self._driver.free_pinned)
+        program, start = self.program, 0
+        places = []
         offsets = program.input_offsets + program.output_offsets
-        places = [_place(pinned + start, arena + at, port) for start, at, port in zip(starts, offsets, ports)]  # noqa: B905 - one start more
+        for port, offset in zip(program.inputs + program.outputs, offsets, strict=True):
+            places.append((start, arena + offset, port.nbytes))
+            start += -(-port.nbytes // ALIGNMENT) * ALIGNMENT
+        pinned = self._own(self._driver.allocate_pinned(max(start, 1)), self._driver.free_pinned)
+        places = [(pinned + start, address, nbytes) for start, address, nbytes in places]
         self._inputs, self._outputs = places[: len(program.inputs)], places[len(program.inputs) :]
 
     def _load(self) -> list[int]:
@@ -145,7 +145,7 @@ class CudaSession(Staging):
         try:
             executable = driver.instantiate(graph)
         finally:
-            driver.destroy_graph(graph)
+            _try_release(driver.destroy_graph, graph)
         try:
             driver.upload_graph(executable, self._stream)
         except DeviceError:
@@ -162,11 +162,13 @@ class CudaSession(Staging):
     def _enqueue_steps(self, copies: bool) -> None:
         driver, stream = self._driver, self._stream
         for pinned, address, nbytes in self._inputs if copies else ():
-            driver.upload(address, pinned, nbytes, stream)
+            if nbytes:
+                driver.upload(address, pinned, nbytes, stream)
         for step in self._steps:
             driver.launch(*step)
         for pinned, address, nbytes in self._outputs if copies else ():
-            driver.download(pinned, address, nbytes, stream)
+            if nbytes:
+                driver.download(pinned, address, nbytes, stream)
 
     def _enqueue(self) -> None:
         """One inference from pinned memory to pinned memory."""
@@ -222,7 +224,7 @@ class CudaSession(Staging):
             return tuple(map(driver.seconds_between, events[:-1], events[1:]))
         finally:
             for event in events:
-                driver.destroy_event(event)
+                _try_release(driver.destroy_event, event)
 
     def verify(self) -> None:
         """Nothing is left to do: the weights were hashed as they were uploaded."""
@@ -283,10 +285,6 @@ class _Arguments:
         for launch in launches:
             self.addresses.append(address)
             address += 8 * len(launch.kinds)
-
-
-def _place(pinned: int, address: int, port: Port) -> tuple[int, int, int]:
-    return pinned, address, port.nbytes
 
 
 def _try_release(release: Callable[[Any], None], handle: Any) -> None:

@@ -22,32 +22,31 @@ class Weights:
 
     Attributes:
         address: on the device, 0 for no bytes.
+        users: sessions that compute on it.
     """
 
-    __slots__ = ("_driver", "_key", "_users", "address")
+    __slots__ = ("_driver", "_key", "address", "users")
 
     def __init__(self, driver: Driver, key: Key, address: int) -> None:
         self._driver = driver
         self._key = key
-        self._users = 0
+        self.users = 0
         self.address = address
-
-    def add_user(self) -> Weights:
-        self._users += 1
-        return self
 
     def release(self) -> None:
         """One user less; without any, the memory is freed. The device's context must be current."""
         with _lock:
-            self._users -= 1
-            if self._users:
+            self.users -= 1
+            if self.users:
                 return
-            del _shared[self._key]
+            if _shared.get(self._key) is self:
+                del _shared[self._key]
             if self.address:
                 self._driver.free(self.address)
 
 
-_lock = _thread.allocate_lock()
+# Python may drop a session, which releases its weights, in the midst of any call: also in one that holds the lock.
+_lock = _thread.RLock()
 _shared: dict[Key, Weights] = {}
 
 
@@ -63,9 +62,10 @@ def share_weights(program: Program, device: Device, stream: int) -> Weights:
     key = os.getpid(), device.ordinal, program.weights_hash
     with _lock:
         found = _shared.get(key)
-        if found is None:
+        if found is None or not found.users:
             found = _shared[key] = Weights(device.driver, key, _upload(program, device.driver, stream))
-        return found.add_user()
+        found.users += 1
+        return found
 
 
 def _upload(program: Program, driver: Driver, stream: int) -> int:

@@ -1,0 +1,7 @@
+"""A driver without a GPU: libcuda's functions on host memory, with kernels that the test provides.
+
+- `library.py`: `Library(execute, kinds, ...)`, what `runtime.cuda_driver.open_library` would give.
+- `memory.py`: `HostMemory`, device memory as ranges of bytes; any object with its four methods may stand in.
+- `cubins.py`: `cubin(*names)`, an image that the stub loads; `image_at(address)`, the bytes of any image.
+- `programs.py`: small programs whose kernels are Python functions.
+"""

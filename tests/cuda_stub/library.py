@@ -1,0 +1,433 @@
+# ruff: noqa: N802 - the functions are called as in libcuda
+"""libcuda as a Python object: bookkeeping, streams that run when they are waited for, graphs, and errors on demand."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any
+
+from tests.cuda_stub.cubins import has_kernel, image_at
+from tests.cuda_stub.memory import DeviceMemory, HostMemory
+
+Value = int | float
+Execute = Callable[[bytes, str, tuple[int, int, int], tuple[int, int, int], int, list[Value], DeviceMemory], None]
+"""execute(image, kernel name, grid, block, dynamic shared bytes, argument values, device memory)"""
+
+INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, NO_DEVICE, INVALID_DEVICE = 1, 2, 3, 100, 101
+INVALID_IMAGE, INVALID_CONTEXT, INVALID_HANDLE, NOT_FOUND, ILLEGAL_ADDRESS = 200, 201, 400, 500, 700
+CAPTURE_INVALIDATED = 901
+ERRORS = {
+    INVALID_VALUE: ("CUDA_ERROR_INVALID_VALUE", "invalid argument"),
+    OUT_OF_MEMORY: ("CUDA_ERROR_OUT_OF_MEMORY", "out of memory"),
+    NOT_INITIALIZED: ("CUDA_ERROR_NOT_INITIALIZED", "initialization error"),
+    NO_DEVICE: ("CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"),
+    INVALID_DEVICE: ("CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"),
+    INVALID_IMAGE: ("CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"),
+    INVALID_CONTEXT: ("CUDA_ERROR_INVALID_CONTEXT", "invalid device context"),
+    INVALID_HANDLE: ("CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"),
+    NOT_FOUND: ("CUDA_ERROR_NOT_FOUND", "named symbol not found"),
+    ILLEGAL_ADDRESS: ("CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"),
+    CAPTURE_INVALIDATED: ("CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error"),
+}
+SHARED_WITHOUT_LEAVE = 48 * 1024
+_ATTRIBUTES = {75: 0, 76: 1}
+_FORMATS = {"a": "<Q", "w": "<Q", "i": "<i", "f": "<f"}
+
+Node = Callable[[], None]
+
+
+@dataclass
+class Stream:
+    """Work that nobody has waited for yet; while capturing, the nodes of the graph to be."""
+
+    pending: list[Node] = field(default_factory=list)
+    captured: list[Node] | None = None
+
+
+@dataclass
+class Function:
+    """A kernel of a loaded module."""
+
+    image: bytes
+    name: str
+    most_shared_bytes: int = SHARED_WITHOUT_LEAVE
+
+
+class CudaError(Exception):
+    """What a function answers instead of 0."""
+
+
+def entry(function: Callable[..., None]) -> Callable[..., int]:
+    """A function of libcuda: counted, refused where the test wants it, 0 where it ends well."""
+    name = function.__name__
+
+    @wraps(function)
+    def call(library: Library, *arguments: Any) -> int:
+        with library.lock:
+            try:
+                library.enter(name)
+                function(library, *arguments)
+            except CudaError as error:
+                if name == "cuStreamEndCapture":  # which ends a capture also where it fails
+                    library.live[arguments[0]].captured = None
+                return int(error.args[0])
+        return 0
+
+    return call
+
+
+class Library:
+    """One process's libcuda.
+
+    Attributes:
+        calls: how often each function was called.
+        live: handle to what it stands for, of all that has not been given back.
+        contexts: how often the primary context is retained.
+        memory: the device's.
+    """
+
+    def __init__(
+        self,
+        execute: Execute,
+        kinds: Mapping[str, str],
+        *,
+        memory: DeviceMemory | None = None,
+        capability: tuple[int, int] = (9, 0),
+        version: int = 13000,
+        devices: int = 1,
+        total_bytes: int = 1 << 30,
+        name: str = "Stub 9000",
+    ) -> None:
+        """
+        Args:
+            execute: runs a kernel.
+            kinds: kernel name to its arguments' kinds, as in `program.Launch`.
+        """
+        self.execute = execute
+        self.kinds = kinds
+        self.memory: DeviceMemory = HostMemory() if memory is None else memory
+        self.capability = capability
+        self.version = version
+        self.devices = devices
+        self.free_bytes = self.total_bytes = total_bytes
+        self.name = name
+        self.calls: Counter[str] = Counter()
+        self.live: dict[int, Any] = {}
+        self.contexts = 0
+        self.lock = threading.RLock()
+        self._functions: dict[int, Function] = {}  # they go with their module, nobody gives them back
+        self._failures: dict[str, list[int]] = {}
+        self._current = threading.local()
+        self._process: int | None = None
+        self._next_handle = 0x1000
+        self._clock = 0.0
+
+    def fail(self, name: str, code: int, *, after: int = 0, times: int = 1) -> None:
+        """Let the function answer `code`, `times` times, after having worked `after` times more."""
+        self._failures[name] = [0] * after + [code] * times
+
+    def leaks(self) -> list[str]:
+        """What has not been given back."""
+        left = [type(thing).__name__ for thing in self.live.values()]
+        return left + ["context"] * self.contexts
+
+    def enter(self, name: str) -> None:
+        self.calls[name] += 1
+        planned = self._failures.get(name)
+        code = planned.pop(0) if planned else 0
+        if code:
+            raise CudaError(code)
+        if name not in ("cuInit", "cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString"):
+            self._expect(self._process == os.getpid(), NOT_INITIALIZED)  # also in a forked child
+
+    @staticmethod
+    def _expect(truth: object, code: int) -> None:
+        if not truth:
+            raise CudaError(code)
+
+    def _expect_context(self) -> None:
+        self._expect(self.contexts and getattr(self._current, "stack", []), INVALID_CONTEXT)
+
+    def _keep(self, out: Any, thing: Any) -> None:
+        self._next_handle += 16
+        self.live[self._next_handle] = thing
+        out._obj.value = self._next_handle
+
+    def _find(self, handle: int, kind: type) -> Any:
+        thing = self.live.get(handle)
+        self._expect(isinstance(thing, kind), INVALID_HANDLE)
+        return thing
+
+    def _drop(self, handle: int, kind: type) -> None:
+        self._find(handle, kind)
+        del self.live[handle]
+
+    def _enqueue(self, stream: int, node: Node) -> None:
+        self._expect_context()
+        target: Stream = self._find(stream, Stream)
+        (target.pending if target.captured is None else target.captured).append(node)
+
+    @entry
+    def cuInit(self, flags: int) -> None:
+        self._expect(self._process in (None, os.getpid()), NOT_INITIALIZED)
+        self._expect(self.devices, NO_DEVICE)
+        self._process = os.getpid()
+
+    @entry
+    def cuDriverGetVersion(self, out: Any) -> None:
+        out._obj.value = self.version
+
+    @entry
+    def cuGetErrorName(self, code: int, out: Any) -> None:
+        out._obj.value = ERRORS[code][0].encode()
+
+    @entry
+    def cuGetErrorString(self, code: int, out: Any) -> None:
+        out._obj.value = ERRORS[code][1].encode()
+
+    @entry
+    def cuDeviceGetCount(self, out: Any) -> None:
+        out._obj.value = self.devices
+
+    @entry
+    def cuDeviceGet(self, out: Any, ordinal: int) -> None:
+        self._expect(ordinal < self.devices, INVALID_DEVICE)
+        out._obj.value = ordinal
+
+    @entry
+    def cuDeviceGetName(self, buffer: Any, length: int, device: int) -> None:
+        buffer.value = self.name.encode()[: length - 1]
+
+    @entry
+    def cuDeviceGetAttribute(self, out: Any, attribute: int, device: int) -> None:
+        out._obj.value = self.capability[_ATTRIBUTES[attribute]]
+
+    @entry
+    def cuDevicePrimaryCtxRetain(self, out: Any, device: int) -> None:
+        self.contexts += 1
+        out._obj.value = 0xC0 + device
+
+    @entry
+    def cuDevicePrimaryCtxRelease_v2(self, device: int) -> None:
+        self._expect(self.contexts, INVALID_CONTEXT)
+        self.contexts -= 1
+
+    @entry
+    def cuCtxPushCurrent_v2(self, context: int) -> None:
+        self._expect(self.contexts, INVALID_CONTEXT)
+        self._current.stack = [*getattr(self._current, "stack", []), context]
+
+    @entry
+    def cuCtxPopCurrent_v2(self, out: Any) -> None:
+        self._expect_context()
+        out._obj.value = self._current.stack.pop()
+
+    @entry
+    def cuModuleLoadData(self, out: Any, address: int) -> None:
+        self._expect_context()
+        image = image_at(address)
+        self._expect(image, INVALID_IMAGE)
+        self._keep(out, image)
+
+    @entry
+    def cuModuleUnload(self, module: int) -> None:
+        self._drop(module, bytes)
+
+    @entry
+    def cuModuleGetFunction(self, out: Any, module: int, name: bytes) -> None:
+        image = self._find(module, bytes)
+        self._expect(has_kernel(image, name.decode()), NOT_FOUND)
+        self._next_handle += 16
+        self._functions[self._next_handle] = Function(image, name.decode())
+        out._obj.value = self._next_handle
+
+    @entry
+    def cuFuncSetAttribute(self, function: int, attribute: int, value: int) -> None:
+        self._expect(attribute == 8, INVALID_VALUE)
+        self._functions[function].most_shared_bytes = value
+
+    @entry
+    def cuLaunchKernel(self, function: int, *rest: Any) -> None:
+        *sizes, shared_bytes, stream, arguments, extra = rest
+        known = self._functions[function]
+        self._expect(all(sizes) and extra is None and shared_bytes <= known.most_shared_bytes, INVALID_VALUE)
+        values = self._values(arguments, self.kinds[known.name])
+        grid, block = tuple(sizes[:3]), tuple(sizes[3:])
+
+        def run() -> None:
+            self.execute(known.image, known.name, grid, block, shared_bytes, list(values), self.memory)
+
+        self._enqueue(stream, run)
+
+    @staticmethod
+    def _values(arguments: int, kinds: str) -> list[Value]:
+        """The values that the pointers at this address lead to, as the driver copies them at the launch."""
+        pointers = (ctypes.c_uint64 * len(kinds)).from_address(arguments) if kinds else ()
+        return [
+            struct.unpack(_FORMATS[kind], ctypes.string_at(pointer, struct.calcsize(_FORMATS[kind])))[0]
+            for kind, pointer in zip(kinds, pointers, strict=True)
+        ]
+
+    @entry
+    def cuMemGetInfo_v2(self, free: Any, total: Any) -> None:
+        free._obj.value, total._obj.value = self.free_bytes, self.total_bytes
+
+    @entry
+    def cuMemAlloc_v2(self, out: Any, nbytes: int) -> None:
+        self._expect_context()
+        self._expect(nbytes, INVALID_VALUE)
+        self._expect(nbytes <= self.free_bytes, OUT_OF_MEMORY)
+        self.free_bytes -= nbytes
+        address = self.memory.allocate(nbytes)
+        self.live[address] = DeviceRange(nbytes)
+        out._obj.value = address
+
+    @entry
+    def cuMemFree_v2(self, address: int) -> None:
+        self._expect_context()
+        self.free_bytes += self._find(address, DeviceRange).nbytes
+        self._drop(address, DeviceRange)
+        self.memory.free(address)
+
+    @entry
+    def cuMemHostAlloc(self, out: Any, nbytes: int, flags: int) -> None:
+        self._expect_context()
+        room = PinnedRange(ctypes.create_string_buffer(b"\x5a" * nbytes, nbytes))
+        address = ctypes.addressof(room.buffer)
+        self.live[address] = room
+        out._obj.value = address
+
+    @entry
+    def cuMemFreeHost(self, address: int) -> None:
+        self._drop(address, PinnedRange)
+
+    @entry
+    def cuMemcpyHtoDAsync_v2(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        self._enqueue(stream, lambda: self.memory.write(target, ctypes.string_at(source, nbytes)))
+
+    @entry
+    def cuMemcpyDtoHAsync_v2(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        def run() -> None:
+            ctypes.memmove(target, self.memory.read(source, nbytes), nbytes)
+
+        self._enqueue(stream, run)
+
+    @entry
+    def cuStreamCreate(self, out: Any, flags: int) -> None:
+        self._expect_context()
+        self._keep(out, Stream())
+
+    @entry
+    def cuStreamDestroy_v2(self, stream: int) -> None:
+        self._drop(stream, Stream)
+
+    @entry
+    def cuStreamSynchronize(self, stream: int) -> None:
+        target: Stream = self._find(stream, Stream)
+        self._expect(target.captured is None, CAPTURE_INVALIDATED)
+        pending, target.pending = target.pending, []
+        for node in pending:
+            self._run(node)
+
+    def _run(self, node: Node) -> None:
+        try:
+            node()
+        except IndexError as error:
+            raise CudaError(ILLEGAL_ADDRESS) from error
+        self._clock += 1.0
+
+    @entry
+    def cuStreamBeginCapture_v2(self, stream: int, mode: int) -> None:
+        self._find(stream, Stream).captured = []
+
+    @entry
+    def cuStreamEndCapture(self, stream: int, out: Any) -> None:
+        target: Stream = self._find(stream, Stream)
+        nodes, target.captured = target.captured, None
+        assert nodes is not None
+        self._keep(out, Graph(nodes))
+
+    @entry
+    def cuGraphInstantiateWithFlags(self, out: Any, graph: int, flags: int) -> None:
+        self._keep(out, Executable(self._find(graph, Graph).nodes))
+
+    @entry
+    def cuGraphDestroy(self, graph: int) -> None:
+        self._drop(graph, Graph)
+
+    @entry
+    def cuGraphExecDestroy(self, executable: int) -> None:
+        self._drop(executable, Executable)
+
+    @entry
+    def cuGraphUpload(self, executable: int, stream: int) -> None:
+        self._find(executable, Executable)
+
+    @entry
+    def cuGraphLaunch(self, executable: int, stream: int) -> None:
+        for node in self._find(executable, Executable).nodes:
+            self._enqueue(stream, node)
+
+    @entry
+    def cuEventCreate(self, out: Any, flags: int) -> None:
+        self._keep(out, Event())
+
+    @entry
+    def cuEventDestroy_v2(self, event: int) -> None:
+        self._drop(event, Event)
+
+    @entry
+    def cuEventRecord(self, event: int, stream: int) -> None:
+        known: Event = self._find(event, Event)
+
+        def run() -> None:
+            known.time = self._clock
+
+        self._enqueue(stream, run)
+
+    @entry
+    def cuEventElapsedTime(self, out: Any, start: int, end: int) -> None:
+        """In milliseconds: one for each thing that a stream did."""
+        out._obj.value = self._find(end, Event).time - self._find(start, Event).time
+
+
+@dataclass
+class DeviceRange:
+    """Allocated device memory."""
+
+    nbytes: int
+
+
+@dataclass
+class PinnedRange:
+    """Allocated pinned memory of the host."""
+
+    buffer: Any
+
+
+@dataclass
+class Graph:
+    """What a capture gave."""
+
+    nodes: Sequence[Node]
+
+
+@dataclass
+class Executable:
+    """A graph that can run."""
+
+    nodes: Sequence[Node]
+
+
+@dataclass
+class Event:
+    """When a stream passed it."""
+
+    time: float = 0.0

@@ -1,0 +1,375 @@
+"""A session on a driver without a GPU: what it computes, what it calls, what it shares, and that it leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jitdelegate.errors import DeviceError, ProgramError, TensorError
+from jitdelegate.program.program import Launch, Program
+from jitdelegate.program.read import read
+from jitdelegate.program.write import write
+from jitdelegate.runtime import cuda_weights
+from jitdelegate.runtime.cuda_device import Device
+from jitdelegate.runtime.cuda_driver import PROTOTYPES, Driver
+from jitdelegate.runtime.cuda_session import CudaSession
+from tests.cuda_stub import library as stub
+from tests.cuda_stub.library import Library
+from tests.cuda_stub.memory import HostMemory
+from tests.cuda_stub.programs import SCALE, SHIFT, library, opened, scale_and_shift
+from tests.runtime.tiny import tiny_program
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+EXPECTED = (X * np.float32(SCALE) + np.float32(SHIFT)).reshape(3, 2)
+PER_RUN = {"cuGraphLaunch", "cuStreamSynchronize", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_shared_between_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_weights, "_shared", {})
+
+
+def session(driver: Library, program: Program | None = None) -> CudaSession:
+    """A session on the stub."""
+    return CudaSession(opened(scale_and_shift()) if program is None else program, Device(Driver(driver), 0))
+
+
+def test_a_session_computes_what_its_launches_say() -> None:
+    (y,) = session(library()).run([X])
+    assert y.shape == (3, 2) and y.dtype == "float32"
+    np.testing.assert_array_equal(np.asarray(y), EXPECTED)
+
+
+def test_an_inference_is_one_graph_launch_and_one_wait() -> None:
+    driver = library()
+    running = session(driver)
+    before = driver.calls.copy()
+    for _ in range(3):
+        running.run([X])
+    assert driver.calls - before == dict.fromkeys(PER_RUN, 3)
+
+
+def test_outputs_of_two_runs_do_not_share_memory() -> None:
+    running = session(library())
+    (first,), (second,) = running.run([X]), running.run([X + 1])
+    np.testing.assert_array_equal(np.asarray(first), EXPECTED)
+    np.testing.assert_array_equal(np.asarray(second), EXPECTED + np.float32(SCALE))
+
+
+def test_staged_runs_read_and_write_persistent_memory_that_outlives_the_session() -> None:
+    running = session(library())
+    running.set_input(0, X)
+    y = running.output_memory(0)
+    running.run([X + 1])
+    running.invoke()
+    running.close()
+    assert y.tolist() == EXPECTED.tolist()
+    assert bytes(running.input_memory(0)) == X.tobytes()
+
+
+def test_wrong_inputs_are_refused_before_anything_runs() -> None:
+    driver = library()
+    running = session(driver)
+    with pytest.raises(TensorError, match="2 inputs were given, expected 1"):
+        running.run([X, X])
+    with pytest.raises(TensorError, match="float64"):
+        running.run([X.astype(np.float64)])
+    assert driver.calls["cuGraphLaunch"] == 0
+
+
+def test_a_closed_session_says_so_closes_again_and_leaves_nothing() -> None:
+    driver = library()
+    running = session(driver)
+    running.run([X])
+    running.close()
+    running.close()
+    assert driver.leaks() == []
+    for use in (lambda: running.run([X]), running.invoke, lambda: running.gpu_seconds(1)):
+        with pytest.raises(DeviceError, match="the session is closed"):
+            use()
+
+
+def test_a_dropped_session_leaves_nothing() -> None:
+    driver = library()
+    running = session(driver)
+    del running
+    assert driver.leaks() == []
+
+
+def test_sessions_of_one_program_share_their_weights_until_the_last_is_closed() -> None:
+    driver = library()
+    first, second = session(driver), session(driver)
+    assert driver.calls["cuMemcpyHtoDAsync_v2"] == 3  # the weights once, and in each graph the input
+    first.close()
+    np.testing.assert_array_equal(np.asarray(second.run([X])[0]), EXPECTED)
+    second.close()
+    assert driver.leaks() == []
+
+
+def test_programs_with_other_weights_share_nothing() -> None:
+    driver = library()
+    first = session(driver)
+    second = session(driver, opened(scale_and_shift(weights=np.full(4, 7, np.float32).tobytes())))
+    np.testing.assert_array_equal(np.asarray(second.run([X])[0]).ravel(), X.ravel() * 7 + SHIFT)
+    np.testing.assert_array_equal(np.asarray(first.run([X])[0]), EXPECTED)
+
+
+def test_weights_are_uploaded_again_once_nobody_uses_them() -> None:
+    driver = library()
+    session(driver).close()
+    np.testing.assert_array_equal(np.asarray(session(driver).run([X])[0]), EXPECTED)
+
+
+def test_damaged_weights_are_refused_and_not_shared() -> None:
+    driver, content = library(), bytearray(write(scale_and_shift()))
+    content[-1] ^= 1
+    with pytest.raises(ProgramError, match="weights: hash"):
+        session(driver, read(content))
+    assert driver.leaks() == []
+    np.testing.assert_array_equal(np.asarray(session(driver).run([X])[0]), EXPECTED)
+
+
+def test_a_program_without_weights_runs() -> None:
+    launch = scale_and_shift().launches[1]
+    only = Launch(kernel=1, grid=(1, 1, 1), block=(1, 1, 1), kinds=launch.kinds, values=(0, *launch.values[1:]))
+    driver = library()
+    running = session(driver, opened(scale_and_shift(weights=b"", launches=(only,))))
+    np.testing.assert_array_equal(np.asarray(running.run([X])[0]).ravel(), X.ravel() + SHIFT)
+    running.close()
+    assert driver.leaks() == []
+
+
+def test_more_dynamic_shared_memory_than_goes_without_leave_is_asked_for() -> None:
+    driver = library()
+    assert session(driver).graph_failure == ""
+    assert driver.calls["cuFuncSetAttribute"] == 1
+    driver.fail("cuFuncSetAttribute", stub.INVALID_VALUE)
+    with pytest.raises(DeviceError, match="cuFuncSetAttribute failed with CUDA_ERROR_INVALID_VALUE"):
+        session(driver)
+
+
+def test_entries_of_one_binary_share_its_module() -> None:
+    driver = library()
+    program = scale_and_shift()
+    shared = program.entries[1][1]
+    program.entries = (("other", shared), ("shift", shared))
+    program.launches = program.launches[1:]
+    session(driver, opened(program))
+    assert driver.calls["cuModuleLoadData"] == 1
+
+
+def calls_of_a_life() -> list[tuple[str, int]]:
+    """Every call that a session makes before its first run, and which of them it is."""
+    driver = library()
+    running = session(driver)
+    assert not running.graph_failure
+    return [(name, turn) for name, count in sorted(driver.calls.items()) for turn in range(count)]
+
+
+@pytest.mark.parametrize(("name", "turn"), calls_of_a_life())
+def test_whatever_call_fails_half_way_nothing_is_left(name: str, turn: int) -> None:
+    driver = library()
+    driver.fail(name, stub.INVALID_VALUE, after=turn)
+    try:
+        running = session(driver)
+    except DeviceError as error:
+        assert f"{name} failed with CUDA_ERROR_INVALID_VALUE (1): invalid argument" in str(error)
+    else:
+        assert name in running.graph_failure or name == "cuGraphDestroy"
+        running.close()
+    assert driver.leaks() == (["Graph"] if name == "cuGraphDestroy" else [])
+
+
+@pytest.mark.parametrize("name", ["cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags"])
+def test_where_no_graph_can_be_made_kernels_are_launched_one_by_one(name: str) -> None:
+    driver = library()
+    driver.fail(name, stub.CAPTURE_INVALIDATED)
+    running = session(driver)
+    assert f"{name} failed with CUDA_ERROR_STREAM_CAPTURE_INVALIDATED (901)" in running.graph_failure
+    before = driver.calls.copy()
+    np.testing.assert_array_equal(np.asarray(running.run([X])[0]), EXPECTED)
+    assert (driver.calls - before)["cuLaunchKernel"] == 2
+    assert driver.calls["cuGraphLaunch"] == 0
+    assert len(running.gpu_seconds(2)) == len(running.gpu_seconds(2, copies=False)) == 2
+
+
+def test_a_launch_that_fails_while_it_is_captured_ends_the_capture() -> None:
+    driver = library()
+    driver.fail("cuLaunchKernel", stub.INVALID_VALUE, after=1)
+    running = session(driver)
+    assert "cuLaunchKernel" in running.graph_failure
+    np.testing.assert_array_equal(np.asarray(running.run([X])[0]), EXPECTED)
+    running.close()
+    assert driver.leaks() == []
+
+
+def test_an_error_on_the_device_reaches_the_caller_and_the_rest_is_still_freed() -> None:
+    def crash(values: list[Any], memory: Any) -> None:
+        memory.read(4, 4)
+
+    driver = library({"scale": crash, "shift": crash})
+    running = session(driver)
+    with pytest.raises(DeviceError, match=r"cuStreamSynchronize failed with CUDA_ERROR_ILLEGAL_ADDRESS \(700\): an il"):
+        running.run([X])
+    driver.fail("cuMemFree_v2", stub.ILLEGAL_ADDRESS)
+    running.close()
+    assert driver.leaks() == ["DeviceRange"]
+
+
+def test_too_little_gpu_memory_says_how_much_was_asked_for_and_is_free() -> None:
+    driver = library(total_bytes=1100)
+    with pytest.raises(DeviceError, match="no GPU memory of 768 bytes: 96 of 1100 bytes are free"):
+        session(driver)
+    assert driver.leaks() == []
+
+
+def test_too_little_pinned_memory_says_how_much_was_asked_for() -> None:
+    driver = library()
+    driver.fail("cuMemHostAlloc", stub.OUT_OF_MEMORY)
+    with pytest.raises(DeviceError, match="no pinned host memory of 512 bytes"):
+        session(driver)
+
+
+def test_code_for_another_architecture_is_refused_before_anything_is_made() -> None:
+    driver = library(capability=(8, 6))
+    with pytest.raises(DeviceError, match="compiled for sm_90, but Stub 9000 is sm_86"):
+        session(driver)
+    assert driver.leaks() == [] and driver.calls["cuDevicePrimaryCtxRetain"] == 0
+
+
+def test_a_binary_that_the_driver_refuses_is_named_with_the_driver() -> None:
+    driver = library(version=12040)
+    driver.fail("cuModuleLoadData", stub.INVALID_IMAGE)
+    with pytest.raises(DeviceError, match=r"speaks CUDA 12\.4, refuses a kernel for sm_90: cuModuleLoadData failed"):
+        session(driver)
+
+
+def test_a_kernel_that_its_binary_lacks_is_refused() -> None:
+    program = scale_and_shift()
+    program.entries = (("nowhere", 0), program.entries[1])
+    with pytest.raises(DeviceError, match="cuModuleGetFunction failed with CUDA_ERROR_NOT_FOUND"):
+        session(library(), opened(program))
+
+
+def test_a_program_for_the_cpu_is_refused() -> None:
+    with pytest.raises(ProgramError, match="a program for cpu cannot run on a CUDA device"):
+        session(library(), read(write(tiny_program())))
+
+
+def test_threads_of_the_caller_take_turns() -> None:
+    running = session(library())
+    values = [X + turn for turn in range(40)]
+    with ThreadPoolExecutor(4) as pool:
+        found = [np.asarray(outputs[0]).ravel() for outputs in pool.map(lambda value: running.run([value]), values)]
+    for value, output in zip(values, found, strict=True):
+        np.testing.assert_array_equal(output, value.ravel() * np.float32(SCALE) + np.float32(SHIFT))
+
+
+def test_sessions_may_be_opened_and_closed_by_several_threads_at_once() -> None:
+    driver, program = library(), opened(scale_and_shift())
+    together = threading.Barrier(4)
+
+    def live(_: int) -> bool:
+        together.wait()
+        for _ in range(5):
+            running = session(driver, program)
+            right = np.array_equal(np.asarray(running.run([X])[0]), EXPECTED)
+            running.close()
+        return right
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(live, range(4)))
+    assert driver.leaks() == []
+
+
+def in_child(act: Callable[[], bool]) -> int:
+    """The exit status of a forked child: 0 where `act` answered True."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = 0 if act() else 2
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_forked_child_is_told_and_takes_nothing_from_its_parent() -> None:
+    driver = library()
+    running = session(driver)
+
+    def act() -> bool:
+        before = driver.calls.copy()
+        told = 0
+        for use in (lambda: running.run([X]), running.invoke, lambda: running.gpu_seconds(1)):
+            try:
+                use()
+            except DeviceError as error:
+                told += f"in process {os.getppid()}, which forked process {os.getpid()}" in str(error)
+        running.close()
+        return told == 3 and driver.calls == before
+
+    with running._lock:  # as a run in another thread holds it
+        assert in_child(act) == 0
+    np.testing.assert_array_equal(np.asarray(running.run([X])[0]), EXPECTED)
+
+
+def test_a_forked_child_of_a_process_with_a_gpu_cannot_open_a_session_of_its_own() -> None:
+    driver = library()
+    session(driver)
+
+    def act() -> bool:
+        try:
+            session(driver)
+        except DeviceError as error:
+            return "CUDA_ERROR_NOT_INITIALIZED" in str(error)
+        return False
+
+    assert in_child(act) == 0
+
+
+def test_the_time_on_the_gpu_is_taken_by_its_own_clock_with_and_without_copies() -> None:
+    driver = library()
+    running = session(driver)
+    assert running.gpu_seconds(3) == pytest.approx((0.005,) * 3)  # an event, a copy, two kernels, a copy
+    assert running.gpu_seconds(2, copies=False) == pytest.approx((0.003,) * 2)
+    running.close()
+    assert driver.leaks() == []
+
+
+def test_a_measurement_that_fails_leaves_nothing() -> None:
+    driver = library()
+    running = session(driver)
+    driver.fail("cuEventRecord", stub.INVALID_VALUE, after=2)
+    with pytest.raises(DeviceError, match="cuEventRecord"):
+        running.gpu_seconds(5, copies=False)
+    running.close()
+    assert driver.leaks() == []
+
+
+def test_device_memory_may_be_of_any_kind() -> None:
+    class Counting(HostMemory):
+        written = 0
+
+        def write(self, address: int, content: bytes) -> None:
+            Counting.written += len(content)
+            super().write(address, content)
+
+    session(library(memory=Counting())).run([X])
+    assert Counting.written == 1004 + 3 * 24
+
+
+def test_the_stub_has_every_function_that_the_driver_calls_and_no_other() -> None:
+    assert {name for name in vars(Library) if name.startswith("cu")} == set(PROTOTYPES)
+
+
+def test_every_function_that_is_called_is_in_cuda() -> None:
+    driver = pytest.importorskip("cuda.bindings.driver")
+    known = {name.removesuffix("_v2") for name in PROTOTYPES}
+    assert {name for name in known if not hasattr(driver, name) and name != "cuGraphInstantiateWithFlags"} == set()
