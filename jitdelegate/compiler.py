@@ -11,9 +11,10 @@ from contextlib import contextmanager
 
 from jitdelegate import passes
 from jitdelegate.cache.key import Key
+from jitdelegate.cache.store import open_store
 from jitdelegate.debug import dump, dump_graph
-from jitdelegate.describe import cpu_operators, litert_operators, ports, signatures
-from jitdelegate.errors import CompileError, ModelError
+from jitdelegate.describe import compiled_operators, litert_operators, ports, signatures
+from jitdelegate.errors import CompileError, DeviceError, ModelError
 from jitdelegate.ir.graph import Graph, Model
 from jitdelegate.model.read import read
 from jitdelegate.options import Options
@@ -35,6 +36,7 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
         seconds: receives the time that each stage took, by its name.
     Raises:
         ModelError: the bytes are not a model, or one that would corrupt LiteRT's memory.
+        DeviceError: there are no compilers for the GPU, or it lacks what was asked for.
     """
     with _stage(seconds, "read"):
         model = read(content)
@@ -47,17 +49,18 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
         program = litert_program(model, key, reasons)
     else:
         with _stage(seconds, "generate"):
-            program = _generated_program(model, graph, key)
+            program = _generated_program(model, graph, options, key)
     with _stage(seconds, "write"):
         return write(program)
 
 
-def _generated_program(model: Model, graph: Graph, key: Key) -> Program:
+def _generated_program(model: Model, graph: Graph, options: Options, key: Key) -> Program:
     try:
-        generated = generate(graph, key.part("features"), dump)
+        if key.part("target") == "cuda":
+            return cuda_program(model, graph, options, key)
+        return cpu_program(model, graph, generate(graph, key.part("features"), dump), key)
     except CompileError as error:
         return litert_program(model, key, [(WHOLE_MODEL, str(error))])
-    return cpu_program(model, graph, generated, key)
 
 
 @contextmanager
@@ -78,11 +81,47 @@ def cpu_program(model: Model, graph: Graph, generated: Generated, key: Key) -> P
         inputs=ports(model.graphs[0], graph.inputs),
         outputs=ports(model.graphs[0], graph.outputs),
         signatures=signatures(model),
-        operators=cpu_operators(model.graphs[0], graph, origins),
+        operators=compiled_operators(model.graphs[0], graph, origins, "cpu"),
         kernels=tuple(Kernel(name=k.name, form=k.form, chunks=k.chunks) for k in generated.kernels),
         arena_bytes=generated.arena_bytes,
         scratch_bytes=generated.scratch_bytes,
         sync_bytes=generated.sync_bytes,
+        entries=generated.entries,
+        code=generated.code,
+        weights=generated.weights,
+        num_subgraphs=len(model.graphs),
+    )
+
+
+def cuda_program(model: Model, graph: Graph, options: Options, key: Key) -> Program:
+    """A program of cubins for the whole lowered `graph`, for the GPU architecture that the key names.
+
+    Raises:
+        DeviceError: the compilers of the extra "cuda" are not installed, or the GPU lacks what was asked for.
+    """
+    place = open_store(options.serialization_dir).place
+    try:
+        from jitdelegate.targets.cuda.generate import generate
+
+        generated = generate(graph, key.part("features"), key.part("precision"), place, dump)
+    except ImportError as error:
+        raise DeviceError(
+            f"{error}; CUDA kernels are compiled by the extra 'cuda': pip install jitdelegate[cuda]"
+        ) from error
+    return Program(
+        key=tuple(key.parts),
+        target="cuda",
+        features=key.part("features"),
+        loader="cubin",
+        inputs=ports(model.graphs[0], graph.inputs),
+        outputs=ports(model.graphs[0], graph.outputs),
+        signatures=signatures(model),
+        operators=compiled_operators(model.graphs[0], graph, generated.origins, "cuda"),
+        kernels=generated.kernels,
+        launches=generated.launches,
+        arena_bytes=generated.arena_bytes,
+        input_offsets=generated.input_offsets,
+        output_offsets=generated.output_offsets,
         entries=generated.entries,
         code=generated.code,
         weights=generated.weights,

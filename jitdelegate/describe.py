@@ -27,13 +27,16 @@ def litert_operators(graph: Graph, reasons: Iterable[tuple[int, str]]) -> tuple[
     )
 
 
-def cpu_operators(graph: Graph, lowered: Graph, origins: Sequence[tuple[int, ...]]) -> tuple[Operator, ...]:
+def compiled_operators(
+    graph: Graph, lowered: Graph, origins: Sequence[tuple[int, ...]], place: str
+) -> tuple[Operator, ...]:
     """Every operator of a compiled graph: in a kernel, "folded" where nothing is left to do at run time.
 
     Args:
         graph: as it was read.
         lowered: what was compiled; an operator that is only another view of memory has no kernel.
         origins: per kernel, the positions of the operators that it computes.
+        place: where compiled operators run, "cpu" or "cuda".
     """
     kernels = {position: kernel for kernel, origin in enumerate(origins) for position in origin}
     present = {position for node in lowered.nodes for position in node.origin}
@@ -41,7 +44,7 @@ def cpu_operators(graph: Graph, lowered: Graph, origins: Sequence[tuple[int, ...
         Operator(
             index=index,
             op=node.op,
-            place="cpu" if index in present else "folded",
+            place=place if index in present else "folded",
             kernel=kernels.get(index, NO_KERNEL),
         )
         for index, node in enumerate(graph.nodes)

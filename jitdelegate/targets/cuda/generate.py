@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from jitdelegate.cache.place import Place
-from jitdelegate.errors import CompileError
+from jitdelegate.errors import DeviceError
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program import program
 from jitdelegate.targets.cuda.compile_templates import Compiled, compile_templates
-from jitdelegate.targets.cuda.gpu import GPUS
+from jitdelegate.targets.cuda.gpu import GPUS, Gpu
 from jitdelegate.targets.cuda.plan import Plan, plan, plan_text
 from jitdelegate.targets.cuda.template import Argument, Launch, NoPointer, TensorPointer, WeightsPointer
 from jitdelegate.targets.cuda.template_store import TemplateStore
@@ -61,12 +61,10 @@ def generate(
         place: where the templates' IR is kept; None for nowhere.
         trace: called with the plan of launches and memory, and the PTX.
     Raises:
-        CompileError: the GPU is not supported or lacks what the precision needs, the graph is too large, or a compiler
-            is missing.
+        CompileError: the graph is too large, or a compiler refuses a kernel.
+        DeviceError: the GPU is not supported, lacks what the precision needs, or numba-cuda is not installed.
     """
-    if architecture not in GPUS:
-        raise CompileError(f"The GPU is {architecture or 'unknown'}, expected one of {', '.join(GPUS)}.")
-    planned = plan(graph, GPUS[architecture], precision)
+    planned = plan(graph, _gpu(architecture, precision), precision)
     trace("plan", lambda: plan_text(planned))
     templates = list(dict.fromkeys(launch.template for launch in planned.launches))
     compiled = compile_templates(templates, architecture, TemplateStore(place))
@@ -85,6 +83,15 @@ def generate(
         output_offsets=tuple(planned.offsets[index] for index in graph.outputs),
         compiled=tuple(compiled),
     )
+
+
+def _gpu(architecture: str, precision: str) -> Gpu:
+    if architecture not in GPUS:
+        raise DeviceError(f"the GPU is {architecture or 'unknown'}, expected one of {', '.join(GPUS)}")
+    gpu = GPUS[architecture]
+    if precision in ("tf32", "bfloat16") and not gpu.has_async_copy:
+        raise DeviceError(f"precision is {precision!r}, but {architecture} has only 'float32' and 'float16'")
+    return gpu
 
 
 def _code(compiled: Sequence[Compiled]) -> tuple[bytes, tuple[tuple[str, int], ...]]:
