@@ -176,6 +176,10 @@ class Code:
         a, b = self.like(a, example), self.like(b, example)
         return self.select(a < b, a, b)
 
+    def within(self, index: Value, size: Value) -> Value:
+        """Whether 0 <= index < size, in one comparison; `size` is not negative."""
+        return Value(self, self.builder.icmp_unsigned("<", index.value, size.value))
+
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
         """The code of the block runs where `condition` holds."""
@@ -251,6 +255,21 @@ class Code:
         if count == 1:
             return [Value(self, found)]
         return [Value(self, builder.extract_element(found, I32(k))) for k in range(count)]
+
+    def load_where(self, condition: Value, base: Value, offset: Value, words: int = 1, bits: int = 32) -> list[Value]:
+        """Neighbouring int32s (or one int16) from `offset` bytes after a global pointer; zeros where the condition does
+        not hold, and then nothing is read.
+
+        The loads stay where they are written, so that they run while what is written after them computes. The memory
+        is not written by the kernel.
+        """
+        letter = "r" if bits == 32 else "h"
+        results = [f"${k}" for k in range(words)]
+        vector, group = (f".v{words}", f"{{{', '.join(results)}}}") if words > 1 else ("", "$0")
+        text = "".join(f"mov.b{bits} {result}, 0; " for result in results)
+        text += f"@${words + 1} ld.global.nc{vector}.b{bits} {group}, [${words}];"
+        address = Value(self, self.address(base, offset))
+        return self.ptx(text, letter * words, [address, condition], effects=True)
 
     def store(self, values: Sequence[Value], base: Value, offset: Value | int) -> None:
         """Neighbouring elements to `offset` bytes after `base`, as one access; aligned as for `load`."""

@@ -43,6 +43,18 @@ def load(code: Code, element: Element, base: Value, index: Value, count: int = 1
     return unpack(code, element, code.load(base, offset, I32, count // 2))
 
 
+def load_where(
+    code: Code, element: Element, condition: Value, base: Value, index: Value, count: int = 1
+) -> list[Value]:
+    """As `load`, but zeros where the condition does not hold, and then nothing is read."""
+    offset = index * element.nbytes
+    if element is Element.FLOAT32:
+        return [code.from_bits(word) for word in code.load_where(condition, base, offset, count)]
+    if count == 1:
+        return [_widen(code, element, code.load_where(condition, base, offset, bits=16)[0])]
+    return unpack(code, element, code.load_where(condition, base, offset, count // 2))
+
+
 def store(code: Code, element: Element, values: Sequence[Value], base: Value, index: Value) -> None:
     """Float32 values to elements `index` and on after `base`, in one access; rounded to nearest even."""
     offset = index * element.nbytes
