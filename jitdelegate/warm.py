@@ -1,4 +1,7 @@
-"""python -m jitdelegate.warm MODEL [MODEL ...]: compile models into the cache ahead of their first use."""
+"""python -m jitdelegate.warm MODEL [MODEL ...]: compile models into the cache ahead of their first use.
+
+--target cuda:sm_80,sm_90 (or cuda:all) compiles for GPUs that this machine does not have.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,20 @@ import json
 import os
 import sys
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from jitdelegate.errors import JitDelegateError, OptionError
 from jitdelegate.loaded_model import load
-from jitdelegate.options import thread_count
+from jitdelegate.options import PRECISIONS, TARGETS, Options, thread_count
+
+NO_GPUS = ("",)
+
+
+class Target(NamedTuple):
+    """What --target names: a target of `load`, and the GPU architectures to compile for where they are listed."""
+
+    name: str
+    gpus: tuple[str, ...]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -20,10 +32,13 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.model_token is not None and len(arguments.model) > 1:
         parser.error(f"--model-token names one entry, but {len(arguments.model)} models were given; expected one")
+    if arguments.output is not None and arguments.target.gpus == NO_GPUS:
+        parser.error("--output takes programs for --target cuda:ARCHITECTURES only")
     results = []
-    for place, model in enumerate(arguments.model, 1):
-        _show_progress(f"[{place}/{len(arguments.model)}] {model}")
-        results.append(warm(model, arguments))
+    jobs = [(model, gpu) for model in arguments.model for gpu in arguments.target.gpus]
+    for place, (model, gpu) in enumerate(jobs, 1):
+        _show_progress(f"[{place}/{len(jobs)}] {model} {gpu}")
+        results.append(warm_for(model, gpu, arguments) if gpu else warm(model, arguments))
         _show_progress("")
         if not arguments.json:
             _print_line(results[-1])
@@ -39,7 +54,17 @@ def _parser() -> argparse.ArgumentParser:
         "--serialization-dir", type=_directory, metavar="D", help="where programs are kept (default: the user's cache)"
     )
     parser.add_argument("--model-token", metavar="T", help="names the entry instead of the model's fingerprint")
-    parser.add_argument("--target", choices=("auto", "cpu", "cuda", "litert"), default="auto")
+    parser.add_argument(
+        "--target",
+        type=_target,
+        default=Target("auto", NO_GPUS),
+        metavar="T",
+        help=f"{', '.join(TARGETS)}, or cuda:sm_80,sm_90 and cuda:all for GPUs that are not here (default: auto)",
+    )
+    parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="of CUDA code")
+    parser.add_argument(
+        "--output", type=_directory, metavar="D", help="keep programs for cuda:... in a folder to carry away"
+    )
     parser.add_argument("--threads", type=threads, metavar="N", help="threads that share one inference")
     parser.add_argument("--json", action="store_true", help="print one JSON list instead of lines")
     return parser
@@ -49,6 +74,21 @@ def threads(text: str) -> int:
     """The value of --threads, for argparse."""
     try:
         return thread_count(text)
+    except OptionError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _target(text: str) -> Target:
+    """The value of --target, for argparse."""
+    name, colon, names = text.partition(":")
+    if name not in TARGETS or (colon and name != "cuda"):
+        raise argparse.ArgumentTypeError(f"it is {text!r}, expected one of {', '.join(TARGETS)} or cuda:ARCHITECTURES")
+    if not colon:
+        return Target(name, NO_GPUS)
+    from jitdelegate.precompile import architectures  # the cold road, which a warm cache never needs
+
+    try:
+        return Target(name, architectures(names))
     except OptionError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
@@ -65,14 +105,15 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
     try:
         with load(
             model,
-            target=arguments.target,
+            target=arguments.target.name,
             serialization_dir=arguments.serialization_dir,
             model_token=arguments.model_token,
             num_threads=arguments.threads,
+            options={"precision": arguments.precision},
         ) as loaded:
             report = loaded.report()
     except (JitDelegateError, OSError, MemoryError) as error:
-        return {"model": model, "error": str(error) or type(error).__name__, "seconds": time.perf_counter() - start}
+        return _failed(model, error, start)
     result = {
         "model": model,
         "state": "hit" if report.cache.hit else "compiled",
@@ -86,6 +127,41 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
     if not result["bytes"]:
         result["error"] = f"nothing was stored: {report.cache.write_failure or report.cache.reason}"
     return result
+
+
+def warm_for(model: str, gpu: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """As `warm`, for a GPU architecture that need not be here."""
+    from jitdelegate.precompile import precompile
+
+    start = time.perf_counter()
+    options = Options(
+        serialization_dir=arguments.serialization_dir,
+        model_token=arguments.model_token,
+        precision=arguments.precision,
+    )
+    try:
+        found = precompile(model, gpu, options, arguments.output)
+    except (JitDelegateError, OSError, MemoryError) as error:
+        return {**_failed(model, error, start), "gpu": gpu}
+    program = found.program
+    result = {
+        "model": model,
+        "gpu": gpu,
+        "state": "hit" if found.hit else "compiled",
+        "seconds": time.perf_counter() - start,
+        "bytes": _size(found.path),
+        "target": f"{program.target}:{gpu}" if program.target == "cuda" else program.target,
+        "delegated": program.delegated,
+        "operators": len(program.operators),
+        "path": found.path,
+    }
+    if not found.path:
+        result["error"] = f"nothing was stored: {found.trouble}"
+    return result
+
+
+def _failed(model: str, error: BaseException, start: float) -> dict[str, Any]:
+    return {"model": model, "error": str(error) or type(error).__name__, "seconds": time.perf_counter() - start}
 
 
 def _size(path: str) -> int:

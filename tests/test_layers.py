@@ -22,7 +22,7 @@ LAYERS = (
     ("report",),
     ("opened",),
     ("loaded_model", "delegate", "compiled_graph"),
-    ("interpreter", "example", "trial"),
+    ("interpreter", "example", "trial", "precompile"),
     ("warm", "demo"),
 )
 """Parts of the package, lowest first; a part imports its own layer's and lower ones."""

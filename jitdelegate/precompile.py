@@ -1,0 +1,68 @@
+"""Programs for GPUs that this machine does not have: compiled, stored, never opened."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from jitdelegate.cache.store import open_store
+from jitdelegate.compiler import compile_model
+from jitdelegate.errors import ModelError, OptionError
+from jitdelegate.opened import options_key
+from jitdelegate.options import Options
+from jitdelegate.program.program import Program
+from jitdelegate.targets.cuda.gpu import GPUS
+
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Precompiled:
+    """One model's program for one GPU architecture.
+
+    Attributes:
+        hit: it was in the cache already.
+        path: of the entry, "" where it could not be stored; then `trouble` says why.
+    """
+
+    program: Program
+    hit: bool
+    path: str
+    trouble: str
+
+
+def architectures(text: str) -> tuple[str, ...]:
+    """The GPU architectures in "sm_80,sm_90" or "all", each once.
+
+    Raises:
+        OptionError: one of them is not supported.
+    """
+    names = tuple(GPUS) if text == ALL else tuple(dict.fromkeys(text.split(",")))
+    unknown = [name for name in names if name not in GPUS]
+    if unknown:
+        raise OptionError(f"no GPU architecture {unknown[0]!r}, expected 'all' or some of {', '.join(GPUS)}")
+    return names
+
+
+def precompile(model: str, architecture: str, options: Options, output: str | None = None) -> Precompiled:
+    """The program of a model for one GPU architecture, from the cache or compiled into it.
+
+    Args:
+        model: path of a .tflite file.
+        options: the precision, the token and where programs are kept.
+        output: keep the program here instead; the templates' IR stays in `options.serialization_dir`.
+    Raises:
+        ModelError: the file cannot be read, or is not a model.
+        DeviceError: the compilers are not installed, or the GPU lacks what was asked for.
+    """
+    store = open_store(options.serialization_dir if output is None else output)
+    try:
+        with open(model, "rb") as file:
+            content = file.read()
+        key = options_key(options, store.fingerprint(content), architecture)
+    except OSError as error:
+        raise ModelError(f"could not open {model!r}: {error.strerror}") from error
+    found = store.fetch(key, lambda: compile_model(content, options, key, {}))
+    assert found.program is not None
+    path = found.path if found.path and not found.write_failure and os.path.exists(found.path) else ""
+    return Precompiled(found.program, found.hit, path, found.write_failure or found.reason)

@@ -1,0 +1,114 @@
+"""python -m jitdelegate.warm for GPUs that this machine does not have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jitdelegate import warm
+from jitdelegate.program.read import read, verify_weights
+from jitdelegate.targets.cuda.template_store import SUFFIX
+from tests.front import small_models
+
+pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(small_models.convolution())
+    return str(path)
+
+
+def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
+    status = warm.main([*arguments, "--json"])
+    results: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    assert status == int(any("error" in result for result in results))
+    return results
+
+
+def test_each_named_gpu_gets_a_program_and_the_second_time_hits(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = (model, "--target", "cuda:sm_80,sm_90", "--serialization-dir", str(tmp_path / "cache"))
+    for expected in ("compiled", "hit"):
+        results = _run(capsys, *arguments)
+        assert [(one["gpu"], one["state"], one["target"]) for one in results] == [
+            ("sm_80", expected, "cuda:sm_80"),
+            ("sm_90", expected, "cuda:sm_90"),
+        ]
+    for one in results:
+        program = read(Path(one["path"]).read_bytes())
+        verify_weights(program)
+        assert (program.target, program.loader, program.features) == ("cuda", "cubin", one["gpu"])
+        assert program.launches
+        assert all(kernel.registers > 0 for kernel in program.kernels)
+
+
+def test_the_second_gpu_takes_the_templates_of_the_first(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    _run(capsys, model, "--target", "cuda:sm_80", "--serialization-dir", str(cache))
+    assert list(cache.glob(f"*{SUFFIX}"))
+
+    def never(*_: object) -> str:
+        raise AssertionError("Numba was asked again")
+
+    monkeypatch.setattr("jitdelegate.targets.cuda.front_end.lower", never)
+    (result,) = _run(capsys, model, "--target", "cuda:sm_86", "--serialization-dir", str(cache))
+    assert result["state"] == "compiled"
+
+
+def test_a_damaged_template_is_lowered_again(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cache = tmp_path / "cache"
+    _run(capsys, model, "--target", "cuda:sm_80", "--serialization-dir", str(cache))
+    before = {path: path.read_bytes() for path in cache.glob(f"*{SUFFIX}")}
+    for path, content in before.items():
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    (result,) = _run(capsys, model, "--target", "cuda:sm_90", "--serialization-dir", str(cache))
+    assert result["state"] == "compiled"
+    assert {path: path.read_bytes() for path in cache.glob(f"*{SUFFIX}")} == before
+
+
+def test_programs_to_carry_away_leave_the_templates_at_home(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache, output = tmp_path / "cache", tmp_path / "output"
+    (result,) = _run(
+        capsys, model, "--target", "cuda:sm_90", "--serialization-dir", str(cache), "--output", str(output)
+    )
+    assert [path.suffix for path in output.iterdir()] == [".jitd"]
+    assert Path(result["path"]).parent == output
+    assert list(cache.glob(f"*{SUFFIX}"))
+
+
+def test_precision_is_another_program(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = (model, "--target", "cuda:sm_90", "--serialization-dir", str(tmp_path))
+    paths = {_run(capsys, *arguments, "--precision", name)[0]["path"] for name in ("float32", "float16", "tf32")}
+    assert len(paths) == 3
+
+
+def test_a_precision_that_the_gpu_lacks_is_an_error(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = (model, "--target", "cuda:sm_75", "--serialization-dir", str(tmp_path), "--precision", "bfloat16")
+    (result,) = _run(capsys, *arguments)
+    assert "'bfloat16', but sm_75 has only" in result["error"]
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_70", "cuda:", "cpu:sm_80", "gpu"])
+def test_wrong_targets_are_wrong_arguments(model: str, target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        warm.main([model, "--target", target])
+    assert caught.value.code == 2
+    assert "expected" in capsys.readouterr().err
+
+
+def test_a_folder_to_carry_away_needs_named_gpus(model: str, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as caught:
+        warm.main([model, "--output", str(tmp_path)])
+    assert caught.value.code == 2
