@@ -1,0 +1,266 @@
+"""Contract on tensor cores (precision "float16", "bfloat16" or "tf32"): the tile that suits a problem, and its launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from jitdelegate.errors import CompileError
+from jitdelegate.targets.cuda.device_code import Code, Value
+from jitdelegate.targets.cuda.element import Element, common_width
+from jitdelegate.targets.cuda.epilogue import Epilogue
+from jitdelegate.targets.cuda.gather import SOURCE_SIZES, PLACE_SIZES, Phase, Problem
+from jitdelegate.targets.cuda.gpu import Gpu
+from jitdelegate.targets.cuda.mma_kernel import FLOAT, OWN_SIZES, Arguments, MmaKernel
+from jitdelegate.targets.cuda.template import Definition, Kind, NoPointer, Pointer, Template, TensorPointer
+from jitdelegate.targets.cuda.tensor_core import CHUNK, STEP, Operand, Swizzle, WarpTile
+from jitdelegate.targets.cuda.writer import Writer
+
+REGISTERS = 65536
+"""Of a multiprocessor, on every supported GPU."""
+OTHER_REGISTERS = 88
+"""What a thread needs beside its sums, at most."""
+PRODUCTS = 512
+"""Multiplications of 16-bit numbers that a multiprocessor begins in a cycle: half of an A100's, about what is left of
+an H100's without wgmma."""
+COPIED = 32
+"""Bytes that reach a multiprocessor from the L2 cache in a cycle while all of them read."""
+TURN_CYCLES = 180
+"""From one barrier of a pipeline to the next, if nothing is in short supply: matrices from shared memory, a chain of
+products for each step, the barrier. Estimated from instruction latencies."""
+ENDS_CYCLES = 2500
+"""Before the first and after the last multiplication of a block: three reads of memory in a row, a store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What a block multiplies: `rows` pixels by `columns` output channels, `row_bytes` of K at a time.
+
+    Attributes:
+        warps: along rows, columns and K; warps along K share out every tile's K and add up in the end.
+        stages: slots of the ring in shared memory.
+    """
+
+    rows: int
+    columns: int
+    warps: tuple[int, int, int]
+    row_bytes: int
+    stages: int
+
+    @property
+    def threads(self) -> int:
+        return 32 * prod(self.warps)
+
+    @property
+    def stage_bytes(self) -> int:
+        return (self.rows + self.columns) * self.row_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of the ring, or of the sums that later take its place."""
+        return max(self.stages * self.stage_bytes, self.rows * self.columns * FLOAT * self.warps[2])
+
+    @property
+    def sums(self) -> int:
+        """Of a thread."""
+        return self.rows * self.columns * self.warps[2] // self.threads
+
+    def resident(self, gpu: Gpu) -> int:
+        """Blocks of it that a multiprocessor runs at a time."""
+        by_registers = REGISTERS // (self.threads * (self.sums + OTHER_REGISTERS))
+        return max(min(by_registers, gpu.shared_bytes // self.shared_bytes), 1)
+
+    def cycles(self, gpu: Gpu, pixels: int, outputs: int, k_bytes: int, groups: int) -> float:
+        """An estimate of how long all blocks of a problem take; good for comparing tiles."""
+        blocks = -(-pixels // self.rows) * -(-outputs // self.columns) * groups
+        each = -(-blocks // gpu.multiprocessors)  # of the busiest multiprocessor
+        turns = -(-k_bytes // self.row_bytes)
+        products = self.rows * self.columns * self.row_bytes / 2 / PRODUCTS
+        busy = each * turns * max(products, self.stage_bytes / COPIED)
+        waiting = -(-each // self.resident(gpu)) * (turns * TURN_CYCLES + ENDS_CYCLES)
+        return max(busy, waiting)
+
+
+TILES = (
+    Tile(128, 128, (2, 2, 1), 64, 4),
+    Tile(128, 64, (2, 2, 1), 64, 4),
+    Tile(64, 64, (2, 2, 1), 64, 4),
+    Tile(64, 32, (2, 1, 2), 128, 4),
+    Tile(32, 32, (1, 1, 4), 256, 3),
+    Tile(16, 32, (1, 1, 8), 256, 4),
+)
+"""Large ones first: of equals the first one is taken."""
+LARGEST_NARROW = 64 * 64
+"""Elements of a tile whose threads copy less than 16 bytes at a time; larger ones lack registers for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mma(Template):
+    """Pixels by channels on tensor cores.
+
+    Attributes:
+        source, output: how data and results are stored.
+        width: elements of a chunk of the table.
+        run: neighbouring channels that a thread finishes and stores together.
+        is_direct, is_scattered: as `Problem` has them.
+        has_async_copy: whether the GPU has cp.async and whole mma steps.
+    """
+
+    family: ClassVar[str] = "contract_mma"
+    operand: Operand
+    source: Element
+    output: Element
+    tile: Tile
+    width: int
+    run: int
+    is_direct: bool
+    is_scattered: bool
+    has_async_copy: bool
+    epilogue: Epilogue
+
+    @property
+    def threads(self) -> int:
+        return self.tile.threads
+
+    @property
+    def uses_tensor_cores(self) -> bool:
+        return True
+
+    @property
+    def unit_bytes(self) -> int:
+        """Of a chunk of the table, in shared memory."""
+        return self.width * self.operand.element.nbytes
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether data is copied as it is, by cp.async; otherwise it passes registers."""
+        return self.has_async_copy and not self.converts and self.unit_bytes >= 4
+
+    @property
+    def converts(self) -> bool:
+        """Whether data is stored otherwise than tensor cores read it."""
+        return self.source is not self.operand.element
+
+    @property
+    def warp_tile(self) -> WarpTile:
+        """The part of one warp."""
+        tile = self.tile
+        return WarpTile(
+            self.operand,
+            tile.rows // tile.warps[0],
+            tile.columns // tile.warps[1],
+            tile.row_bytes // STEP // tile.warps[2],
+            tile.row_bytes,
+            self.has_async_copy,
+        )
+
+    def define(self) -> Definition:
+        from jitdelegate.targets.cuda.front_end import macro
+
+        @macro()
+        def contract(
+            code: Code,
+            output: Value,
+            data: Value,
+            weights: Value,
+            bias: Value,
+            table: Value,
+            extra: Sequence[Value],
+            sizes: Sequence[Value],
+        ) -> None:
+            MmaKernel(code, self, Arguments(output, data, weights, bias, table, extra, sizes)).write()
+
+        def kernel(output, data, weights, bias, table, extra, sizes):  # type: ignore[no-untyped-def]
+            contract(output, data, weights, bias, table, extra, sizes)
+
+        sizes = OWN_SIZES + SOURCE_SIZES + (PLACE_SIZES if self.is_scattered else 0)
+        many: tuple[Kind, ...] = (("pointer", len(self.epilogue.operands)), ("int32", sizes))
+        return Definition(kernel, ("pointer",) * 5 + many)
+
+
+def write(writer: Writer, problem: Problem) -> None:
+    """The launches of a contraction on tensor cores, one for each phase.
+
+    Raises:
+        CompileError: the GPU does not have the precision.
+    """
+    operand = Operand(writer.precision)
+    if operand is not Operand.FLOAT16 and not writer.gpu.has_async_copy:
+        raise CompileError(f"{writer.gpu.architecture} has no {operand.value} tensor cores, expected sm_80 or later")
+    epilogue, extra = writer.epilogue(problem.node)
+    for phase in problem.phases:
+        template = choose(writer, problem, phase, epilogue)
+        _launch(writer, problem, phase, template, extra)
+
+
+def choose(writer: Writer, problem: Problem, phase: Phase, epilogue: Epilogue) -> Mma:
+    """The template that suits one phase of a problem on the writer's GPU."""
+    operand = Operand(writer.precision)
+    output = writer.element(problem.output)
+    template = Mma(
+        operand=operand,
+        source=writer.element(problem.data),
+        output=output,
+        tile=TILES[0],
+        width=problem.width(CHUNK // operand.element.nbytes),
+        run=common_width((problem.outputs,), output.widest),
+        is_direct=problem.is_direct,
+        is_scattered=problem.is_scattered,
+        has_async_copy=writer.gpu.has_async_copy,
+        epilogue=epilogue,
+    )
+    k_bytes = phase.steps * operand.element.nbytes
+    size = problem.pixels(phase), problem.outputs, k_bytes, problem.groups
+    return min(
+        (replace(template, tile=tile) for tile in _fitting(template, writer.gpu)),
+        key=lambda one: one.tile.cycles(writer.gpu, *size),
+    )
+
+
+def _fitting(template: Mma, gpu: Gpu) -> list[Tile]:
+    """The tiles that the GPU's shared memory and a thread's registers have room for."""
+    tiles = TILES if template.is_asynchronous else [replace(tile, stages=2) for tile in TILES]
+    most = LARGEST_NARROW if template.unit_bytes < CHUNK or template.converts else TILES[0].rows * TILES[0].columns
+    return [tile for tile in tiles if tile.shared_bytes <= gpu.shared_bytes and tile.rows * tile.columns <= most]
+
+
+def _launch(writer: Writer, problem: Problem, phase: Phase, template: Mma, extra: Sequence[Pointer]) -> None:
+    tile, nbytes = template.tile, template.operand.element.nbytes
+    tile_k = tile.row_bytes // nbytes
+    matrices = phase.matrices(problem.groups, tile_k, tile.columns)
+    table = NoPointer() if template.is_direct else writer.constant(problem.table(phase, template.width, tile_k))
+    places = problem.place(phase) if template.is_scattered else ()
+    writer.launch(
+        template,
+        (-(-problem.pixels(phase) // tile.rows), matrices.shape[2] // tile.columns, problem.groups),
+        (
+            TensorPointer(problem.output),
+            writer.pointer(problem.data),
+            writer.constant(tiled(matrices, tile, template.operand)),
+            writer.constant(problem.biases(tile.columns)),
+            table,
+            *extra,
+            *(matrices.shape[1] // tile_k, problem.depth, problem.outputs, problem.target[3]),
+            *problem.source(phase),
+            *places,
+        ),
+        tile.shared_bytes,
+    )
+
+
+def tiled(matrices: np.ndarray, tile: Tile, operand: Operand) -> np.ndarray:
+    """f32[groups, K, N] as the kernel copies them: every tile as it lies in shared memory.
+
+    Returns: [groups, tiles of N, tiles of K, rows of a tile, chunks of a row, elements of a chunk].
+    """
+    stored = operand.rounded(matrices.transpose(0, 2, 1))
+    groups, columns, steps = stored.shape
+    each = CHUNK // stored.itemsize
+    chunks = tile.row_bytes // CHUNK
+    parts = stored.reshape(groups, columns // tile.columns, tile.columns, steps // (chunks * each), chunks, each)
+    order = np.arange(chunks) ^ Swizzle(tile.row_bytes).key(np.arange(tile.columns)[:, None])
+    return np.take_along_axis(parts.transpose(0, 1, 3, 2, 4, 5), order[None, None, None, :, :, None], axis=4)

@@ -1,0 +1,200 @@
+"""What kernels on tensor cores are made of: tiles in shared memory, copies into them, and one warp's multiplication.
+
+A tile holds rows of 64, 128 or 256 bytes of K; its 16-byte chunks are swizzled, so that the eight rows of a matrix
+that `ldmatrix` reads, and those that a warp writes, lie in different banks. A K step is 32 bytes of every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from jitdelegate.targets.cuda.device_code import Code, Value
+from jitdelegate.targets.cuda.element import Element
+
+CHUNK = 16
+"""Bytes that lie together in a row."""
+STEP = 32
+"""Bytes of K in one step: two chunks, 16 halves or 8 tf32."""
+
+
+class Operand(Enum):
+    """What tensor cores multiply; sums are float32."""
+
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+    TF32 = "tf32"
+
+    @property
+    def element(self) -> Element:
+        """How it is stored in shared memory."""
+        return Element.FLOAT32 if self is Operand.TF32 else Element(self.value)
+
+    def rounded(self, array: np.ndarray) -> np.ndarray:
+        """Float32 numbers as tensor cores take them, rounded to nearest even: float16, or bits as uint16 or uint32."""
+        if self is Operand.FLOAT16:
+            with np.errstate(over="ignore"):  # to infinity, as in the kernels
+                return array.astype(np.float16)
+        if self is Operand.BFLOAT16:
+            return (_dropped(array, 16) >> 16).astype(np.uint16)
+        return _dropped(array, 13)
+
+
+def _dropped(array: np.ndarray, low: int) -> np.ndarray:
+    """The bits of float32 numbers rounded to nearest even without the `low` lowest ones; any NaN stays one."""
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    half = (1 << low - 1) - 1 + (bits >> low & 1)
+    return np.where(np.isnan(array), bits | 1 << 22, bits + half) >> low << low
+
+
+WHOLE_STEP = {
+    Operand.FLOAT16: "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    Operand.BFLOAT16: "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
+    Operand.TF32: "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
+}
+HALF_STEP = "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"
+"""The widest that sm_75 has: one chunk of halves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swizzle:
+    """Places in rows of `row_bytes`: chunk c of row r lies where chunk c ^ key(r) would."""
+
+    row_bytes: int
+
+    def key(self, row: Any) -> Any:
+        """What a row's chunk numbers are combined with, a Value or numpy's numbers; it depends on the row modulo 8."""
+        return (row >> 1) & 3 if self.row_bytes == 64 else row & 7
+
+    def place(self, row: Value, chunk: Value) -> Value:
+        """Bytes from the tile's start."""
+        return row * self.row_bytes + (chunk ^ self.key(row)) * CHUNK
+
+
+def copy_async(code: Code, to: Value, base: Value, offset: Value, nbytes: int, inside: Value | None = None) -> None:
+    """Begins to copy 4, 8 or 16 bytes of global memory to the shared address `to`; zeros where not `inside`."""
+    source = Value(code, code.address(base, offset))
+    read = code.integer(nbytes) if inside is None else code.select(inside, code.integer(nbytes), 0)
+    level = "cg" if nbytes == CHUNK else "ca"
+    code.ptx(f"cp.async.{level}.shared.global [$0], [$1], {nbytes}, $2;", "", [to, source, read], effects=True)
+
+
+def commit_copies(code: Code) -> None:
+    """The copies begun since the last commit are a group."""
+    code.ptx("cp.async.commit_group;", "", [], effects=True)
+
+
+def await_copies(code: Code, unfinished: int) -> None:
+    """This thread's copies are done but for the last `unfinished` groups."""
+    code.ptx(f"cp.async.wait_group {unfinished};", "", [], effects=True)
+
+
+def load_matrices(code: Code, address: Value) -> list[Value]:
+    """Four 8x8 matrices of 16 bits from shared memory: lane l has the address of row l % 8 of matrix l // 8."""
+    text = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0, $1, $2, $3}, [$4];"
+    return code.ptx(text, "rrrr", [address], effects=True)
+
+
+def _instruction(
+    code: Code, name: str, left: Sequence[Value], right: Sequence[Value], sums: Sequence[Value]
+) -> list[Value]:
+    counts = [4, len(left), len(right), 4]
+    starts = [sum(counts[:k]) for k in range(4)]
+    lists = ", ".join(
+        "{" + ", ".join(f"${place}" for place in range(start, start + count)) + "}"
+        for start, count in zip(starts, counts, strict=True)
+    )
+    return code.ptx(f"{name} {lists};", "ffff", [*left, *right, *sums])
+
+
+def multiply(
+    code: Code,
+    operand: Operand,
+    left: Sequence[Value],
+    right: Sequence[Value],
+    sums: Sequence[Value],
+    *,
+    whole_steps: bool,
+) -> list[Value]:
+    """The sums of 16 rows and 8 columns after one K step.
+
+    Args:
+        left, right: four and two registers, as `load_matrices` gives them.
+        whole_steps: False for sm_75, which takes a step of halves in two.
+    """
+    if whole_steps:
+        return _instruction(code, WHOLE_STEP[operand], left, right, sums)
+    assert operand is Operand.FLOAT16
+    sums = _instruction(code, HALF_STEP, left[:2], right[:1], sums)
+    return _instruction(code, HALF_STEP, left[2:], right[1:], sums)
+
+
+@dataclass(frozen=True, slots=True)
+class WarpTile:
+    """What one warp multiplies: `rows` x `columns` sums over its share of a tile's K.
+
+    Attributes:
+        rows, columns: multiples of 16.
+        steps: K steps of this warp, a power of two.
+        row_bytes: of a tile in shared memory.
+        whole_steps: as in `multiply`.
+    """
+
+    operand: Operand
+    rows: int
+    columns: int
+    steps: int
+    row_bytes: int
+    whole_steps: bool
+
+    @property
+    def sums(self) -> int:
+        """Float32 registers of a thread."""
+        return self.rows * self.columns // 32
+
+    def left_start(self, lane: Value, row: Value, part: Value) -> Value:
+        """Where this lane reads left rows from `row` on, in bytes from the tile's start; `part` counts shares of K."""
+        return self._start((lane & 15) + row, lane >> 4, part)
+
+    def right_start(self, lane: Value, column: Value, part: Value) -> Value:
+        """The same for right rows, which are columns of the result."""
+        return self._start((lane & 7) + ((lane >> 4) << 3) + column, (lane >> 3) & 1, part)
+
+    def _start(self, row: Value, chunk: Value, part: Value) -> Value:
+        return Swizzle(self.row_bytes).place(row, chunk) ^ (part * (self.steps * STEP))
+
+    def accumulate(
+        self, code: Code, sums: Sequence[Value], left: Value, right: Value, starts: Sequence[Value]
+    ) -> list[Value]:
+        """The sums after this warp's share of a tile's K.
+
+        Args:
+            sums: four for each 16 x 8 fragment, fragments of a row of 16 together.
+            left, right: shared addresses of the tiles.
+            starts: `left_start` and `right_start`.
+        """
+        found = list(sums)
+        for step in range(self.steps):
+            rows = self._fragments(code, left, starts[0] ^ (step * STEP), self.rows)
+            columns = self._fragments(code, right, starts[1] ^ (step * STEP), self.columns)
+            self._products(code, found, [self._rounded(code, row) for row in rows], columns)
+        return found
+
+    def _fragments(self, code: Code, tile: Value, start: Value, count: int) -> list[list[Value]]:
+        return [load_matrices(code, tile + start + at * self.row_bytes) for at in range(0, count, 16)]
+
+    def _rounded(self, code: Code, registers: list[Value]) -> list[Value]:
+        """Tensor cores cut float32 off; activations are rounded to nearest instead."""
+        if self.operand is not Operand.TF32:
+            return registers
+        return [code.ptx("cvt.rna.tf32.f32 $0, $1;", "r", [code.from_bits(one)])[0] for one in registers]
+
+    def _products(self, code: Code, sums: list[Value], rows: list[list[Value]], columns: list[list[Value]]) -> None:
+        halves = [half for four in columns for half in (four[:2], four[2:])]
+        for at, (row, half) in enumerate((row, half) for row in rows for half in halves):
+            place = slice(4 * at, 4 * at + 4)
+            sums[place] = multiply(code, self.operand, row, half, sums[place], whole_steps=self.whole_steps)
