@@ -119,7 +119,9 @@ def _page(entry: Entry) -> Iterable[str]:
     for name in ("inputs", "outputs"):
         yield from _section(name, (f"{port['name']}: {port['dtype']}{port['shape']}" for port in known[name]))
     yield from _section("operators", map(_operator, known["operators"]))
-    yield from _section("kernels", (f"{k['name']}: {k['form']}, {k['chunks']} chunks" for k in known["kernels"]))
+    yield from _section("kernels", map(_kernel, known["kernels"]))
+    if known["launches"]:
+        yield from _section("launches", map(_launch, known["launches"]))
     yield from _section("segments", (f"{name}: {size} bytes" for name, size in known["segments"].items()))
     yield from _section("memory", (f"{name}: {size} bytes" for name, size in known["memory"].items()))
 
@@ -128,6 +130,22 @@ def _section(title: str, lines: Iterable[str]) -> Iterable[str]:
     yield title
     for line in lines:
         yield f"  {line}"
+
+
+def _kernel(known: dict[str, Any]) -> str:
+    if not known["threads"]:
+        return f"{known['name']}: {known['form']}, {known['chunks']} chunks"
+    return (
+        f"{known['name']}: {known['form']}, {known['chunks']} launches, {known['threads']} threads,"
+        f" {known['registers']} registers, {known['spill_bytes']} bytes spilled, {known['stack_bytes']} bytes of stack,"
+        f" {known['shared_bytes']} bytes shared"
+    )
+
+
+def _launch(known: dict[str, Any]) -> str:
+    grid, block = ("x".join(map(str, known[name])) for name in ("grid", "block"))
+    arguments = " ".join(f"{kind}{value}" for kind, value in zip(known["kinds"], known["values"], strict=True))
+    return f"{known['kernel']}: grid {grid}, block {block}, {known['shared_bytes']} bytes shared: {arguments}"
 
 
 def _operator(known: dict[str, Any]) -> str:

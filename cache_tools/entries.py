@@ -100,6 +100,7 @@ def _details(program: Program) -> dict[str, Any]:
         "outputs": [_port(port) for port in program.outputs],
         "operators": [_fields(operator) for operator in program.operators],
         "kernels": [_fields(kernel) for kernel in program.kernels],
+        "launches": [_fields(launch) for launch in program.launches],
         "segments": {"code": len(program.code), "weights": len(program.weights)},
         "memory": {
             "arena": program.arena_bytes,

@@ -8,11 +8,12 @@ import time
 
 from jitdelegate.cache.counts import counts
 from jitdelegate.cache.fingerprint import fingerprint
-from jitdelegate.cache.key import MODEL, model_key
+from jitdelegate.cache.key import MODEL, NUMBA_CUDA_VERSIONS, TOOLCHAIN, model_key
 from jitdelegate.cache.store import OFF, open_store
 from jitdelegate.errors import DeviceError, ModelError, ProgramError
 from jitdelegate.program.program import Operator
 from jitdelegate.runtime.cpu_features import level
+from jitdelegate.runtime.cuda_library import open_library
 from jitdelegate.runtime.session import Session
 
 TYPE_CHECKING = False
@@ -27,11 +28,16 @@ if TYPE_CHECKING:
     from jitdelegate.options import Options
     from jitdelegate.program.program import Program
     from jitdelegate.report import CacheReport, Report
+    from jitdelegate.runtime.cuda_device import Device
     from jitdelegate.runtime.fallback import Fallback
+    from jitdelegate.runtime.staging import Staging
 
     Source = str | os.PathLike[str] | ReadableBuffer
 
-NO_CUDA = "the CUDA target is not available in this version"
+NO_COMPILER = (
+    f"there is no program for it in the cache, and numba-cuda {NUMBA_CUDA_VERSIONS}* with NVVM and nvJitLink"
+    " is not installed: pip install jitdelegate[cuda]"
+)
 LEVELS = ("generic", "x86-64-v3", "x86-64-v4")
 """Instruction sets, each including those before it."""
 MOST_THREADS = 4
@@ -68,24 +74,58 @@ class Opened:
             ModelError: there is no such file, it cannot be read, is not a model, or cannot be run by LiteRT either.
             DeviceError: this machine lacks the target or the CPU features that were asked for.
         """
-        if options.target == "cuda":
-            raise DeviceError(f"target is 'cuda', but {NO_CUDA}; expected 'auto', 'cpu' or 'litert'")
         self._source = _keep(source)
         self._options = options
         self._seconds: dict[str, float] = {}
         self._fallback: Fallback | None = None
         self._litert_arguments = litert_arguments
-        self.notes = [f"not on a GPU: {NO_CUDA}"] if options.target == "auto" else []
-        self.notes.extend(notes)
+        self.notes = list(notes)
         self.threads = options.num_threads or default_threads()
         self._store = open_store(options.serialization_dir)
-        self._key = self._find_key()
         self._lock = _thread.allocate_lock()
         self._left = self._healed = ""
-        self.session: Session | None = None
+        self.session: Staging | None = None
         self.program: Program
-        self._lookup = self._fetch()
-        self._start()
+        self._lookup: Lookup
+        self._device = self._find_device()
+        self._key = self._find_key()
+        self._open()
+
+    def _find_device(self) -> Device | None:
+        """The GPU to compile for, None where it is to be the CPU or LiteRT."""
+        if self._options.target not in ("auto", "cuda"):
+            return None
+        start = time.perf_counter()
+        try:
+            library = open_library()
+            from jitdelegate.runtime.cuda_device import find_device  # not before: most machines have no GPU
+
+            device = find_device(library, self._options.device)
+        except DeviceError as error:
+            if self._options.target == "cuda":
+                raise DeviceError(f"target is 'cuda', but {error}") from error
+            self.note(f"not on a GPU: {error}")
+            return None
+        self._seconds["device"] = time.perf_counter() - start
+        return device
+
+    def _open(self) -> None:
+        try:
+            self._lookup = self._fetch()
+            self._start()
+        except DeviceError as error:
+            if self._device is None or self._options.target != "auto":
+                raise
+            self._leave_gpu(str(error))
+
+    def _leave_gpu(self, reason: str) -> None:
+        """Begin again on the CPU; the time that went into the GPU counts as the device's."""
+        self.note(f"not on a GPU: {reason}")
+        fingerprint = self._seconds.pop("fingerprint")
+        self._seconds = {"device": sum(self._seconds.values()), "fingerprint": fingerprint}
+        self._device = None
+        self._key = options_key(self._options, self._key.part(MODEL))
+        self._open()
 
     def _find_key(self) -> Key:
         start = time.perf_counter()
@@ -94,7 +134,7 @@ class Opened:
         except (OSError, ValueError) as error:
             raise ModelError(f"could not open {self._name}: {getattr(error, 'strerror', error)}") from error
         self._seconds["fingerprint"] = time.perf_counter() - start
-        return options_key(self._options, found)
+        return options_key(self._options, found, self._device.architecture if self._device else "")
 
     def _fetch(self) -> Lookup:
         """The program from the cache or the compiler; what is not compiling counts as the cache's time."""
@@ -106,6 +146,8 @@ class Opened:
         return lookup
 
     def _compile(self) -> bytes:
+        if self._device and self._options.target == "auto" and not self._key.part(TOOLCHAIN):
+            raise DeviceError(NO_COMPILER)  # without the time that importing all that is there would take
         start = time.perf_counter()
         from jitdelegate.compiler import compile_model
 
@@ -152,6 +194,9 @@ class Opened:
         if self.program.target == "litert":
             self.fallback()
             return
+        if self._device is not None:
+            self.session = self._open_on(self._device)
+            return
         try:
             self.session = Session(self.program, self.threads)
         except DeviceError as error:  # a hardened system may forbid executable memory
@@ -160,7 +205,15 @@ class Opened:
             self._left = f"the compiled program cannot be loaded: {error}."
             self.fallback()
 
-    def heal(self, failed: Session | None, reason: str) -> None:
+    def _open_on(self, device: Device) -> Staging:
+        from jitdelegate.runtime.cuda_session import CudaSession  # not before: most machines have no GPU
+
+        session = CudaSession(self.program, device)
+        if session.graph_failure:
+            self.note(f"kernels are launched one by one: {session.graph_failure}")
+        return session
+
+    def heal(self, failed: Staging | None, reason: str) -> None:
         """Replace a program that proved bad: forget the entry, compile anew, open what that gave.
 
         Args:
@@ -214,7 +267,7 @@ class Opened:
 
     @property
     def target(self) -> str:
-        """Where the model runs, "cpu" or "litert"."""
+        """Where the model runs, "cuda", "cpu" or "litert"."""
         return "litert" if self._left else self.program.target
 
     def __str__(self) -> str:
@@ -224,11 +277,14 @@ class Opened:
         """What is known by now."""
         from jitdelegate.report import Report
 
+        device = self._device if self.target == "cuda" else None
         return Report(
             target=self.target,
             features=self.program.features,
-            threads=self.threads,
+            device=device.name if device else "",
+            threads=1 if device else self.threads,
             kernels=len(self.program.kernels),
+            launches=len(self.program.launches),
             operators=self._operators(),
             cache=self._cache_report(),
             seconds=self._seconds,
@@ -256,7 +312,7 @@ class Opened:
         ]
 
     def close(self) -> None:
-        """End the worker threads and free the memory."""
+        """End the worker threads and free the memory, on a GPU too."""
         if self.session is not None:
             self.session.close()
         self.session = self._fallback = None
@@ -280,19 +336,25 @@ def default_threads() -> int:
     return min(MOST_THREADS, usable)
 
 
-def options_key(options: Options, model: str) -> Key:
+def options_key(options: Options, model: str, architecture: str = "") -> Key:
     """The cache key of a model with the fingerprint `model` under these options.
 
+    Args:
+        architecture: of the GPU to compile for, as "sm_90"; "" for the CPU.
     Raises:
         DeviceError: the CPU lacks the features that were asked for.
     """
-    if options.target == "litert":
+    further: tuple[tuple[str, str], ...] = ()
+    if architecture:
+        target, features, loader = "cuda", architecture, "cubin"
+        further = (("precision", options.precision),)
+    elif options.target == "litert":
         target, features, loader = "litert", "", "none"
     else:
         target, features = "cpu", _features(options.cpu_features)
         loader = "object" if features == "generic" else "flat"
     return model_key(
-        fingerprint=model, token=options.model_token, target=target, features=features, loader=loader, options=()
+        fingerprint=model, token=options.model_token, target=target, features=features, loader=loader, options=further
     )
 
 

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 TARGETS = ("auto", "cpu", "cuda", "litert")
 CPU_FEATURES = ("auto", "x86-64-v4", "x86-64-v3", "generic")
+PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
 MOST_THREADS = 64
+LARGEST_DEVICE = 1023
+_TRUTHS = {"True": True, "true": True, "1": True, "False": False, "false": False, "0": False}
 _LONGEST_NUMBER = 9
 """Digits; Python refuses to read numbers of thousands."""
 
@@ -25,15 +28,29 @@ class Options:
     """One model's options, checked; unknown names and values are refused by name.
 
     Attributes:
-        target: "cpu" compiles for this CPU, "litert" runs the whole model on LiteRT, "auto" takes the best there is.
+        target: "cuda" compiles for this machine's GPU, "cpu" for its CPU, "litert" runs the whole model on LiteRT,
+            "auto" takes the best there is.
         serialization_dir: where programs are kept; None is the user's cache directory, False turns the cache off.
         model_token: names the entry instead of the model's fingerprint; the content is checked all the same.
         num_threads: threads that share one inference; None takes the CPUs this process may use, at most 4.
         cpu_features: the instruction set that CPU code is compiled for. "auto" takes the widest that the CPU has;
             "generic" compiles for any CPU and loads through llvmlite.
+        device: the number of the GPU, among those that the process may see.
+        precision: of CUDA code; CPU code is always "float32". "tf32" multiplies with shorter numbers on tensor cores,
+            "float16" and "bfloat16" store activations in 16 bits too; sums are float32 in all of them.
+        is_precision_loss_allowed: TFLite's own option; where it is true and no precision is given, that is "float16".
     """
 
-    __slots__ = ("cpu_features", "model_token", "num_threads", "serialization_dir", "target")
+    __slots__ = (
+        "cpu_features",
+        "device",
+        "is_precision_loss_allowed",
+        "model_token",
+        "num_threads",
+        "precision",
+        "serialization_dir",
+        "target",
+    )
 
     def __init__(
         self,
@@ -43,6 +60,9 @@ class Options:
         model_token: str | None = None,
         num_threads: int | None = None,
         cpu_features: str = "auto",
+        device: int = 0,
+        precision: str | None = None,
+        is_precision_loss_allowed: bool | int = False,
     ) -> None:
         self.target = _choice("target", target, TARGETS)
         self.cpu_features = _choice("cpu_features", cpu_features, CPU_FEATURES)
@@ -51,6 +71,11 @@ class Options:
             raise OptionError(f"model_token is {model_token!r}, expected a string or None")
         self.model_token = model_token
         self.num_threads = _threads(num_threads)
+        self.device = _device(device)
+        self.is_precision_loss_allowed = _truth("is_precision_loss_allowed", is_precision_loss_allowed)
+        if precision is None:
+            precision = "float16" if self.is_precision_loss_allowed else "float32"
+        self.precision = _choice("precision", precision, PRECISIONS)
 
     def __repr__(self) -> str:
         return f"Options({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
@@ -102,6 +127,18 @@ def _threads(value: int | None) -> int | None:
     raise OptionError(f"num_threads is {value!r}, expected None or a whole number from 1 to {MOST_THREADS}")
 
 
+def _device(value: int) -> int:
+    if type(value) is int and 0 <= value <= LARGEST_DEVICE:
+        return value
+    raise OptionError(f"device is {value!r}, expected a whole number from 0 to {LARGEST_DEVICE}")
+
+
+def _truth(name: str, value: bool | int) -> bool:
+    if type(value) in (bool, int) and value in (0, 1):
+        return bool(value)
+    raise OptionError(f"{name} is {value!r}, expected True, False, 1 or 0")
+
+
 def _choice(name: str, value: str, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise OptionError(f"{name} is {value!r}, expected one of {', '.join(choices)}")
@@ -121,8 +158,12 @@ def _directory(value: str | os.PathLike[str] | bool | None) -> str | bool | None
 def _parse(name: str, text: str) -> str | int | bool | None:
     if name == "num_threads":
         return None if text == "None" else thread_count(text)
-    if name in ("serialization_dir", "model_token") and text == "None":
+    if name in ("serialization_dir", "model_token", "precision") and text == "None":
         return None
+    if name == "device" and text.isdecimal() and len(text) <= _LONGEST_NUMBER:
+        return int(text)
+    if name == "is_precision_loss_allowed":
+        return _TRUTHS.get(text, text)
     if name == "serialization_dir" and text in ("False", "false"):
         return False
     return text

@@ -45,17 +45,30 @@ class Report:
     """One model's state at the moment it was asked for; `print` gives a table.
 
     Attributes:
-        target: "cpu" or "litert", where the model runs.
-        features: the instruction set that the code was compiled for, "" on LiteRT.
+        target: "cuda", "cpu" or "litert", where the model runs.
+        features: the instruction set or GPU architecture that the code was compiled for, "" on LiteRT.
+        device: the GPU's name, "" elsewhere.
         threads: threads that share one inference.
         kernels: compiled kernels in the program.
+        launches: kernels that one inference launches on a GPU.
         operators: per operator of the main subgraph its index, op, place and reason.
         cache: what the cache did.
         seconds: stage name to seconds, in the order in which the stages ran.
         notes: sentences about the model as a whole (why not CUDA, why LiteRT).
     """
 
-    __slots__ = ("cache", "features", "kernels", "notes", "operators", "seconds", "target", "threads")
+    __slots__ = (
+        "cache",
+        "device",
+        "features",
+        "kernels",
+        "launches",
+        "notes",
+        "operators",
+        "seconds",
+        "target",
+        "threads",
+    )
 
     def __init__(
         self,
@@ -68,9 +81,13 @@ class Report:
         cache: CacheReport,
         seconds: Mapping[str, float],
         notes: Sequence[str],
+        device: str = "",
+        launches: int = 0,
     ) -> None:
         self.target = target
         self.features = features
+        self.device = device
+        self.launches = launches
         self.threads = threads
         self.kernels = kernels
         self.operators = tuple(operators)
@@ -93,8 +110,10 @@ class Report:
         return {
             "target": self.target,
             "features": self.features,
+            "device": self.device,
             "threads": self.threads,
             "kernels": self.kernels,
+            "launches": self.launches,
             "fully_delegated": self.fully_delegated,
             "delegated": self.delegated,
             "operators": [
@@ -113,15 +132,20 @@ class Report:
         return "\n".join([*self._summary(), *self._stages(), *self._places()])
 
     def _summary(self) -> list[str]:
-        where = " ".join(part for part in (self.target, self.features) if part)
         told = (self.cache.outcome, self.cache.reason, self.cache.write_failure, self.cache.path)
         cache = ", ".join(dict.fromkeys(part for part in told if part))  # one sentence may be both reasons
         lines = [
-            f"target     {where}, {self.threads} thread{'s' if self.threads != 1 else ''}, {self.kernels} kernels",
+            f"target     {self._where()}",
             f"operators  {self.delegated} of {len(self.operators)} delegated",
             f"cache      {cache}",
         ]
         return lines + [f"note       {note}" for note in self.notes]
+
+    def _where(self) -> str:
+        place = " ".join(part for part in (self.target, self.features) if part)
+        if self.target == "cuda":
+            return f"{place}, {self.device}, {self.launches} launches of {self.kernels} kernels"
+        return f"{place}, {self.threads} thread{'s' if self.threads != 1 else ''}, {self.kernels} kernels"
 
     def _stages(self) -> list[str]:
         return [f"{'seconds' if not place else '':<10} {name:<12}{value:>10.6f}"

@@ -21,6 +21,13 @@ _LONGEST_PREFIX = 64
 _VERSION_NAMES = ("version_version", "__version__", "version")
 _LARGEST_VERSION_FILE = 1 << 16
 
+CUDA, ANY = "cuda", "any"
+NUMBA_CUDA = "numba_cuda"
+NUMBA_CUDA_VERSIONS = "0.30."
+"""How the versions of numba-cuda begin whose inner parts the code generators know."""
+_CUDA_PACKAGES = (NUMBA_CUDA, "numba", "llvmlite", "nvidia_nvvm", "nvidia_nvjitlink")
+_METADATA_SUFFIX = ".dist-info"
+
 
 class Key:
     """Named parts in a fixed order.
@@ -98,29 +105,59 @@ def model_key(
         ("target", target),
         ("features", features),
         ("loader", loader),
-        ("machine", _machine()),
+        ("machine", _machine(target)),
         *options,
-        (TOOLCHAIN, installed_toolchain() if toolchain is None else toolchain),
+        (TOOLCHAIN, installed_toolchain(target) if toolchain is None else toolchain),
     )
     return Key(parts, token)
 
 
-def _machine() -> str:
-    """System, CPU family and pointer bits: directories may be shared by machines that cannot run each other's code."""
+def _machine(target: str) -> str:
+    """System, CPU family and pointer bits: directories may be shared by machines that cannot run each other's code.
+
+    What runs on a GPU does not depend on them, so that it can be compiled elsewhere.
+    """
+    if target == CUDA:
+        return ANY
     family = os.uname().machine if hasattr(os, "uname") else os.environ.get("PROCESSOR_ARCHITECTURE", "")
     return f"{sys.platform} {family} {sys.maxsize.bit_length() + 1}"
 
 
-def installed_toolchain() -> str:
-    """`llvmlite 0.50.0`, read from the package's version file without importing it; "" where none is found.
+def installed_toolchain(target: str = "cpu") -> str:
+    """The compiler's packages with their versions, found without importing them; "" where they are not all there.
 
-    llvmlite holds its LLVM, so its version says both.
+    For the CPU that is `llvmlite 0.50.0`: it holds its LLVM, so its version says both. For CUDA it is what makes NVVM
+    IR, PTX and binaries. A numba-cuda that this version does not compile with counts as none: programs that were
+    compiled elsewhere are taken as they are.
     """
+    if target == CUDA:
+        return _cuda_toolchain()
     for folder in sys.path:
         version = _version(os.path.join(folder or ".", "llvmlite", "_version.py"))
         if version:
             return f"llvmlite {version}"
     return ""
+
+
+def _cuda_toolchain() -> str:
+    """From the names of the packages' metadata, one listing per folder."""
+    versions: dict[str, str] = {}
+    for folder in sys.path:
+        for name, version in _metadata(folder or "."):
+            versions.setdefault(name, version)
+    if set(versions) != set(_CUDA_PACKAGES) or not versions[NUMBA_CUDA].startswith(NUMBA_CUDA_VERSIONS):
+        return ""
+    return ", ".join(f"{name.replace('_', '-')} {versions[name]}" for name in _CUDA_PACKAGES)
+
+
+def _metadata(folder: str) -> list[tuple[str, str]]:
+    """Name and version of the packages of the CUDA toolchain whose metadata lie in `folder`."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    found = (name.removesuffix(_METADATA_SUFFIX).partition("-") for name in names if name.endswith(_METADATA_SUFFIX))
+    return [(name, version) for name, _, version in found if name in _CUDA_PACKAGES]
 
 
 def _version(path: str) -> str:

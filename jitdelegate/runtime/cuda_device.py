@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from jitdelegate.errors import DeviceError
-from jitdelegate.runtime import cuda_driver
-from jitdelegate.runtime.cuda_driver import Driver
+from jitdelegate.runtime.cuda_driver import Driver, declare
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ctypes import CDLL
     from types import TracebackType
 
 ARCHITECTURES = ((7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
@@ -24,14 +24,15 @@ class Device:
         handle: the driver's name for it.
         name: the maker's, such as "NVIDIA H200".
         capability: major and minor number of its architecture.
+        architecture: the one of `ARCHITECTURES` whose code suits it best, as "sm_90".
     """
 
-    __slots__ = ("capability", "driver", "handle", "name", "ordinal")
+    __slots__ = ("architecture", "capability", "driver", "handle", "name", "ordinal")
 
     def __init__(self, driver: Driver, ordinal: int) -> None:
         """
         Raises:
-            DeviceError: there is no such device.
+            DeviceError: there is no such device, or code of no architecture runs on it.
         """
         count = driver.device_count()
         if ordinal >= count:
@@ -42,14 +43,9 @@ class Device:
         self.handle = driver.device(ordinal)
         self.name = driver.device_name(self.handle)
         self.capability = driver.capability(self.handle)
+        self.architecture = self._find_architecture()
 
-    @property
-    def architecture(self) -> str:
-        """The architecture of `ARCHITECTURES` whose code suits this device best, as "sm_90".
-
-        Raises:
-            DeviceError: code of none of them runs here.
-        """
+    def _find_architecture(self) -> str:
         usable = [one for one in ARCHITECTURES if _runs(one, self.capability)]
         if not usable:
             known = ", ".join(map(_name, ARCHITECTURES))
@@ -67,13 +63,16 @@ class Device:
             )
 
 
-def find_device(ordinal: int = 0) -> Device:
-    """The device with this number.
+def find_device(library: CDLL, ordinal: int = 0) -> Device:
+    """The device with this number, which code is compiled for.
 
+    Args:
+        library: what `cuda_library.open_library` gave.
     Raises:
-        DeviceError: there is no driver, it is too old, or there is no such device.
+        DeviceError: the driver is too old, there is no such device, or no code runs on it.
     """
-    return Device(Driver(cuda_driver.open_library()), ordinal)
+    declare(library)
+    return Device(Driver(library), ordinal)
 
 
 def runs(features: str, capability: tuple[int, int]) -> bool:

@@ -7,7 +7,6 @@ it. Nothing here keeps anything: `Context` and the sessions do.
 from __future__ import annotations
 
 import ctypes
-import sys
 
 from jitdelegate.errors import DeviceError
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 NEEDED_VERSION = 12000
 """As cuDriverGetVersion tells it: 1000 * major + 10 * minor. Code for sm_90 came with 12.0; every call is older."""
 
@@ -70,22 +68,17 @@ NON_BLOCKING = 1
 CAPTURE_RELAXED = 2  # no other call breaks the capture, not even Python closing another session meanwhile
 
 
-def open_library() -> Any:
-    """libcuda with its prototypes set.
+def declare(library: Any) -> None:
+    """Set the prototypes of a library that ctypes opened.
 
     Raises:
-        DeviceError: there is none, or it lacks a function.
+        DeviceError: it lacks a function.
     """
-    try:
-        library = ctypes.CDLL(LIBRARY)
-    except OSError as error:
-        raise DeviceError(f"no NVIDIA driver: {error}") from error
     try:
         for name, arguments in PROTOTYPES.items():
             getattr(library, name).argtypes = arguments
     except AttributeError as error:
         raise DeviceError(f"the NVIDIA driver is too old: {error}") from error
-    return library
 
 
 class Driver:
@@ -100,7 +93,7 @@ class Driver:
     def __init__(self, library: Any) -> None:
         """
         Args:
-            library: what `open_library` gave.
+            library: libcuda, declared.
         Raises:
             DeviceError: the driver is too old, or finds no device that it could drive.
         """

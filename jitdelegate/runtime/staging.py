@@ -75,6 +75,18 @@ class Staging:
             self._staged = [ctypes.addressof(tensor) for tensor in inputs + outputs]
         self._run(self._staged)
 
+    def verify(self) -> None:
+        """Hash the weights, once; no output is released before.
+
+        Raises:
+            ProgramError: the weights are damaged.
+        """
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Free everything; harmless a second time."""
+        raise NotImplementedError
+
     def _run(self, addresses: list[int]) -> None:
         """One inference on the caller's memory: the addresses of all inputs, then of all outputs."""
         raise NotImplementedError

@@ -98,6 +98,51 @@ def test_the_toolchain_is_read_without_importing_it() -> None:
     subprocess.run([sys.executable, "-c", f"{script}; assert 'llvmlite' not in sys.modules"], check=True)
 
 
+def test_what_runs_on_a_gpu_does_not_depend_on_the_machine_that_compiled_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = make(target="cuda").entry_name()
+    monkeypatch.setattr(key_module.sys, "platform", "another")
+    assert make(target="cuda").entry_name() == before
+
+
+def install(folder: Path, *packages: str) -> None:
+    for package in packages:
+        (folder / f"{package}.dist-info").mkdir()
+
+
+CUDA_PACKAGES = ("numba-0.68.1", "llvmlite-0.50.0", "nvidia_nvvm-13.5.37", "nvidia_nvjitlink-13.5.37")
+
+
+def test_the_cuda_toolchain_is_read_from_the_names_of_its_metadata(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+    install(first, "numba_cuda-0.30.4", "numba_cuda_mlir-0.6.0", "other-1")
+    install(second, "numba_cuda-0.29.0", *CUDA_PACKAGES)
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "none"), str(first), str(second)])
+    assert installed_toolchain("cuda") == (
+        "numba-cuda 0.30.4, numba 0.68.1, llvmlite 0.50.0, nvidia-nvvm 13.5.37, nvidia-nvjitlink 13.5.37"
+    )
+
+
+@pytest.mark.parametrize("packages", [(), ("numba_cuda-0.30.4",), CUDA_PACKAGES, ("numba_cuda-0.29.1", *CUDA_PACKAGES)])
+def test_a_cuda_toolchain_that_cannot_compile_here_accepts_programs_of_any(
+    packages: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, *packages)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert installed_toolchain("cuda") == ""
+    assert make(target="cuda", toolchain=None).difference(make(target="cuda", toolchain="other").parts) is None
+
+
+def test_the_cuda_toolchain_is_found_without_importing_it() -> None:
+    pytest.importorskip("numba_cuda")
+    script = "import sys; from jitdelegate.cache.key import installed_toolchain; found = installed_toolchain('cuda')"
+    check = "assert found and not {'numba', 'numba_cuda', 'llvmlite', 'cuda'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path += {sys.path!r}; {script}; {check}"], check=True)
+
+
 def test_a_toolchain_that_is_not_installed_is_accepted_as_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     assert installed_toolchain() == ""

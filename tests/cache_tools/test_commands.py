@@ -14,7 +14,7 @@ from cache_tools.__main__ import main
 from jitdelegate.cache.store import Store, open_store
 from jitdelegate.program.write import write
 from tests.cache.programs import MODEL_A, MODEL_B, key
-from tests.program.test_program import full_program
+from tests.program.test_program import cuda_program, full_program
 
 
 @pytest.fixture
@@ -68,6 +68,24 @@ def test_show_prints_key_tensors_operators_kernels_and_segments(
         "cpu in kernel 0",
         "  conv_0: Contract, 8 chunks",
         "  code: 5000 bytes",
+    ):
+        assert text in page
+
+
+def test_show_prints_what_a_gpu_launches_and_what_its_kernels_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, known = open_store(str(tmp_path / "programs")), key()
+    program = cuda_program()
+    program.key = known.parts
+    assert store.put(known, write(program)) == ""
+    assert main(["show", str(tmp_path / "programs" / known.entry_name())]) == 0
+    page = capsys.readouterr().out
+    for text in (
+        "  contract_0: Contract, 2 launches, 128 threads, 96 registers, 8 bytes spilled, 16 bytes of stack,"
+        " 4096 bytes shared",
+        "  0: grid 7x2x3, block 32x4x1, 49152 bytes shared: a256 w100 i-5 f1065353216",
+        "  1: grid 1x1x1",
     ):
         assert text in page
 

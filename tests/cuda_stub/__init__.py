@@ -3,5 +3,6 @@
 - `library.py`: `Library(execute, kinds, ...)`, what `runtime.cuda_driver.open_library` would give.
 - `memory.py`: `HostMemory`, device memory as ranges of bytes; any object with its four methods may stand in.
 - `cubins.py`: `cubin(*names)`, an image that the stub loads; `image_at(address)`, the bytes of any image.
+- `install.py`: `install(monkeypatch, library)` gives it to all that opens models.
 - `programs.py`: small programs whose kernels are Python functions.
 """

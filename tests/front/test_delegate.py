@@ -31,6 +31,40 @@ def test_load_delegate_takes_strings(tmp_path: Path) -> None:
     assert jitdelegate.load_delegate("jitdelegate", {"serialization_dir": "false"}).options.serialization_dir is False
 
 
+@pytest.mark.parametrize(
+    ("options", "precision"),
+    [
+        ({}, "float32"),
+        ({"is_precision_loss_allowed": "1"}, "float16"),
+        ({"is_precision_loss_allowed": True}, "float16"),
+        ({"is_precision_loss_allowed": 0}, "float32"),
+        ({"is_precision_loss_allowed": "False"}, "float32"),
+        ({"is_precision_loss_allowed": 1, "precision": "tf32"}, "tf32"),
+        ({"is_precision_loss_allowed": 1, "precision": None}, "float16"),
+        ({"precision": "bfloat16"}, "bfloat16"),
+    ],
+)
+def test_the_precision_is_the_one_given_or_what_the_allowed_loss_means(
+    options: dict[str, object], precision: str
+) -> None:
+    assert jitdelegate.load_delegate("jitdelegate", options).options.precision == precision
+
+
+def test_a_delegate_carries_device_and_precision_to_the_interpreter() -> None:
+    options = jitdelegate.load_delegate("jitdelegate", {"device": "3", "is_precision_loss_allowed": 1}).options
+    copied = type(options).from_mapping({name: getattr(options, name) for name in options.__slots__})
+    assert (copied.device, copied.precision) == (3, "float16")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("device", "-1"), ("device", "first"), ("is_precision_loss_allowed", "2"), ("precision", "half")],
+)
+def test_texts_that_are_no_value_of_a_gpu_option_are_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(OptionError, match=f"{name} is '{value}'"):
+        jitdelegate.load_delegate("jitdelegate", {name: value})
+
+
 def test_unknown_options_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="unknown option speed"):
         jitdelegate.load_delegate("jitdelegate", {"speed": "1"})

@@ -1,0 +1,258 @@
+"""Models on a GPU, as callers see them: which target is taken, what is told, and how the CPU takes over."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jitdelegate
+from jitdelegate.cache import key as key_module
+from jitdelegate.cache.key import Key
+from jitdelegate.errors import DeviceError, OptionError
+from jitdelegate.model.write import ModelBuilder
+from jitdelegate.opened import options_key
+from jitdelegate.options import Options
+from jitdelegate.program.program import Operator, Program
+from jitdelegate.program.write import write
+from jitdelegate.runtime import cuda_library, cuda_weights
+from tests.cuda_stub import library as stub
+from tests.cuda_stub.install import install
+from tests.cuda_stub.library import Library
+from tests.cuda_stub.programs import SCALE, SHIFT, library, scale_and_shift
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+EXPECTED = (X * np.float32(SCALE) + np.float32(SHIFT)).reshape(3, 2)
+TOOLCHAIN = "numba-cuda 0.30.4"
+
+
+def scale_and_shift_model() -> bytes:
+    """f32[2,3] -> x * 3 + 2.5 -> f32[3,2], which is what the stub's program computes."""
+    model = ModelBuilder()
+    x = model.input((2, 3), name="x")
+    scaled = model.op("MUL", [x, model.constant(np.array([SCALE], np.float32))], (2, 3))
+    shifted = model.op("ADD", [scaled, model.constant(np.array([SHIFT], np.float32))], (2, 3))
+    shape = model.constant(np.array([3, 2], np.int32))
+    model.output(model.op("RESHAPE", [shifted, shape], (3, 2), options={"new_shape": [3, 2]}, name="y"))
+    return model.finish()
+
+
+class Compiler:
+    """Stands in for the compiler of CUDA programs; the CPU's is the real one.
+
+    Attributes:
+        keys: what it was asked for.
+        error: what it raises.
+    """
+
+    def __init__(self) -> None:
+        from jitdelegate.compiler import compile_model
+
+        self._compile = compile_model
+        self.keys: list[Key] = []
+        self.error: Exception | None = None
+
+    def __call__(self, content: bytes, options: Options, key: Key, seconds: MutableMapping[str, float]) -> bytes:
+        self.keys.append(key)
+        if key.part("target") != "cuda":
+            return self._compile(content, options, key, seconds)
+        if self.error:
+            raise self.error
+        return write(self.program(key))
+
+    def program(self, key: Key) -> Program:
+        operators = tuple(
+            Operator(index=index, op=op, place="cuda", kernel=min(index, 1)) for index, op in enumerate(("MUL", "ADD"))
+        )
+        return scale_and_shift(key=key.parts, features=key.part("features"), operators=operators)
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
+    """The compiler that models are given to, and a toolchain that seems installed."""
+    made = Compiler()
+    monkeypatch.setattr("jitdelegate.compiler.compile_model", made)
+    monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: TOOLCHAIN)
+    monkeypatch.setattr(cuda_weights, "_shared", {})
+    return made
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
+    """The driver of a machine with one GPU."""
+    return install(monkeypatch, library())
+
+
+def load(**arguments: Any) -> jitdelegate.Model:
+    return jitdelegate.load(scale_and_shift_model(), **{"serialization_dir": False, **arguments})
+
+
+@pytest.mark.parametrize("target", ["auto", "cuda"])
+def test_a_model_runs_on_the_gpu_where_there_is_one(target: str, compiler: Compiler, gpu: Library) -> None:
+    with load(target=target) as model:
+        np.testing.assert_array_equal(np.asarray(model(X)), EXPECTED)
+        report = model.report()
+    assert (report.target, report.features, report.device) == ("cuda", "sm_90", "Stub 9000")
+    assert (report.threads, report.kernels, report.launches) == (1, 2, 2)
+    assert report.notes == ()
+    assert "cuda sm_90, Stub 9000, 2 launches of 2 kernels" in str(report)
+    assert report.to_dict()["device"] == "Stub 9000" and report.to_dict()["launches"] == 2
+    assert gpu.calls["cuGraphLaunch"] == 1
+    assert gpu.leaks() == []
+
+
+def test_the_key_says_what_to_compile_for(compiler: Compiler, gpu: Library) -> None:
+    load(options={"precision": "tf32"})
+    (key,) = compiler.keys
+    found = {name: key.part(name) for name in ("target", "features", "loader", "machine", "precision", "toolchain")}
+    assert found == {
+        "target": "cuda",
+        "features": "sm_90",
+        "loader": "cubin",
+        "machine": "any",
+        "precision": "tf32",
+        "toolchain": TOOLCHAIN,
+    }
+
+
+def test_the_precision_names_programs_for_a_gpu_and_no_others() -> None:
+    exact, loose = Options(), Options(is_precision_loss_allowed=True)
+    assert options_key(exact, "0", "sm_90").entry_name() != options_key(loose, "0", "sm_90").entry_name()
+    assert options_key(exact, "0").entry_name() == options_key(loose, "0").entry_name()
+    assert options_key(exact, "0", "sm_90").entry_name() == options_key(Options(device=3), "0", "sm_90").entry_name()
+
+
+def test_a_second_start_compiles_nothing(compiler: Compiler, gpu: Library, tmp_path: Path) -> None:
+    for _ in range(2):
+        model = load(serialization_dir=tmp_path / "cache")
+        np.testing.assert_array_equal(np.asarray(model(X)), EXPECTED)
+    assert len(compiler.keys) == 1
+    assert model.report().cache.hit
+    assert list(model.report().seconds) == ["device", "fingerprint", "cache", "open"]
+
+
+def test_a_program_of_another_machine_is_taken_where_nothing_can_compile(
+    compiler: Compiler, gpu: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(serialization_dir=tmp_path / "cache").close()
+    monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: "")
+    monkeypatch.setattr(sys, "platform", "another")
+    with load(serialization_dir=tmp_path / "cache") as model:
+        assert model.report().cache.hit and model.report().target == "cuda"
+
+
+def test_the_interpreter_runs_on_the_gpu(compiler: Compiler, gpu: Library) -> None:
+    delegate = jitdelegate.GpuDelegate(serialization_dir=False, target="cuda")
+    interpreter = jitdelegate.Interpreter(model_content=scale_and_shift_model(), experimental_delegates=[delegate])
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], X)
+    interpreter.invoke()
+    np.testing.assert_array_equal(interpreter.get_tensor(interpreter.get_output_details()[0]["index"]), EXPECTED)
+    assert gpu.calls["cuGraphLaunch"] == 1
+
+
+def on_the_cpu(reason: str, **arguments: Any) -> None:
+    """The model was left to the CPU, for this reason."""
+    with load(**arguments) as model:
+        np.testing.assert_allclose(np.asarray(model(X)), EXPECTED, rtol=1e-6)
+        report = model.report()
+    assert (report.target, report.device, report.launches) == ("cpu", "", 0)
+    assert [note for note in report.notes if note.startswith("not on a GPU: ") and reason in note] == list(report.notes)
+    assert len(report.notes) == 1
+
+
+def test_without_a_driver_the_cpu_takes_over_and_cuda_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_library, "LIBRARY", "libnonesuch.so.1")
+    on_the_cpu("no NVIDIA driver was found: libnonesuch.so.1: cannot open shared object file")
+    with pytest.raises(DeviceError, match=r"target is 'cuda', but no NVIDIA driver was found: libnonesuch\.so\.1"):
+        load(target="cuda")
+
+
+@pytest.mark.parametrize(
+    ("machine", "options", "reason"),
+    [
+        ({"version": 11040}, {}, "the NVIDIA driver is too old: it speaks CUDA 11.4"),
+        ({"devices": 0}, {}, "CUDA_ERROR_NO_DEVICE"),
+        ({}, {"device": 1}, "device is 1, but there are devices 0 to 0"),
+        ({"capability": (6, 1)}, {}, "Stub 9000 is sm_61"),
+        ({"total_bytes": 500}, {}, "no GPU memory of 1004 bytes: 500 of 500 bytes are free"),
+    ],
+)
+def test_where_the_gpu_cannot_serve_the_cpu_takes_over_and_cuda_says_why(
+    machine: dict[str, Any],
+    options: dict[str, Any],
+    reason: str,
+    compiler: Compiler,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = install(monkeypatch, library(**machine))
+    on_the_cpu(reason, options=options)
+    with pytest.raises(DeviceError, match=reason):
+        load(target="cuda", options=options)
+    assert driver.leaks() == []
+
+
+def test_a_missing_compiler_leaves_auto_to_the_cpu_and_fails_cuda(compiler: Compiler, gpu: Library) -> None:
+    compiler.error = DeviceError("No module named 'numba'; pip install jitdelegate[cuda]")
+    on_the_cpu("No module named 'numba'")
+    with pytest.raises(DeviceError, match="No module named 'numba'"):
+        load(target="cuda")
+
+
+def test_auto_asks_no_compiler_that_is_not_installed(
+    compiler: Compiler, gpu: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: "")
+    on_the_cpu(r"there is no program for it in the cache, and numba-cuda 0.30.* with NVVM and nvJitLink")
+    assert [key.part("target") for key in compiler.keys] == ["cpu"]
+
+
+def test_a_start_that_left_the_gpu_finds_the_program_for_the_cpu(
+    compiler: Compiler, gpu: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: "")
+    for _ in range(2):
+        report = load(serialization_dir=tmp_path / "cache").report()
+    assert report.cache.hit and len(compiler.keys) == 1
+    assert list(report.seconds) == ["device", "fingerprint", "cache", "open"]
+
+
+def test_a_driver_that_gives_no_graph_is_told(compiler: Compiler, gpu: Library) -> None:
+    gpu.fail("cuGraphInstantiateWithFlags", stub.INVALID_VALUE)
+    with load() as model:
+        np.testing.assert_array_equal(np.asarray(model(X)), EXPECTED)
+        (note,) = model.report().notes
+    assert note.startswith("kernels are launched one by one: cuGraphInstantiateWithFlags failed")
+
+
+def test_a_damaged_entry_is_compiled_again_before_anything_is_answered(
+    compiler: Compiler, gpu: Library, tmp_path: Path
+) -> None:
+    path = Path(load(serialization_dir=tmp_path / "cache").report().cache.path)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    os.unlink(path)
+    path.write_bytes(content)
+    path.chmod(0o600)
+    with load(serialization_dir=tmp_path / "cache") as model:
+        np.testing.assert_array_equal(np.asarray(model(X)), EXPECTED)
+        assert "the entry was damaged: weights" in model.report().cache.reason
+    assert len(compiler.keys) == 2
+
+
+@pytest.mark.parametrize("target", ["cpu", "litert"])
+def test_other_targets_never_look_for_a_gpu(target: str, gpu: Library) -> None:
+    with load(target=target) as model:
+        assert model.report().target == target
+        assert model.report().notes == ()
+    assert not gpu.calls
+
+
+def test_an_unknown_precision_is_refused_whatever_the_target() -> None:
+    with pytest.raises(OptionError, match="precision is 'half'"):
+        load(target="cpu", options={"precision": "half"})

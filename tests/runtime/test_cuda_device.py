@@ -1,0 +1,125 @@
+"""Finding a GPU: one clear sentence for whatever is missing."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+
+from jitdelegate.errors import DeviceError
+from jitdelegate.runtime import cuda_library
+from jitdelegate.runtime.cuda_device import Context, Device, find_device, runs
+from jitdelegate.runtime.cuda_driver import Driver
+from jitdelegate.runtime.cuda_library import open_library
+from tests.cuda_stub.library import NO_DEVICE
+from tests.cuda_stub.programs import library
+
+
+def test_a_device_is_found_with_its_name_and_architecture() -> None:
+    device = Device(Driver(library(devices=3)), 2)
+    assert (device.ordinal, device.name, device.capability, device.architecture) == (2, "Stub 9000", (9, 0), "sm_90")
+
+
+def test_a_machine_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_library, "LIBRARY", "libnonesuch.so.1")
+    with pytest.raises(DeviceError, match=r"no NVIDIA driver was found: libnonesuch\.so\.1"):
+        open_library()
+
+
+def test_a_driver_that_lacks_a_function_is_too_old() -> None:
+    with pytest.raises(DeviceError, match=r"the NVIDIA driver is too old: .*cuInit"):
+        find_device(ctypes.CDLL(None))
+
+
+def test_a_driver_of_an_older_cuda_is_told_with_what_is_needed() -> None:
+    with pytest.raises(DeviceError, match=r"too old: it speaks CUDA 11\.8, expected at least 12\.0"):
+        Driver(library(version=11080))
+
+
+def test_no_device_is_told_in_the_drivers_words() -> None:
+    with pytest.raises(DeviceError, match=r"cuInit failed with CUDA_ERROR_NO_DEVICE \(100\): no CUDA-capable device"):
+        Driver(library(devices=0))
+
+
+def test_a_device_that_is_not_there_is_told_with_those_that_are() -> None:
+    with pytest.raises(DeviceError, match="device is 2, but there are devices 0 to 1"):
+        Device(Driver(library(devices=2)), 2)
+
+
+def test_no_visible_device_is_told() -> None:
+    driver = library()
+    started = Driver(driver)
+    driver.devices = 0
+    with pytest.raises(DeviceError, match="device is 0, but there is no CUDA device"):
+        Device(started, 0)
+
+
+def test_an_error_without_a_name_is_told_by_its_number() -> None:
+    driver = library()
+    driver.fail("cuInit", NO_DEVICE)
+    driver.fail("cuGetErrorName", NO_DEVICE)
+    driver.fail("cuGetErrorString", NO_DEVICE)
+    with pytest.raises(DeviceError, match=r"cuInit failed with an unknown error \(100\): no text for it"):
+        Driver(driver)
+
+
+@pytest.mark.parametrize(
+    ("capability", "architecture"),
+    [
+        ((7, 5), "sm_75"),
+        ((8, 0), "sm_80"),
+        ((8, 6), "sm_86"),
+        ((8, 7), "sm_86"),
+        ((8, 9), "sm_89"),
+        ((9, 0), "sm_90"),
+        ((10, 0), "sm_100"),
+        ((10, 3), "sm_100"),
+        ((12, 1), "sm_120"),
+    ],
+)
+def test_a_device_takes_the_best_code_that_runs_on_it(capability: tuple[int, int], architecture: str) -> None:
+    assert Device(Driver(library(capability=capability)), 0).architecture == architecture
+    assert runs(architecture, capability)
+
+
+@pytest.mark.parametrize("capability", [(7, 0), (11, 0), (13, 0)])
+def test_a_device_that_no_code_runs_on_is_told_with_those_that_it_runs_on(capability: tuple[int, int]) -> None:
+    found = "sm_{}{}".format(*capability)
+    with pytest.raises(
+        DeviceError, match=f"Stub 9000 is {found}, but code is compiled for sm_75, sm_80, .* sm_120 only"
+    ):
+        Device(Driver(library(capability=capability)), 0)
+
+
+@pytest.mark.parametrize(
+    ("features", "capability", "expected"),
+    [
+        ("sm_80", (8, 6), True),
+        ("sm_86", (8, 0), False),
+        ("sm_80", (9, 0), False),
+        ("sm_90a", (9, 0), True),
+        ("sm_100a", (10, 3), False),
+        ("sm_100f", (10, 3), True),
+        ("sm_", (9, 0), False),
+        ("", (9, 0), False),
+        ("90", (9, 0), False),
+        ("sm_9x", (9, 0), False),
+        ("sm_9000", (9, 0), False),
+    ],
+)
+def test_binaries_run_on_the_same_major_number_and_higher_minor_ones(
+    features: str, capability: tuple[int, int], expected: bool
+) -> None:
+    assert runs(features, capability) is expected
+
+
+def test_a_context_is_current_only_within_its_block() -> None:
+    driver = library()
+    device = Device(Driver(driver), 0)
+    context = Context(device)
+    with pytest.raises(DeviceError, match="INVALID_CONTEXT"):
+        device.driver.create_stream()
+    with context:
+        device.driver.destroy_stream(device.driver.create_stream())
+    context.close()
+    assert driver.leaks() == []
