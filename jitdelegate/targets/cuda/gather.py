@@ -9,7 +9,7 @@ with taps that are never inside. Convolutions, transposed convolutions and rows 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -217,7 +217,7 @@ def _grid(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
 
 
 def _within(phase: Phase, image: tuple[int, ...]) -> Phase:
-    """The phase without taps that are outside the image for every pixel."""
+    """The phase without taps that are outside the image for every pixel; a single tap is where a pixel begins."""
     seen = np.ones(len(phase.taps), bool)
     for axis in range(2):
         firsts = phase.start[axis] + phase.stride[axis] * np.arange(phase.size[axis])
@@ -230,15 +230,11 @@ def _within(phase: Phase, image: tuple[int, ...]) -> Phase:
         raise CompileError(
             f"a kernel reaches over {np.abs(taps).max()} rows or columns, expected at most {-OUTSIDE - 1}"
         )
-    return Phase(
-        phase.size,
-        phase.first,
-        phase.step,
-        phase.start,
-        phase.stride,
-        taps,
-        np.ascontiguousarray(phase.weights[:, seen]),
-    )
+    weights = np.ascontiguousarray(phase.weights[:, seen])
+    if len(taps) != 1:
+        return replace(phase, taps=taps, weights=weights)
+    start = phase.start[0] + int(taps[0, 0]), phase.start[1] + int(taps[0, 1])
+    return replace(phase, start=start, taps=np.zeros_like(taps), weights=weights)
 
 
 @dataclass(frozen=True, slots=True)

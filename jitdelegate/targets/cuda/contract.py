@@ -1,0 +1,24 @@
+"""Contract: convolutions, transposed convolutions and rows of numbers, each with the kernel that suits it."""
+
+from __future__ import annotations
+
+from jitdelegate.ir.graph import Node
+from jitdelegate.targets.cuda import ffma
+from jitdelegate.targets.cuda.gather import problem_of
+from jitdelegate.targets.cuda.writer import Writer
+
+
+def write_contract(writer: Writer, node: Node) -> None:
+    """The launches of a Contract node.
+
+    Raises:
+        CompileError: the weights or the bias are no constants, a kernel reaches over 32767 rows or columns, or the GPU
+            does not have the precision.
+    """
+    problem = problem_of(writer, node)
+    if writer.precision == "float32":
+        ffma.write(writer, problem)
+    else:
+        from jitdelegate.targets.cuda import mma
+
+        mma.write(writer, problem)

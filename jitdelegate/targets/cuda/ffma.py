@@ -1,0 +1,270 @@
+"""Contract in float32 without tensor cores: which tile suits a problem, and its launches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jitdelegate.targets.cuda.combine import write_combine
+from jitdelegate.targets.cuda.device_code import Code
+from jitdelegate.targets.cuda.element import Element, common_width
+from jitdelegate.targets.cuda.epilogue import Epilogue
+from jitdelegate.targets.cuda.ffma_kernel import FLOAT, LANES_ACROSS, LANES_DOWN, OWN_SIZES, QUAD, Arguments, FfmaKernel
+from jitdelegate.targets.cuda.gather import PLACE_SIZES, SOURCE_SIZES, Phase, Problem
+from jitdelegate.targets.cuda.gpu import Gpu
+from jitdelegate.targets.cuda.template import Definition, NoPointer, Pointer, Template, TensorPointer
+from jitdelegate.targets.cuda.writer import Writer
+
+MEETING_BYTES = 40 * 1024
+"""Shared memory for the sums of slices; where it is too small for all, some are added up first."""
+SHARED_BYTES = 48 * 1024
+"""Of a ring of tiles: what every GPU gives a block without being asked, and two of them fit on most."""
+RESIDENT, LARGEST_BLOCK = 2, 256
+"""Blocks of so many threads that fit on a multiprocessor: 128 registers for each thread."""
+FEWEST_TILES = 4
+"""Tiles of K that are worth a block of their own."""
+COPIED = 32
+"""Bytes that reach a multiprocessor from the L2 cache in a cycle while all of them read."""
+TURN_CYCLES = 120
+"""From one tile of K to the next beside the multiplications, if nothing is in short supply: barrier, first loads from
+shared memory. Estimated from instruction latencies, like the two below."""
+ENDS_CYCLES = 2500
+"""Before the first and after the last multiplication of a block: three reads of memory in a row, a store."""
+COMBINE_CYCLES = 3500
+"""One more launch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """How the warps of a block share out a tile of the output and of K.
+
+    Attributes:
+        warps_down, warps_across: over rows (pixels) and columns (output channels).
+        slices: groups of warps that share out the steps of K of each tile, and add up in the end.
+        height, width: sums of a lane; a warp has LANES_DOWN times as many rows and LANES_ACROSS as many columns.
+        steps: of K.
+    """
+
+    warps_down: int
+    warps_across: int
+    slices: int
+    height: int
+    width: int
+    steps: int
+
+    @property
+    def rows(self) -> int:
+        return self.warps_down * LANES_DOWN * self.height
+
+    @property
+    def columns(self) -> int:
+        return self.warps_across * LANES_ACROSS * self.width
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps_down * self.warps_across * self.slices
+
+    @property
+    def row_pitch(self) -> int:
+        """Floats from row to row of data in shared memory: four lanes' rows lie in different banks."""
+        return self.steps + QUAD
+
+    @property
+    def stage_bytes(self) -> int:
+        return (self.rows * self.row_pitch + self.steps * self.columns) * FLOAT
+
+    @property
+    def products(self) -> int:
+        """Multiply-adds for one tile of K."""
+        return self.rows * self.columns * self.steps
+
+    @property
+    def copied_bytes(self) -> int:
+        """Read from global memory for one tile of K."""
+        return (self.rows + self.columns) * self.steps * FLOAT
+
+    @property
+    def shared_cycles(self) -> int:
+        """What reading one tile of K from shared memory takes: two for a 16-byte access of a warp."""
+        return self.threads // 32 * (self.steps // self.slices // QUAD) * (self.height + self.width) * 2
+
+    @property
+    def most_stages(self) -> int:
+        """Slots of the ring where copies are asynchronous."""
+        return min(SHARED_BYTES // self.stage_bytes, 4)
+
+    @property
+    def meeting(self) -> int:
+        """How many slices' sums shared memory has room for; a power of two."""
+        fits = max(MEETING_BYTES // (self.rows * self.columns * FLOAT), 1)
+        return int(min(1 << fits.bit_length() - 1, self.slices))
+
+
+TILES = (
+    Tile(4, 2, 1, 8, 8, 8),  # 128 x 128
+    Tile(4, 1, 2, 8, 8, 16),  # 128 x 64
+    Tile(2, 1, 4, 8, 8, 16),  # 64 x 64
+    Tile(2, 1, 4, 8, 4, 16),  # 64 x 32
+    Tile(1, 1, 8, 8, 8, 32),  # 32 x 64
+    Tile(1, 1, 8, 8, 4, 32),  # 32 x 32
+    Tile(1, 1, 8, 4, 4, 32),  # 16 x 32
+)
+"""Large ones first: of equals the first one is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ffma(Template):
+    """Pixels by channels with float32 multiply-adds.
+
+    Attributes:
+        source, output: how data and results are stored.
+        width: elements of a chunk of the table.
+        run: neighbouring channels that are stored together.
+        is_direct, is_scattered: as `Problem` has them.
+        is_asynchronous: whether copies to shared memory bypass registers.
+        is_part: whether it stores plain sums of a part of K, for `Combine`.
+    """
+
+    family: ClassVar[str] = "contract_ffma"
+    source: Element
+    output: Element
+    tile: Tile
+    width: int
+    run: int
+    is_direct: bool
+    is_scattered: bool
+    is_asynchronous: bool
+    is_part: bool
+    epilogue: Epilogue
+
+    @property
+    def threads(self) -> int:
+        return self.tile.threads
+
+    @property
+    def stages(self) -> int:
+        """Slots of the ring of tiles in shared memory."""
+        return self.tile.most_stages if self.is_asynchronous else 2
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of the ring, or of the sums that later take its place."""
+        tile = self.tile
+        sums = tile.meeting * tile.rows * tile.columns * FLOAT if tile.slices > 1 else 0
+        return max(self.stages * tile.stage_bytes, sums)
+
+    def define(self) -> Definition:
+        from jitdelegate.targets.cuda.front_end import macro
+
+        @macro()
+        def contract(code: Code, *arguments: Any) -> None:
+            FfmaKernel(code, self, Arguments(*arguments)).write()
+
+        def kernel(output, data, weights, bias, table, extra, sizes):  # type: ignore[no-untyped-def]
+            contract(output, data, weights, bias, table, extra, sizes)
+
+        count = OWN_SIZES + SOURCE_SIZES + (PLACE_SIZES if self.is_scattered else 0)
+        tuples = ("pointer", len(self.epilogue.operands)), ("int32", count)
+        return Definition(kernel, (*("pointer",) * 5, *tuples), blocks=RESIDENT * LARGEST_BLOCK // self.threads)
+
+
+def write(writer: Writer, problem: Problem) -> None:
+    """The launches of a contraction, one or two for each phase."""
+    epilogue, extra = writer.epilogue(problem.node)
+    for phase in problem.phases:
+        template, parts = choose(writer, problem, phase, epilogue)
+        if parts == 1:
+            _launch(writer, problem, phase, template, TensorPointer(problem.output), extra, 1)
+        else:
+            count = problem.pixels(phase) * problem.target[3]
+            sums = writer.temporary(parts * count * FLOAT)
+            _launch(writer, problem, phase, replace(template, epilogue=Epilogue(), is_part=True), sums, (), parts)
+            write_combine(writer, problem, sums, parts)
+
+
+def choose(writer: Writer, problem: Problem, phase: Phase, epilogue: Epilogue) -> tuple[Ffma, int]:
+    """The template that suits one phase of a problem on the writer's GPU, and how many blocks share out K."""
+    source = writer.element(problem.data)
+    template = Ffma(
+        source=source,
+        output=writer.element(problem.output),
+        tile=TILES[0],
+        width=problem.width(QUAD),
+        run=common_width((problem.outputs,), QUAD),
+        is_direct=problem.is_direct,
+        is_scattered=problem.is_scattered,
+        is_asynchronous=writer.gpu.has_async_copy and source is Element.FLOAT32,
+        is_part=False,
+        epilogue=epilogue,
+    )
+    size = problem.pixels(phase), problem.outputs, phase.steps, problem.groups
+    tile, parts = min(_candidates(problem, phase), key=lambda one: cycles(writer.gpu, one[0], one[1], *size))
+    return replace(template, tile=tile), parts
+
+
+def _candidates(problem: Problem, phase: Phase) -> Iterator[tuple[Tile, int]]:
+    """Tiles, and numbers of blocks that share out K."""
+    for tile in TILES:
+        yield tile, 1
+        most = 1 if problem.is_scattered else -(-phase.steps // tile.steps) // FEWEST_TILES
+        yield from ((tile, parts) for parts in (2, 3, 4, 6, 8) if parts <= most)
+
+
+def cycles(gpu: Gpu, tile: Tile, parts: int, pixels: int, outputs: int, steps: int, groups: int) -> float:
+    """An estimate of how long all blocks of a problem take; good for comparing tiles."""
+    blocks = -(-pixels // tile.rows) * -(-outputs // tile.columns) * groups * parts
+    each = -(-blocks // gpu.multiprocessors)  # of the busiest multiprocessor
+    turns = -(-steps // (tile.steps * parts))
+    turn = max(tile.products / lanes(gpu), tile.shared_cycles, tile.copied_bytes / COPIED)
+    resident = RESIDENT * LARGEST_BLOCK // tile.threads
+    waiting = -(-each // resident) * (turns * (turn + TURN_CYCLES) + ENDS_CYCLES)
+    combining = COMBINE_CYCLES + (parts + 1) * pixels * outputs * groups * FLOAT / (COPIED * gpu.multiprocessors)
+    return max(each * turns * turn, waiting) + (combining if parts > 1 else 0)
+
+
+def lanes(gpu: Gpu) -> int:
+    """Float32 multiply-adds that a multiprocessor begins in a cycle. Source: CUDA Programming Guide, "Arithmetic
+    Instructions"."""
+    return 64 if gpu.capability in (75, 80) else 128
+
+
+def _launch(
+    writer: Writer,
+    problem: Problem,
+    phase: Phase,
+    template: Ffma,
+    output: TensorPointer,
+    extra: Sequence[Pointer],
+    parts: int,
+) -> None:
+    tile = template.tile
+    matrices = phase.matrices(problem.groups, tile.steps, tile.columns)
+    tiles = matrices.shape[1] // tile.steps
+    share = -(-tiles // parts)
+    table = NoPointer() if template.is_direct else writer.constant(problem.table(phase, template.width, tile.steps))
+    writer.launch(
+        template,
+        (-(-problem.pixels(phase) // tile.rows), matrices.shape[2] // tile.columns, problem.groups * parts),
+        (
+            output,
+            writer.pointer(problem.data),
+            writer.constant(tiled(matrices, tile)),
+            writer.constant(problem.biases(tile.columns)),
+            table,
+            *extra,
+            *(tiles, share, parts, problem.depth, problem.outputs, problem.target[3]),
+            *problem.source(phase),
+            *(problem.place(phase) if template.is_scattered else ()),
+        ),
+        template.shared_bytes,
+    )
+
+
+def tiled(matrices: np.ndarray, tile: Tile) -> np.ndarray:
+    """f32[groups, K, N] as f32[groups, tiles of N, tiles of K, steps of a tile, columns of a tile]."""
+    groups, steps, columns = matrices.shape
+    parts = matrices.reshape(groups, steps // tile.steps, tile.steps, columns // tile.columns, tile.columns)
+    return np.ascontiguousarray(parts.transpose(0, 3, 1, 2, 4))
