@@ -26,11 +26,12 @@ from jitdelegate.ir.forms import (
 )
 from jitdelegate.ir.graph import Graph, Node
 from jitdelegate.passes.plan_memory import Life, plan_memory
+from jitdelegate.targets.cuda.concat import write_concat
 from jitdelegate.targets.cuda.contract import write_contract
 from jitdelegate.targets.cuda.depthwise import write_depthwise
 from jitdelegate.targets.cuda.epilogue import reach
 from jitdelegate.targets.cuda.gpu import Gpu
-from jitdelegate.targets.cuda.map import copy, write_concat, write_map
+from jitdelegate.targets.cuda.map import copy, write_map
 from jitdelegate.targets.cuda.pool import write_pool
 from jitdelegate.targets.cuda.reduce import write_reduce
 from jitdelegate.targets.cuda.resize import write_resize
