@@ -1,0 +1,119 @@
+"""Index maps in canonical form: how operands are walked while an output is written in row-major order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
+from operator import mul
+
+from jitdelegate.ir.forms import Access
+
+Shape = tuple[int, ...]
+Limit = tuple[int, int]
+"""Indices from the first up to, not including, the second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Output index i reads element offset + sum of strides[d] * i[d] of an operand.
+
+    Attributes:
+        offset, strides: in elements.
+        limits: per output axis, the indices for which the operand is read; elsewhere its value is `fill`.
+    """
+
+    offset: int
+    strides: Shape
+    limits: tuple[Limit, ...]
+    fill: float = 0.0
+
+    @property
+    def is_empty(self) -> bool:
+        """True where no index reads the operand: it is the constant `fill`."""
+        return any(low >= high for low, high in self.limits)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexMap:
+    """An output of `sizes` and the walks of its operands, with as few axes as can be, but at least one."""
+
+    sizes: Shape
+    walks: tuple[Walk, ...]
+
+    def checked(self, walk: Walk) -> tuple[bool, ...]:
+        """Per axis, whether some of its indices lie outside the operand."""
+        return tuple(limit != (0, size) for limit, size in zip(walk.limits, self.sizes, strict=True))
+
+
+def dense_strides(shape: Shape) -> Shape:
+    """Elements between neighbours along each axis of a row-major tensor."""
+    return tuple(accumulate(reversed(shape[1:]), mul, initial=1))[::-1] if shape else ()
+
+
+def walk(operand: Shape, access: Access, output: Shape) -> Walk:
+    """How an operand of shape `operand` is walked through `access`; a scalar output counts as one of shape (1,)."""
+    output = output or (1,)
+    offset, strides = 0, [0] * len(output)
+    limits = [(0, size) for size in output]
+    entries = zip(access.dims, access.starts, access.steps, operand, dense_strides(operand), strict=True)
+    for dim, start, step, size, distance in entries:
+        offset += start * distance
+        if dim >= 0:
+            strides[dim] += step * distance
+        if access.fill is None:
+            continue
+        if dim >= 0 and step != 0:
+            limits[dim] = _meet(limits[dim], _inside(start, step, size))
+        elif not 0 <= start < size:
+            return Walk(0, tuple(strides), ((0, 0),) * len(output), access.fill)
+    return Walk(offset, tuple(strides), tuple(limits), access.fill or 0.0)
+
+
+def _inside(start: int, step: int, size: int) -> Limit:
+    """The i for which 0 <= start + step * i < size."""
+    if step > 0:
+        return -(start // step), -((start - size) // step)
+    return (start - size) // -step + 1, start // -step + 1
+
+
+def _meet(a: Limit, b: Limit) -> Limit:
+    return max(a[0], b[0]), min(a[1], b[1])
+
+
+def canonical(sizes: Shape, walks: Sequence[Walk]) -> IndexMap:
+    """Axes of size 1 dropped, and neighbours that every operand walks as one merged.
+
+    Args:
+        sizes: of the output.
+        walks: none of them empty.
+    """
+    kept = [axis for axis, size in enumerate(sizes) if size != 1]
+    merged: list[list[int]] = []
+    for axis in kept:
+        if merged and all(_runs_on(walk, sizes, merged[-1][-1], axis) for walk in walks):
+            merged[-1].append(axis)
+        else:
+            merged.append([axis])
+    groups = [[(sizes[axis], axis) for axis in group] for group in merged]
+    joined = tuple(prod(size for size, _ in group) for group in groups)
+    return IndexMap(joined or (1,), tuple(_joined(walk, groups) for walk in walks))
+
+
+def _runs_on(walk: Walk, sizes: Shape, outer: int, inner: int) -> bool:
+    """Whether stepping along `outer` goes as far as stepping once through `inner`, all of which is inside."""
+    return walk.strides[outer] == walk.strides[inner] * sizes[inner] and walk.limits[inner] == (0, sizes[inner])
+
+
+def _joined(walk: Walk, groups: Sequence[Sequence[tuple[int, int]]]) -> Walk:
+    """The walk over merged axes: the last axis of a group gives its stride, the first one its limits."""
+    if not groups:
+        return Walk(walk.offset, (0,), ((0, 1),), walk.fill)
+    strides, limits = [], []
+    for group in groups:
+        scale = prod(size for size, _ in group[1:])
+        strides.append(walk.strides[group[-1][1]])
+        low, high = walk.limits[group[0][1]]
+        limits.append((low * scale, high * scale))
+    return Walk(walk.offset, tuple(strides), tuple(limits), walk.fill)

@@ -1,0 +1,141 @@
+"""Map: elementwise expressions and every movement of data, one vector of outputs per thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from jitdelegate.ir.expr import RESULT, Arg, Const, Expr, substitute
+from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ir.graph import Node
+from jitdelegate.targets.cuda.device_code import Code, Value
+from jitdelegate.targets.cuda.division import DIVISOR_SIZES, coordinates, divisors
+from jitdelegate.targets.cuda.element import Element, common_width, store
+from jitdelegate.targets.cuda.index_map import IndexMap, Walk, canonical, walk
+from jitdelegate.targets.cuda.operand import Operand, apply, operands_of
+from jitdelegate.targets.cuda.template import Definition, Template
+from jitdelegate.targets.cuda.transpose import transpose_template
+from jitdelegate.targets.cuda.writer import Writer
+
+THREADS = 256
+
+
+@dataclass(frozen=True)
+class MapTemplate(Template):
+    """out[i] = expr(operands at i), for indices of `rank` axes.
+
+    Thread t makes the vector t of `width` outputs. Where there is but one axis, further threads make the outputs that
+    are left after the last whole vector, one each.
+    """
+
+    family: ClassVar[str] = "map"
+    rank: int
+    width: int
+    target: Element
+    operands: tuple[Operand, ...]
+    expr: Expr
+
+    @property
+    def threads(self) -> int:
+        return THREADS
+
+    def numbers(self, index_map: IndexMap) -> list[int]:
+        """Arguments: whole vectors, outputs after them, sizes in vectors, the operands' walks."""
+        *outer, last = index_map.sizes
+        vectors, rest = divmod(last, self.width)
+        walks = zip(self.operands, index_map.walks, strict=True)
+        own = [prod(outer) * vectors, rest, *divisors([*outer, max(1, vectors)])]
+        return own + [number for one, walk in walks for number in one.numbers(walk)]
+
+    def define(self) -> Definition:
+        from jitdelegate.targets.cuda.front_end import macro
+
+        @macro()
+        def write_outputs(code: Code, out: Value, pointers: Sequence[Value], numbers: Sequence[Value]) -> None:
+            thread = code.special("ctaid.x") * THREADS + code.special("tid.x")
+            with code.when(thread < numbers[0]):
+                self._write_vector(code, out, pointers, numbers, thread)
+            if self.rank == 1 and self.width > 1:
+                after = thread - numbers[0]
+                with code.when((after >= 0) & (after < numbers[1])):
+                    last = numbers[0] * self.width + after
+                    self._write(code, out, pointers, numbers, [last], last, 1)
+
+        def kernel(out, pointers, numbers):  # type: ignore[no-untyped-def]
+            write_outputs(out, pointers, numbers)
+
+        count = self._own_numbers + sum(one.count for one in self.operands)
+        return Definition(kernel, ("pointer", ("pointer", len(self.operands)), ("int32", count)))
+
+    @property
+    def _own_numbers(self) -> int:
+        return 2 + DIVISOR_SIZES * (self.rank - 1)
+
+    def _write_vector(
+        self, code: Code, out: Value, pointers: Sequence[Value], numbers: Sequence[Value], thread: Value
+    ) -> None:
+        place = coordinates(code, thread, numbers[2 : self._own_numbers])
+        place[-1] = place[-1] * self.width
+        self._write(code, out, pointers, numbers, place, thread * self.width, self.width)
+
+    def _write(
+        self,
+        code: Code,
+        out: Value,
+        pointers: Sequence[Value],
+        numbers: Sequence[Value],
+        place: Sequence[Value],
+        index: Value,
+        width: int,
+    ) -> None:
+        """Outputs `index` and on, which have the coordinates `place`."""
+        walks = iter(numbers[self._own_numbers :])
+        results = apply(code, self.expr, self.operands, pointers, walks, place, width)
+        store(code, self.target, results, out, index)
+
+
+def write_map(writer: Writer, node: Node) -> None:
+    """Launches of a Map: neighbours at once where memory allows, through shared memory where axes change places."""
+    form, output = node.form, node.outputs[0]
+    assert isinstance(form, Map)
+    shape = writer.shape(output)
+    walks = [walk(writer.shape(index), access, shape) for index, access in zip(node.inputs, form.operands, strict=True)]
+    expr, read = _without_empty(form.epilogue, walks)
+    index_map = canonical(shape, [walks[k] for k in read])
+    _write_launch(writer, expr, index_map, [node.inputs[k] for k in read], output)
+
+
+def copy(writer: Writer, source: int, target: int) -> None:
+    """Launch that stores the elements of tensor `source`, in order, as those of `target`."""
+    flat = (writer.graph.tensors[source].size,)
+    index_map = canonical(flat, [walk(flat, Access.broadcast(flat, flat), flat)])
+    _write_launch(writer, RESULT, index_map, [source], target)
+
+
+def _without_empty(expr: Expr, walks: Sequence[Walk]) -> tuple[Expr, list[int]]:
+    """The expression with constants for operands that no index reads, and the numbers of the others."""
+    read = [k for k, walk in enumerate(walks) if not walk.is_empty]
+    arguments = [Const(walk.fill) if walk.is_empty else Arg(read.index(k)) for k, walk in enumerate(walks)]
+    return substitute(expr, arguments), read
+
+
+def _write_launch(writer: Writer, expr: Expr, index_map: IndexMap, inputs: Sequence[int], output: int) -> None:
+    target = writer.element(output)
+    pointers = [writer.pointer(index) for index in (output, *inputs)]
+    elements = [writer.element(index) for index in inputs]
+    transpose = transpose_template(index_map, elements, target, expr)
+    if transpose is not None:
+        writer.launch(transpose, (transpose.blocks(index_map), 1, 1), [*pointers, *transpose.numbers(index_map)])
+        return
+    width = _width(index_map, target)
+    operands = operands_of(index_map, elements, width)
+    template = MapTemplate(len(index_map.sizes), width, target, operands, expr)
+    numbers = template.numbers(index_map)
+    writer.launch(template, (-(-(numbers[0] + numbers[1]) // THREADS), 1, 1), [*pointers, *numbers])
+
+
+def _width(index_map: IndexMap, target: Element) -> int:
+    """Outputs per thread: as many as a store takes, where rows of several axes are whole vectors of them."""
+    return target.widest if len(index_map.sizes) == 1 else common_width(index_map.sizes[-1:], target.widest)

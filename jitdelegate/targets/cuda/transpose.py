@@ -1,0 +1,170 @@
+"""Maps that read one operand across: neighbours in memory are not neighbours in the output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from jitdelegate.ir.expr import Expr
+from jitdelegate.targets.cuda.device_code import Code, Value
+from jitdelegate.targets.cuda.division import DIVISOR_SIZES, coordinates, divisors
+from jitdelegate.targets.cuda.element import Element, store
+from jitdelegate.targets.cuda.expression import emit
+from jitdelegate.targets.cuda.index_map import IndexMap, dense_strides
+from jitdelegate.targets.cuda.operand import Neighbours, Operand, operands_of
+from jitdelegate.targets.cuda.template import Definition, Template
+
+TILE = 32
+"""Rows and columns; neighbouring threads read along columns and write along rows."""
+PITCH = TILE + 1
+"""Floats between rows, so that a column lies in as many banks as it has elements."""
+THREADS = 256
+ROWS = THREADS // TILE
+"""Rows that the threads of a block touch at once."""
+SMALLEST_AXIS = 16
+"""Of a smaller axis most of a tile would be empty; the cache serves neighbours as well."""
+SMALLEST_OUTPUT = 4096
+
+
+@dataclass(frozen=True)
+class TransposeTemplate(Template):
+    """out[i] = expr(operands at i); operand `across` has its neighbours along `axis`, not along the last axis.
+
+    A block moves that operand through a tile of shared memory of 32 indices of `axis` by 32 of the last axis.
+    """
+
+    family: ClassVar[str] = "transpose"
+    rank: int
+    axis: int
+    across: int
+    target: Element
+    operands: tuple[Operand, ...]
+    expr: Expr
+
+    @property
+    def threads(self) -> int:
+        return THREADS
+
+    def blocks(self, index_map: IndexMap) -> int:
+        """Of a launch."""
+        return prod(self._grid(index_map))
+
+    def _grid(self, index_map: IndexMap) -> list[int]:
+        """Blocks along every axis, `axis` moved to the last place but one."""
+        sizes = list(index_map.sizes)
+        last, axis = sizes.pop(), sizes.pop(self.axis)
+        return [*sizes, -(-axis // TILE), -(-last // TILE)]
+
+    def numbers(self, index_map: IndexMap) -> list[int]:
+        """Arguments: blocks, both sizes of tiles, how far apart outputs lie along each axis, the operands' walks."""
+        sizes = index_map.sizes
+        own = [*divisors(self._grid(index_map)), sizes[self.axis], sizes[-1], *dense_strides(sizes)[:-1]]
+        walks = zip(self.operands, index_map.walks, strict=True)
+        return own + [number for one, walk in walks for number in one.numbers(walk)]
+
+    def define(self) -> Definition:
+        from jitdelegate.targets.cuda.front_end import macro
+
+        @macro()
+        def fill_tile(code: Code, pointers: Sequence[Value], numbers: Sequence[Value]) -> None:
+            self._fill_tile(code, pointers, numbers)
+
+        @macro()
+        def barrier(code: Code) -> None:
+            code.barrier()
+
+        @macro()
+        def write_tile(code: Code, out: Value, pointers: Sequence[Value], numbers: Sequence[Value]) -> None:
+            self._write_tile(code, out, pointers, numbers)
+
+        def kernel(out, pointers, numbers):  # type: ignore[no-untyped-def]
+            fill_tile(pointers, numbers)
+            barrier()
+            write_tile(out, pointers, numbers)
+
+        count = self._first_walk + sum(one.count for one in self.operands)
+        return Definition(kernel, ("pointer", ("pointer", len(self.operands)), ("int32", count)))
+
+    @property
+    def _first_walk(self) -> int:
+        """Where the arguments of the operands begin."""
+        return (DIVISOR_SIZES + 1) * (self.rank - 1) + 2
+
+    def _walks(self, numbers: Sequence[Value]) -> list[list[Value]]:
+        """The arguments of each operand."""
+        rest = iter(numbers[self._first_walk :])
+        return [[next(rest) for _ in range(one.count)] for one in self.operands]
+
+    def _fill_tile(self, code: Code, pointers: Sequence[Value], numbers: Sequence[Value]) -> None:
+        """Neighbouring threads read neighbours along `axis`."""
+        operand, walk = self.operands[self.across], self._walks(numbers)[self.across]
+        column, first = _thread(code)
+        for row in range(0, TILE, ROWS):
+            place, inside = self._place(code, numbers, column, first + row)
+            with code.when(inside):
+                found = operand.read(code, pointers[self.across], iter(walk), place, 1)
+                code.store(found, _tile(code), ((first + row) * PITCH + column) * 4)
+
+    def _write_tile(self, code: Code, out: Value, pointers: Sequence[Value], numbers: Sequence[Value]) -> None:
+        """Neighbouring threads write neighbours along the last axis."""
+        column, first = _thread(code)
+        for row in range(0, TILE, ROWS):
+            place, inside = self._place(code, numbers, first + row, column)
+            with code.when(inside):
+                across = code.load(_tile(code), (column * PITCH + first + row) * 4)[0]
+                result = self._result(code, pointers, numbers, place, across)
+                store(code, self.target, [result], out, self._index(numbers, place))
+
+    def _place(
+        self, code: Code, numbers: Sequence[Value], along_axis: Value, along_last: Value
+    ) -> tuple[list[Value], Value]:
+        """The output's coordinates of an element of the tile, and whether there is such an output."""
+        blocks = DIVISOR_SIZES * (self.rank - 1)
+        *place, axis, last = coordinates(code, code.special("ctaid.x"), numbers[:blocks])
+        axis, last = axis * TILE + along_axis, last * TILE + along_last
+        place.insert(self.axis, axis)
+        return [*place, last], (axis < numbers[blocks]) & (last < numbers[blocks + 1])
+
+    def _result(
+        self, code: Code, pointers: Sequence[Value], numbers: Sequence[Value], place: Sequence[Value], across: Value
+    ) -> Value:
+        operands = enumerate(zip(self.operands, self._walks(numbers), pointers, strict=True))
+        values = [
+            across if k == self.across else one.read(code, base, iter(walk), place, 1)[0]
+            for k, (one, walk, base) in operands
+        ]
+        return emit(code, self.expr, values)
+
+    def _index(self, numbers: Sequence[Value], place: Sequence[Value]) -> Value:
+        """The output's element at `place`."""
+        strides = numbers[self._first_walk - (self.rank - 1) : self._first_walk]
+        index = place[-1]
+        for coordinate, stride in zip(place[:-1], strides, strict=True):
+            index = index + coordinate * stride
+        return index
+
+
+def _thread(code: Code) -> tuple[Value, Value]:
+    """The thread's column, and its row of the first ROWS."""
+    thread = code.special("tid.x")
+    return thread & (TILE - 1), thread // TILE
+
+
+def _tile(code: Code) -> Value:
+    return code.static_shared(TILE * PITCH * 4, "tile")
+
+
+def transpose_template(
+    index_map: IndexMap, elements: Sequence[Element], target: Element, expr: Expr
+) -> TransposeTemplate | None:
+    """The template where an operand is read across and large enough for tiles to pay."""
+    if prod(index_map.sizes) < SMALLEST_OUTPUT or index_map.sizes[-1] < SMALLEST_AXIS:
+        return None
+    operands = operands_of(index_map, elements, 1)
+    for across, walk in enumerate(index_map.walks):
+        axes = [k for k, stride in enumerate(walk.strides[:-1]) if stride == 1 and index_map.sizes[k] >= SMALLEST_AXIS]
+        if operands[across].neighbours is Neighbours.APART and axes:
+            return TransposeTemplate(len(index_map.sizes), axes[0], across, target, operands, expr)
+    return None
