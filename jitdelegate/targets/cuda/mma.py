@@ -1,4 +1,4 @@
-"""Contract on tensor cores (precision "float16", "bfloat16" or "tf32"): the tile that suits a problem, and its launch."""
+"""Contract on tensor cores, precision "float16", "bfloat16" or "tf32": the tile that suits a problem, its launches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jitdelegate.errors import CompileError
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element, common_width
 from jitdelegate.targets.cuda.epilogue import Epilogue
-from jitdelegate.targets.cuda.gather import SOURCE_SIZES, PLACE_SIZES, Phase, Problem
+from jitdelegate.targets.cuda.gather import PLACE_SIZES, SOURCE_SIZES, Phase, Problem
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.mma_kernel import FLOAT, OWN_SIZES, Arguments, MmaKernel
 from jitdelegate.targets.cuda.template import Definition, Kind, NoPointer, Pointer, Template, TensorPointer
@@ -24,16 +24,17 @@ REGISTERS = 65536
 """Of a multiprocessor, on every supported GPU."""
 OTHER_REGISTERS = 88
 """What a thread needs beside its sums, at most."""
-PRODUCTS = 512
-"""Multiplications of 16-bit numbers that a multiprocessor begins in a cycle: half of an A100's, about what is left of
-an H100's without wgmma."""
+PRODUCTS = 1024
+"""Multiplications of 16-bit numbers that a multiprocessor begins in a cycle, on GPUs for data centres."""
 COPIED = 32
 """Bytes that reach a multiprocessor from the L2 cache in a cycle while all of them read."""
 TURN_CYCLES = 180
 """From one barrier of a pipeline to the next, if nothing is in short supply: matrices from shared memory, a chain of
 products for each step, the barrier. Estimated from instruction latencies."""
-ENDS_CYCLES = 2500
+ENDS_CYCLES = 1500
 """Before the first and after the last multiplication of a block: three reads of memory in a row, a store."""
+FINISHED = 8
+"""Sums that a multiprocessor takes through shared memory and epilogue in a cycle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,9 @@ class Tile:
         each = -(-blocks // gpu.multiprocessors)  # of the busiest multiprocessor
         turns = -(-k_bytes // self.row_bytes)
         products = self.rows * self.columns * self.row_bytes / 2 / PRODUCTS
-        busy = each * turns * max(products, self.stage_bytes / COPIED)
-        waiting = -(-each // self.resident(gpu)) * (turns * TURN_CYCLES + ENDS_CYCLES)
+        ends = self.rows * self.columns * self.warps[2] / FINISHED
+        busy = each * (turns * max(products, self.stage_bytes / COPIED) + ends)
+        waiting = -(-each // self.resident(gpu)) * (turns * TURN_CYCLES + ends + ENDS_CYCLES)
         return max(busy, waiting)
 
 

@@ -72,7 +72,8 @@ class Swizzle:
 
     def place(self, row: Value, chunk: Value) -> Value:
         """Bytes from the tile's start."""
-        return row * self.row_bytes + (chunk ^ self.key(row)) * CHUNK
+        key: Value = self.key(row)
+        return row * self.row_bytes + (chunk ^ key) * CHUNK
 
 
 def copy_async(code: Code, to: Value, base: Value, offset: Value, nbytes: int, inside: Value | None = None) -> None:
