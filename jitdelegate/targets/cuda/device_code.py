@@ -93,9 +93,8 @@ class Value:
         return self.code.like(other, self) / self
 
     def __neg__(self) -> Value:
-        return Value(
-            self.code, self.code.builder.fneg(self.value) if self.is_float else self.code.builder.neg(self.value)
-        )
+        # NVVM's older dialect has no fneg; -0.0 - x is what it knows.
+        return self.code.like(-0.0 if self.is_float else 0, self) - self
 
     def __invert__(self) -> Value:
         return Value(self.code, self.code.builder.not_(self.value))
