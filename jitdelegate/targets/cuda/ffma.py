@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from jitdelegate.targets.cuda.combine import write_combine
-from jitdelegate.targets.cuda.device_code import Code
 from jitdelegate.targets.cuda.element import Element, common_width
 from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.ffma_kernel import FLOAT, LANES_ACROSS, LANES_DOWN, OWN_SIZES, QUAD, Arguments, FfmaKernel
@@ -22,8 +21,10 @@ MEETING_BYTES = 40 * 1024
 """Shared memory for the sums of slices; where it is too small for all, some are added up first."""
 SHARED_BYTES = 48 * 1024
 """Of a ring of tiles: what every GPU gives a block without being asked, and two of them fit on most."""
-RESIDENT, LARGEST_BLOCK = 2, 256
-"""Blocks of so many threads that fit on a multiprocessor: 128 registers for each thread."""
+REGISTERS = 65536
+"""Of a multiprocessor, on every supported GPU."""
+MANY_SUMS = 64
+"""Sums of a thread which, with what copies through registers or of single elements need, take over 128 registers."""
 FEWEST_TILES = 4
 """Tiles of K that are worth a block of their own."""
 COPIED = 32
@@ -156,19 +157,26 @@ class Ffma(Template):
         sums = tile.meeting * tile.rows * tile.columns * FLOAT if tile.slices > 1 else 0
         return max(self.stages * tile.stage_bytes, sums)
 
+    @property
+    def resident(self) -> int:
+        """Blocks of it that a multiprocessor has registers for."""
+        is_lean = self.is_asynchronous and self.width == QUAD
+        registers = 128 if is_lean or self.tile.height * self.tile.width < MANY_SUMS else 255
+        return REGISTERS // (registers * self.threads)
+
     def define(self) -> Definition:
         from jitdelegate.targets.cuda.front_end import macro
 
         @macro()
-        def contract(code: Code, *arguments: Any) -> None:
-            FfmaKernel(code, self, Arguments(*arguments)).write()
+        def contract(code, output, data, weights, bias, table, extra, sizes):  # type: ignore[no-untyped-def]
+            FfmaKernel(code, self, Arguments(output, data, weights, bias, table, extra, sizes)).write()
 
         def kernel(output, data, weights, bias, table, extra, sizes):  # type: ignore[no-untyped-def]
             contract(output, data, weights, bias, table, extra, sizes)
 
         count = OWN_SIZES + SOURCE_SIZES + (PLACE_SIZES if self.is_scattered else 0)
         tuples = ("pointer", len(self.epilogue.operands)), ("int32", count)
-        return Definition(kernel, (*("pointer",) * 5, *tuples), blocks=RESIDENT * LARGEST_BLOCK // self.threads)
+        return Definition(kernel, (*("pointer",) * 5, *tuples), self.resident)
 
 
 def write(writer: Writer, problem: Problem) -> None:
@@ -201,26 +209,27 @@ def choose(writer: Writer, problem: Problem, phase: Phase, epilogue: Epilogue) -
         epilogue=epilogue,
     )
     size = problem.pixels(phase), problem.outputs, phase.steps, problem.groups
-    tile, parts = min(_candidates(problem, phase), key=lambda one: cycles(writer.gpu, one[0], one[1], *size))
-    return replace(template, tile=tile), parts
+    candidates = _candidates(template, problem, phase)
+    return min(candidates, key=lambda one: cycles(writer.gpu, one[0], one[1], *size))
 
 
-def _candidates(problem: Problem, phase: Phase) -> Iterator[tuple[Tile, int]]:
+def _candidates(template: Ffma, problem: Problem, phase: Phase) -> Iterator[tuple[Ffma, int]]:
     """Tiles, and numbers of blocks that share out K."""
     for tile in TILES:
-        yield tile, 1
+        one = replace(template, tile=tile)
+        yield one, 1
         most = 1 if problem.is_scattered else -(-phase.steps // tile.steps) // FEWEST_TILES
-        yield from ((tile, parts) for parts in (2, 3, 4, 6, 8) if parts <= most)
+        yield from ((one, parts) for parts in (2, 3, 4, 6, 8) if parts <= most)
 
 
-def cycles(gpu: Gpu, tile: Tile, parts: int, pixels: int, outputs: int, steps: int, groups: int) -> float:
+def cycles(gpu: Gpu, template: Ffma, parts: int, pixels: int, outputs: int, steps: int, groups: int) -> float:
     """An estimate of how long all blocks of a problem take; good for comparing tiles."""
+    tile = template.tile
     blocks = -(-pixels // tile.rows) * -(-outputs // tile.columns) * groups * parts
     each = -(-blocks // gpu.multiprocessors)  # of the busiest multiprocessor
     turns = -(-steps // (tile.steps * parts))
     turn = max(tile.products / lanes(gpu), tile.shared_cycles, tile.copied_bytes / COPIED)
-    resident = RESIDENT * LARGEST_BLOCK // tile.threads
-    waiting = -(-each // resident) * (turns * (turn + TURN_CYCLES) + ENDS_CYCLES)
+    waiting = -(-each // template.resident) * (turns * (turn + TURN_CYCLES) + ENDS_CYCLES)
     combining = COMBINE_CYCLES + (parts + 1) * pixels * outputs * groups * FLOAT / (COPIED * gpu.multiprocessors)
     return max(each * turns * turn, waiting) + (combining if parts > 1 else 0)
 
