@@ -105,7 +105,6 @@ class Tile:
 
 
 TILES = (
-    Tile(4, 2, 1, 8, 8, 8),  # 128 x 128
     Tile(4, 1, 2, 8, 8, 16),  # 128 x 64
     Tile(2, 1, 4, 8, 8, 16),  # 64 x 64
     Tile(2, 1, 4, 8, 4, 16),  # 64 x 32
@@ -154,8 +153,7 @@ class Ffma(Template):
     def shared_bytes(self) -> int:
         """Of the ring, or of the sums that later take its place."""
         tile = self.tile
-        sums = tile.meeting * tile.rows * tile.columns * FLOAT if tile.slices > 1 else 0
-        return max(self.stages * tile.stage_bytes, sums)
+        return max(self.stages * tile.stage_bytes, tile.meeting * tile.rows * tile.columns * FLOAT)
 
     @property
     def resident(self) -> int:

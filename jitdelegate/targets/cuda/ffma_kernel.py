@@ -169,10 +169,7 @@ class FfmaKernel:
     def write(self) -> None:
         """The whole kernel."""
         sums = self._overlapped() if self.template.is_asynchronous else self._through_registers()
-        if self.tile.slices == 1:
-            self._finish_own(sums)
-        else:
-            self._finish_shared(sums)
+        self._finish(sums)
 
     # multiplication
 
@@ -263,22 +260,9 @@ class FfmaKernel:
 
     # sums to the output
 
-    def _finish_own(self, sums: Sequence[Value]) -> None:
-        """Every thread stores its own sums."""
-        tile = self.tile
-        columns = [self.column + at * LANES_ACROSS * QUAD for at in range(tile.width // QUAD)]
-        biases = [self._bias(column) for column in columns]
-        for row in range(tile.height):
-            with self.code.when(self.first_pixel + self.row + row * LANES_DOWN < self.pixels):
-                for at, column in enumerate(columns):
-                    start = row * tile.width + at * QUAD
-                    pixel = self.first_pixel + self.row + row * LANES_DOWN
-                    self._store(sums[start : start + QUAD], biases[at], pixel, column)
-
-    def _finish_shared(self, sums: Sequence[Value]) -> None:
+    def _finish(self, sums: Sequence[Value]) -> None:
         """Slices of K meet in shared memory, then every thread finishes some quads."""
-        code, tile = self.code, self.tile
-        sums, slices = list(sums), tile.slices
+        code, tile, slices = self.code, self.tile, self.tile.slices
         while slices > tile.meeting:
             slices //= 2
             sums = self._folded(sums, slices)
@@ -287,12 +271,12 @@ class FfmaKernel:
             self._share(sums, self.slice)
         code.barrier()
         across = tile.columns // QUAD
-        row, column = self.thread // across, self.thread % across * QUAD
+        first, column = self.thread // across, self.thread % across * QUAD
         bias = self._bias(column)
-        for start in range(0, tile.rows, tile.threads // across):
-            pixel = self.first_pixel + row + start
-            with code.when((pixel < self.pixels) & (row + start < tile.rows)):
-                parts = [self._shared_quad(part, row + start, column) for part in range(slices)]
+        with code.loop(tile.rows, start=first, step=tile.threads // across) as row:
+            pixel = self.first_pixel + row
+            with code.when(pixel < self.pixels):
+                parts = [self._shared_quad(part, row, column) for part in range(slices)]
                 total = [reduce_tree(values, lambda a, b: a + b) for values in zip(*parts, strict=True)]
                 self._store(total, bias, pixel, column)
 
