@@ -1,0 +1,49 @@
+"""Cold compile of the example network for this GPU, where numba-cuda is installed: CPU seconds of whole processes."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from scripts import bench_compile
+from scripts.gpu_check.bundle import PRECISIONS, Bundle
+from scripts.gpu_check.gpu import gpu
+from scripts.gpu_check.row import Row, measured
+
+SECTION = "cold compile"
+ROUNDS = 3
+LIMITS: Mapping[str, float] = {bench_compile.EMPTY: 5.0, bench_compile.FILLED: 1.5}
+"""CPU seconds, by what the cache of templates held before."""
+
+
+def rows(bundle: Bundle) -> Iterator[Row]:
+    """Per precision, with an empty and with a filled cache of templates; one round after another, as time allows."""
+    if find_spec("numba_cuda") is None:
+        yield Row(SECTION, "numba-cuda", "CPU", note="numba-cuda is not installed")
+        return
+    from jitdelegate.example import mobilenet_v1
+
+    found: dict[tuple[str, str], list[float]] = {}
+    with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
+        model = Path(name) / "model.tflite"
+        model.write_bytes(mobilenet_v1())
+        for number in range(ROUNDS):
+            for precision in PRECISIONS:
+                for state, limit in LIMITS.items():
+                    values = found.setdefault((precision, state), [])
+                    values.append(_compile(model, precision, Path(name) / f"{precision} {number}"))
+                    yield measured(SECTION, precision, f"CPU, {state}", values, limit=limit)
+
+
+def _compile(model: Path, precision: str, cache: Path) -> float:
+    """CPU seconds of a process that compiles the model; raises where it fails."""
+    command = [sys.executable, bench_compile.__file__, str(model), "--target", f"cuda:{gpu().architecture}"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([*command, "--precision", precision, "--child", str(cache)], check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime

@@ -1,0 +1,69 @@
+"""Every program against the expected outputs, with nothing but Python and xxhash."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+
+from jitdelegate.errors import JitDelegateError
+from scripts.gpu_check.bundle import Bundle, Prepared
+from scripts.gpu_check.gpu import gpu, nrmse, open_session
+from scripts.gpu_check.row import NRMSE, Row
+
+SECTION = "correctness"
+
+
+def rows(bundle: Bundle) -> Iterator[Row]:
+    """One row per program: the worst output's NRMSE.
+
+    A kernel that fails takes the whole process's context with it, so programs run in a child, and the next one after a
+    failure in a new child.
+    """
+    pool = _pool()
+    try:
+        programs = pool.submit(_programs, bundle).result()
+        for prepared in programs:
+            row = _in_child(pool, prepared)
+            yield row
+            if row.value is None:
+                pool.shutdown()
+                pool = _pool()
+    finally:
+        pool.shutdown()
+
+
+def _pool() -> ProcessPoolExecutor:
+    """One child. It is forked, which is safe before this process has met the GPU, as it never does."""
+    return ProcessPoolExecutor(1, multiprocessing.get_context("fork"))
+
+
+def _programs(bundle: Bundle) -> Sequence[Prepared]:
+    return list(bundle.prepared(bundle.architecture(gpu().capability)))
+
+
+def _in_child(pool: ProcessPoolExecutor, prepared: Prepared) -> Row:
+    try:
+        return pool.submit(check, prepared).result()
+    except BrokenProcessPool:
+        return _row(prepared, None, "the process died")
+
+
+def check(prepared: Prepared) -> Row:
+    """The worst output's NRMSE of two runs, the second of which finds the first one's values in the device's memory."""
+    try:
+        session = open_session(prepared)
+        try:
+            session.invoke()
+            session.invoke()
+            found = [bytes(session.output_memory(position)) for position in range(len(prepared.case.outputs))]
+        finally:
+            session.close()
+    except JitDelegateError as error:
+        return _row(prepared, None, str(error))
+    return _row(prepared, max(map(nrmse, found, prepared.outputs)), session.graph_failure)
+
+
+def _row(prepared: Prepared, value: float | None, note: str) -> Row:
+    return Row(SECTION, prepared.name, prepared.case.group, value, NRMSE, limit=prepared.limit, note=note)

@@ -1,0 +1,54 @@
+"""The machine: GPU, driver, and the versions of what the other sections compare with."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+
+from jitdelegate.runtime.cuda_driver import dotted
+from scripts.gpu_check.bundle import Bundle
+from scripts.gpu_check.gpu import gpu
+from scripts.gpu_check.row import Row
+
+SECTION = "device"
+PACKAGES = ("xxhash", "numpy", "numba-cuda", "numba", "torch", "triton", "jax", "ai-edge-litert")
+QUERIES = ("driver_version", "memory.total", "clocks.max.sm", "clocks.sm", "temperature.gpu")
+
+
+def rows(bundle: Bundle) -> Iterator[Row]:
+    """Facts in words, and what was left out of the bundle."""
+    device = gpu()
+    yield _fact("GPU", device.name)
+    yield _fact("architecture", device.architecture)
+    yield _fact("CUDA of the driver", dotted(device.driver.version))
+    for query in QUERIES:
+        yield _fact(query, _nvidia_smi(query))
+    yield _fact("Python", platform.python_version())
+    for package in PACKAGES:
+        yield _fact(package, _version(package))
+    yield _fact("programs for", ", ".join(bundle.architectures))
+    for name, reason in bundle.left_out.items():
+        yield Row(SECTION, name, "left out", note=reason)
+
+
+def _fact(quantity: str, text: str) -> Row:
+    return Row(SECTION, "machine", quantity, note=text)
+
+
+def _nvidia_smi(query: str) -> str:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return "no nvidia-smi"
+    command = [tool, f"--query-gpu={query}", "--format=csv,noheader"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return (done.stdout or done.stderr).strip()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

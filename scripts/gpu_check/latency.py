@@ -1,0 +1,44 @@
+"""Latency of every model: on the GPU by its own events, and as the caller sees it by the wall clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from jitdelegate.errors import JitDelegateError
+from jitdelegate.runtime.cuda_session import CudaSession
+from scripts.gpu_check.bundle import MODEL, Bundle, Prepared
+from scripts.gpu_check.gpu import gpu, open_session
+from scripts.gpu_check.row import Row, measured
+
+SECTION = "latency"
+WARM_UP = 20
+RUNS = 200
+
+
+def rows(bundle: Bundle) -> Iterator[Row]:
+    """Per model and precision: one CUDA graph, without and with the copies, and one call with host copies and wait."""
+    for prepared in bundle.prepared(bundle.architecture(gpu().capability), MODEL):
+        try:
+            session = open_session(prepared)
+            try:
+                yield from _measure(prepared, session)
+            finally:
+                session.close()
+        except JitDelegateError as error:
+            yield Row(SECTION, prepared.name, "kernels", note=str(error))
+
+
+def _measure(prepared: Prepared, session: CudaSession) -> Iterator[Row]:
+    session.gpu_seconds(WARM_UP)
+    note = session.graph_failure
+    yield measured(SECTION, prepared.name, "kernels", session.gpu_seconds(RUNS, copies=False), note=note)
+    yield measured(SECTION, prepared.name, "kernels and copies", session.gpu_seconds(RUNS), note=note)
+    yield measured(SECTION, prepared.name, "a call", [_call(session) for _ in range(RUNS)])
+    yield Row(SECTION, prepared.name, "launches", float(len(session.program.launches)))
+
+
+def _call(session: CudaSession) -> float:
+    start = time.perf_counter()
+    session.invoke()
+    return time.perf_counter() - start

@@ -1,0 +1,92 @@
+"""Runs each section in a process of its own, so that one that crashes or hangs costs nothing but its own findings."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from scripts.gpu_check.row import Row, newest
+from scripts.gpu_check.sections import Section
+
+SHOWN = 4000
+"""Characters from the end of a failed section's output."""
+OUTCOME = "outcome"
+
+
+def run_sections(
+    sections: Sequence[Section], budget: float, command: Callable[[Section, Path], Sequence[str]]
+) -> list[Row]:
+    """All that the sections found.
+
+    Args:
+        budget: seconds for all together.
+        command: what runs a section so that its rows go to a file as lines of JSON.
+    """
+    end, rows = time.monotonic() + budget, []
+    for section in sections:
+        left = end - time.monotonic()
+        if left <= 0:
+            rows.append(Row(section.name, section.name, OUTCOME, note="not begun: the time was spent before"))
+            continue
+        rows.extend(_run(section, min(section.seconds, left), command))
+    return newest(rows)
+
+
+def _run(section: Section, seconds: float, command: Callable[[Section, Path], Sequence[str]]) -> list[Row]:
+    print(f"== {section.name} (at most {seconds:.0f} s)", flush=True)
+    with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
+        path, log = Path(name) / "rows", Path(name) / "log"
+        start = time.monotonic()
+        trouble = _trouble(command(section, path), seconds, log)
+        rows = _read_rows(path)
+        if trouble:
+            rows.append(Row(section.name, section.name, OUTCOME, note=trouble))
+            print(log.read_text(errors="replace")[-SHOWN:], file=sys.stderr)
+    for row in rows:
+        print("  ", _line(row), flush=True)
+    print(f"   {time.monotonic() - start:.1f} s", flush=True)
+    return rows
+
+
+def _trouble(command: Sequence[str], seconds: float, log: Path) -> str:
+    """Runs the command with its output in `log`; "" where it ended well, else how it ended."""
+    with log.open("wb") as output:
+        # a session of its own: compilers start processes that must end with it
+        child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            status = child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return f"ended after {seconds:.0f} s"
+        finally:
+            _end(child)
+    words = log.read_text(errors="replace").strip().splitlines()
+    return f"failed with {status}: {words[-1] if words else 'no output'}" if status else ""
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End the child's processes, also those that outlived it."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _read_rows(path: Path) -> list[Row]:
+    """The whole lines; a section that was ended may have left half of one."""
+    if not path.exists():
+        return []
+    lines = path.read_text().split("\n")[:-1]
+    return [Row.from_dict(json.loads(line)) for line in lines]
+
+
+def _line(row: Row) -> str:
+    value = "" if row.value is None else f" {row.value:.6g} {row.unit}"
+    verdict = "" if row.holds is None else " holds" if row.holds else f" EXCEEDS {row.limit:g}"
+    return f"{row.subject}: {row.quantity}{value}{verdict}{' ' + row.note if row.note else ''}"

@@ -1,0 +1,126 @@
+"""MobileNet v1 1.0 224 in torch, as it is, compiled, and as one CUDA graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from jitdelegate.example import BLOCKS, CLASSES
+from scripts.gpu_check.sides import RUNS, timed
+
+SIZE = 224
+WARM_UP = 3
+
+
+class TorchSide:
+    """A network that reads and writes memory on the GPU, which stays in place."""
+
+    def __init__(self, run: Callable[[], Any], image: Any) -> None:
+        """
+        Args:
+            run: one inference on `image`; answers the output.
+        """
+        self._run = run
+        self._image = image
+        self._source = torch.rand(image.shape, dtype=image.dtype).to(memory_format=torch.channels_last).pin_memory()
+        self._target = torch.empty(run().shape, dtype=image.dtype, pin_memory=True)
+
+    @torch.inference_mode()
+    def device_seconds(self) -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(RUNS):
+            self._run()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) / 1e3 / RUNS
+
+    @torch.inference_mode()
+    def call_seconds(self) -> float:
+        return timed(self._call)
+
+    def _call(self) -> None:
+        self._image.copy_(self._source, non_blocking=True)
+        self._target.copy_(self._run(), non_blocking=True)
+        torch.cuda.synchronize()
+
+
+def network() -> Any:
+    """The layers, batch normalisation folded away, in channels_last."""
+    layers, channels = [*_convolution(3, 32, kernel=3, stride=2)], 32
+    for stride, wide in BLOCKS:
+        layers += _convolution(channels, channels, kernel=3, stride=stride, groups=channels)
+        layers += _convolution(channels, wide, kernel=1)
+        channels = wide
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, CLASSES, 1), nn.Flatten(), nn.Softmax(1)]
+    return nn.Sequential(*layers).eval().to(memory_format=torch.channels_last)
+
+
+def _convolution(channels: int, wide: int, kernel: int, stride: int = 1, groups: int = 1) -> list[Any]:
+    return [
+        nn.Conv2d(channels, wide, kernel, stride, padding=kernel // 2, groups=groups),
+        nn.ReLU6(inplace=True),
+    ]
+
+
+def _on_gpu(precision: str) -> tuple[Any, Any]:
+    """The network and an image. float32 means float32: no shorter products, as on our side."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
+    torch.manual_seed(0)
+    dtype = getattr(torch, precision)
+    image = torch.rand(1, 3, SIZE, SIZE, device="cuda", dtype=dtype).to(memory_format=torch.channels_last)
+    return network().to("cuda", dtype), image
+
+
+@torch.inference_mode()
+def eager(precision: str) -> TorchSide:
+    """As torch runs it by itself."""
+    model, image = _on_gpu(precision)
+    return TorchSide(lambda: model(image), image)
+
+
+@torch.inference_mode()
+def eager_graph(precision: str) -> TorchSide:
+    """The same kernels without the host between them."""
+    model, image = _on_gpu(precision)
+    return _captured(model, image)
+
+
+@torch.inference_mode()
+def compiled(precision: str) -> TorchSide:
+    """torch.compile(mode="max-autotune"), which uses CUDA graphs, called as users call it."""
+    model, image = _on_gpu(precision)
+    torch._dynamo.reset()
+    fast = torch.compile(model, mode="max-autotune")
+    for _ in range(WARM_UP):
+        fast(image)
+    return TorchSide(lambda: fast(image), image)
+
+
+@torch.inference_mode()
+def compiled_graph(precision: str) -> TorchSide:
+    """The same kernels captured by hand: without what torch does on the host around them."""
+    model, image = _on_gpu(precision)
+    return _captured(torch.compile(model, mode="max-autotune-no-cudagraphs"), image)
+
+
+def _captured(model: Callable[[Any], Any], image: Any) -> TorchSide:
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARM_UP):
+            model(image)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output = model(image)
+
+    def run() -> Any:
+        graph.replay()
+        return output
+
+    return TorchSide(run, image)
