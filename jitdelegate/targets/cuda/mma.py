@@ -33,6 +33,8 @@ TURN_CYCLES = 180
 products for each step, the barrier. Estimated from instruction latencies."""
 ENDS_CYCLES = 1500
 """Before the first and after the last multiplication of a block: three reads of memory in a row, a store."""
+SHORTEST_ROW = 64
+"""Bytes of K in a tile at least."""
 FINISHED = 8
 """Sums that a multiprocessor takes through shared memory and epilogue in a cycle."""
 
@@ -69,6 +71,14 @@ class Tile:
     def sums(self) -> int:
         """Of a thread."""
         return self.rows * self.columns * self.warps[2] // self.threads
+
+    def shortened(self, k_bytes: int) -> Tile:
+        """The tile with rows no longer than K needs, as far as its warps still have a step each."""
+        least = max(SHORTEST_ROW, self.warps[2] * STEP)
+        row_bytes = self.row_bytes
+        while row_bytes // 2 >= max(least, k_bytes):
+            row_bytes //= 2
+        return replace(self, row_bytes=row_bytes)
 
     def resident(self, gpu: Gpu) -> int:
         """Blocks of it that a multiprocessor runs at a time."""
@@ -218,7 +228,7 @@ def choose(writer: Writer, problem: Problem, phase: Phase, epilogue: Epilogue) -
     k_bytes = phase.steps * operand.element.nbytes
     size = problem.pixels(phase), problem.outputs, k_bytes, problem.groups
     return min(
-        (replace(template, tile=tile) for tile in _fitting(template, writer.gpu)),
+        (replace(template, tile=tile.shortened(k_bytes)) for tile in _fitting(template, writer.gpu)),
         key=lambda one: one.tile.cycles(writer.gpu, *size),
     )
 
