@@ -1,0 +1,317 @@
+"""Depthwise convolution: each thread computes a small tile of pixels for a few neighbouring channels.
+
+Usual windows are compiled in: a thread loads what its tile's windows see once, row by row, and uses it for all pixels
+and taps from registers. Other windows are walked at run time, and large ones over few pixels shared out to threads.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import product
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jitdelegate.ir.forms import Depthwise
+from jitdelegate.ir.graph import ABSENT, Node
+from jitdelegate.targets.cuda.device_code import Code, Value
+from jitdelegate.targets.cuda.division import DIVISOR_SIZES, divided, divisor
+from jitdelegate.targets.cuda.element import Element, common_width, load_where, store
+from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
+from jitdelegate.targets.cuda.image_parts import PARTS_SIZES, Part, fills, part, parts_sizes
+from jitdelegate.targets.cuda.template import Definition, Kind, Template, TensorPointer, WeightsPointer
+from jitdelegate.targets.cuda.window import (
+    AXIS_SIZES,
+    LEAST_THREADS,
+    axis_sizes,
+    block_threads,
+    merged,
+    slices_of,
+    span,
+    walk,
+)
+from jitdelegate.targets.cuda.writer import Writer
+
+USUAL_TAPS = 25
+"""Windows of up to so many taps are compiled in."""
+TALL = 5
+"""Rows of a window from which on tiles of two rows pay: they share most of what they see."""
+NARROW = 4
+"""Channels at a time where there is too little work for tiles: narrower vectors make more threads."""
+LONG = 4
+"""Pixels along a tile."""
+CHANNELS_SIZES = 1 + DIVISOR_SIZES
+TARGET_SIZES = 2
+RESIDENT = 4
+"""Blocks on a multiprocessor; more would not leave enough registers for a tile."""
+
+
+@dataclass(frozen=True)
+class DepthwiseTemplate(Template):
+    """What all depthwise kernels depend on.
+
+    Attributes:
+        width: neighbouring output channels of a thread.
+        is_repeated: whether they all come from one input channel; otherwise each has its own.
+        source, target: how data and output are stored.
+    """
+
+    family: ClassVar[str] = "depthwise"
+    width: int
+    is_repeated: bool
+    source: Element
+    target: Element
+    epilogue: Epilogue
+
+    @property
+    @abstractmethod
+    def parts(self) -> int:
+        """Tiles of a block."""
+
+    @abstractmethod
+    def write(self, layer: Layer) -> None:
+        """Writes the kernel."""
+
+    def define(self) -> Definition:
+        from jitdelegate.targets.cuda.front_end import macro
+
+        @macro()
+        def depthwise(code: Code, out: Any, data: Any, weights: Any, extra: Any, sizes: Any) -> None:
+            self.write(Layer(self, code, out, data, weights, extra, sizes))
+
+        def kernel(out: Any, data: Any, weights: Any, extra: Any, sizes: Any) -> None:
+            depthwise(out, data, weights, extra, sizes)
+
+        extra: Kind = ("pointer", len(self.epilogue.operands))
+        sizes: Kind = ("int32", PARTS_SIZES + 2 * AXIS_SIZES + CHANNELS_SIZES + TARGET_SIZES)
+        return Definition(kernel, ("pointer", "pointer", "pointer", extra, sizes), RESIDENT)
+
+
+def _sizes(form: Depthwise, data: tuple[int, ...], output: tuple[int, ...], tile: tuple[int, int], width: int) -> Any:
+    """The numbers that `Layer` takes apart."""
+    tiles = [-(-size // step) for size, step in zip(output[1:3], tile, strict=True)]
+    parts = parts_sizes((output[0], tiles[0], tiles[1], output[3] // width))
+    axes = (number for axis in range(2) for number in axis_sizes(form, axis, data[1 + axis]))
+    return (*parts, *axes, data[3], *divisor(form.multiplier), *output[1:3])
+
+
+@dataclass(eq=False)
+class Layer:
+    """The arguments of a depthwise kernel, and what its ways of walking a window share."""
+
+    template: DepthwiseTemplate
+    code: Code
+    out: Value
+    data: Value
+    weights: Value
+    extra: Sequence[Value]
+    sizes: Sequence[Value]
+    axes: tuple[Sequence[Value], Sequence[Value]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        start = PARTS_SIZES
+        self.axes = self.sizes[start : start + AXIS_SIZES], self.sizes[start + AXIS_SIZES : start + 2 * AXIS_SIZES]
+        start += 2 * AXIS_SIZES
+        self.inner, self.multiplier = self.sizes[start], self.sizes[start + 1 : start + CHANNELS_SIZES]
+        self.rows, self.columns = self.sizes[start + CHANNELS_SIZES :]
+        self.height, self.width = self.axes[0][0], self.axes[1][0]
+        self.channels = self.inner * self.multiplier[0]
+
+    def begin(self, me: Part) -> None:
+        """Find the channels of a part."""
+        self.image = me.image
+        self.channel = me.vector * self.template.width
+        self.source, _ = divided(self.code, self.channel, self.multiplier)
+
+    def row(self, y: Value) -> Value:
+        """The index of the data's first pixel in row y, at the part's channels."""
+        return (self.image * self.height + y) * self.width * self.inner + self.source
+
+    def pixel(self, inside: Value, index: Value) -> list[Value]:
+        """The data from an index on, a value for each output channel; zeros where it is not inside."""
+        count = 1 if self.template.is_repeated else self.template.width
+        values = load_where(self.code, self.template.source, inside, self.data, index, count)
+        return values * (self.template.width // count)
+
+    def tap(self, number: Value | int) -> list[Value]:
+        """The weights of tap `number`; past the last one is the bias."""
+        index = self.channel + self.channels * number
+        return load_run(self.code, Element.FLOAT32, self.weights, index, self.template.width)
+
+    def tap_where(self, condition: Value, number: Value) -> list[Value]:
+        """The weights of tap `number`, or zeros."""
+        start, step = self.channel + self.channels * number, min(self.template.width, NARROW)
+        places = range(0, self.template.width, step)
+        read = partial(load_where, self.code, Element.FLOAT32, condition, self.weights)
+        return [value for at in places for value in read(start + at, step)]
+
+    def multiply_add(self, a: Sequence[Value], b: Sequence[Value], c: Sequence[Value]) -> list[Value]:
+        """a * b + c, channel by channel."""
+        return [self.code.fma(*three) for three in zip(a, b, c, strict=True)]
+
+    def finish(self, y: Value, x: Value, results: Sequence[Value]) -> None:
+        """Through the epilogue to output pixel (y, x)."""
+        code, template = self.code, self.template
+        pixel = (self.image * self.rows + y) * self.columns + x
+        values = template.epilogue.apply(code, results, pixel, self.channel, self.channels, self.extra)
+        store(code, template.target, values, self.out, pixel * self.channels + self.channel)
+
+
+@dataclass(frozen=True)
+class DepthwiseTile(DepthwiseTemplate):
+    """A window that is compiled in.
+
+    Attributes:
+        kernel, stride, dilation: of the window, (rows, columns).
+        tile: output pixels of a thread, (rows, columns).
+    """
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    tile: tuple[int, int]
+
+    @property
+    def threads(self) -> int:
+        return LEAST_THREADS
+
+    @property
+    def parts(self) -> int:
+        return self.threads
+
+    def write(self, layer: Layer) -> None:
+        code = layer.code
+        me = part(code, code.special("ctaid.x") * self.threads + code.special("tid.x"), layer.sizes)
+        with code.when(me.exists):
+            layer.begin(me)
+            y, x = me.y * self.tile[0], me.x * self.tile[1]
+            for (i, j), results in self._sums(layer, y, x).items():
+                with code.when((y + i < layer.rows) & (x + j < layer.columns)):
+                    layer.finish(y + i, x + j, results)
+
+    def _sums(self, layer: Layer, y: Value, x: Value) -> dict[tuple[int, int], list[Value]]:
+        """What every pixel of the tile sums up, row of data by row of data."""
+        code = layer.code
+        top, left = (place * axis[2] - axis[3] for place, axis in zip((y, x), layer.axes, strict=True))
+        columns = [
+            (code.within(left + place, layer.width), (left + place) * layer.inner, users)
+            for place, users in self._seen(1)
+        ]
+        sums = dict.fromkeys(product(range(self.tile[0]), range(self.tile[1])), layer.tap(prod(self.kernel)))
+        weights = cache(layer.tap)
+        for place, rows in self._seen(0):
+            inside, start = code.within(top + place, layer.height), layer.row(top + place)
+            pixels = [layer.pixel(inside & within, start + offset) for within, offset, _ in columns]
+            for pixel, (_, _, users) in zip(pixels, columns, strict=True):
+                for (i, row), (j, column) in product(rows, users):
+                    weight = weights(row * self.kernel[1] + column)
+                    sums[i, j] = layer.multiply_add(pixel, weight, sums[i, j])
+        return sums
+
+    def _seen(self, axis: int) -> list[tuple[int, list[tuple[int, int]]]]:
+        """Rows (or columns) of data that the tile sees, from its first one, each with the (output, tap) that use it."""
+        users: dict[int, list[tuple[int, int]]] = {}
+        for output, tap in product(range(self.tile[axis]), range(self.kernel[axis])):
+            place = output * self.stride[axis] + tap * self.dilation[axis]
+            users.setdefault(place, []).append((output, tap))
+        return sorted(users.items())
+
+
+@dataclass(frozen=True)
+class DepthwiseWalk(DepthwiseTemplate):
+    """A window whose size comes with the launch.
+
+    Attributes:
+        slices: threads that share each window.
+    """
+
+    slices: int
+    tile: ClassVar[tuple[int, int]] = (1, 1)
+
+    @property
+    def threads(self) -> int:
+        return block_threads(self.slices)
+
+    @property
+    def parts(self) -> int:
+        return self.threads // self.slices
+
+    def write(self, layer: Layer) -> None:
+        code, lanes = layer.code, self.parts
+        thread = code.special("tid.x")
+        me = part(code, code.special("ctaid.x") * lanes + thread % lanes, layer.sizes)
+        layer.begin(me)
+        results = self._sums(layer, me, thread // lanes)
+        if self.slices > 1:
+            results = merged(code, results, self.slices, lambda a, b: a + b)
+        with code.when(me.exists & (thread < lanes)):
+            bias = layer.tap(layer.axes[0][1] * layer.axes[1][1])
+            layer.finish(me.y, me.x, [a + b for a, b in zip(results, bias, strict=True)])
+
+    def _sums(self, layer: Layer, me: Part, slice_: Value) -> list[Value]:
+        """What this thread's share of the window sums up."""
+        code, width = layer.code, self.width
+        rows, columns = (span(code, place, axis) for place, axis in zip((me.y, me.x), layer.axes, strict=True))
+
+        def visit(exists: Value, row: Value, column: Value, sums: Sequence[Value]) -> list[Value]:
+            inside = me.exists & exists
+            start = layer.row(rows.start + row * rows.step)
+            pixel = layer.pixel(inside, start + (columns.start + column * columns.step) * layer.inner)
+            number = (rows.first + row) * layer.axes[1][1] + columns.first + column
+            return layer.multiply_add(pixel, layer.tap_where(inside, number), sums)
+
+        return walk(code, rows, columns, (slice_, self.slices), [code.real(0)] * width, visit)
+
+
+def write_depthwise(writer: Writer, node: Node) -> None:
+    """Launches of a Depthwise node."""
+    form = node.form
+    assert isinstance(form, Depthwise)
+    source, target = node.inputs[0], node.outputs[0]
+    epilogue, extra = writer.epilogue(node)
+    elements = writer.element(source), writer.element(target)
+    output = writer.shape(target)
+    choose = _tile if prod(form.kernel) <= USUAL_TAPS else _walk
+    template = choose(writer, form, elements, epilogue, output)
+    sizes = _sizes(form, writer.shape(source), output, template.tile, template.width)
+    arguments = (TensorPointer(target), writer.pointer(source), _weights(writer, node), *extra, *sizes)
+    writer.launch(template, (-(-sizes[0] // template.parts), 1, 1), arguments)
+
+
+def _weights(writer: Writer, node: Node) -> WeightsPointer:
+    """f32[taps + 1, O]: the weights of each tap, and the bias."""
+    _, weights, bias = node.inputs[:3]
+    taps = writer.array(weights).reshape(-1, writer.shape(weights)[-1])
+    last = np.zeros(taps.shape[1:], np.float32) if bias == ABSENT else writer.array(bias)
+    return writer.constant(np.concatenate([taps, last.reshape(1, -1)]))
+
+
+def _width(form: Depthwise, elements: Sequence[Element], output: Sequence[int]) -> int:
+    """Channels of a thread: whole vectors of data, or those that one channel of it makes."""
+    most = min(element.widest for element in elements)
+    return common_width((output[3] if form.multiplier == 1 else form.multiplier,), most)
+
+
+def _walk(
+    writer: Writer, form: Depthwise, elements: tuple[Element, Element], epilogue: Epilogue, output: Sequence[int]
+) -> DepthwiseWalk:
+    width = _width(form, elements, output)
+    slices = slices_of(writer.gpu, prod(output) // width, prod(form.kernel))
+    return DepthwiseWalk(width, form.multiplier > 1, *elements, epilogue, slices)
+
+
+def _tile(
+    writer: Writer, form: Depthwise, elements: tuple[Element, Element], epilogue: Epilogue, output: Sequence[int]
+) -> DepthwiseTile:
+    """The largest tile of which there are enough."""
+    width = _width(form, elements, output)
+    rows = 2 if form.kernel[0] >= TALL and width <= NARROW else 1
+    tile = (rows, LONG) if output[2] >= LONG else (LONG, 1)
+    if not fills(writer.gpu, prod(output) // (width * prod(tile))):
+        tile, width = (1, 1), min(width, NARROW)
+    window = form.kernel, form.stride, form.dilation
+    return DepthwiseTile(width, form.multiplier > 1, *elements, epilogue, *window, tile)
