@@ -57,9 +57,7 @@ class ConcatTemplate(Template):
         count = len(self.sources)
         return Definition(kernel, ("pointer", ("pointer", count), ("int32", 1 + count * INPUT_SIZES)))
 
-    def _copy(
-        self, code: Code, out: Value, source: Element, base: Value, pitch: Value, sizes: Sequence[Value]
-    ) -> None:
+    def _copy(self, code: Code, out: Value, source: Element, base: Value, pitch: Value, sizes: Sequence[Value]) -> None:
         """Rows of the output are `pitch` elements apart."""
         vectors, first, *row_size = sizes
         thread = code.special("ctaid.x") * THREADS + code.special("tid.x")

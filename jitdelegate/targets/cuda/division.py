@@ -22,7 +22,7 @@ def divisor(size: int) -> tuple[int, int, int]:
 
 
 def divided(code: Code, index: Value, numbers: Sequence[Value]) -> tuple[Value, Value]:
-    """Quotient and remainder of an index by the arguments of `divisor`: four instructions where a division takes twenty."""
+    """Quotient and remainder of an index by the arguments of `divisor`, in some five instructions instead of twenty."""
     size, multiplier, shift = numbers
     builder = code.builder
     wide = [builder.zext(number.value, I64) for number in (index, multiplier, shift)]

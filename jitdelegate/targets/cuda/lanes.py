@@ -1,0 +1,86 @@
+"""What neighbouring threads found, combined in an order that never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
+
+WARP = 32
+Combine = Callable[[Code, Value, Value], Value]
+"""Of two float32; the order of the two makes no difference."""
+
+
+def _maximum(code: Code, a: Value, b: Value) -> Value:
+    """The larger, or NaN where one of them is."""
+    return code.select((a > b) | _is_nan(code, a), a, b)
+
+
+def _minimum(code: Code, a: Value, b: Value) -> Value:
+    """The smaller, or NaN where one of them is."""
+    return code.select((a < b) | _is_nan(code, a), a, b)
+
+
+def _is_nan(code: Code, a: Value) -> Value:
+    return Value(code, code.builder.fcmp_unordered("uno", a.value, a.value))
+
+
+COMBINE: dict[str, tuple[Combine, float]] = {
+    "sum": (lambda code, a, b: a + b, 0.0),
+    "mean": (lambda code, a, b: a + b, 0.0),
+    "prod": (lambda code, a, b: a * b, 1.0),
+    "max": (_maximum, float("-inf")),
+    "min": (_minimum, float("inf")),
+}
+"""By kind of reduction: how two values are combined, and what changes nothing."""
+
+
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is not below a positive number."""
+    return 1 << (number - 1).bit_length()
+
+
+def combine_lanes(code: Code, value: Value, lanes: int, combine: Combine, name: str) -> Value:
+    """The values of `lanes` neighbouring threads combined, in each of them; all threads of the block take part.
+
+    Args:
+        lanes: a power of two up to a warp, or all threads of the block, a multiple of warps.
+        name: of shared memory, for this call alone.
+    """
+    for mask in (1, 2, 4, 8, 16):
+        if mask < lanes:
+            value = combine(code, value, code.shuffle_xor(value, mask))
+    return value if lanes <= WARP else _combine_warps(code, value, lanes // WARP, combine, name)
+
+
+def _combine_warps(code: Code, value: Value, warps: int, combine: Combine, name: str) -> Value:
+    shared, thread = code.static_shared(4 * warps, name), code.special("tid.x")
+    with code.when((thread & (WARP - 1)).equals(0)):
+        code.store([value], shared, thread // WARP * 4)
+    code.barrier()
+    found = [code.load(shared, warp * 4)[0] for warp in range(warps)]
+    return reduce_tree(found, lambda a, b: combine(code, a, b))
+
+
+def combine_rows(
+    code: Code, values: Sequence[Value], row: Value, column: Value, rows: int, columns: int, combine: Combine
+) -> list[Value]:
+    """The values of the threads of a column combined, in the thread of its row 0; all threads take part.
+
+    Args:
+        values: float32, equally many in each thread; 1, 2 or 4.
+        rows: a power of two; 1 for nothing to do.
+    """
+    if rows == 1:
+        return list(values)
+    pitch = columns * len(values) * 4
+    shared = code.static_shared(rows * pitch, "rows") + column * (len(values) * 4)
+    code.store(values, shared, row * pitch)
+    half = rows // 2
+    while half:
+        code.barrier()
+        with code.when(row < half):
+            own, other = (code.load(shared, place * pitch, count=len(values)) for place in (row, row + half))
+            code.store([combine(code, a, b) for a, b in zip(own, other, strict=True)], shared, row * pitch)
+        half //= 2
+    return code.load(shared, row * pitch, count=len(values))

@@ -1,0 +1,314 @@
+"""Reduce: sums, means, products and extremes over any axes, always in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import ClassVar
+
+from jitdelegate.ir.forms import Reduce
+from jitdelegate.ir.graph import Node
+from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
+from jitdelegate.targets.cuda.division import DIVISOR_SIZES, coordinates, divided, divisor, divisors
+from jitdelegate.targets.cuda.element import Element, common_width, store
+from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
+from jitdelegate.targets.cuda.index_map import dense_strides
+from jitdelegate.targets.cuda.lanes import COMBINE, WARP, combine_lanes, combine_rows, power_of_two
+from jitdelegate.targets.cuda.template import Argument, Definition, Pointer, Template
+from jitdelegate.targets.cuda.writer import Writer
+
+THREADS = 256
+CHAINS = 4
+"""Partial results per element of a thread's vector: loads in flight, and shorter sums, which round less."""
+ENOUGH_THREADS = 1024
+"""Per multiprocessor, to hide the latency of memory."""
+LONG_SHARE, SHORT_SHARE = 64, 8
+"""Vectors of a thread: from how many on a second launch pays, and how many are left to each then."""
+OWN_NUMBERS = 3 + DIVISOR_SIZES
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Neighbouring axes as one: all reduced, or all kept; `stride` elements apart."""
+
+    size: int
+    stride: int
+    is_reduced: bool
+
+
+def runs_of(shape: Sequence[int], axes: Sequence[int]) -> list[Run]:
+    """The axes of a row-major tensor, merged where they can be; those of size 1 are left out."""
+    runs: list[Run] = []
+    for axis, (size, stride) in enumerate(zip(shape, dense_strides(tuple(shape)), strict=True)):
+        if size == 1:
+            continue
+        if runs and runs[-1].is_reduced == (axis in axes):
+            runs[-1] = Run(runs[-1].size * size, stride, runs[-1].is_reduced)
+        else:
+            runs.append(Run(size, stride, axis in axes))
+    return runs
+
+
+@dataclass(frozen=True)
+class ReduceTemplate(Template):
+    """Every output is made by `lanes` threads, each of which combines every lanes-th of its inputs.
+
+    Grid row k combines the part k of the inputs into the part k of the outputs.
+
+    Attributes:
+        kind: of COMBINE; "mean" divides the sum by an argument.
+        kept, reduced: axes of each sort, at least one.
+        along: the innermost axis is a reduced one: neighbouring threads and vectors go along it. Otherwise they
+            make neighbouring outputs.
+        width: elements of a vector.
+    """
+
+    family: ClassVar[str] = "reduce"
+    kind: str
+    source: Element
+    target: Element
+    kept: int
+    reduced: int
+    along: bool
+    width: int
+    lanes: int
+    epilogue: Epilogue
+
+    @property
+    def threads(self) -> int:
+        return THREADS
+
+    @property
+    def columns(self) -> int:
+        """Outputs of a block, or vectors of them."""
+        return THREADS // self.lanes
+
+    @property
+    def outputs(self) -> int:
+        """Of a thread."""
+        return 1 if self.along else self.width
+
+    def define(self) -> Definition:
+        from jitdelegate.targets.cuda.front_end import macro
+
+        @macro(("float32", self.outputs))
+        def combine_inputs(code: Code, data: Value, numbers: Sequence[Value]) -> list[Value]:
+            return self._combine_inputs(code, data, numbers)
+
+        @macro(("float32", self.outputs))
+        def combine_threads(code: Code, values: Sequence[Value]) -> list[Value]:
+            combine, _ = COMBINE[self.kind]
+            if self.along:
+                return [combine_lanes(code, values[0], self.lanes, combine, "warps")]
+            lane, column = self._place(code)
+            return combine_rows(code, values, lane, column, self.lanes, self.columns, combine)
+
+        @macro()
+        def write_outputs(
+            code: Code, out: Value, extra: Sequence[Value], count: Value, numbers: Sequence[Value], values: list[Value]
+        ) -> None:
+            self._write_outputs(code, out, extra, count, numbers, values)
+
+        def kernel(out, data, extra, count, numbers):  # type: ignore[no-untyped-def]
+            values = combine_inputs(data, numbers)
+            values = combine_threads(values)
+            write_outputs(out, extra, count, numbers, values)
+
+        sizes = OWN_NUMBERS + sum((1 + DIVISOR_SIZES) * axes - DIVISOR_SIZES for axes in (self.kept, self.reduced))
+        extra = ("pointer", len(self.epilogue.operands))
+        return Definition(kernel, ("pointer", "pointer", extra, "float32", ("int32", sizes)))
+
+    def _place(self, code: Code) -> tuple[Value, Value]:
+        """The thread's lane, and its column of the block."""
+        thread = code.special("tid.x")
+        if self.along:
+            return thread & (self.lanes - 1), thread // self.lanes
+        return thread // self.columns, thread & (self.columns - 1)
+
+    def _output(self, code: Code) -> Value:
+        """Which output, or vector of them, the thread works on."""
+        return code.special("ctaid.x") * self.columns + self._place(code)[1]
+
+    def _axes(self, numbers: Sequence[Value]) -> tuple[Sequence[Value], Sequence[Value]]:
+        """The arguments of the kept axes and of the reduced ones."""
+        middle = OWN_NUMBERS + (1 + DIVISOR_SIZES) * self.kept - DIVISOR_SIZES
+        return numbers[OWN_NUMBERS:middle], numbers[middle:]
+
+    def _combine_inputs(self, code: Code, data: Value, numbers: Sequence[Value]) -> list[Value]:
+        """One value per output of the thread's own share of the inputs."""
+        outputs, inputs, share = numbers[:3]
+        (lane, _), output = self._place(code), self._output(code)
+        kept, reduced = self._axes(numbers)
+        base = _offset(code, output, kept)
+        first = code.special("ctaid.y") * share
+        last = code.select(output < outputs, code.minimum(first + share, inputs), 0)
+
+        def load(index: Value) -> list[Value]:
+            return load_run(code, self.source, data, base + _offset(code, index, reduced), self.width)
+
+        found = self._chains(code, load, first + lane, last)
+        combine, _ = COMBINE[self.kind]
+        return [reduce_tree(found, lambda a, b: combine(code, a, b))] if self.along else found
+
+    def _chains(self, code: Code, load: Callable[[Value], list[Value]], first: Value, last: Value) -> list[Value]:
+        """All vectors from `first` on, in steps of `lanes`, before `last`, combined element by element."""
+        combine, neutral = COMBINE[self.kind]
+        start = [first, *[code.real(neutral)] * (CHAINS * self.width)]
+        with code.carried(last - (CHAINS - 1) * self.lanes, start, first, CHAINS * self.lanes) as (index, now, then):
+            loaded = [value for chain in range(CHAINS) for value in load(index + chain * self.lanes)]
+            then[0] = index + CHAINS * self.lanes
+            then[1:] = [combine(code, a, b) for a, b in zip(now[1:], loaded, strict=True)]
+        rest, *chains = then
+        joined = [reduce_tree(chains[k :: self.width], lambda a, b: combine(code, a, b)) for k in range(self.width)]
+        with code.carried(last, joined, rest, self.lanes) as (index, now, then):
+            then[:] = [combine(code, a, b) for a, b in zip(now, load(index), strict=True)]
+        return then
+
+    def _write_outputs(
+        self,
+        code: Code,
+        out: Value,
+        extra: Sequence[Value],
+        count: Value,
+        numbers: Sequence[Value],
+        values: Sequence[Value],
+    ) -> None:
+        outputs, channels = numbers[0], numbers[3:OWN_NUMBERS]
+        (lane, _), output = self._place(code), self._output(code)
+        with code.when(lane.equals(0) & (output < outputs)):
+            index = (code.special("ctaid.y") * outputs + output) * self.outputs
+            pixel, channel = divided(code, index, channels)
+            results = [value / count for value in values] if self.kind == "mean" else values
+            results = self.epilogue.apply(code, results, pixel, channel, channels[0], extra)
+            store(code, self.target, results, out, index)
+
+
+def _offset(code: Code, index: Value, numbers: Sequence[Value]) -> Value:
+    """The element at a row-major index of axes whose divisors and strides are given."""
+    axes = (len(numbers) + DIVISOR_SIZES) // (1 + DIVISOR_SIZES)
+    places = coordinates(code, index, numbers[: len(numbers) - axes])
+    distances = [place * stride for place, stride in zip(places, numbers[-axes:], strict=True)]
+    return reduce_tree(distances, lambda a, b: a + b)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one launch combines: the reduced runs of `data`.
+
+    Attributes:
+        kind: of COMBINE.
+        count: what "mean" divides by.
+        channels: of a pixel of the output.
+        epilogue, extra: of the outputs.
+    """
+
+    kind: str
+    runs: Sequence[Run]
+    source: Element
+    data: Pointer
+    target: Element
+    count: int
+    channels: int
+    epilogue: Epilogue
+    extra: tuple[Pointer, ...]
+
+    @property
+    def along(self) -> bool:
+        return self.runs[-1].is_reduced
+
+    @property
+    def width(self) -> int:
+        """Elements of a vector; outputs of one vector are channels of one pixel where the epilogue asks."""
+        if self.along:
+            return common_width([self.runs[-1].size], self.source.widest)
+        widest = min(self.source.widest, self.target.widest)
+        return common_width([self.runs[-1].size, *([self.channels] if self.extra else [])], widest)
+
+    def axes(self, is_reduced: bool) -> list[Run]:
+        """The kept or the reduced runs in vectors, at least one."""
+        *outer, last = self.runs
+        runs = [*outer, Run(last.size // self.width, self.width, last.is_reduced)]
+        return [run for run in runs if run.is_reduced == is_reduced] or [Run(1, 0, is_reduced)]
+
+    def size(self, is_reduced: bool) -> int:
+        """Vectors, or single elements, along the kept or the reduced axes."""
+        return prod(run.size for run in self.axes(is_reduced))
+
+
+def write_reduce(writer: Writer, node: Node) -> None:
+    """Launches of a Reduce: one, or two where there are few outputs of very many inputs each."""
+    form, output = node.form, node.outputs[0]
+    assert isinstance(form, Reduce)
+    source, shape = node.inputs[0], writer.shape(node.inputs[0])
+    epilogue, extra = writer.epilogue(node)
+    work = Work(
+        kind=form.kind,
+        runs=runs_of(shape, form.axes) or [Run(1, 1, False)],
+        source=writer.element(source),
+        data=writer.pointer(source),
+        target=writer.element(output),
+        count=prod(shape[axis] for axis in form.axes),
+        channels=(writer.shape(output) or (1,))[-1],
+        epilogue=epilogue,
+        extra=extra,
+    )
+    _write_work(writer, work, writer.pointer(output))
+
+
+def _write_work(writer: Writer, work: Work, out: Pointer) -> None:
+    """Launches that combine all inputs; parts of them first where one launch would leave most of the GPU idle."""
+    lanes = _lanes(writer, work)
+    parts = _parts(writer, work, lanes)
+    if parts == 1:
+        _launch(writer, work, lanes, 1, out)
+        return
+    first = replace(
+        work, kind="sum" if work.kind == "mean" else work.kind, target=Element.FLOAT32, epilogue=Epilogue(), extra=()
+    )
+    outputs = prod(run.size for run in work.runs if not run.is_reduced)
+    between = writer.temporary(parts * outputs * Element.FLOAT32.nbytes)
+    _launch(writer, first, lanes, parts, between)
+    runs = [Run(parts, outputs, True), Run(outputs, 1, False)]
+    second = replace(work, runs=runs if outputs > 1 else [Run(parts, 1, True)], source=Element.FLOAT32, data=between)
+    _launch(writer, second, _lanes(writer, second), 1, out)
+
+
+def _lanes(writer: Writer, work: Work) -> int:
+    """Threads per output: enough to fill the GPU, each with a few vectors to combine."""
+    outputs, inputs = work.size(is_reduced=False), work.size(is_reduced=True)
+    enough = writer.gpu.multiprocessors * ENOUGH_THREADS
+    if work.along:
+        return THREADS if inputs > 4 * WARP and outputs * WARP < enough else min(WARP, power_of_two(inputs))
+    if outputs >= enough:
+        return 1
+    narrowest = min(WARP, power_of_two(outputs))
+    return min(THREADS // narrowest, power_of_two(-(-inputs // CHAINS)))
+
+
+def _parts(writer: Writer, work: Work, lanes: int) -> int:
+    """Blocks that share the inputs of an output."""
+    each = work.size(is_reduced=True) // lanes
+    blocks = -(-work.size(is_reduced=False) * lanes // THREADS)
+    return 1 if each < LONG_SHARE else max(1, min(2 * writer.gpu.multiprocessors // blocks, each // SHORT_SHARE))
+
+
+def _launch(writer: Writer, work: Work, lanes: int, parts: int, out: Pointer) -> None:
+    kept, reduced = work.axes(is_reduced=False), work.axes(is_reduced=True)
+    template = ReduceTemplate(
+        work.kind,
+        work.source,
+        work.target,
+        len(kept),
+        len(reduced),
+        work.along,
+        work.width,
+        lanes,
+        work.epilogue,
+    )
+    outputs, inputs = work.size(is_reduced=False), work.size(is_reduced=True)
+    numbers = [outputs, inputs, -(-inputs // parts), *divisor(work.channels)]
+    for runs in (kept, reduced):
+        numbers += [*divisors([run.size for run in runs]), *(run.stride for run in runs)]
+    arguments: list[Argument] = [out, work.data, *work.extra, float(work.count), *numbers]
+    writer.launch(template, (-(-outputs // template.columns), parts, 1), arguments)

@@ -1,0 +1,162 @@
+"""Softmax over rows: a few rows per warp, a warp or a block per row, and blocks that read long rows three times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from jitdelegate.ir.forms import Softmax
+from jitdelegate.ir.graph import Node
+from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
+from jitdelegate.targets.cuda.element import Element, common_width, store
+from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
+from jitdelegate.targets.cuda.lanes import COMBINE, WARP, combine_lanes, power_of_two
+from jitdelegate.targets.cuda.template import Definition, Template
+from jitdelegate.targets.cuda.writer import Writer
+
+THREADS = 256
+MOST_KEPT = 32
+"""Elements of a row that a thread keeps in registers."""
+MOST_PER_LANE = 4
+"""Vectors per thread up to which a warp makes a row."""
+
+
+@dataclass(frozen=True)
+class SoftmaxTemplate(Template):
+    """out[r, c] = exp(beta * (x[r, c] - max of row r)) / sum of the same over row r.
+
+    Attributes:
+        width: elements of a vector.
+        lanes: threads of a row.
+        vectors: of a thread, kept in registers; 0 for rows of any length, which are read three times.
+    """
+
+    family: ClassVar[str] = "softmax"
+    source: Element
+    target: Element
+    width: int
+    lanes: int
+    vectors: int
+    epilogue: Epilogue
+
+    @property
+    def threads(self) -> int:
+        return THREADS
+
+    def define(self) -> Definition:
+        from jitdelegate.targets.cuda.front_end import macro
+
+        @macro()
+        def write_row(
+            code: Code, out: Value, data: Value, extra: Sequence[Value], beta: Value, sizes: Sequence[Value]
+        ) -> None:
+            row = _Row(self, code, out, data, extra, beta, *sizes)
+            row.write_kept() if self.vectors else row.write_long()
+
+        def kernel(out, data, extra, beta, sizes):  # type: ignore[no-untyped-def]
+            write_row(out, data, extra, beta, sizes)
+
+        parameters = ("pointer", "pointer", ("pointer", len(self.epilogue.operands)), "float32", ("int32", 2))
+        return Definition(kernel, parameters)
+
+
+class _Row:
+    """The row of a thread, and its share of it: every lanes-th vector."""
+
+    def __init__(
+        self,
+        template: SoftmaxTemplate,
+        code: Code,
+        out: Value,
+        data: Value,
+        extra: Sequence[Value],
+        beta: Value,
+        rows: Value,
+        length: Value,
+    ) -> None:
+        self.template, self.code, self.out, self.data, self.extra = template, code, out, data, extra
+        self.beta, self.length = beta, length
+        thread = code.special("tid.x")
+        self.row = code.special("ctaid.x") * (THREADS // template.lanes) + thread // template.lanes
+        self.first = (thread & (template.lanes - 1)) * template.width
+        self.end = code.select(self.row < rows, length, 0)
+        self.step = template.lanes * template.width
+
+    def write_kept(self) -> None:
+        """Reads every element once. What lies behind the end counts as -inf in the maximum and as 0 in the sum."""
+        code = self.code
+        columns = [self.first + k * self.step for k in range(self.template.vectors)]
+        inside = [column < self.end for column in columns]
+        vectors = [
+            [code.select(found, value, float("-inf")) for value in self._load(column, found)]
+            for column, found in zip(columns, inside, strict=True)
+        ]
+        top = self._combined("max", [value for vector in vectors for value in vector])
+        powers = [
+            [code.select(found, self._power(value, top), 0.0) for value in vector]
+            for vector, found in zip(vectors, inside, strict=True)
+        ]
+        total = self._combined("sum", [value for vector in powers for value in vector])
+        for column, found, vector in zip(columns, inside, powers, strict=True):
+            with code.when(found):
+                self._store(column, vector, total)
+
+    def write_long(self) -> None:
+        """Reads the row for its maximum, for the sum and for the result."""
+        top = self._combined("max", self._chains("max", lambda value: value))
+        total = self._combined("sum", self._chains("sum", lambda value: self._power(value, top)))
+        with self.code.loop(self.end, self.first, self.step) as column:
+            self._store(column, [self._power(value, top) for value in self._load(column)], total)
+
+    def _chains(self, kind: str, function: Callable[[Value], Value]) -> list[Value]:
+        """`function` of the thread's elements, combined for each element of a vector."""
+        combine, neutral = COMBINE[kind]
+        start = [self.code.real(neutral)] * self.template.width
+        with self.code.carried(self.end, start, self.first, self.step) as (column, now, then):
+            loaded = self._load(column)
+            then[:] = [combine(self.code, a, function(b)) for a, b in zip(now, loaded, strict=True)]
+        return then
+
+    def _combined(self, kind: str, values: Sequence[Value]) -> Value:
+        """The values of all threads of the row combined."""
+        combine, _ = COMBINE[kind]
+        own = reduce_tree(values, lambda a, b: combine(self.code, a, b))
+        return combine_lanes(self.code, own, self.template.lanes, combine, kind)
+
+    def _power(self, value: Value, top: Value) -> Value:
+        return self.code.call("__nv_expf", [(value - top) * self.beta])
+
+    def _load(self, column: Value, inside: Value | None = None) -> list[Value]:
+        """The vector at `column`; the first elements of the tensor instead where that is not inside."""
+        index = self.row * self.length + column
+        index = index if inside is None else self.code.select(inside, index, 0)
+        return load_run(self.code, self.template.source, self.data, index, self.template.width)
+
+    def _store(self, column: Value, powers: Sequence[Value], total: Value) -> None:
+        results = [power / total for power in powers]
+        results = self.template.epilogue.apply(self.code, results, self.row, column, self.length, self.extra)
+        store(self.code, self.template.target, results, self.out, self.row * self.length + column)
+
+
+def write_softmax(writer: Writer, node: Node) -> None:
+    """Launch of a Softmax."""
+    form, source, output = node.form, node.inputs[0], node.outputs[0]
+    assert isinstance(form, Softmax)
+    *outer, length = writer.shape(source) or (1,)
+    elements = writer.element(source), writer.element(output)
+    width = common_width([length], min(element.widest for element in elements))
+    lanes, vectors = _shares(length // width, width)
+    epilogue, extra = writer.epilogue(node)
+    template = SoftmaxTemplate(*elements, width, lanes, vectors, epilogue)
+    blocks = -(-prod(outer) * lanes // THREADS)
+    arguments = [writer.pointer(output), writer.pointer(source), *extra, float(form.beta), prod(outer), length]
+    writer.launch(template, (blocks, 1, 1), arguments)
+
+
+def _shares(vectors: int, width: int) -> tuple[int, int]:
+    """Threads of a row of so many vectors, and vectors of a thread; 0 where they are too many for registers."""
+    lanes = min(WARP, power_of_two(vectors)) if vectors <= WARP * MOST_PER_LANE else THREADS
+    each = power_of_two(-(-vectors // lanes))
+    return lanes, each if each * width <= MOST_KEPT else 0
