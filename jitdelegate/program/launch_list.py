@@ -38,7 +38,7 @@ def unpack(numbers: Sequence[int]) -> tuple[Launch, ...]:
         kinds = start + _HEAD
         count = numbers[kinds - 1] if kinds <= len(numbers) else 0
         end = kinds + 2 * count
-        if count < 0 or not kinds <= end <= len(numbers):
+        if not kinds <= end <= len(numbers):
             raise ProgramError(f"launch {len(launches)}: {count} arguments do not fit in {len(numbers)} integers")
         launches.append(_launch(numbers[start:kinds], numbers[kinds : kinds + count], numbers[kinds + count : end]))
         start = end

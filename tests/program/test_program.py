@@ -240,6 +240,10 @@ def test_values_that_the_runtime_relies_on_are_checked(change: dict[str, object]
         ({"loader": "flat"}, "loader is 'flat', expected one of cubin"),
         ({"entries": (("contract_0", 64), ("map_0", 128))}, "entry map_0: .* is at 128, expected b'.x7fELF'"),
         ({"entries": (("contract_0", 0), ("map_0", 1))}, "entry map_0: .* is at 1, .* multiple of 64"),
+        (
+            {"code": bytes(32) + b"\x7fELF" + bytes(100), "entries": (("contract_0", 32),)},
+            "is at 32, .* multiple of 64",
+        ),
         ({"entries": (("contract_0", 320),)}, "entry contract_0 is 320, expected 0 to 319"),
         ({"entries": ()}, "launch 0: kernel is 0, expected 0 to -1"),
         ({"input_offsets": ()}, "0 offsets of inputs, expected 1"),

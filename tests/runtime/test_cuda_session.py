@@ -145,6 +145,11 @@ def test_a_program_without_weights_runs() -> None:
     assert driver.leaks() == []
 
 
+def test_a_program_of_nothing_runs() -> None:
+    nothing: dict[str, Any] = dict.fromkeys(("inputs", "outputs", "input_offsets", "output_offsets", "launches"), ())
+    assert session(library(), opened(scale_and_shift(arena_bytes=0, **nothing))).run([]) == ()
+
+
 def test_more_dynamic_shared_memory_than_goes_without_leave_is_asked_for() -> None:
     driver = library()
     assert session(driver).graph_failure == ""
@@ -180,6 +185,7 @@ def test_whatever_call_fails_half_way_nothing_is_left(name: str, turn: int) -> N
         running = session(driver)
     except DeviceError as error:
         assert f"{name} failed with CUDA_ERROR_INVALID_VALUE (1): invalid argument" in str(error)
+        assert driver.leaks() == []  # while the error still holds the session
     else:
         assert name in running.graph_failure or name == "cuGraphDestroy"
         running.close()
