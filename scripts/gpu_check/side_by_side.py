@@ -63,28 +63,16 @@ def report(
             yield measured(section, f"{OURS} / {name}", quantity, ratios, unit=RATIO, limit=limits.get(name))
 
 
-def _torch_eager(precision: str) -> Side:
-    from scripts.gpu_check import torch_side
+def _torch(kind: str) -> Callable[[str], Side]:
+    """What makes torch's side of a kind; torch is imported then, since it may not be there."""
 
-    return torch_side.eager(precision)
+    def make(precision: str) -> Side:
+        from scripts.gpu_check.torch_side import torch_side
 
+        side: Side = torch_side(kind, precision)
+        return side
 
-def _torch_graph(precision: str) -> Side:
-    from scripts.gpu_check import torch_side
-
-    return torch_side.eager_graph(precision)
-
-
-def _torch_compiled(precision: str) -> Side:
-    from scripts.gpu_check import torch_side
-
-    return torch_side.compiled(precision)
-
-
-def _torch_compiled_graph(precision: str) -> Side:
-    from scripts.gpu_check import torch_side
-
-    return torch_side.compiled_graph(precision)
+    return make
 
 
 def _jax(precision: str) -> Side:
@@ -94,9 +82,9 @@ def _jax(precision: str) -> Side:
 
 
 QUICK: Makers = {
-    "torch eager": _torch_eager,
-    "torch eager, one CUDA graph": _torch_graph,
+    "torch eager": _torch("eager"),
+    "torch eager, one CUDA graph": _torch("eager graph"),
     "JAX": _jax,
 }
-SLOW: Makers = {COMPILED_GRAPH: _torch_compiled_graph, COMPILED: _torch_compiled}
+SLOW: Makers = {COMPILED_GRAPH: _torch("compiled graph"), COMPILED: _torch("compiled")}
 """In this order: the second finds what the first one's tuning found."""

@@ -28,19 +28,19 @@ class TorchSide:
         self._source = torch.rand(image.shape, dtype=image.dtype).to(memory_format=torch.channels_last).pin_memory()
         self._target = torch.empty(run().shape, dtype=image.dtype, pin_memory=True)
 
-    @torch.inference_mode()
     def device_seconds(self) -> float:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(RUNS):
-            self._run()
-        end.record()
+        with torch.inference_mode():
+            start.record()
+            for _ in range(RUNS):
+                self._run()
+            end.record()
         end.synchronize()
         return float(start.elapsed_time(end)) / 1e3 / RUNS
 
-    @torch.inference_mode()
     def call_seconds(self) -> float:
-        return timed(self._call)
+        with torch.inference_mode():
+            return timed(self._call)
 
     def _call(self) -> None:
         self._image.copy_(self._source, non_blocking=True)
@@ -76,24 +76,13 @@ def _on_gpu(precision: str) -> tuple[Any, Any]:
     return network().to("cuda", dtype), image
 
 
-@torch.inference_mode()
-def eager(precision: str) -> TorchSide:
+def _eager(model: Any, image: Any) -> TorchSide:
     """As torch runs it by itself."""
-    model, image = _on_gpu(precision)
     return TorchSide(lambda: model(image), image)
 
 
-@torch.inference_mode()
-def eager_graph(precision: str) -> TorchSide:
-    """The same kernels without the host between them."""
-    model, image = _on_gpu(precision)
-    return _captured(model, image)
-
-
-@torch.inference_mode()
-def compiled(precision: str) -> TorchSide:
+def _compiled(model: Any, image: Any) -> TorchSide:
     """torch.compile(mode="max-autotune"), which uses CUDA graphs, called as users call it."""
-    model, image = _on_gpu(precision)
     torch._dynamo.reset()
     fast = torch.compile(model, mode="max-autotune")
     for _ in range(WARM_UP):
@@ -101,14 +90,13 @@ def compiled(precision: str) -> TorchSide:
     return TorchSide(lambda: fast(image), image)
 
 
-@torch.inference_mode()
-def compiled_graph(precision: str) -> TorchSide:
+def _compiled_graph(model: Any, image: Any) -> TorchSide:
     """The same kernels captured by hand: without what torch does on the host around them."""
-    model, image = _on_gpu(precision)
     return _captured(torch.compile(model, mode="max-autotune-no-cudagraphs"), image)
 
 
 def _captured(model: Callable[[Any], Any], image: Any) -> TorchSide:
+    """The kernels of one call as one CUDA graph."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -124,3 +112,12 @@ def _captured(model: Callable[[Any], Any], image: Any) -> TorchSide:
         return output
 
     return TorchSide(run, image)
+
+
+KINDS = {"eager": _eager, "eager graph": _captured, "compiled": _compiled, "compiled graph": _compiled_graph}
+
+
+def torch_side(kind: str, precision: str) -> TorchSide:
+    """The network on the GPU in one of KINDS."""
+    with torch.inference_mode():
+        return KINDS[kind](*_on_gpu(precision))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ class _LiteRt:
         self.is_whole = bool(self._model.is_fully_accelerated())
         self._inputs, self._outputs = self._model.create_input_buffers(0), self._model.create_output_buffers(0)
         self._image = numpy.random.default_rng(0).random((1, 224, 224, 3), numpy.float32)
-        self._read = lambda: self._outputs[0].read(CLASSES, numpy.float32)
+        self._read: Callable[[], Any] = lambda: self._outputs[0].read(CLASSES, numpy.float32)
         self._call()
 
     def call_seconds(self) -> float:
