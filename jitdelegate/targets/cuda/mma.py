@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from jitdelegate.errors import CompileError
+from jitdelegate.targets.cuda.combine import write_combine
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element, common_width
 from jitdelegate.targets.cuda.epilogue import Epilogue
@@ -33,6 +34,10 @@ TURN_CYCLES = 180
 products for each step, the barrier. Estimated from instruction latencies."""
 ENDS_CYCLES = 1500
 """Before the first and after the last multiplication of a block: three reads of memory in a row, a store."""
+COMBINE_CYCLES = 3500
+"""One more launch."""
+FEWEST_TILES = 4
+"""Tiles of K that are worth a block of their own."""
 SHORTEST_ROW = 64
 """Bytes of K in a tile at least."""
 FINISHED = 8
@@ -85,16 +90,17 @@ class Tile:
         by_registers = REGISTERS // (self.threads * (self.sums + OTHER_REGISTERS))
         return max(min(by_registers, gpu.shared_bytes // self.shared_bytes), 1)
 
-    def cycles(self, gpu: Gpu, pixels: int, outputs: int, k_bytes: int, groups: int) -> float:
-        """An estimate of how long all blocks of a problem take; good for comparing tiles."""
-        blocks = -(-pixels // self.rows) * -(-outputs // self.columns) * groups
+    def cycles(self, gpu: Gpu, parts: int, pixels: int, outputs: int, k_bytes: int, groups: int) -> float:
+        """An estimate of how long all blocks of a problem take; good for comparing tiles and numbers of parts of K."""
+        blocks = -(-pixels // self.rows) * -(-outputs // self.columns) * groups * parts
         each = -(-blocks // gpu.multiprocessors)  # of the busiest multiprocessor
-        turns = -(-k_bytes // self.row_bytes)
+        turns = -(-k_bytes // (self.row_bytes * parts))
         products = self.rows * self.columns * self.row_bytes / 2 / PRODUCTS
         ends = self.rows * self.columns * self.warps[2] / FINISHED
         busy = each * (turns * max(products, self.stage_bytes / COPIED) + ends)
         waiting = -(-each // self.resident(gpu)) * (turns * TURN_CYCLES + ends + ENDS_CYCLES)
-        return max(busy, waiting)
+        combining = COMBINE_CYCLES + (parts + 1) * pixels * outputs * groups * FLOAT / (COPIED * gpu.multiprocessors)
+        return max(busy, waiting) + (combining if parts > 1 else 0)
 
 
 TILES = (
@@ -119,6 +125,7 @@ class Mma(Template):
         width: elements of a chunk of the table.
         run: neighbouring channels that a thread finishes and stores together.
         is_direct, is_scattered: as `Problem` has them.
+        is_part: whether it stores plain sums of a part of K, for `Combine`.
         has_async_copy: whether the GPU has cp.async and whole mma steps.
     """
 
@@ -131,6 +138,7 @@ class Mma(Template):
     run: int
     is_direct: bool
     is_scattered: bool
+    is_part: bool
     has_async_copy: bool
     epilogue: Epilogue
 
@@ -205,12 +213,23 @@ def write(writer: Writer, problem: Problem) -> None:
         raise CompileError(f"{writer.gpu.architecture} has no {operand.value} tensor cores, expected sm_80 or later")
     epilogue, extra = writer.epilogue(problem.node)
     for phase in problem.phases:
-        template = choose(writer, problem, phase, epilogue)
-        _launch(writer, problem, phase, template, extra)
+        template, parts = choose(writer, problem, phase, epilogue)
+        if parts == 1:
+            _launch(writer, problem, phase, template, TensorPointer(problem.output), extra, 1)
+        else:
+            sums = writer.temporary(parts * problem.pixels(phase) * problem.target[3] * FLOAT)
+            _launch(writer, problem, phase, _of_part(template), sums, (), parts)
+            write_combine(writer, problem, sums, parts)
 
 
-def choose(writer: Writer, problem: Problem, phase: Phase, epilogue: Epilogue) -> Mma:
-    """The template that suits one phase of a problem on the writer's GPU."""
+def _of_part(template: Mma) -> Mma:
+    """The same without an end of its own."""
+    output, run = Element.FLOAT32, min(template.run, Element.FLOAT32.widest)
+    return replace(template, output=output, run=run, epilogue=Epilogue(), is_part=True)
+
+
+def choose(writer: Writer, problem: Problem, phase: Phase, epilogue: Epilogue) -> tuple[Mma, int]:
+    """The template that suits one phase of a problem on the writer's GPU, and how many blocks share out K."""
     operand = Operand(writer.precision)
     output = writer.element(problem.output)
     template = Mma(
@@ -222,15 +241,24 @@ def choose(writer: Writer, problem: Problem, phase: Phase, epilogue: Epilogue) -
         run=common_width((problem.outputs,), output.widest),
         is_direct=problem.is_direct,
         is_scattered=problem.is_scattered,
+        is_part=False,
         has_async_copy=writer.gpu.has_async_copy,
         epilogue=epilogue,
     )
     k_bytes = phase.steps * operand.element.nbytes
     size = problem.pixels(phase), problem.outputs, k_bytes, problem.groups
-    return min(
-        (replace(template, tile=tile.shortened(k_bytes)) for tile in _fitting(template, writer.gpu)),
-        key=lambda one: one.tile.cycles(writer.gpu, *size),
-    )
+    tiles = [tile.shortened(k_bytes) for tile in _fitting(template, writer.gpu)]
+    candidates = [(tile, parts) for tile in tiles for parts in _parts(tile, k_bytes, problem)]
+    tile, parts = min(candidates, key=lambda one: one[0].cycles(writer.gpu, one[1], *size))
+    return replace(template, tile=tile), parts
+
+
+def _parts(tile: Tile, k_bytes: int, problem: Problem) -> list[int]:
+    """Numbers of blocks that can share out K, none of which is left without a tile."""
+    turns = max(-(-k_bytes // tile.row_bytes), 1)
+    shares = [-(-turns // wanted) for wanted in (1, 2, 3, 4, 6, 8)]
+    found = [-(-turns // share) for share in shares if share >= FEWEST_TILES]
+    return [1] if problem.is_scattered else [1, *found]
 
 
 def _fitting(template: Mma, gpu: Gpu) -> list[Tile]:
@@ -240,23 +268,32 @@ def _fitting(template: Mma, gpu: Gpu) -> list[Tile]:
     return [tile for tile in tiles if tile.shared_bytes <= gpu.shared_bytes and tile.rows * tile.columns <= most]
 
 
-def _launch(writer: Writer, problem: Problem, phase: Phase, template: Mma, extra: Sequence[Pointer]) -> None:
+def _launch(
+    writer: Writer,
+    problem: Problem,
+    phase: Phase,
+    template: Mma,
+    output: TensorPointer,
+    extra: Sequence[Pointer],
+    parts: int,
+) -> None:
     tile, nbytes = template.tile, template.operand.element.nbytes
     tile_k = tile.row_bytes // nbytes
     matrices = phase.matrices(problem.groups, tile_k, tile.columns)
+    tiles = matrices.shape[1] // tile_k
     table = NoPointer() if template.is_direct else writer.constant(problem.table(phase, template.width, tile_k))
     places = problem.place(phase) if template.is_scattered else ()
     writer.launch(
         template,
-        (-(-problem.pixels(phase) // tile.rows), matrices.shape[2] // tile.columns, problem.groups),
+        (-(-problem.pixels(phase) // tile.rows), matrices.shape[2] // tile.columns, problem.groups * parts),
         (
-            TensorPointer(problem.output),
+            output,
             writer.pointer(problem.data),
             writer.constant(tiled(matrices, tile, template.operand)),
             writer.constant(problem.biases(tile.columns)),
             table,
             *extra,
-            *(matrices.shape[1] // tile_k, problem.depth, problem.outputs, problem.target[3]),
+            *(tiles, -(-tiles // parts), parts, problem.depth, problem.outputs, problem.target[3]),
             *problem.source(phase),
             *places,
         ),

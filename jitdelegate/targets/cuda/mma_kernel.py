@@ -19,8 +19,9 @@ from jitdelegate.targets.cuda.tensor_core import CHUNK, Swizzle, await_copies, c
 if TYPE_CHECKING:
     from jitdelegate.targets.cuda.mma import Mma
 
-OWN_SIZES = 4
-"""Numbers before those of the problem: tiles of K, data channels, output channels of a group, and of a pixel."""
+OWN_SIZES = 6
+"""Numbers before those of the problem: tiles of K, those of a part of K, parts; data channels and output channels of a
+group, output channels."""
 FLOAT = 4
 
 
@@ -151,28 +152,31 @@ class MmaKernel:
     def __init__(self, code: Code, template: Mma, arguments: Arguments) -> None:
         self.code, self.template, self.arguments = code, template, arguments
         tile = self.tile = template.tile
-        self.tiles, self.depth, self.outputs, self.channels = arguments.sizes[:OWN_SIZES]
+        every, share, parts, self.depth, self.outputs, self.channels = arguments.sizes[:OWN_SIZES]
         problem = arguments.sizes[OWN_SIZES:]
         gather = Gather(code, problem[:SOURCE_SIZES], arguments.table, template.width, direct=template.is_direct)
         self.pixels, self.places = problem[0], problem[SOURCE_SIZES:]
-        self.thread, self.group = code.special("tid.x"), code.special("ctaid.z")
+        self.thread, z = code.special("tid.x"), code.special("ctaid.z")
+        self.group, self.part = (z // parts, z % parts) if template.is_part else (z, code.integer(0))
+        self.first = self.part * share
+        self.tiles = code.minimum(every - self.first, share)
         self.panel = self.group * code.special("nctaid.y") + code.special("ctaid.y")
         self.first_pixel = code.special("ctaid.x") * tile.rows
         self.shared = code.dynamic_shared()
         self.data = DataShare(code, template, gather, self.thread)
-        self.weights = WeightShare(code, template, arguments.weights, self.panel * self.tiles, self.thread)
+        self.weights = WeightShare(code, template, arguments.weights, self.panel * every + self.first, self.thread)
         self._locate_warp()
 
     def _locate_warp(self) -> None:
-        """Which rows, columns and part of K this thread's warp multiplies."""
+        """Which rows, columns and slice of every tile of K this thread's warp multiplies."""
         warp_rows, warp_columns, _ = self.tile.warps
         lane, warp = self.thread & 31, self.thread >> 5
-        self.part = warp // (warp_rows * warp_columns)
+        self.slice = warp // (warp_rows * warp_columns)
         within = warp % (warp_rows * warp_columns)
         self.row = within // warp_columns * (self.tile.rows // warp_rows)
         self.column = within % warp_columns * (self.tile.columns // warp_columns)
         shape = self.shape = self.template.warp_tile
-        self.starts = shape.left_start(lane, self.row, self.part), shape.right_start(lane, self.column, self.part)
+        self.starts = shape.left_start(lane, self.row, self.slice), shape.right_start(lane, self.column, self.slice)
 
     def write(self) -> None:
         """The whole kernel."""
@@ -216,7 +220,7 @@ class MmaKernel:
 
     def _entries(self, tile: Value) -> list[Entry]:
         """Of a tile that may be past the last one: then of the last one."""
-        return self.data.entries(self.code.minimum(tile, self.tiles - 1))
+        return self.data.entries(self.first + self.code.minimum(tile, self.tiles - 1))
 
     def _copy(self, rows: Sequence[Row], entries: Sequence[Entry], tile: Value, slot: Value) -> None:
         place = self.shared + slot
@@ -245,7 +249,8 @@ class MmaKernel:
         return self._accumulate(following[1:], self.shared + following[0])
 
     def _fetch(self, rows: Sequence[Row], tile: Value) -> tuple[list[list[Value]], list[list[Value]]]:
-        return self.data.fetch(rows, self.data.entries(tile), self.arguments.data), self.weights.fetch(tile)
+        entries = self.data.entries(self.first + tile)
+        return self.data.fetch(rows, entries, self.arguments.data), self.weights.fetch(tile)
 
     def _put(self, data: list[list[Value]], weights: list[list[Value]], slot: Value) -> None:
         self.data.put(data, slot)
@@ -260,14 +265,15 @@ class MmaKernel:
         for at in range(0, len(sums), 2):
             fragment, half = at // 4, at % 4 // 2
             down = fragment // (columns // 8) * 16 + half * 8
-            place = self._sum_place(self.part, row, column + fragment % (columns // 8) * 8)
+            place = self._sum_place(self.slice, row, column + fragment % (columns // 8) * 8)
             self.code.store(sums[at : at + 2], place, down * self.tile.columns * FLOAT)
 
-    def _sum_place(self, part: Value | int, row: Value, column: Value) -> Value:
-        """Shared address of a sum; runs of 8 columns are swizzled so that stores of fragments meet no bank twice."""
+    def _sum_place(self, number: Value | int, row: Value, column: Value) -> Value:
+        """Shared address of a sum of slice `number`; runs of 8 columns are swizzled so that stores of fragments meet no
+        bank twice."""
         tile = self.tile
         swizzled = column ^ ((row & 3) << 3)
-        return self.shared + (row * tile.columns + swizzled) * FLOAT + part * (tile.rows * tile.columns * FLOAT)
+        return self.shared + (row * tile.columns + swizzled) * FLOAT + number * (tile.rows * tile.columns * FLOAT)
 
     def _finish(self) -> None:
         """Every thread takes runs of neighbouring channels through bias and epilogue to the output."""
@@ -276,28 +282,36 @@ class MmaKernel:
         column = self.thread % runs * self.template.run
         channel = code.special("ctaid.y") * tile.columns + column
         first, pitch = self.thread // runs, tile.threads // runs
-        bias = load_run(code, Element.FLOAT32, self.arguments.bias, self._bias_place(column), self.template.run)
+        bias = self._bias(column)
         with code.when(channel < self.outputs), code.loop(-(-tile.rows // pitch)) as turn:
             row = first + turn * pitch
             pixel = self.first_pixel + row
             with code.when((pixel < self.pixels) & (row < tile.rows)):
-                sums = [one + other for one, other in zip(self._sums(row, column), bias, strict=True)]
-                self._store(sums, pixel, self.group * self.outputs + channel)
+                self._store(self._sums(row, column, bias), pixel, self.group * self.outputs + channel)
 
-    def _bias_place(self, column: Value) -> Value:
-        return self.panel * self.tile.columns + column
+    def _bias(self, column: Value) -> list[Value]:
+        """Of one run of columns; parts of a sum have none."""
+        if self.template.is_part:
+            return []
+        place = self.panel * self.tile.columns + column
+        return load_run(self.code, Element.FLOAT32, self.arguments.bias, place, self.template.run)
 
-    def _sums(self, row: Value, column: Value) -> list[Value]:
-        """The sums of one run of columns, over all parts of K."""
-        run = self.template.run
-        parts = [
-            load_run(self.code, Element.FLOAT32, self._sum_place(part, row, column), self.code.integer(0), run)
-            for part in range(self.tile.warps[2])
-        ]
-        return [reduce_tree(values, lambda a, b: a + b) for values in zip(*parts, strict=True)]
+    def _sums(self, row: Value, column: Value, bias: Sequence[Value]) -> list[Value]:
+        """The sums of one run of columns, over all slices of K."""
+        slices = [self._slice(number, row, column) for number in range(self.tile.warps[2])]
+        slices += [bias] if bias else []
+        return [reduce_tree(values, lambda a, b: a + b) for values in zip(*slices, strict=True)]
+
+    def _slice(self, number: int, row: Value, column: Value) -> Sequence[Value]:
+        place = self._sum_place(number, row, column)
+        return load_run(self.code, Element.FLOAT32, place, self.code.integer(0), self.template.run)
 
     def _store(self, sums: Sequence[Value], pixel: Value, channel: Value) -> None:
         template, arguments = self.template, self.arguments
+        if template.is_part:
+            place = (self.part * self.pixels + pixel) * self.channels + channel
+            store(self.code, template.output, sums, arguments.output, place)
+            return
         if template.is_scattered:
             pixel = output_pixel(pixel, self.places)
         results = template.epilogue.apply(self.code, sums, pixel, channel, self.channels, arguments.extra)
