@@ -1,0 +1,29 @@
+"""Every instruction the simulator knows, by family; importing this package registers them."""
+
+from tests.ptx_simulator.instructions import (
+    arithmetic,
+    asynchronous,
+    atomics,
+    bits,
+    compare,
+    convert,
+    functions,
+    loads_and_stores,
+    moves,
+    tensor_core,
+    warp,
+)
+
+__all__ = [
+    "arithmetic",
+    "asynchronous",
+    "atomics",
+    "bits",
+    "compare",
+    "convert",
+    "functions",
+    "loads_and_stores",
+    "moves",
+    "tensor_core",
+    "warp",
+]
