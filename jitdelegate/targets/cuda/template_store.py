@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from xxhash import xxh3_128_digest, xxh3_128_hexdigest
 
-from jitdelegate.cache.place import LARGEST_FILE, Place
+from jitdelegate.cache.place import Place
 from jitdelegate.errors import CacheError
 from jitdelegate.program.generator_digest import GENERATOR_DIGEST
 from jitdelegate.targets.cuda.template import Template
@@ -55,7 +55,7 @@ class TemplateStore:
         try:
             descriptor = self._place.open(name)
             with os.fdopen(descriptor, "rb") as file:
-                content = file.read(LARGEST_FILE)
+                content = file.read()
             if xxh3_128_digest(content[_HASH_BYTES:]) != content[:_HASH_BYTES]:
                 return None
             return zlib.decompress(content[_HASH_BYTES:]).decode()
