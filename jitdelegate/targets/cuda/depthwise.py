@@ -36,18 +36,25 @@ from jitdelegate.targets.cuda.window import (
 )
 from jitdelegate.targets.cuda.writer import Writer
 
-USUAL_TAPS = 25
-"""Windows of up to so many taps are compiled in."""
-TALL = 5
-"""Rows of a window from which on tiles of two rows pay: they share most of what they see."""
-NARROW = 4
-"""Channels at a time where there is too little work for tiles: narrower vectors make more threads."""
+Steps = tuple[int, int, int]
+"""(kernel, stride, dilation) along an axis."""
+Sums = Sequence[Value]
+"""One value for each channel of a thread."""
+USUAL_COLUMNS = 9
+"""Columns of a window that are compiled in."""
+MOST_UNROLLED = 36
+"""Taps of all pixels of a tile that are written out: with more, ptxas loads more at once than there are registers."""
 LONG = 4
 """Pixels along a tile."""
+NARROW = 4
+"""Channels at a time where there is too little work for tiles, and with wide windows: narrower vectors make more
+threads, and take fewer registers."""
+WIDE = 5
+"""Columns of a window from which on it takes too many registers."""
 CHANNELS_SIZES = 1 + DIVISOR_SIZES
 TARGET_SIZES = 2
-RESIDENT = 4
-"""Blocks on a multiprocessor; more would not leave enough registers for a tile."""
+RESIDENT, RESIDENT_WIDE = 4, 2
+"""Blocks on a multiprocessor, and those of vectors over NARROW: more would not leave enough registers for a tile."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,8 @@ class DepthwiseTemplate(Template):
 
         extra: Kind = ("pointer", len(self.epilogue.operands))
         sizes: Kind = ("int32", PARTS_SIZES + 2 * AXIS_SIZES + CHANNELS_SIZES + TARGET_SIZES)
-        return Definition(kernel, ("pointer", "pointer", "pointer", extra, sizes), RESIDENT)
+        blocks = RESIDENT if self.width <= NARROW else RESIDENT_WIDE
+        return Definition(kernel, ("pointer", "pointer", "pointer", extra, sizes), blocks)
 
 
 def _sizes(form: Depthwise, data: tuple[int, ...], output: tuple[int, ...], tile: tuple[int, int], width: int) -> Any:
@@ -149,10 +157,6 @@ class Layer:
         read = partial(load_where, self.code, Element.FLOAT32, condition, self.weights)
         return [value for at in places for value in read(start + at, step)]
 
-    def multiply_add(self, a: Sequence[Value], b: Sequence[Value], c: Sequence[Value]) -> list[Value]:
-        """a * b + c, channel by channel."""
-        return [self.code.fma(*three) for three in zip(a, b, c, strict=True)]
-
     def finish(self, y: Value, x: Value, results: Sequence[Value]) -> None:
         """Through the epilogue to output pixel (y, x)."""
         code, template = self.code, self.template
@@ -163,16 +167,16 @@ class Layer:
 
 @dataclass(frozen=True)
 class DepthwiseTile(DepthwiseTemplate):
-    """A window that is compiled in.
+    """A window whose columns are compiled in: what a row of the tile sees is loaded once and used from registers.
 
     Attributes:
-        kernel, stride, dilation: of the window, (rows, columns).
+        rows: (kernel, stride, dilation) down; None where they come with the launch, for tiles of one row.
+        columns: (kernel, stride, dilation) across.
         tile: output pixels of a thread, (rows, columns).
     """
 
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    dilation: tuple[int, int]
+    rows: Steps | None
+    columns: Steps
     tile: tuple[int, int]
 
     @property
@@ -189,36 +193,85 @@ class DepthwiseTile(DepthwiseTemplate):
         with code.when(me.exists):
             layer.begin(me)
             y, x = me.y * self.tile[0], me.x * self.tile[1]
-            for (i, j), results in self._sums(layer, y, x).items():
+            row = self._row(layer, x)
+            sums = self._walked(layer, row, y) if self.rows is None else self._unrolled(layer, row, y, self.rows)
+            for (i, j), results in zip(product(*map(range, self.tile)), sums, strict=True):
                 with code.when((y + i < layer.rows) & (x + j < layer.columns)):
                     layer.finish(y + i, x + j, results)
 
-    def _sums(self, layer: Layer, y: Value, x: Value) -> dict[tuple[int, int], list[Value]]:
-        """What every pixel of the tile sums up, row of data by row of data."""
-        code = layer.code
-        top, left = (place * axis[2] - axis[3] for place, axis in zip((y, x), layer.axes, strict=True))
-        columns = [
-            (code.within(left + place, layer.width), (left + place) * layer.inner, users)
-            for place, users in self._seen(1)
-        ]
-        sums = dict.fromkeys(product(range(self.tile[0]), range(self.tile[1])), layer.tap(prod(self.kernel)))
-        weights = cache(layer.tap)
-        for place, rows in self._seen(0):
-            inside, start = code.within(top + place, layer.height), layer.row(top + place)
-            pixels = [layer.pixel(inside & within, start + offset) for within, offset, _ in columns]
-            for pixel, (_, _, users) in zip(pixels, columns, strict=True):
-                for (i, row), (j, column) in product(rows, users):
-                    weight = weights(row * self.kernel[1] + column)
-                    sums[i, j] = layer.multiply_add(pixel, weight, sums[i, j])
-        return sums
+    def _unrolled(self, layer: Layer, row: Row, y: Value, steps: Steps) -> list[Sums]:
+        """The sums of all pixels of the tile, every tap by itself."""
+        code, taps = layer.code, steps[0] * self.columns[0]
+        top = y * steps[1] - layer.axes[0][3]
+        sums: list[list[Sums]] = [[layer.tap(taps)] * self.tile[1] for _ in range(self.tile[0])]
+        weights = cache(lambda number: row.weights(number * self.columns[0]))
+        for place, users in seen(self.tile[0], steps):
+            pixels = row.pixels(code.within(top + place, layer.height), layer.row(top + place))
+            for i, number in users:
+                sums[i] = row.add(pixels, weights(number), sums[i])
+        return [values for line in sums for values in line]
 
-    def _seen(self, axis: int) -> list[tuple[int, list[tuple[int, int]]]]:
-        """Rows (or columns) of data that the tile sees, from its first one, each with the (output, tap) that use it."""
-        users: dict[int, list[tuple[int, int]]] = {}
-        for output, tap in product(range(self.tile[axis]), range(self.kernel[axis])):
-            place = output * self.stride[axis] + tap * self.dilation[axis]
-            users.setdefault(place, []).append((output, tap))
-        return sorted(users.items())
+    def _walked(self, layer: Layer, row: Row, y: Value) -> list[Sums]:
+        """The sums of the tile's only row: a loop over those rows of the window that are inside the image."""
+        code, rows = layer.code, span(layer.code, y, layer.axes[0])
+        bias = layer.tap(layer.axes[0][1] * self.columns[0])
+        with code.carried(rows.count, bias * self.tile[1]) as (number, values, following):
+            pixels = row.pixels(code.boolean(True), layer.row(rows.start + number * rows.step))
+            weights = row.weights((rows.first + number) * self.columns[0])
+            sums = [values[at : at + self.width] for at in range(0, len(values), self.width)]
+            following[:] = [value for results in row.add(pixels, weights, sums) for value in results]
+        return [following[at : at + self.width] for at in range(0, len(following), self.width)]
+
+    def _row(self, layer: Layer, x: Value) -> Row:
+        left = x * self.columns[1] - layer.axes[1][3]
+        places = seen(self.tile[1], self.columns)
+        inside = [layer.code.within(left + place, layer.width) for place, _ in places]
+        offsets = [(left + place) * layer.inner for place, _ in places]
+        return Row(layer, self.columns[0], inside, offsets, [users for _, users in places])
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a tile sees of one row of data.
+
+    Attributes:
+        taps: of the window, in a row.
+        inside, offsets: of each column, whether it is in the image, and its elements from the row's beginning.
+        users: of each column, the (output, tap) that use it.
+    """
+
+    layer: Layer
+    taps: int
+    inside: list[Value]
+    offsets: list[Value]
+    users: list[list[tuple[int, int]]]
+
+    def pixels(self, inside: Value, start: Value) -> list[list[Value]]:
+        """The data of every column of a row."""
+        columns = zip(self.inside, self.offsets, strict=True)
+        return [self.layer.pixel(inside & within, start + offset) for within, offset in columns]
+
+    def weights(self, first: Value | int) -> list[list[Value]]:
+        """Those of a row of taps, from tap number `first` on."""
+        return [self.layer.tap(first + at) for at in range(self.taps)]
+
+    def add(self, pixels: Sequence[Sums], weights: Sequence[Sums], sums: Sequence[Sums]) -> list[Sums]:
+        """The sums of a row of outputs with one more row of taps."""
+        added = list(sums)
+        for pixel, users in zip(pixels, self.users, strict=True):
+            for output, tap in users:
+                products = zip(pixel, weights[tap], added[output], strict=True)
+                added[output] = [self.layer.code.fma(*three) for three in products]
+        return added
+
+
+def seen(outputs: int, steps: Steps) -> list[tuple[int, list[tuple[int, int]]]]:
+    """The places along an axis that neighbouring outputs see, each with the (output, tap) that use it."""
+    kernel, stride, dilation = steps
+    users: dict[int, list[tuple[int, int]]] = {}
+    for output, tap in product(range(outputs), range(kernel)):
+        users.setdefault(output * stride + tap * dilation, []).append((output, tap))
+    return sorted(users.items())
 
 
 @dataclass(frozen=True)
@@ -262,7 +315,8 @@ class DepthwiseWalk(DepthwiseTemplate):
             start = layer.row(rows.start + row * rows.step)
             pixel = layer.pixel(inside, start + (columns.start + column * columns.step) * layer.inner)
             number = (rows.first + row) * layer.axes[1][1] + columns.first + column
-            return layer.multiply_add(pixel, layer.tap_where(inside, number), sums)
+            products = zip(pixel, layer.tap_where(inside, number), sums, strict=True)
+            return [code.fma(*three) for three in products]
 
         return walk(code, rows, columns, (slice_, self.slices), [code.real(0)] * width, visit)
 
@@ -275,8 +329,7 @@ def write_depthwise(writer: Writer, node: Node) -> None:
     epilogue, extra = writer.epilogue(node)
     elements = writer.element(source), writer.element(target)
     output = writer.shape(target)
-    choose = _tile if prod(form.kernel) <= USUAL_TAPS else _walk
-    template = choose(writer, form, elements, epilogue, output)
+    template = _template(writer, form, elements, epilogue, output)
     sizes = _sizes(form, writer.shape(source), output, template.tile, template.width)
     arguments = (TensorPointer(target), writer.pointer(source), _weights(writer, node), *extra, *sizes)
     writer.launch(template, (-(-sizes[0] // template.parts), 1, 1), arguments)
@@ -296,22 +349,20 @@ def _width(form: Depthwise, elements: Sequence[Element], output: Sequence[int]) 
     return common_width((output[3] if form.multiplier == 1 else form.multiplier,), most)
 
 
-def _walk(
+def _template(
     writer: Writer, form: Depthwise, elements: tuple[Element, Element], epilogue: Epilogue, output: Sequence[int]
-) -> DepthwiseWalk:
+) -> DepthwiseTile | DepthwiseWalk:
     width = _width(form, elements, output)
     slices = slices_of(writer.gpu, prod(output) // width, prod(form.kernel))
-    return DepthwiseWalk(width, form.multiplier > 1, *elements, epilogue, slices)
-
-
-def _tile(
-    writer: Writer, form: Depthwise, elements: tuple[Element, Element], epilogue: Epilogue, output: Sequence[int]
-) -> DepthwiseTile:
-    """The largest tile of which there are enough."""
-    width = _width(form, elements, output)
-    rows = 2 if form.kernel[0] >= TALL and width <= NARROW else 1
-    tile = (rows, LONG) if output[2] >= LONG else (LONG, 1)
-    if not fills(writer.gpu, prod(output) // (width * prod(tile))):
-        tile, width = (1, 1), min(width, NARROW)
-    window = form.kernel, form.stride, form.dilation
-    return DepthwiseTile(width, form.multiplier > 1, *elements, epilogue, *window, tile)
+    if form.kernel[1] > USUAL_COLUMNS or slices > 1:
+        return DepthwiseWalk(width, form.multiplier > 1, *elements, epilogue, slices)
+    rows, columns = zip(form.kernel, form.stride, form.dilation, strict=True)
+    tile = (1, LONG) if output[2] >= LONG else (LONG, 1)
+    few = not fills(writer.gpu, prod(output) // (width * LONG))
+    if few or form.kernel[1] > WIDE:
+        width = min(width, NARROW)
+    unrolled = prod(form.kernel) * LONG <= MOST_UNROLLED
+    if few or not (unrolled or tile[0] == 1):
+        tile, unrolled = (1, 1), prod(form.kernel) <= MOST_UNROLLED
+    known = rows if unrolled else None
+    return DepthwiseTile(width, form.multiplier > 1, *elements, epilogue, known, columns, tile)
