@@ -144,5 +144,5 @@ def _argument(planned: Plan, argument: Argument) -> tuple[str, int]:
     if isinstance(argument, NoPointer):
         return "a", 0
     if isinstance(argument, float):
-        return "f", int(struct.unpack("<i", struct.pack("<f", argument))[0])
+        return "f", int(struct.unpack("<I", struct.pack("<f", argument))[0])
     return "i", int(argument)
