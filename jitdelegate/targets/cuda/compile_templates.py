@@ -30,10 +30,11 @@ def compile_templates(templates: Sequence[Template], architecture: str, store: T
         CompileError: a compiler is missing or refuses a kernel.
     """
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        jobs = [pool.submit(_compiled, template, store.text(template), architecture) for template in templates]
+        jobs = [pool.submit(compile_template, template, store.text(template), architecture) for template in templates]
         return [job.result() for job in jobs]
 
 
-def _compiled(template: Template, text: str, architecture: str) -> Compiled:
+def compile_template(template: Template, text: str, architecture: str) -> Compiled:
+    """Machine code of one template from its NVVM IR."""
     code = back_end.ptx(text, architecture)
     return Compiled(template, code, back_end.cubin(code, architecture))

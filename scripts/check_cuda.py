@@ -1,0 +1,93 @@
+"""Compile every model of some folders for CUDA and look at every kernel: spills, local memory, tensor cores.
+
+    python scripts/check_cuda.py FOLDER_OR_FILE ... [--architectures sm_80 sm_90] [--precision float32 float16]
+
+No GPU is needed. Models that do not run wholly on the CPU target are left out. Exit status 1 if a kernel spills, uses
+local memory, lacks the tensor core instructions that it was meant to have, or does not compile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from jitdelegate import passes
+from jitdelegate.errors import CompileError, ModelError
+from jitdelegate.ir.graph import Graph
+from jitdelegate.model.read import read
+from jitdelegate.passes.support import unsupported
+from jitdelegate.targets.cuda import back_end
+from jitdelegate.targets.cuda.gpu import GPUS
+from jitdelegate.targets.cuda.plan import plan
+from jitdelegate.targets.cuda.template import Template
+from tests.targets.cuda_execute import text_of
+from tests.targets.sass import LOCAL, TENSOR_CORE, instructions
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit status: 0 all is well, 1 some kernel is not, 2 wrong arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("path", nargs="+", type=Path)
+    parser.add_argument("--architectures", nargs="+", choices=tuple(GPUS), default=list(GPUS))
+    parser.add_argument("--precision", nargs="+", default=["float32", "float16"])
+    arguments = parser.parse_args(argv)
+    checked: dict[tuple[str, Template], str] = {}
+    for path in _files(arguments.path):
+        graph = _graph(path)
+        if graph is None:
+            continue
+        found = sorted(set(_kernels(graph, arguments.architectures, arguments.precision)), key=repr)
+        for kernel in found:
+            if kernel not in checked:
+                checked[kernel] = _trouble(*kernel)
+        bad = [f"{architecture} {template}: {checked[architecture, template]}" for architecture, template in found
+               if checked[architecture, template]]  # fmt: skip
+        print(f"{path.name:<48} {len(found):4} kernels  {'ok' if not bad else 'BAD'}", *bad, sep="\n    ", flush=True)
+    bad_ones = sum(map(bool, checked.values()))
+    print(f"{len(checked)} distinct kernels, {bad_ones} bad")
+    return int(bad_ones > 0)
+
+
+def _files(paths: list[Path]) -> Iterator[Path]:
+    for path in paths:
+        yield from sorted(path.glob("*.tflite")) if path.is_dir() else [path]
+
+
+def _graph(path: Path) -> Graph | None:
+    """The lowered graph; None for a model that is not compiled as a whole."""
+    try:
+        model = read(path.read_bytes())
+    except ModelError:
+        return None
+    folded = passes.run(model.graphs[0], passes=passes.FOLD)
+    return None if unsupported(model, folded) else passes.run(folded, passes=passes.REWRITE)
+
+
+def _kernels(graph: Graph, architectures: list[str], precisions: list[str]) -> Iterator[tuple[str, Template]]:
+    for architecture in architectures:
+        gpu = GPUS[architecture]
+        for precision in precisions:
+            if gpu.has_async_copy or precision in ("float32", "float16"):
+                yield from ((architecture, launch.template) for launch in plan(graph, gpu, precision).launches)
+
+
+def _trouble(architecture: str, template: Template) -> str:
+    """What is wrong with the kernel's code, "" if nothing is."""
+    try:
+        cubin = back_end.cubin(back_end.ptx(text_of(template), architecture), architecture)
+    except CompileError as error:
+        return str(error)
+    if cubin.spill_bytes or cubin.stack_bytes:
+        return f"{cubin.registers} registers, {cubin.spill_bytes} bytes spilled, {cubin.stack_bytes} bytes of stack"
+    counts = instructions(cubin.image)
+    if any(counts[one] for one in LOCAL):
+        return "it uses local memory"
+    if any(counts[one] for one in TENSOR_CORE) != template.uses_tensor_cores:
+        return f"tensor cores: {not template.uses_tensor_cores}, expected {template.uses_tensor_cores}"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""The machine instructions of a cubin, as NVIDIA's disassembler shows them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import nvidia
+import pytest
+
+INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_.]+)", re.MULTILINE)
+LOCAL = ("LDL", "STL")
+"""Loads and stores of local memory, which is slow: registers did not suffice."""
+TENSOR_CORE = ("HMMA", "HGMMA")
+
+
+def disassembler() -> Path:
+    """nvdisasm of the package nvidia-cuda-nvdisasm; skips the test where it is not installed."""
+    found = [path for folder in nvidia.__path__ for path in Path(folder).glob("*/bin/nvdisasm")]
+    if not found:
+        pytest.skip("needs nvdisasm, the package nvidia-cuda-nvdisasm")
+    return found[0]
+
+
+def instructions(image: bytes) -> Counter[str]:
+    """How often each instruction stands in a cubin, without its modifiers."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(image)
+        file.flush()
+        shown = subprocess.run([disassembler(), "-c", file.name], capture_output=True, text=True, check=True).stdout
+    return Counter(name.partition(".")[0] for name in INSTRUCTION.findall(shown))

@@ -1,0 +1,92 @@
+"""Whole models through compiler, program file, driver and simulator: what a GPU would do, on a driver without one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jitdelegate
+from jitdelegate.example import mobilenet_v1
+from jitdelegate.options import Options
+from jitdelegate.program.program import Program
+from tests.conftest import models_dir
+from tests.cuda_stub.install import install
+from tests.cuda_stub.library import Library
+from tests.cuda_stub.simulator import SimulatedMemory, simulate
+from tests.targets.detector import detector
+
+pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
+
+from jitdelegate import precompile
+from jitdelegate.targets.cuda import compile_templates
+from tests.ptx_simulator import Memory, Module
+
+ARCHITECTURE = "sm_90"
+TOLERANCES = {"float32": 1e-5, "float16": 5e-3}
+"""Of the norm of the difference over the norm of the CPU target's output."""
+
+
+def pretrained_resnet() -> bytes:
+    """A real residual network of 32x32 images."""
+    path = models_dir() / "real" / "pretrainedResnet.tflite"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not there")
+    return path.read_bytes()
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
+    """A device whose kernels run in the simulator, from the PTX that their binaries were assembled from."""
+    modules: dict[str, Module] = {}
+    kinds: dict[str, str] = {}
+    compile_one = compile_templates.compile_template
+
+    def remember(*arguments: Any) -> Any:
+        compiled = compile_one(*arguments)
+        modules[compiled.template.symbol] = Module(compiled.ptx.decode())
+        return compiled
+
+    monkeypatch.setattr(compile_templates, "compile_template", remember)
+    memory = SimulatedMemory(Memory())
+    library = Library(simulate(modules), kinds, memory=memory, capability=(9, 0), total_bytes=1 << 33)
+    return install(monkeypatch, library)
+
+
+def _compile(content: bytes, folder: Path, precision: str) -> Program:
+    path = folder / "model.tflite"
+    path.write_bytes(content)
+    options = Options(serialization_dir=str(folder / "cache"), precision=precision)
+    return precompile.precompile(str(path), ARCHITECTURE, options).program
+
+
+@pytest.mark.parametrize("precision", TOLERANCES)
+@pytest.mark.parametrize(
+    "make",
+    [lambda: mobilenet_v1(32, 0.25), detector, pretrained_resnet],
+    ids=["mobilenet_v1 32x32", "detector head", "pretrainedResnet"],
+)
+def test_a_model_on_the_gpu_matches_the_cpu(make: Any, precision: str, gpu: Library, tmp_path: Path) -> None:
+    content = make()
+    program = _compile(content, tmp_path, precision)
+    kernels = [kernel.name for kernel in program.kernels]
+    gpu.kinds.update({kernels[launch.kernel]: launch.kinds for launch in program.launches})  # type: ignore[attr-defined]
+    cache = str(tmp_path / "cache")
+    model = jitdelegate.load(content, target="cuda", serialization_dir=cache, options={"precision": precision})
+    assert model.report().cache.hit
+    assert model.report().fully_delegated
+    assert model.report().target == "cuda"
+    random = np.random.default_rng(0)
+    feeds = [random.uniform(0, 1, port.shape).astype(np.float32) for port in model.inputs]
+    found = model.run({port.name: feed for port, feed in zip(model.inputs, feeds, strict=True)})
+    assert gpu.calls["cuGraphLaunch"] == 1
+    model.close()
+    assert gpu.leaks() == []
+    expected = jitdelegate.load(content, target="cpu", serialization_dir=False)
+    values = expected.run({port.name: feed for port, feed in zip(expected.inputs, feeds, strict=True)})
+    for name, value in values.items():
+        reference = np.asarray(value)
+        error = np.linalg.norm(np.asarray(found[name]) - reference) / np.linalg.norm(reference)
+        assert error <= TOLERANCES[precision], (name, error)
