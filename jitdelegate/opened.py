@@ -192,6 +192,8 @@ class Opened:
         self._lookup = lookup
         self.program = lookup.program
         if self.program.target == "litert":
+            if self._device is not None and self._options.target == "auto":
+                raise DeviceError(self._reason_for_litert())  # what no GPU takes, the CPU may
             self.fallback()
             return
         if self._device is not None:
@@ -204,6 +206,10 @@ class Opened:
                 raise
             self._left = f"the compiled program cannot be loaded: {error}."
             self.fallback()
+
+    def _reason_for_litert(self) -> str:
+        """Why the program in use has no code: the first operator's reason."""
+        return next((one.reason for one in self.program.operators if one.reason), "the model is not compiled for it.")
 
     def _open_on(self, device: Device) -> Staging:
         from jitdelegate.runtime.cuda_session import CudaSession  # not before: most machines have no GPU

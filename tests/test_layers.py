@@ -99,10 +99,12 @@ def test_only_the_cpu_target_knows_llvmlite() -> None:
     assert users == allowed
 
 
-def test_nothing_imports_numba_for_the_cpu() -> None:
+def test_only_the_cuda_target_knows_numba_and_nvidias_packages() -> None:
     for path in _modules("jitdelegate"):
         modules = {module.split(".")[0] for module in _imports(ast.parse(path.read_text()), deferred=True)}
-        assert "numba" not in modules, path
+        assert not modules & {"numba", "numba_cuda", "cuda"} or _name(path).startswith("jitdelegate.targets.cuda."), (
+            path
+        )
 
 
 @pytest.mark.parametrize("path", _modules("cache_tools"), ids=_name)

@@ -25,6 +25,7 @@ from tests.cuda_stub import library as stub
 from tests.cuda_stub.install import install
 from tests.cuda_stub.library import Library
 from tests.cuda_stub.programs import SCALE, SHIFT, library, scale_and_shift
+from tests.front import small_models
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 EXPECTED = (X * np.float32(SCALE) + np.float32(SHIFT)).reshape(3, 2)
@@ -48,6 +49,7 @@ class Compiler:
     Attributes:
         keys: what it was asked for.
         error: what it raises.
+        reason: why it leaves the model to LiteRT.
     """
 
     def __init__(self) -> None:
@@ -56,6 +58,7 @@ class Compiler:
         self._compile = compile_model
         self.keys: list[Key] = []
         self.error: Exception | None = None
+        self.reason = ""
 
     def __call__(self, content: bytes, options: Options, key: Key, seconds: MutableMapping[str, float]) -> bytes:
         self.keys.append(key)
@@ -63,9 +66,14 @@ class Compiler:
             return self._compile(content, options, key, seconds)
         if self.error:
             raise self.error
-        return write(self.program(key))
+        return write(self._litert(key) if self.reason else self._program(key))
 
-    def program(self, key: Key) -> Program:
+    def _litert(self, key: Key) -> Program:
+        operators = (Operator(index=0, op="MUL", place="litert", reason=self.reason),)
+        ports = scale_and_shift()
+        return Program(key=key.parts, target="litert", inputs=ports.inputs, outputs=ports.outputs, operators=operators)
+
+    def _program(self, key: Key) -> Program:
         operators = tuple(
             Operator(index=index, op=op, place="cuda", kernel=min(index, 1)) for index, op in enumerate(("MUL", "ADD"))
         )
@@ -202,6 +210,24 @@ def test_a_missing_compiler_leaves_auto_to_the_cpu_and_fails_cuda(compiler: Comp
     on_the_cpu("No module named 'numba'")
     with pytest.raises(DeviceError, match="No module named 'numba'"):
         load(target="cuda")
+
+
+def test_a_model_that_no_gpu_takes_is_left_to_the_cpu_for_good(
+    compiler: Compiler, gpu: Library, tmp_path: Path
+) -> None:
+    compiler.reason = "a tensor has 2147483648 bytes."
+    for _ in range(2):
+        on_the_cpu(compiler.reason, serialization_dir=tmp_path / "cache")
+    assert [key.part("target") for key in compiler.keys] == ["cuda", "cpu"]
+    with load(target="cuda", serialization_dir=tmp_path / "cache") as model:
+        assert model.report().target == "litert"
+
+
+def test_a_model_that_nothing_compiles_runs_on_litert_and_says_why_it_is_not_on_the_gpu(gpu: Library) -> None:
+    report = jitdelegate.load(small_models.integers(), serialization_dir=False).report()
+    assert report.target == "litert"
+    (note,) = report.notes
+    assert note.startswith("not on a GPU: ") and "int32" in note
 
 
 def test_auto_asks_no_compiler_that_is_not_installed(
