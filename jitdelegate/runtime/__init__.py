@@ -5,10 +5,13 @@
   `tensor_class(dtype, shape)` (output tensors: buffer protocol, `.shape`, `.dtype`, `.nbytes`, `.tolist()`,
   `__array__`).
 - `arena.py`: `Memory(nbytes)`, zeroed anonymous pages. `cpu.py`: `load(program) -> Code` (`run`, `work`, `stop`).
-- `session.py`: `Session(program, num_threads=1)`
+- `staging.py`: what both kinds of sessions are to their caller. `session.py`: `Session(program, num_threads=1)` on the
+  CPU. `cuda_session.py`: `CudaSession(program, device)`.
       `session.run(inputs) -> tuple of tensors`     zero copy in and out; inputs in the order of `program.inputs`
       `session.set_input(k, value)`, `session.input_memory(k)`, `session.output_memory(k)`, `session.invoke()`
                                                     the same on persistent buffers, for LiteRT's Interpreter
       `session.verify()`                            hashes the weights once; `run` and `invoke` do it themselves
-      `session.close()`                             ends the workers and frees the memory
+      `session.close()`                             ends the workers and frees the memory, on the device too
+- `cuda_library.py`: `open_library()`, libcuda or a DeviceError. `cuda_driver.py`: its functions. `cuda_device.py`:
+  `find_device(library, ordinal) -> Device` (`name`, `architecture`). `cuda_weights.py`: weights shared on a device.
 """
