@@ -33,7 +33,7 @@ class Part:
     vector: Value
 
 
-def parts_sizes(parts: tuple[int, int, int, int]) -> tuple[int, ...]:
+def parts_sizes(parts: Sequence[int]) -> tuple[int, ...]:
     """The sizes that `part` takes, int32 arguments of a launch.
 
     Args:

@@ -1,0 +1,136 @@
+"""Resize: a thread mixes or copies the pixels for a few neighbouring channels of one output pixel, found by tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jitdelegate.ir.forms import Resize
+from jitdelegate.ir.graph import Node
+from jitdelegate.ops.resize import bilinear_places, nearest_places
+from jitdelegate.targets.cuda.device_code import I32, Code, Value
+from jitdelegate.targets.cuda.element import Element, common_width, load, store
+from jitdelegate.targets.cuda.epilogue import Epilogue
+from jitdelegate.targets.cuda.image_parts import PARTS_SIZES, Part, part, parts_sizes
+from jitdelegate.targets.cuda.template import Definition, Kind, Template, TensorPointer
+from jitdelegate.targets.cuda.writer import Writer
+
+ENTRY_WORDS = 4
+"""int32s of a table's entry, one access."""
+RESIZE_SIZES = PARTS_SIZES + 4
+
+
+@dataclass(frozen=True)
+class ResizeTemplate(Template):
+    """Sampling of an image's rows and columns.
+
+    Attributes:
+        kind: "bilinear" or "nearest".
+        width: neighbouring channels of a thread.
+        source, target: how data and output are stored.
+    """
+
+    family: ClassVar[str] = "resize"
+    kind: str
+    width: int
+    source: Element
+    target: Element
+    epilogue: Epilogue
+
+    @property
+    def threads(self) -> int:
+        return 128
+
+    def define(self) -> Definition:
+        from jitdelegate.targets.cuda.front_end import macro
+
+        @macro()
+        def resize(code: Code, out: Any, data: Any, down: Any, across: Any, extra: Any, sizes: Any) -> None:
+            self._write(code, out, data, (down, across), extra, sizes)
+
+        def kernel(out: Any, data: Any, down: Any, across: Any, extra: Any, sizes: Any) -> None:
+            resize(out, data, down, across, extra, sizes)
+
+        extra: Kind = ("pointer", len(self.epilogue.operands))
+        return Definition(kernel, (*["pointer"] * 4, extra, ("int32", RESIZE_SIZES)))
+
+    def _write(
+        self,
+        code: Code,
+        out: Value,
+        data: Value,
+        tables: tuple[Value, Value],
+        extra: Sequence[Value],
+        sizes: Sequence[Value],
+    ) -> None:
+        image, rows, columns, channels = sizes[PARTS_SIZES:]
+        me = part(code, code.special("ctaid.x") * self.threads + code.special("tid.x"), sizes)
+        with code.when(me.exists):
+            channel = me.vector * self.width
+            results = self._sample(code, data, me.image * image + channel, me, tables)
+            pixel = (me.image * rows + me.y) * columns + me.x
+            values = self.epilogue.apply(code, results, pixel, channel, channels, extra)
+            store(code, self.target, values, out, pixel * channels + channel)
+
+    def _sample(self, code: Code, data: Value, start: Value, me: Part, tables: tuple[Value, Value]) -> list[Value]:
+        """One output pixel; `start` is the image's first element at the part's channels."""
+        (top, bottom, dy), (left, right, dx) = (
+            _entry(code, table, place) for table, place in zip(tables, (me.y, me.x), strict=True)
+        )
+
+        def pixel(y: Value, x: Value) -> list[Value]:
+            return load(code, self.source, data, start + y + x, self.width)
+
+        if self.kind == "nearest":
+            return pixel(top, left)
+        corners = pixel(top, left), pixel(bottom, left), pixel(top, right), pixel(bottom, right)
+        parts = (1.0 - dy) * (1.0 - dx), dy * (1.0 - dx), (1.0 - dy) * dx, dy * dx
+        return [_mixed(pixels, parts) for pixels in zip(*corners, strict=True)]
+
+
+def _mixed(pixels: Sequence[Value], parts: Sequence[Value]) -> Value:
+    """The sum of all pixels times their parts."""
+    first, *others = (pixel * share for pixel, share in zip(pixels, parts, strict=True))
+    for other in others:
+        first = first + other
+    return first
+
+
+def _entry(code: Code, table: Value, place: Value) -> tuple[Value, Value, Value]:
+    """What `_table` says of a row or column."""
+    lower, upper, weight, _ = code.load(table, place * (4 * ENTRY_WORDS), I32, ENTRY_WORDS)
+    return lower, upper, code.from_bits(weight)
+
+
+def _table(form: Resize, source: int, target: int, distance: int) -> np.ndarray:
+    """int32[target, 4]: elements to the lower and to the upper place of each sample, the upper one's part of it as
+    float32, and nothing; the places are `distance` elements apart."""
+    options = source, target, form.align_corners, form.half_pixel_centers
+    table = np.zeros((target, ENTRY_WORDS), np.int32)
+    if form.kind == "nearest":
+        table[:, 0] = nearest_places(*options) * distance
+    else:
+        lower, upper, weight = bilinear_places(*options)
+        table[:, 0], table[:, 1], table[:, 2] = lower * distance, upper * distance, weight.view(np.int32)
+    return table
+
+
+def write_resize(writer: Writer, node: Node) -> None:
+    """Launches of a Resize node."""
+    form = node.form
+    assert isinstance(form, Resize)
+    source, target = node.inputs[0], node.outputs[0]
+    epilogue, extra = writer.epilogue(node)
+    data, output = writer.shape(source), writer.shape(target)
+    elements = writer.element(source), writer.element(target)
+    width = common_width((output[3],), min(element.widest for element in elements))
+    template = ResizeTemplate(form.kind, width, *elements, epilogue)
+    tables = [writer.constant(_table(form, data[axis], output[axis], prod(data[axis + 1 :]))) for axis in (1, 2)]
+    parts = parts_sizes((*output[:3], output[3] // width))
+    sizes = (*parts, prod(data[1:]), *output[1:])
+    arguments = (TensorPointer(target), writer.pointer(source), *tables, *extra, *sizes)
+    writer.launch(template, (-(-parts[0] // template.threads), 1, 1), arguments)
