@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jitdelegate.ir.graph import Node
-from jitdelegate.targets.cuda import ffma
+from jitdelegate.targets.cuda import ffma, gemv
 from jitdelegate.targets.cuda.gather import problem_of
 from jitdelegate.targets.cuda.writer import Writer
 
@@ -16,7 +16,9 @@ def write_contract(writer: Writer, node: Node) -> None:
             does not have the precision.
     """
     problem = problem_of(writer, node)
-    if writer.precision == "float32":
+    if gemv.fits(problem):
+        gemv.write(writer, problem)
+    elif writer.precision == "float32":
         ffma.write(writer, problem)
     else:
         from jitdelegate.targets.cuda import mma

@@ -71,7 +71,7 @@ class Problem:
 
     Attributes:
         data, output: tensors.
-        image, target: their shapes as images [N, H, W, C].
+        image, target: their shapes as images [N, H, W, C]; of data that each pixel reads whole, [N, 1, 1, H * W * C].
         bias: f32[O]; zeros where the node has none.
         phases: one, or for a transposed convolution one per place of the output between pixels of the data.
     """
@@ -169,7 +169,19 @@ def problem_of(writer: Writer, node: Node) -> Problem:
     bias = np.zeros(target[3], np.float32) if bias_index == ABSENT else writer.array(bias_index)
     phases = _transposed(form, target, weights) if form.transposed else [_straight(form, target, weights)]
     reached = tuple(_within(phase, image) for phase in phases)
-    return Problem(node, data, output, image, target, form.groups, bias, reached)
+    return _as_rows(Problem(node, data, output, image, target, form.groups, bias, reached))
+
+
+def _as_rows(problem: Problem) -> Problem:
+    """Where an output pixel reads the whole image, the image is one row of numbers."""
+    (images, height, width, channels), phase = problem.image, problem.phases[0]
+    places = phase.taps + np.array(phase.start)
+    everything = _grid(np.arange(height), np.arange(width))
+    if problem.groups > 1 or problem.target[1:3] != (1, 1) or not np.array_equal(places, everything):
+        return problem
+    flat = phase.weights.reshape(len(phase.weights), 1, -1)
+    only = replace(phase, start=(0, 0), stride=(1, 1), taps=np.zeros((1, 2), np.int64), weights=flat)
+    return replace(problem, image=(images, 1, 1, height * width * channels), phases=(only,))
 
 
 def _straight(form: Contract, target: tuple[int, ...], weights: np.ndarray) -> Phase:

@@ -1,0 +1,236 @@
+"""Contract where there are few pixels: weights are read once and straight from memory, a row by the lanes of a warp.
+
+It is what a fully connected layer is at batch 1: as fast as its weights come. All precisions use it, with weights as
+wide as tensors are stored; sums are float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from jitdelegate.targets.cuda.device_code import Code, Value
+from jitdelegate.targets.cuda.element import Element, common_width, load, load_where, store
+from jitdelegate.targets.cuda.epilogue import Epilogue
+from jitdelegate.targets.cuda.gather import Problem, whole
+from jitdelegate.targets.cuda.gpu import Gpu
+from jitdelegate.targets.cuda.lanes import combine_lanes
+from jitdelegate.targets.cuda.template import Definition, Template, TensorPointer
+from jitdelegate.targets.cuda.tensor_core import Operand
+from jitdelegate.targets.cuda.writer import STORED, Writer
+
+MOST_PIXELS = 4
+"""With more of them, weights in shared memory serve better."""
+WARPS = 4
+"""Of a block."""
+LANES = 32
+IN_FLIGHT = 8
+"""Accesses that a lane begins before it waits for the first one."""
+BUSY_WARPS = 8
+"""Of a multiprocessor: enough to keep memory busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gemv(Template):
+    """Rows of weights by a few pixels, `rows` rows of weights (output channels) at a time.
+
+    Attributes:
+        source, weights, output: how data, weights and results are stored.
+        pixels: of the output, all images together.
+        slices: warps that share out K; 1 or all of a block.
+        width: neighbouring elements of data in one access.
+        run: neighbouring channels that are stored together.
+    """
+
+    family: ClassVar[str] = "contract_gemv"
+    source: Element
+    weights: Element
+    output: Element
+    pixels: int
+    rows: int
+    slices: int
+    width: int
+    run: int
+    epilogue: Epilogue
+
+    @property
+    def threads(self) -> int:
+        return LANES * WARPS
+
+    @property
+    def rows_of_block(self) -> int:
+        """Output channels of a block."""
+        return self.rows * WARPS // self.slices
+
+    @property
+    def step(self) -> int:
+        """Elements of K that a warp reads in one access to a row of weights."""
+        return LANES * self.weights.widest
+
+    @property
+    def unrolled(self) -> int:
+        """Accesses to a row of weights that are under way together."""
+        return IN_FLIGHT // max(self.rows, self.pixels)
+
+    def define(self) -> Definition:
+        from jitdelegate.targets.cuda.front_end import macro
+
+        @macro()
+        def contract(code, output, data, weights, bias, extra, sizes):  # type: ignore[no-untyped-def]
+            GemvKernel(code, self, output, data, weights, bias, extra, sizes).write()
+
+        def kernel(output, data, weights, bias, extra, sizes):  # type: ignore[no-untyped-def]
+            contract(output, data, weights, bias, extra, sizes)
+
+        return Definition(kernel, (*("pointer",) * 4, ("pointer", len(self.epilogue.operands)), ("int32", 3)))
+
+
+class GemvKernel:
+    """Writes the kernel of one template.
+
+    Args:
+        weights: [output channels, K], both padded with zeros to what blocks and warps read at once.
+        bias: f32 of as many channels.
+        sizes: length of K, accesses to a row of weights, output channels.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        template: Gemv,
+        output: Value,
+        data: Value,
+        weights: Value,
+        bias: Value,
+        extra: Sequence[Value],
+        sizes: Sequence[Value],
+    ) -> None:
+        self.code, self.template = code, template
+        self.output, self.data, self.weights, self.bias, self.extra = output, data, weights, bias, extra
+        self.steps, self.accesses, self.channels = sizes
+        thread = code.special("tid.x")
+        self.lane, warp = thread % LANES, thread // LANES
+        self.slice = warp if template.slices > 1 else code.integer(0)
+        first = code.integer(0) if template.slices > 1 else warp * template.rows
+        self.channel = code.special("ctaid.x") * template.rows_of_block + first
+
+    def write(self) -> None:
+        """The whole kernel."""
+        template, code = self.template, self.code
+        nothing = [code.real(0.0)] * (template.rows * template.pixels)
+        stride = template.unrolled * template.slices
+        with code.carried(self.accesses, nothing, start=self.slice * template.unrolled, step=stride) as loop:
+            at, now, following = loop
+            following[:] = self._accumulated(now, at)
+        lanes, add = LANES * template.slices, lambda code, a, b: a + b
+        self._finish([combine_lanes(code, sum_, lanes, add, f"sums_{at}") for at, sum_ in enumerate(following)])
+
+    def _accumulated(self, sums: Sequence[Value], at: Value) -> list[Value]:
+        """The sums after `unrolled` accesses from `at` on; all are begun before the first is used."""
+        template, sums = self.template, list(sums)
+        turns = range(template.unrolled)
+        weights = [[self._weights(row, at + turn) for row in range(template.rows)] for turn in turns]
+        data = [[self._data(pixel, at + turn) for pixel in range(template.pixels)] for turn in turns]
+        for turn in turns:
+            pairs = [(row, pixel) for row in weights[turn] for pixel in data[turn]]
+            for place, (row, pixel) in enumerate(pairs):
+                for a, b in zip(row, pixel, strict=True):
+                    sums[place] = self.code.fma(a, b, sums[place])
+        return sums
+
+    def _weights(self, row: int, access: Value) -> list[Value]:
+        template = self.template
+        place = (self.channel + row) * (self.accesses * template.step) + self._place(access)
+        return load_where(
+            self.code, template.weights, access < self.accesses, self.weights, place, template.weights.widest
+        )
+
+    def _data(self, pixel: int, access: Value) -> list[Value]:
+        template = self.template
+        return [
+            number
+            for at in range(0, template.weights.widest, template.width)
+            for number in self._numbers(pixel, self._place(access) + at)
+        ]
+
+    def _numbers(self, pixel: int, step: Value) -> list[Value]:
+        template = self.template
+        place = self.steps * pixel + step
+        return load_where(self.code, template.source, step < self.steps, self.data, place, template.width)
+
+    def _place(self, access: Value) -> Value:
+        """The step of K where this lane's part of an access begins."""
+        return access * self.template.step + self.lane * self.template.weights.widest
+
+    def _finish(self, sums: Sequence[Value]) -> None:
+        """Lane p, of the first warp where warps share out K, stores the channels of pixel p."""
+        code, template, pixel = self.code, self.template, self.lane
+        takes_part = (pixel < template.pixels) & self.slice.equals(0)
+        for start in range(0, template.rows, template.run):
+            channel = self.channel + start
+            with code.when(takes_part & (channel < self.channels)):
+                bias = load(code, Element.FLOAT32, self.bias, channel, template.run)
+                chosen = [self._of_pixel(sums, start + at, pixel) + bias[at] for at in range(template.run)]
+                results = template.epilogue.apply(code, chosen, pixel, channel, self.channels, self.extra)
+                store(code, template.output, results, self.output, pixel * self.channels + channel)
+
+    def _of_pixel(self, sums: Sequence[Value], row: int, pixel: Value) -> Value:
+        mine = sums[row * self.template.pixels : (row + 1) * self.template.pixels]
+        found = mine[0]
+        for number, value in enumerate(mine[1:], start=1):
+            found = self.code.select(pixel.equals(number), value, found)
+        return found
+
+
+def fits(problem: Problem) -> bool:
+    """Whether a problem is a few rows of numbers."""
+    return problem.is_direct and problem.groups == 1 and problem.pixels(problem.phases[0]) <= MOST_PIXELS
+
+
+def write(writer: Writer, problem: Problem) -> None:
+    """The launch of a problem that `fits`."""
+    (phase,) = problem.phases
+    epilogue, extra = writer.epilogue(problem.node)
+    template = choose(writer, problem, epilogue)
+    outputs, steps = problem.outputs, phase.steps
+    padded = np.zeros((whole(outputs, template.rows_of_block), whole(steps, template.step)), np.float32)
+    padded[:outputs, :steps] = phase.weights.reshape(outputs, steps)
+    stored = padded if template.weights is Element.FLOAT32 else Operand(template.weights.value).rounded(padded)
+    writer.launch(
+        template,
+        (len(padded) // template.rows_of_block, 1, 1),
+        (
+            TensorPointer(problem.output),
+            writer.pointer(problem.data),
+            writer.constant(stored),
+            writer.constant(problem.biases(template.rows_of_block)),
+            *extra,
+            *(steps, padded.shape[1] // template.step, outputs),
+        ),
+    )
+
+
+def choose(writer: Writer, problem: Problem, epilogue: Epilogue) -> Gemv:
+    """The template that suits the problem on the writer's GPU."""
+    weights, source = STORED[writer.precision], writer.element(problem.data)
+    rows = _rows(writer.gpu, problem.outputs)
+    is_few = -(-problem.outputs // rows) * 2 < BUSY_WARPS * writer.gpu.multiprocessors
+    return Gemv(
+        source=source,
+        weights=weights,
+        output=writer.element(problem.output),
+        pixels=problem.pixels(problem.phases[0]),
+        rows=rows,
+        slices=WARPS if is_few else 1,
+        width=problem.width(min(weights.widest, source.widest)),
+        run=common_width((problem.outputs,), rows),
+        epilogue=epilogue,
+    )
+
+
+def _rows(gpu: Gpu, outputs: int) -> int:
+    """Rows of weights for a warp: more of them share what is read of the data, fewer make more warps."""
+    return next(rows for rows in (4, 2, 1) if rows == 1 or outputs >= rows * BUSY_WARPS * gpu.multiprocessors)
