@@ -34,8 +34,10 @@ TURN_CYCLES = 120
 shared memory. Estimated from instruction latencies, like the two below."""
 ENDS_CYCLES = 2500
 """Before the first and after the last multiplication of a block: three reads of memory in a row, a store."""
-COMBINE_CYCLES = 3500
-"""One more launch."""
+COMBINE_CYCLES = 5000
+"""One more launch that waits for this one."""
+OTHER_INSTRUCTIONS = 60
+"""Of a warp for one tile of K, beside multiplications and loads from shared memory: copies, places, the barrier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +90,19 @@ class Tile:
         return (self.rows + self.columns) * self.steps * FLOAT
 
     @property
+    def loads(self) -> int:
+        """16-byte loads from shared memory that a warp needs for one tile of K."""
+        return self.steps // self.slices // QUAD * (self.height + self.width)
+
+    @property
     def shared_cycles(self) -> int:
-        """What reading one tile of K from shared memory takes: two for a 16-byte access of a warp."""
-        return self.threads // 32 * (self.steps // self.slices // QUAD) * (self.height + self.width) * 2
+        """What these loads take of a multiprocessor, two cycles each."""
+        return self.threads // 32 * self.loads * 2
+
+    @property
+    def issue_cycles(self) -> float:
+        """What issuing all instructions for one tile of K takes on four schedulers, one in a cycle on each."""
+        return self.threads // 32 * (self.products / self.threads + self.loads + OTHER_INSTRUCTIONS) / 4
 
     @property
     def most_stages(self) -> int:
@@ -226,7 +238,7 @@ def cycles(gpu: Gpu, template: Ffma, parts: int, pixels: int, outputs: int, step
     blocks = -(-pixels // tile.rows) * -(-outputs // tile.columns) * groups * parts
     each = -(-blocks // gpu.multiprocessors)  # of the busiest multiprocessor
     turns = -(-steps // (tile.steps * parts))
-    turn = max(tile.products / lanes(gpu), tile.shared_cycles, tile.copied_bytes / COPIED)
+    turn = max(tile.products / lanes(gpu), tile.issue_cycles, tile.shared_cycles, tile.copied_bytes / COPIED)
     waiting = -(-each // template.resident) * (turns * (turn + TURN_CYCLES) + ENDS_CYCLES)
     combining = COMBINE_CYCLES + (parts + 1) * pixels * outputs * groups * FLOAT / (COPIED * gpu.multiprocessors)
     return max(each * turns * turn, waiting) + (combining if parts > 1 else 0)
