@@ -236,7 +236,7 @@ class _Body:
             return register
         if _NUMBER.match(text):
             return Immediate(text)
-        if text.startswith("%"):
+        if re.fullmatch(r"%\w+(\.[xyz])?", text):
             return Special(text[1:])
         if match := re.match(r"([\w$]+)\s*(?:\+\s*(-?\d+))?$", text):
             return Symbol(match.group(1), int(match.group(2) or 0))

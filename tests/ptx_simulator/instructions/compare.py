@@ -42,16 +42,18 @@ def _comparison(name: str, kind: Type) -> Callable[[Array, Array], Array]:
 
 
 def _compared(decoder: Decoder, instruction: Instruction, kind: Type) -> Get:
-    """Reads the outcome of the comparison, combined with a further predicate where there is one."""
-    a, b = (
-        flush_inputs(decoder.get(operand, kind), instruction, kind) for operand in instruction.operands[1:3]
-    )
+    """Reads the outcome of the plain comparison."""
+    a, b = (flush_inputs(decoder.get(operand, kind), instruction, kind) for operand in instruction.operands[1:3])
     compare = _comparison(instruction.parts[1], kind)
+    return lambda group: compare(a(group), b(group))
+
+
+def _combined(decoder: Decoder, instruction: Instruction) -> Callable[[Group, Array], Array]:
+    """Combines an outcome with the further predicate of `setp.lt.and`, where there is one."""
     if len(instruction.operands) == 3:
-        return lambda group: compare(a(group), b(group))
-    combine = COMBINATIONS[instruction.parts[2]]
-    other = decoder.condition(instruction.operands[3])
-    return lambda group: combine(compare(a(group), b(group)), other(group))
+        return lambda group, outcome: outcome
+    combine, other = COMBINATIONS[instruction.parts[2]], decoder.condition(instruction.operands[3])
+    return lambda group, outcome: combine(outcome, other(group))
 
 
 @instruction("setp")
@@ -59,16 +61,17 @@ def _setp(decoder: Decoder, instruction: Instruction) -> Step:
     (kind,) = types_of(instruction)
     if kind.name.endswith("x2"):
         raise decoder.unknown(instruction)
-    outcome = _compared(decoder, instruction, kind)
+    outcome, combine = _compared(decoder, instruction, kind), _combined(decoder, instruction)
     puts = [decoder.put(target, PRED) for target in items(instruction.operands[0])]
     if len(puts) == 1:
         (put,) = puts
-        return lambda group: put(group, outcome(group))
+        return lambda group: put(group, combine(group, outcome(group)))
 
     def both(group: Group) -> None:
         result = outcome(group)
-        puts[0](group, result)
-        puts[1](group, ~result)
+        first, second = combine(group, result), combine(group, ~result)
+        puts[0](group, first)
+        puts[1](group, second)
 
     return both
 
@@ -78,9 +81,10 @@ def _set(decoder: Decoder, instruction: Instruction) -> Step:
     target, source = types_of(instruction)
     if source.name.endswith("x2"):
         return _set_pair(decoder, instruction, target, source)
-    outcome, put = _compared(decoder, instruction, source), decoder.put(instruction.operands[0], target)
+    outcome, combine = _compared(decoder, instruction, source), _combined(decoder, instruction)
+    put = decoder.put(instruction.operands[0], target)
     true = np.float32(1) if target.is_float else target.decode(np.array([(1 << target.bits) - 1], target.raw))[0]
-    return lambda group: put(group, np.where(outcome(group), true, type(true)(0)))
+    return lambda group: put(group, np.where(combine(group, outcome(group)), true, type(true)(0)))
 
 
 def _set_pair(decoder: Decoder, instruction: Instruction, target: Type, source: Type) -> Step:
