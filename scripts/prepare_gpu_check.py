@@ -34,7 +34,7 @@ from jitdelegate.ops.case import Weights, ints
 from jitdelegate.options import Options
 from jitdelegate.precompile import architectures
 from jitdelegate.program.read import read as read_program
-from scripts.gpu_check.bundle import EXAMPLE, FORM, MODEL, PRECISIONS, Bundle, Case, write_bundle
+from scripts.gpu_check.bundle import EXAMPLE, FORM, MODEL, PRECISIONS, Bundle, Case, pack, write_bundle
 from tests.ops.litert import model_of
 
 MODELS = (
@@ -146,15 +146,17 @@ def _may_lie_between(graph: Graph, expected: np.ndarray) -> bool:
 
 def _between(name: str, op: str, op_case: OpCase) -> Source:
     """The case on inputs that 16 bits hold exactly, with 1x1 pooling, which changes no value, before and behind."""
-    arrays = op_case.arrays()
-    rounded = [
-        array.astype(np.float16).astype(np.float32) if isinstance(entry, tuple) and array is not None else array
-        for entry, array in zip(op_case.inputs, arrays, strict=True)
-    ]
-    feeds = [array for entry, array in zip(op_case.inputs, rounded, strict=True) if isinstance(entry, tuple)]
-    (expected,) = OPS[op].reference(rounded, op_case.attrs)
+    pairs = list(zip(op_case.inputs, op_case.arrays(), strict=True))
+    feeds = [_rounded(array) for entry, array in pairs if isinstance(entry, tuple) and array is not None]
+    fed = iter(feeds)
+    arrays = [next(fed) if isinstance(entry, tuple) else array for entry, array in pairs]
+    (expected,) = OPS[op].reference(arrays, op_case.attrs)
     graph = between_pools(op_case.graph(OPS[op]))
     return replace(_form(name, graph, feeds, expected), precisions=("float16",))
+
+
+def _rounded(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float16).astype(np.float32)
 
 
 def between_pools(graph: Graph) -> Graph:
@@ -248,10 +250,11 @@ class Folder:
         except JitDelegateError as error:
             self.left_out[name] = str(error)
             return ""
-        if self.nbytes + len(content) > self.room:
-            self.left_out[name] = f"it has {len(content) / 2**20:.1f} MiB, more than there was room for"
+        packed = pack(content)
+        if self.nbytes + len(packed) > self.room:
+            self.left_out[name] = f"it has {len(packed) / 2**20:.1f} MiB, more than there was room for"
             return ""
-        return self._write(f"programs/{_plain(name)}.jitd", content)
+        return self._write(f"programs/{_plain(name)}.jitd.z", packed)
 
     def _case(self, source: Source, programs: Mapping[str, str]) -> Case:
         name = _plain(source.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,7 +28,7 @@ class Case:
         group: "form" for a few operators, "model" for a whole network.
         reference: what computed the expected outputs.
         inputs, outputs: files of raw little-endian values, in the graph's order.
-        programs: by architecture and precision ("sm_90 float16"), the program's file.
+        programs: by architecture and precision ("sm_90 float16"), the program's file, packed by `pack`.
         limits: by precision, the largest NRMSE of an output.
     """
 
@@ -47,8 +48,7 @@ class Prepared:
     Attributes:
         case: what it computes.
         precision: how.
-        content: of the program's file.
-        inputs, outputs: the values of the case.
+        folder, path: of the bundle, and of the program's file in it.
     """
 
     case: Case
@@ -68,14 +68,17 @@ class Prepared:
 
     @property
     def content(self) -> bytes:
-        return (self.folder / self.path).read_bytes()
+        """The program, as `jitdelegate.program.read` takes it."""
+        return zlib.decompress((self.folder / self.path).read_bytes())
 
     @property
     def inputs(self) -> list[bytes]:
+        """The values of the case's inputs."""
         return [(self.folder / path).read_bytes() for path in self.case.inputs]
 
     @property
     def outputs(self) -> list[bytes]:
+        """The values that its outputs should have."""
         return [(self.folder / path).read_bytes() for path in self.case.outputs]
 
 
@@ -129,6 +132,11 @@ class Bundle:
                 return one
         reason = self.left_out.get(EXAMPLE, "it was not prepared")
         raise ProgramError(f"no program of {EXAMPLE} in {precision} for {architecture}: {reason}")
+
+
+def pack(program: bytes) -> bytes:
+    """A program as a bundle holds it: machine code shrinks to a quarter."""
+    return zlib.compress(program)
 
 
 def write_bundle(bundle: Bundle) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -29,7 +28,7 @@ from scripts.gpu_check import (
     side_by_side,
     warm_start,
 )
-from scripts.gpu_check.bundle import EXAMPLE, FORM, MODEL, PRECISIONS, Bundle, Case, read_bundle, write_bundle
+from scripts.gpu_check.bundle import EXAMPLE, FORM, MODEL, PRECISIONS, Bundle, Case, pack, read_bundle, write_bundle
 from scripts.gpu_check.row import NRMSE, RATIO, Row, measured, newest
 from scripts.gpu_check.run_sections import run_sections
 from scripts.gpu_check.sections import BUDGET, SECTIONS, Section
@@ -42,11 +41,11 @@ X = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 MACHINE = [Row("device", "machine", "GPU", note="Stub 9000"), Row("device", "machine", "xxhash", note="3.5")]
 
 
-def packed(values: Any) -> bytes:
+def floats(values: Any) -> bytes:
     return struct.pack(f"<{len(values)}f", *values)
 
 
-Y = packed([SCALE * x + SHIFT for x in X])
+Y = floats([SCALE * x + SHIFT for x in X])
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +66,7 @@ def use(monkeypatch: pytest.MonkeyPatch, driver: Library) -> Library:
 
 def bundle(folder: Path, *, expected: bytes = Y, names: tuple[str, ...] = ("one",), group: str = FORM) -> Bundle:
     """A folder with `scale_and_shift` under each of the names, in both precisions, for sm_90."""
-    for name, content in (("program", write(scale_and_shift())), ("x", packed(X)), ("y", expected)):
+    for name, content in (("program", pack(write(scale_and_shift()))), ("x", floats(X)), ("y", expected)):
         (folder / name).write_bytes(content)
     programs = {f"sm_90 {precision}": "program" for precision in PRECISIONS}
     limits = {"float32": 1e-5, "float16": 2e-3}
@@ -82,7 +81,7 @@ def test_a_bundle_is_read_as_it_was_written(tmp_path: Path) -> None:
     first, second = found.prepared("sm_90")
     assert (first.name, second.name) == ("one, float32", "one, float16")
     assert (first.limit, second.limit) == (1e-5, 2e-3)
-    assert first.inputs == [packed(X)] and first.outputs == [Y]
+    assert first.inputs == [floats(X)] and first.outputs == [Y]
     assert list(found.prepared("sm_90", MODEL)) == list(found.prepared("sm_80")) == []
 
 
@@ -122,7 +121,7 @@ def test_an_example_that_was_left_out_says_why(tmp_path: Path) -> None:
 def test_the_distance_is_relative_and_infinite_where_nan_or_lengths_differ(
     found: tuple[float, ...], expected: tuple[float, ...], distance: float
 ) -> None:
-    assert gpu.nrmse(packed(found), packed(expected)) == pytest.approx(distance)
+    assert gpu.nrmse(floats(found), floats(expected)) == pytest.approx(distance)
 
 
 def test_every_program_is_compared_with_what_was_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +133,7 @@ def test_every_program_is_compared_with_what_was_expected(tmp_path: Path, monkey
 
 def test_a_wrong_output_exceeds_its_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, library())
-    rows = list(correctness.rows(bundle(tmp_path, expected=packed([1.001 * SCALE * x + SHIFT for x in X]))))
+    rows = list(correctness.rows(bundle(tmp_path, expected=floats([1.001 * SCALE * x + SHIFT for x in X]))))
     assert [row.holds for row in rows] == [False, True]
 
 
@@ -347,9 +346,7 @@ def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows: list[Row], **
     docs.mkdir()
     bundle(tmp_path)
     monkeypatch.setattr(__main__, "DOCS", docs)
-    monkeypatch.setattr(
-        __main__, "run_sections", lambda chosen, *rest: [r for r in rows if r.section == chosen[0].name]
-    )
+    monkeypatch.setattr(__main__, "run_sections", lambda some, *rest: [r for r in rows if r.section == some[0].name])
     monkeypatch.delenv("OUT", raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -394,4 +391,3 @@ def test_every_section_has_its_module_and_all_fit_in_eight_minutes() -> None:
     folder = Path(__main__.__file__).parent
     assert all((folder / f"{section.module}.py").exists() for section in SECTIONS)
     assert BUDGET + SECTIONS[0].seconds < 8 * 60
-    assert isinstance(__main__._parser(), argparse.ArgumentParser)
