@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.errors import CompileError
-from jitdelegate.ir.expr import RESULT, Arg, Const
+from jitdelegate.ir.expr import RESULT, Arg, maximum
 from jitdelegate.ir.forms import Access, Contract
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.targets.cuda import back_end, mma
@@ -79,8 +79,17 @@ def prepare(case: Case, precision: str, architecture: str = "sm_90") -> Prepared
     return Prepared(writer, node, values, output, writer.launches)
 
 
-def run(prepared: Prepared, architecture: str = "sm_90", schedule: str = "lockstep", seed: int = 0) -> np.ndarray:
-    """What the launches compute, in the simulator."""
+Change = Callable[[str], str]
+
+
+def run(
+    prepared: Prepared,
+    architecture: str = "sm_90",
+    schedule: str = "lockstep",
+    seed: int = 0,
+    change: Change = str,
+) -> np.ndarray:
+    """What the launches compute, in the simulator, with PTX that `change` may have broken."""
     writer, memory = prepared.writer, Memory()
     weights = memory.place(np.frombuffer(bytes(writer.weights), np.uint8))
     places = {i: memory.place(stored(value, writer.element(i))) for i, value in enumerate(prepared.values)}
@@ -88,7 +97,7 @@ def run(prepared: Prepared, architecture: str = "sm_90", schedule: str = "lockst
     places[prepared.output] = memory.allocate(prod(shape) * element.nbytes)
     places |= {number: memory.allocate(nbytes) for number, nbytes in writer.temporaries.items()}
     for launch in prepared.launches:
-        Module(ptx_of(launch.template, architecture)).launch(
+        Module(change(ptx_of(launch.template, architecture))).launch(
             launch.template.symbol,
             grid=launch.grid,
             block=(launch.template.threads, 1, 1),
@@ -243,7 +252,7 @@ def test_the_epilogue_reads_other_operands(ports):
     shapes = ((1, 4, 8, 24), (24,), (1, 4, 8, 1), (1,))
     own = tuple(Access.broadcast(shape, (1, 4, 8, 24)) for shape in shapes)
     value = RESULT * Arg(2) + Arg(1) * Arg(3)
-    form = replace(windowed(16, 24).form, epilogue=value.maximum(Const(-0.5)) - Arg(4), operands=own)
+    form = replace(windowed(16, 24).form, epilogue=maximum(value, -0.5) - Arg(4), operands=own)
     check(replace(windowed(16, 24), form=form, extra=shapes, ports=ports), "float16")
 
 
