@@ -77,6 +77,11 @@ def test_an_axis_with_a_border_takes_in_the_axes_within_it() -> None:
     assert (index_map.sizes, index_map.walks[0].limits) == ((120,), ((20, 100),))
 
 
+def test_an_axis_with_a_border_stays_apart_from_the_axis_around_it() -> None:
+    padded = Access((0, 1), (0, -1), (1, 1), 0.0)
+    assert canonical((3, 4), [walk((3, 4), padded, (3, 4))]).sizes == (3, 4)
+
+
 def test_quotients_are_exact_over_all_of_int32() -> None:
     random = Random(0)
     sizes = [1, 2, 3, 5, 7, 641, 2**29 - 1, 2**30, 2**31 - 1, *(random.randrange(1, 2**31) for _ in range(2000))]

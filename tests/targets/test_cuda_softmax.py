@@ -36,6 +36,11 @@ def test_extreme_elements_are_as_numpy_has_them(length: int) -> None:
     compare(softmax(7, length), feeds=[rows])
 
 
+@pytest.mark.parametrize("length", [3, 33, 1001, 9001])
+def test_threads_without_elements_have_no_part_in_the_maximum(length: int) -> None:
+    compare(softmax(2, length), feeds=[np.random.default_rng(0).uniform(-502, -498, (2, length)).astype(np.float32)])
+
+
 def test_no_element_of_another_row_is_read() -> None:
     rows = np.full((40, 3), np.nan, np.float32)
     rows[17] = 1, 2, 3
