@@ -30,7 +30,8 @@ def stored_between(graph: Graph) -> Graph:
     (node,), tensors = graph.nodes, list(graph.tensors)
     before = [_scaled(tensors, index, _copied(tensors, index), 2.0) for index in graph.inputs]
     result = _copied(tensors, node.outputs[0])
-    inputs = tuple(one.outputs[0] for one in before)
+    doubled = {index: one.outputs[0] for index, one in zip(graph.inputs, before, strict=True)}
+    inputs = tuple(doubled.get(index, index) for index in node.inputs)
     nodes = (
         *before,
         Node(node.op, inputs, (result,), form=node.form),

@@ -53,8 +53,11 @@ WIDE = 5
 """Columns of a window from which on it takes too many registers."""
 CHANNELS_SIZES = 1 + DIVISOR_SIZES
 TARGET_SIZES = 2
-RESIDENT, RESIDENT_WIDE = 4, 2
-"""Blocks on a multiprocessor, and those of vectors over NARROW: more would not leave enough registers for a tile."""
+RESIDENT, RESIDENT_HEAVY = 4, 2
+"""Blocks on a multiprocessor, and those of heavy tiles: more would not leave enough registers."""
+HEAVY, HEAVY_UNROLLED = 84, 124
+"""Numbers that a thread loads and sums up, in a row of taps and in all, above which a tile is heavy. Measured on
+ptxas, which starts as many loads as it can and then spills."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,11 @@ class DepthwiseTemplate(Template):
     def parts(self) -> int:
         """Tiles of a block."""
 
+    @property
+    def resident(self) -> int:
+        """Blocks that should fit on a multiprocessor."""
+        return RESIDENT
+
     @abstractmethod
     def write(self, layer: Layer) -> None:
         """Writes the kernel."""
@@ -95,8 +103,7 @@ class DepthwiseTemplate(Template):
 
         extra: Kind = ("pointer", len(self.epilogue.operands))
         sizes: Kind = ("int32", PARTS_SIZES + 2 * AXIS_SIZES + CHANNELS_SIZES + TARGET_SIZES)
-        blocks = RESIDENT if self.width <= NARROW else RESIDENT_WIDE
-        return Definition(kernel, ("pointer", "pointer", "pointer", extra, sizes), blocks)
+        return Definition(kernel, ("pointer", "pointer", "pointer", extra, sizes), self.resident)
 
 
 def _sizes(form: Depthwise, data: tuple[int, ...], output: tuple[int, ...], tile: tuple[int, int], width: int) -> Any:
@@ -186,6 +193,15 @@ class DepthwiseTile(DepthwiseTemplate):
     @property
     def parts(self) -> int:
         return self.threads
+
+    @property
+    def resident(self) -> int:
+        rows, most = (1, 1, 1), HEAVY
+        if self.rows is not None:
+            rows, most = self.rows, HEAVY_UNROLLED
+        pixels = len(seen(self.tile[0], rows)) * len(seen(self.tile[1], self.columns))
+        numbers = self.width * (pixels + rows[0] * self.columns[0] + prod(self.tile))
+        return RESIDENT if numbers <= most else RESIDENT_HEAVY
 
     def write(self, layer: Layer) -> None:
         code = layer.code
