@@ -9,8 +9,9 @@ class SimulationError(Exception):
     """A kernel did something no kernel may do, or used what the simulator does not know.
 
     `kind` is one of: "out of bounds", "misaligned", "race", "barrier divergence", "warp divergence", "uninitialised",
-    "in flight" (cp.async data read before it was waited for), "unknown instruction", "limit", "launch", "syntax".
-    `kernel`, `line` (of the PTX text, from 1), `instruction`, `block` and `thread` say where; None where that is unknown.
+    "in flight" (cp.async data read before it was waited for), "unknown instruction", "limit", "launch",
+    "trap", "syntax".
+    `kernel`, `line` (of the PTX text, from 1), `instruction`, `block` and `thread` say where; None where unknown.
     """
 
     def __init__(

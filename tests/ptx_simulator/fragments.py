@@ -1,7 +1,7 @@
 """Which element of a matrix lies where in the registers of a warp, after the PTX manual's matrix fragment tables.
 
-The manual gives, for lane l, groupID = l >> 2 and threadID_in_group = l % 4, and for element i of the fragment a row and
-a column. `Layout` turns such a rule into an index table: element [row, column] of the matrix is number
+The manual gives, for lane l, groupID = l >> 2 and threadID_in_group = l % 4, and for element i of the fragment a row
+and a column. `Layout` turns such a rule into an index table: element [row, column] of the matrix is number
 `table[row, column]` of the fragment, counted as (register, lane, part of the register).
 """
 

@@ -1,4 +1,4 @@
-"""Calls of device functions are replaced by the body of the function; what passes through `.param` becomes registers."""
+"""Calls of device functions are replaced by the function's body; what passes through `.param` becomes registers."""
 
 from __future__ import annotations
 
@@ -131,11 +131,15 @@ class _Inliner:
 def _passed(callee: Function, one: Instruction) -> dict[str, Place]:
     """Parameter and result names of the callee -> the caller's variables."""
     at = next(number for number, operand in enumerate(one.operands) if isinstance(operand, Symbol))
-    given: list[Operand] = [item for operand in one.operands[:at] if isinstance(operand, Vector) for item in operand.items]
+    given: list[Operand] = [
+        item for operand in one.operands[:at] if isinstance(operand, Vector) for item in operand.items
+    ]
     for operand in one.operands[at + 1 :]:
         given.extend(operand.items if isinstance(operand, Vector) else ())
     names = [variable.name for variable in (*callee.results, *callee.parameters)]
-    return {name: (one.scopes[-1], item.name) for name, item in zip(names, given, strict=True) if isinstance(item, Symbol)}
+    return {
+        name: (one.scopes[-1], item.name) for name, item in zip(names, given, strict=True) if isinstance(item, Symbol)
+    }
 
 
 def _renumbered(one: Instruction, frame: _Frame) -> Instruction:

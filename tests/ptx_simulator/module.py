@@ -78,7 +78,7 @@ class Module:
         check_races: bool = True,
         limit: int = 4_000_000,
     ) -> int:
-        """Runs a kernel over a grid; the number of instructions executed, each counted once for all lanes that share it.
+        """Runs a kernel over a grid; the number of instructions executed, each counted once for the lanes that share it.
 
         Args:
             grid, block: one to three sizes (x, y, z).
@@ -162,7 +162,7 @@ class _Launch:
         return sum(group.steps for group in groups)
 
     def _placements(self, numbers: Array, rng: np.random.Generator | None) -> Iterator[Placement]:
-        """All lanes as one group, or one group per rank of the warps of each block, in an order drawn for each block."""
+        """All lanes as one group, or one warp of each block a group, in an order drawn for each block."""
         blocks, warps = numbers.size, -(-self.threads // WARP)
         if rng is None:
             thread, block = np.tile(np.arange(warps * WARP), blocks), np.repeat(np.arange(blocks), warps * WARP)

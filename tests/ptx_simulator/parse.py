@@ -30,7 +30,9 @@ _VARIABLE = re.compile(
     r"(?P<name>[\w$%]+)\s*(?P<array>\[\s*\d*\s*\])?\s*(?:=\s*(?P<initial>.*))?$",
     re.S,
 )
-_HEADER = re.compile(r"\.(entry|func)\s*(?:\((?P<results>[^()]*)\))?\s*(?P<name>[\w$]+)\s*(?:\((?P<parameters>[^()]*)\))?")
+_HEADER = re.compile(
+    r"\.(entry|func)\s*(?:\((?P<results>[^()]*)\))?\s*(?P<name>[\w$]+)\s*(?:\((?P<parameters>[^()]*)\))?"
+)
 
 
 def parse(text: str | bytes) -> Text:
@@ -131,7 +133,14 @@ def _variable(text: str, line: int) -> Variable:
     if array is not None and count == 0 and initial:
         count = len(initial)
     size = int(match.group("type").lstrip("busf")) // 8
-    return Variable(match.group("name"), match.group("space"), match.group("type"), int(align.group(1)) if align else size, count, initial)
+    return Variable(
+        match.group("name"),
+        match.group("space"),
+        match.group("type"),
+        int(align.group(1)) if align else size,
+        count,
+        initial,
+    )
 
 
 class _Body:
@@ -157,7 +166,11 @@ class _Body:
                 self.function.branch_targets[label.group(1)] = names
                 return targets.end()
             return label.end()
-        start = position + len(self.text[position:]) - len(self.text[position:].lstrip()) if self.text[position].isspace() else position
+        start = (
+            position + len(self.text[position:]) - len(self.text[position:].lstrip())
+            if self.text[position].isspace()
+            else position
+        )
         if start >= len(self.text):
             return start
         if self.text[start] == "{":
@@ -190,7 +203,11 @@ class _Body:
         for name in names.split(","):
             match = re.match(r"\s*([%\w$]+)(?:<(\d+)>)?", name)
             assert match
-            every = [match.group(1)] if match.group(2) is None else [f"{match.group(1)}{n}" for n in range(int(match.group(2)))]
+            every = (
+                [match.group(1)]
+                if match.group(2) is None
+                else [f"{match.group(1)}{n}" for n in range(int(match.group(2)))]
+            )
             for one in every:
                 self.scopes[-1][1][one] = len(self.function.registers)
                 self.function.registers.append(kind.lstrip("."))

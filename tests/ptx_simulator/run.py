@@ -157,5 +157,3 @@ def _require_same_barrier(strands: list[Strands], first: Array, last: Array) -> 
 
 def _barrier_line(strands: Strands, number: int) -> int:
     return strands.program[number - 1].sources[-1].line
-
-

@@ -81,7 +81,9 @@ class SharedShadow:
         writer, reader = state & WRITER, state & READER
         good = ((writer == 0) | (writer == mine)) & ((reader == 0) | (reader == mine << 8))
         _require(lanes, good, "race", f"{verb} shared memory that another warp touched since the last barrier")
-        _require(lanes, state & IN_FLIGHT == 0, "race", f"{verb} shared memory that a cp.async under way will overwrite")
+        _require(
+            lanes, state & IN_FLIGHT == 0, "race", f"{verb} shared memory that a cp.async under way will overwrite"
+        )
         self.state[cells] = state & ~WRITER | mine | flag
         alone = self.state[cells] & WRITER == mine
         _require(lanes, alone, "race", f"{verb} shared memory at the same time as another warp")
@@ -108,7 +110,10 @@ class GlobalShadow:
         cells, mine = self._cells(offsets, nbytes), group.block_tag[group.active.lanes][:, None]
         writer = self.writer[cells]
         _require(
-            group.active.lanes, (writer == 0) | (writer == mine), "race", "reads global memory that another block writes"
+            group.active.lanes,
+            (writer == 0) | (writer == mine),
+            "race",
+            "reads global memory that another block writes",
         )
         reader = self.reader[cells]
         if ((reader == mine) | (reader < 0)).all():

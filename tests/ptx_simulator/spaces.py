@@ -153,5 +153,7 @@ def generic_space(group: Group, addresses: Array) -> Space:
     names = np.select([addresses >= GLOBAL_BASE, addresses >= SHARED_WINDOW, addresses >= LOCAL_WINDOW], [2, 1, 0], 2)
     if (names != names[0]).any():
         place = int(np.flatnonzero(names != names[0])[0])
-        raise Fault("out of bounds", "generic addresses of one instruction lead to several spaces", group.active.lanes[place])
+        raise Fault(
+            "out of bounds", "generic addresses of one instruction lead to several spaces", group.active.lanes[place]
+        )
     return (group.local, group.shared, group.global_space)[int(names[0])]

@@ -139,7 +139,11 @@ def test_flushing_and_saturation():
     one = np.ones(2, np.float32)
     assert apply("mul.ftz.f32", ["f32"] * 3, tiny, one).tolist() == [0, 2]
     assert apply("mul.f32", ["f32"] * 3, tiny, one)[0] > 0
-    assert apply("add.sat.f32", ["f32"] * 3, np.array([np.nan, -3, 0.25], "f4"), np.zeros(3, "f4")).tolist() == [0, 0, 0.25]
+    assert apply("add.sat.f32", ["f32"] * 3, np.array([np.nan, -3, 0.25], "f4"), np.zeros(3, "f4")).tolist() == [
+        0,
+        0,
+        0.25,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -83,19 +83,23 @@ def test_never_written_memory_is_found():
 
 @SCHEDULES
 def test_a_read_of_what_another_warp_wrote_needs_a_barrier(schedule):
-    body = f"{SLOT} st.shared.u32 [%r2], %r0; {{barrier}} xor.b32 %r3, %r0, 32; mad.lo.u32 %r3, %r3, 4, %r1; ld.shared.u32 %r4, [%r3];"
+    body = f"""{SLOT} st.shared.u32 [%r2], %r0; {{barrier}}
+    xor.b32 %r3, %r0, 32; mad.lo.u32 %r3, %r3, 4, %r1; ld.shared.u32 %r4, [%r3];"""
     assert refusal(body.replace("{barrier}", ""), schedule=schedule).kind in ("race", "uninitialised")
     accepted(body.replace("{barrier}", "bar.sync 0;"), schedule=schedule)
 
 
 def test_lanes_of_one_warp_may_exchange_without_a_barrier():
-    accepted(f"{SLOT} st.shared.u32 [%r2], %r0; xor.b32 %r3, %r0, 1; mad.lo.u32 %r3, %r3, 4, %r1; ld.shared.u32 %r4, [%r3];")
+    accepted(
+        f"{SLOT} st.shared.u32 [%r2], %r0; xor.b32 %r3, %r0, 1; mad.lo.u32 %r3, %r3, 4, %r1; ld.shared.u32 %r4, [%r3];"
+    )
 
 
 @SCHEDULES
 def test_a_write_over_what_another_warp_reads_is_a_race(schedule):
     body = f"""{SLOT} st.shared.u32 [%r2], %r0; bar.sync 0;
-    ld.shared.u32 %r3, [%r2]; {{barrier}} xor.b32 %r4, %r0, 32; mad.lo.u32 %r4, %r4, 4, %r1; st.shared.u32 [%r4], %r3;"""
+    ld.shared.u32 %r3, [%r2]; {{barrier}}
+    xor.b32 %r4, %r0, 32; mad.lo.u32 %r4, %r4, 4, %r1; st.shared.u32 [%r4], %r3;"""
     assert refusal(body.replace("{barrier}", ""), schedule=schedule).kind == "race"
     accepted(body.replace("{barrier}", "bar.sync 0;"), schedule=schedule)
 
@@ -144,13 +148,17 @@ READ = "ld.shared.v4.u32 {%r3, %r4, %r5, %r6}, [%r2];"
 def test_copies_are_there_after_the_wait_and_not_before():
     accepted(f"{START} cp.async.wait_group 0; {READ}", threads=16)
     accepted(f"{START} cp.async.commit_group; cp.async.wait_group 1; {READ}", threads=16)
-    accepted(f"{COPY} cp.async.ca.shared.global [%r2], [%d1], 8; cp.async.wait_all; ld.shared.u32 %r3, [%r2];", threads=16)
+    accepted(
+        f"{COPY} cp.async.ca.shared.global [%r2], [%d1], 8; cp.async.wait_all; ld.shared.u32 %r3, [%r2];", threads=16
+    )
     assert refusal(f"{START} {READ}", threads=16).kind == "in flight"
     assert refusal(f"{START} cp.async.wait_group 1; {READ}", threads=16).kind == "in flight"
 
 
 def test_copies_leave_the_old_content_until_the_wait():
-    body = f"{COPY} st.shared.u32 [%r2], 7; {START} ld.shared.u32 %r3, [%r2]; cp.async.wait_all; st.global.u32 [%d1], %r3;"
+    body = (
+        f"{COPY} st.shared.u32 [%r2], 7; {START} ld.shared.u32 %r3, [%r2]; cp.async.wait_all; st.global.u32 [%d1], %r3;"
+    )
     memory = Memory()
     pointer = memory.place(np.zeros(64, np.float32))
     run(body, memory, pointer, threads=1, check_races=False)
@@ -166,7 +174,8 @@ def test_copies_of_other_warps_need_a_barrier_after_the_wait():
 
 
 def test_the_source_size_bounds_what_a_copy_reads():
-    body = f"{COPY} setp.lt.u32 %p1, %r0, 16; selp.b32 %r7, 16, 0, %p1; cp.async.cg.shared.global [%r2], [%d1], 16{{size}}; cp.async.wait_all; {READ}"
+    body = f"""{COPY} setp.lt.u32 %p1, %r0, 16; selp.b32 %r7, 16, 0, %p1;
+    cp.async.cg.shared.global [%r2], [%d1], 16{{size}}; cp.async.wait_all; {READ}"""
     accepted(body.replace("{size}", ", %r7"), threads=32)
     assert refusal(body.replace("{size}", ""), threads=32).kind == "out of bounds"
 

@@ -94,24 +94,25 @@ def test_mma_multiplies_the_matrices_its_fragments_hold(shape, kind, result):
     words = [np.ascontiguousarray(part).view(np.uint32).reshape(32, -1) for part in (lanes_a, lanes_b, lanes_c)]
     found = _run_mma(shape, kind, result, words).view(c.dtype).reshape(32, -1)
     expected = fragments(a_worth @ b_worth + c, c_element, rows * 8 // 32)
-    np.testing.assert_allclose(found, expected, rtol=2e-3 if result == "f16" else 1e-5, atol=2e-3 if result == "f16" else 1e-5)
+    np.testing.assert_allclose(
+        found, expected, rtol=2e-3 if result == "f16" else 1e-5, atol=2e-3 if result == "f16" else 1e-5
+    )
 
 
 def _run_mma(shape, kind, result, words):
-    lines, names, register = [], [], 1
+    lines, operands, first = [], [], 1
     for number, part in enumerate(words):
-        count = part.shape[1]
-        for position in range(count):
-            lines.append(f"mad.wide.u32 %d20, %r0, {4 * count}, %d{number}; ld.global.b32 %r{register + position}, [%d20+{4 * position}];")
-        names.append(", ".join(f"%r{register + position}" for position in range(count)))
-        register += count
-    count = words[2].shape[1]
-    out = [f"%r{40 + position}" for position in range(count)]
+        names = [f"%r{first + position}" for position in range(part.shape[1])]
+        lines.append(f"mad.wide.u32 %d20, %r0, {4 * len(names)}, %d{number};")
+        lines.extend(f"ld.global.b32 {name}, [%d20+{4 * position}];" for position, name in enumerate(names))
+        operands.append("{" + ", ".join(names) + "}")
+        first += len(names)
+    results = [f"%r{40 + position}" for position in range(words[2].shape[1])]
     types = f"{result}.{kind}.{kind}.{result}"
-    lines.append(f"mma.sync.aligned.{shape}.row.col.{types} {{{', '.join(out)}}}, {{{names[0]}}}, {{{names[1]}}}, {{{names[2]}}};")
-    lines.append(f"mad.wide.u32 %d20, %r0, {4 * count}, %d3;")
-    lines.extend(f"st.global.b32 [%d20+{4 * position}], {name};" for position, name in enumerate(out))
-    return run("\n".join(lines), *words, count=32 * count)
+    lines.append(f"mma.sync.aligned.{shape}.row.col.{types} {{{', '.join(results)}}}, {', '.join(operands)};")
+    lines.append(f"mad.wide.u32 %d20, %r0, {4 * len(results)}, %d3;")
+    lines.extend(f"st.global.b32 [%d20+{4 * position}], {name};" for position, name in enumerate(results))
+    return run("\n".join(lines), *words, count=32 * len(results))
 
 
 @pytest.mark.parametrize("transposed", [False, True])

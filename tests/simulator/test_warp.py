@@ -34,10 +34,13 @@ def test_a_shuffle_says_whether_its_source_was_in_range():
 
 
 def test_votes_count_active_lanes_only():
-    body = """setp.lt.u32 %p1, %r0, 8; setp.gt.u32 %p2, %r0, 4; mov.u32 %r9, 0; @!%p1 bra L;
+    body = (
+        """setp.lt.u32 %p1, %r0, 8; setp.gt.u32 %p2, %r0, 4; mov.u32 %r9, 0; @!%p1 bra L;
     vote.sync.ballot.b32 %r9, %p2, 0xff; vote.sync.any.pred %p3, %p2, 0xff; vote.sync.all.pred %p4, %p2, 0xff;
     selp.u32 %r1, 0x1000, 0, %p3; selp.u32 %r2, 0x2000, 0, %p4; or.b32 %r9, %r9, %r1; or.b32 %r9, %r9, %r2;
-    activemask.b32 %r3; shl.b32 %r3, %r3, 16; or.b32 %r9, %r9, %r3; L:""" + STORE
+    activemask.b32 %r3; shl.b32 %r3, %r3, 16; or.b32 %r9, %r9, %r3; L:"""
+        + STORE
+    )
     np.testing.assert_array_equal(run(body), np.where(LANE < 8, 0xFF10E0, 0))
 
 
@@ -108,7 +111,8 @@ SMALL: ld.global.u32 %r3, [%d1]; st.param.b32 [result+0], %r3; ret;
 }
 """
 CALL = """
-{ .param .b32 param0; st.param.b32 [param0+0], %r0; .param .b64 param1; st.param.b64 [param1+0], %d1; .param .b32 retval0;
+{ .param .b32 param0; st.param.b32 [param0+0], %r0; .param .b64 param1; st.param.b64 [param1+0], %d1;
+.param .b32 retval0;
 call.uni (retval0), twice, (param0, param1);
 ld.param.b32 %r9, [retval0+0]; }
 """
@@ -130,11 +134,14 @@ def test_variables_parameters_and_special_registers():
     mov.u32 %r4, %ctaid.y; mov.u32 %r5, %nctaid.y; mov.u32 %r6, %tid.y; mov.u32 %r7, %ntid.x;
     ld.param.u16 %h1, [p1]; ld.param.s8 %h2, [p2+1]; cvt.u32.u16 %r8, %h1; cvt.s32.s16 %r10, %h2;
     mov.u32 %r9, 0; mad.lo.u32 %r9, %r9, 10, %r1; mad.lo.u32 %r9, %r9, 10, %r2; mad.lo.u32 %r9, %r9, 10, %r3;
-    mad.lo.u32 %r9, %r9, 10, %r4; mad.lo.u32 %r9, %r9, 10, %r5; mad.lo.u32 %r9, %r9, 10, %r6; mad.lo.u32 %r9, %r9, 10, %r7;
+    mad.lo.u32 %r9, %r9, 10, %r4; mad.lo.u32 %r9, %r9, 10, %r5; mad.lo.u32 %r9, %r9, 10, %r6;
+    mad.lo.u32 %r9, %r9, 10, %r7;
     mad.lo.u32 %r9, %r9, 10, %r8; add.s32 %r9, %r9, %r10;
     mov.u32 %r11, 2; mad.lo.u32 %r12, %r4, 2, %r6; mad.lo.u32 %r12, %r12, 4, %r0;
     mad.wide.u32 %d20, %r12, 4, %d0; st.global.u32 [%d20], %r9;"""
-    text = kernel(body, ["u64", "u16"], module=module).replace(".param .u16 p1", ".param .u16 p1, .param .align 2 .b8 p2[4]")
+    text = kernel(body, ["u64", "u16"], module=module).replace(
+        ".param .u16 p1", ".param .u16 p1, .param .align 2 .b8 p2[4]"
+    )
     memory, module_read = Memory(), Module(text)
     assert module_read.parameters("k") == ("u64", "u16", "b8[4]")
     target = memory.allocate(4 * 16)

@@ -193,7 +193,8 @@ def _dot_product(decoder: Decoder, instruction: Instruction) -> Step:
     if instruction.name == "dp2a":
         half = slice(2, 4) if "hi" in instruction.parts else slice(0, 2)
         return lambda group: put(
-            group, (_parts(a(group), first, 2) * _parts(b(group), second, 1)[:, half]).sum(1).astype(np.int32) + c(group)
+            group,
+            (_parts(a(group), first, 2) * _parts(b(group), second, 1)[:, half]).sum(1).astype(np.int32) + c(group),
         )
     return lambda group: put(
         group, ((_parts(a(group), first, 1) * _parts(b(group), second, 1)).sum(1) + c(group)).astype(np.int64)

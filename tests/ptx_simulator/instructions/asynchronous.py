@@ -71,7 +71,11 @@ def _read_rows(group: Group, addresses: Array, rows: Array, size: int, nbytes: i
     group.active = inside
     crooked = addresses[rows] % nbytes != 0
     if crooked.any():
-        raise Fault("misaligned", f"cp.async of {nbytes} bytes from {addresses[rows][crooked][0]:#x}", inside.lanes[np.argmax(crooked)])
+        raise Fault(
+            "misaligned",
+            f"cp.async of {nbytes} bytes from {addresses[rows][crooked][0]:#x}",
+            inside.lanes[np.argmax(crooked)],
+        )
     width = next(width for width in (8, 4, 2, 1) if size % width == 0)
     for start in range(0, size, width):
         (column,) = group.global_space.load(group, addresses[rows] + start, width, 1)

@@ -139,5 +139,3 @@ def _pack_integers(decoder: Decoder, instruction: Instruction) -> Step:
     if below is None:
         return lambda group: put(group, pack(first(group), second(group)))
     return lambda group: put(group, below(group) << (bits * np.uint32(2)) | pack(first(group), second(group)))
-
-

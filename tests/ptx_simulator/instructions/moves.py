@@ -78,5 +78,3 @@ def _trap(decoder: Decoder, instruction: Instruction) -> Step:
         raise Fault("trap", "the kernel stops itself", group.active.lanes[0])
 
     return step
-
-
