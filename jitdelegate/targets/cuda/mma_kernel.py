@@ -286,7 +286,8 @@ class MmaKernel:
         with code.when(channel < self.outputs), code.loop(-(-tile.rows // pitch)) as turn:
             row = first + turn * pitch
             pixel = self.first_pixel + row
-            with code.when((pixel < self.pixels) & (row < tile.rows)):
+            inside = pixel < self.pixels if tile.rows % pitch == 0 else (pixel < self.pixels) & (row < tile.rows)
+            with code.when(inside):
                 self._store(self._sums(row, column, bias), pixel, self.group * self.outputs + channel)
 
     def _bias(self, column: Value) -> list[Value]:
