@@ -106,6 +106,27 @@ def test_an_operand_that_is_a_constant_is_read_from_the_weights() -> None:
     compare(Graph(tensors, (Node("ADD", (0, 1), (2,), form=form),), (0,), (2,)))
 
 
+def rounded(data: np.ndarray, precision: str) -> np.ndarray:
+    """What 16-bit elements keep of float32 numbers: the nearest, the even one of two."""
+    if precision == "float16":
+        return data.astype(np.float16).astype(np.float32)
+    bits = data.view(np.uint32).astype(np.uint64)
+    kept = (bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+    return np.where(np.isnan(data), data, kept)
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_storing_rounds_to_the_nearest_even(precision: str) -> None:
+    ties = 1 + np.arange(9, dtype=np.float32) / 2 ** (11 if precision == "float16" else 8)
+    edges = np.float32([0, 65504, 65519, 65520, 3.3e38, 3.4e38, 6e-8, 2.9e-8, 1e-45, np.inf])
+    data = np.concatenate([ties, edges, -ties, -edges, [np.float32(np.nan)]])
+    graph = graph_of(Map(operands=(identity(data.shape),)), [data.shape], data.shape)
+    with np.errstate(over="ignore"):
+        expected = rounded(data * 2, precision) / 2
+    (found,) = run(stored_between(graph), [data], precision=precision)
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 2049])
 def test_a_view_between_stored_types_copies_all_elements(size: int) -> None:
     graph = stored_between(graph_of(View(), [(1, size)], (size, 1)))

@@ -46,7 +46,7 @@ class MapTemplate(Template):
         *outer, last = index_map.sizes
         vectors, rest = divmod(last, self.width)
         walks = zip(self.operands, index_map.walks, strict=True)
-        own = [prod(outer) * vectors, rest, *divisors([*outer, max(1, vectors)])]
+        own = [prod(outer) * vectors, rest, *divisors([*outer, vectors])]
         return own + [number for one, walk in walks for number in one.numbers(walk)]
 
     def define(self) -> Definition:
