@@ -85,7 +85,7 @@ class DepthwiseTemplate(Template):
     @property
     def resident(self) -> int:
         """Blocks that should fit on a multiprocessor."""
-        return RESIDENT
+        return RESIDENT * LEAST_THREADS // self.threads
 
     @abstractmethod
     def write(self, layer: Layer) -> None:
