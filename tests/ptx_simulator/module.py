@@ -78,7 +78,7 @@ class Module:
         check_races: bool = True,
         limit: int = 4_000_000,
     ) -> int:
-        """Runs a kernel over a grid; the number of instructions executed, each counted once for the lanes that share it.
+        """Runs a kernel over a grid; the number of instructions executed, each counted once for lanes that share it.
 
         Args:
             grid, block: one to three sizes (x, y, z).
@@ -260,7 +260,7 @@ def _access_bytes(one: Instruction, space: str) -> int:
     elsewhere = {"global", "shared", "param", "local", "const"} - {space}
     if one.name == "cp":
         sizes = [int(operand.text) for operand in one.operands[2:3] if isinstance(operand, Immediate)]
-        return 1 if space == "global" else min(sizes, default=16)  # the source size may be any
+        return min(sizes, default=16)
     if one.name not in ("ld", "st", "atom", "red", "ldmatrix", "stmatrix") or elsewhere & set(one.parts):
         return 16
     if "matrix" in one.name:

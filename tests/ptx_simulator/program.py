@@ -11,6 +11,7 @@ from tests.ptx_simulator.syntax import Function, Immediate, Instruction, Registe
 from tests.ptx_simulator.types import TYPES
 
 LEAVING = {"bra", "ret", "exit", "bar", "barrier", "brx"}
+CONVERGING = {"shfl", "vote", "match", "redux", "elect", "bar", "mma", "ldmatrix", "stmatrix", "movmatrix", "wgmma"}
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Block:
     steps: tuple[Step, ...]
     sources: tuple[Instruction, ...]
     leave: Leave
+    converges: bool = False  # holds an instruction that the lanes of a warp must execute together
 
 
 def build(function: Function, decoder: Decoder) -> list[Block]:
@@ -61,7 +63,8 @@ def _block(function: Function, decoder: Decoder, start: int, end: int, number: d
     if instructions and _leaves(instructions[-1]):
         leave = _leave(function, decoder, instructions[-1], number)
     plain = instructions if leave.kind == "fall" else instructions[:-1]
-    return Block(tuple(decoder.step(one) for one in plain), tuple(instructions), leave)
+    converges = any(one.name in CONVERGING for one in plain)
+    return Block(tuple(decoder.step(one) for one in plain), tuple(instructions), leave, converges)
 
 
 def _leave(function: Function, decoder: Decoder, one: Instruction, number: dict[int, int]) -> Leave:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.ptx_simulator.errors import Fault, SimulationError
-from tests.ptx_simulator.group import Active, Group
+from tests.ptx_simulator.group import WARP, Active, Group
 from tests.ptx_simulator.program import Block, Leave
 from tests.ptx_simulator.spaces import SharedSpace
 from tests.ptx_simulator.syntax import Instruction
@@ -39,7 +39,7 @@ class Strands:
     def run(self) -> None:
         """Runs until every lane waits at a barrier or is done."""
         while self.at:
-            number = min(self.at)
+            number = min(self.at) if len(self.at) == 1 else self._next()
             lanes = self.at.pop(number)
             if lanes.partial:
                 lanes.partial = not np.array_equal(lanes.mask, self.group.live)
@@ -47,6 +47,18 @@ class Strands:
             block = self.program[number]
             self._execute(block)
             self._leave(number, block, lanes)
+
+    def _next(self) -> int:
+        """The first strand, but one that lacks lanes its warps must wait for comes last."""
+        first, *others = sorted(self.at)
+        return next((number for number in (first, *others) if not self._lacks_lanes(number)), first)
+
+    def _lacks_lanes(self, number: int) -> bool:
+        if not self.program[number].converges:
+            return False
+        here = self.at[number].mask
+        elsewhere = (self.waiting_at == RUNNING) & ~here
+        return bool((here.reshape(-1, WARP).any(axis=1) & elsewhere.reshape(-1, WARP).any(axis=1)).any())
 
     def _execute(self, block: Block) -> None:
         group, place = self.group, 0

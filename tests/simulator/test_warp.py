@@ -93,6 +93,13 @@ def test_lanes_leave_loops_one_by_one_and_meet_again(schedule):
     np.testing.assert_array_equal(run(body, threads=96, schedule=schedule), n * (n - 1) // 2)
 
 
+def test_a_warp_waits_for_lanes_whose_branch_stands_further_down():
+    body = f"""setp.lt.u32 %p1, %r0, 5; mov.u32 %r1, %r0; @%p1 bra FAR;
+    NEAR: shfl.sync.idx.b32 %r9, %r1, 3, 0x1f, -1; {STORE} ret;
+    FAR: mov.u32 %r1, 100; bra NEAR;"""
+    assert set(run(body).tolist()) == {100}
+
+
 def test_a_jump_table_sends_lanes_apart():
     body = f"""and.b32 %r1, %r0, 3; mov.u32 %r9, 9;
     T: .branchtargets A, B, C, A; brx.idx %r1, T;
