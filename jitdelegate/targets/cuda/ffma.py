@@ -48,7 +48,7 @@ class Tile:
         warps_down, warps_across: over rows (pixels) and columns (output channels).
         slices: groups of warps that share out the steps of K of each tile, and add up in the end.
         height, width: sums of a lane; a warp has LANES_DOWN times as many rows and LANES_ACROSS as many columns.
-        steps: of K.
+        steps: of K; the weights of a tile have a quad for each thread, or several.
     """
 
     warps_down: int
@@ -119,7 +119,7 @@ class Tile:
 TILES = (
     Tile(4, 1, 2, 8, 8, 16),  # 128 x 64
     Tile(2, 1, 4, 8, 8, 16),  # 64 x 64
-    Tile(2, 1, 4, 8, 4, 16),  # 64 x 32
+    Tile(2, 1, 4, 8, 4, 32),  # 64 x 32
     Tile(1, 1, 8, 8, 8, 32),  # 32 x 64
     Tile(1, 1, 8, 8, 4, 32),  # 32 x 32
     Tile(1, 1, 8, 4, 4, 32),  # 16 x 32

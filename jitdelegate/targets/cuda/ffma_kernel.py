@@ -106,6 +106,7 @@ class WeightShare:
         tile = template.tile
         self.code, self.weights = code, weights
         self.nbytes, self.pitch = tile.steps * tile.columns * FLOAT, tile.threads * QUAD * FLOAT
+        assert self.nbytes % self.pitch == 0
         self.start = thread * (QUAD * FLOAT)
         self.first = first * self.nbytes + self.start
         self.slot = self.start + tile.rows * tile.row_pitch * FLOAT

@@ -1,0 +1,278 @@
+"""Contract in float32 on CUDA: the PTX that is really emitted, run in the simulator against numpy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jitdelegate.errors import CompileError
+from jitdelegate.ir.expr import RESULT, Arg, maximum, unary
+from jitdelegate.ir.forms import Access, Contract
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
+from jitdelegate.targets.cuda import back_end, ffma, gemv, mma
+from jitdelegate.targets.cuda.combine import Combine
+from jitdelegate.targets.cuda.element import Element
+from jitdelegate.targets.cuda.epilogue import Epilogue, Reach
+from jitdelegate.targets.cuda.ffma import TILES, Ffma, Tile
+from jitdelegate.targets.cuda.gather import problem_of
+from jitdelegate.targets.cuda.gemv import Gemv
+from jitdelegate.targets.cuda.gpu import GPUS
+from jitdelegate.targets.cuda.template import Template
+from jitdelegate.targets.cuda.writer import Writer
+from tests.ops.form_reference import run_graph
+from tests.targets.cuda_execute import ptx_of, run, templates_of
+from tests.targets.cuda_graphs import stored_between
+
+TOLERANCE = 1e-6
+"""Root mean square error against the outputs'."""
+PLAIN = Contract()
+SWISH = RESULT * unary("logistic", RESULT)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A Contract and the shapes of its tensors; `extra` are operands of the epilogue."""
+
+    data: tuple[int, ...]
+    weights: tuple[int, ...]
+    output: tuple[int, ...]
+    form: Contract = PLAIN
+    extra: tuple[tuple[int, ...], ...] = ()
+    has_bias: bool = True
+
+    @property
+    def graph(self) -> Graph:
+        random = np.random.default_rng(prod(self.data) + prod(self.weights))
+        tensors = [Tensor("data", self.data, "float32")]
+        for name, shape in (("weights", self.weights), ("bias", self.weights[:1])):
+            tensors.append(Tensor(name, shape, "float32", random.uniform(-1, 1, shape).astype(np.float32)))
+        tensors += [Tensor(f"extra{k}", shape, "float32") for k, shape in enumerate(self.extra)]
+        extra = tuple(range(3, len(tensors)))
+        node = Node("CONV_2D", (0, 1, 2 if self.has_bias else ABSENT, *extra), (len(tensors),), form=self.form)
+        tensors.append(Tensor("output", self.output, "float32"))
+        return Graph(tuple(tensors), (node,), (0, *extra), node.outputs)
+
+
+def convolution(
+    data: tuple[int, int, int, int], outputs: int, kernel: tuple[int, int] = (3, 3), **options: Any
+) -> Case:
+    """A convolution; the output's size follows from the window's options."""
+    form = Contract(kernel=kernel, **options)
+    top, bottom, left, right = form.padding
+    padded = data[1] + top + bottom, data[2] + left + right
+    reached = [(size - 1) * step + 1 for size, step in zip(kernel, form.dilation, strict=True)]
+    size = [(whole - part) // step + 1 for whole, part, step in zip(padded, reached, form.stride, strict=True)]
+    return Case(data, (outputs, *kernel, data[3] // form.groups), (data[0], *size, outputs), form)
+
+
+def transposed(data: tuple[int, int, int, int], output: tuple[int, int, int], kernel: int, **options: Any) -> Case:
+    """A transposed convolution to [rows, columns, channels]."""
+    form = Contract(kernel=(kernel, kernel), transposed=True, **options)
+    return Case(data, (output[2], kernel, kernel, data[3]), (data[0], *output), form)
+
+
+def dense(rows: int, depth: int, outputs: int, form: Contract = PLAIN) -> Case:
+    return Case((rows, depth), (outputs, depth), (rows, outputs), form)
+
+
+def error(case: Graph, tolerance: float = TOLERANCE, **options: Any) -> None:
+    """The simulated kernels answer as the reference does, up to rounding."""
+    random = np.random.default_rng(0)
+    feeds = [random.uniform(-1, 1, case.tensors[i].shape).astype(np.float32) for i in case.inputs]
+    (found,), (expected,) = run(case, feeds, **options), run_graph(case, feeds)
+    assert np.sqrt(np.mean((found - expected) ** 2)) <= tolerance * np.sqrt(np.mean(expected**2))
+
+
+def kinds(case: Case, **options: Any) -> list[type[Template]]:
+    return [type(template) for template in templates_of(case.graph, **options)]
+
+
+CONVOLUTIONS = {
+    "1x1": convolution((1, 5, 7, 16), 8, (1, 1)),
+    "1x1, strides": convolution((2, 5, 7, 4), 8, (1, 1), stride=(2, 3)),
+    "3 channels": convolution((1, 9, 8, 3), 33, stride=(2, 2), padding=(0, 1, 1, 1)),
+    "one channel": convolution((2, 6, 5, 1), 1, (2, 3), padding=(1, 0, 1, 1)),
+    "5 channels to 5": convolution((1, 4, 7, 5), 5, padding=(1, 1, 1, 1)),
+    "33 channels": convolution((1, 4, 3, 33), 34, (1, 2)),
+    "pairs of channels": convolution((1, 6, 6, 6), 6, padding=(1, 1, 1, 1)),
+    "dilations": convolution((2, 9, 9, 8), 12, dilation=(2, 3), padding=(2, 1, 4, 3), stride=(1, 2)),
+    "more padding than image": convolution((1, 2, 3, 4), 8, (5, 5), padding=(4, 3, 2, 4)),
+    "a dilation that jumps over the image": convolution((1, 3, 3, 4), 4, dilation=(4, 4), padding=(4, 4, 4, 4)),
+    "groups": convolution((1, 6, 5, 24), 15, padding=(1, 1, 1, 1), groups=3),
+    "groups of one": convolution((1, 5, 5, 4), 4, padding=(1, 1, 1, 1), groups=4),
+    "the whole image": convolution((7, 4, 3, 5), 6, (4, 3)),
+}
+TRANSPOSED = {
+    "2x2": transposed((1, 4, 4, 4), (8, 8, 4), 2, stride=(2, 2)),
+    "3x3, cut at the edge": transposed((2, 4, 4, 3), (8, 8, 5), 3, stride=(2, 2), padding=(0, 1, 0, 1)),
+    "strides above the kernel": transposed((1, 3, 3, 4), (9, 9, 4), 2, stride=(3, 3)),
+    "no strides": transposed((1, 5, 4, 3), (7, 6, 2), 3),
+    "padding": transposed((1, 4, 5, 8), (7, 9, 33), 4, stride=(2, 2), padding=(1, 2, 1, 2)),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_a_convolution_is_as_the_reference_has_it(name: str) -> None:
+    error(CONVOLUTIONS[name].graph)
+
+
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_a_transposed_convolution_is_as_the_reference_has_it(name: str) -> None:
+    error(TRANSPOSED[name].graph)
+
+
+@pytest.mark.parametrize("name", ["3 channels", "pairs of channels", "dilations", "groups"])
+def test_a_gpu_without_asynchronous_copies_computes_the_same(name: str) -> None:
+    error(CONVOLUTIONS[name].graph, architecture="sm_75", schedule="random", seed=3)
+
+
+def test_a_convolution_without_bias_starts_from_zero() -> None:
+    error(replace(CONVOLUTIONS["groups"], has_bias=False).graph)
+    error(replace(dense(1, 20, 6), has_bias=False).graph)
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
+@pytest.mark.parametrize(("more", "architecture"), [(-1, "sm_90"), (0, "sm_75"), (1, "sm_90"), (1, "sm_75")])
+def test_a_tile_is_right_at_its_edges(
+    tile: Tile, more: int, architecture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ffma, "TILES", (tile,))
+    sizes = tile.rows + more, 2 * tile.steps + more, tile.columns + more
+    error(dense(*sizes).graph, architecture=architecture, schedule="random", seed=tile.rows)
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
+@pytest.mark.parametrize(("channels", "architecture"), [(4, "sm_90"), (2, "sm_75"), (1, "sm_90")])
+def test_a_tile_gathers_chunks_of_every_width(
+    tile: Tile, channels: int, architecture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ffma, "TILES", (tile,))
+    case = convolution((3, 7, 8, channels), 8, stride=(1, 2), padding=(1, 1, 0, 1))
+    error(case.graph, architecture=architecture)
+
+
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
+def test_a_long_k_is_shared_out_between_blocks(architecture: str) -> None:
+    case = convolution((1, 4, 4, 256), 20, padding=(1, 1, 1, 1))
+    assert kinds(case, architecture=architecture) == [Ffma, Combine]
+    error(case.graph, architecture=architecture, schedule="random")
+
+
+def test_blocks_that_share_out_k_add_up_in_a_fixed_order() -> None:
+    graph = dense(5, 3000, 9).graph
+    assert templates_of(graph)[0].is_part
+    feed = np.random.default_rng(1).uniform(-1, 1, (5, 3000)).astype(np.float32)
+    runs = [run(graph, [feed], schedule="random", seed=seed)[0] for seed in range(2)]
+    assert runs[0].tobytes() == runs[1].tobytes()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4])
+@pytest.mark.parametrize(("depth", "outputs"), [(1, 1), (127, 5), (128, 33), (130, 4), (1027, 7)])
+def test_a_few_rows_are_as_the_reference_has_them(rows: int, depth: int, outputs: int) -> None:
+    case = dense(rows, depth, outputs)
+    assert kinds(case) == [Gemv]
+    error(case.graph, schedule="random")
+
+
+@pytest.mark.parametrize("outputs", [600, 2200, 4301])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_warps_of_large_layers_take_several_outputs(rows: int, outputs: int) -> None:
+    error(dense(rows, 70, outputs).graph)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "float16", "bfloat16"])
+def test_a_few_rows_need_no_tensor_cores(precision: str) -> None:
+    case = dense(3, 72, 10)
+    tolerance = {"tf32": TOLERANCE, "float16": 2e-3, "bfloat16": 1.6e-2}[precision]
+    assert kinds(case, precision=precision) == [Gemv]
+    error(case.graph, tolerance, precision=precision)
+    error(stored_between(case.graph), tolerance, precision=precision)
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["1x1", "5 channels to 5", "pairs of channels"])
+def test_tensors_of_16_bits_pass_through_float32(name: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mma, "write", ffma.write)
+    graph = stored_between(CONVOLUTIONS[name].graph)
+    error(graph, {"float16": 2e-3, "bfloat16": 1.6e-2}[precision], precision=precision)
+
+
+EPILOGUES = {
+    "one of each kind": convolution((1, 5, 5, 8), 12, padding=(1, 1, 1, 1)),
+    "odd channels": convolution((1, 5, 5, 8), 7, padding=(1, 1, 1, 1)),
+    "scattered": transposed((1, 4, 4, 4), (8, 8, 6), 3, stride=(2, 2), padding=(0, 1, 0, 1)),
+    "split": convolution((1, 4, 4, 256), 20, padding=(1, 1, 1, 1)),
+    "few pixels": convolution((2, 1, 1, 40), 9, (1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_an_epilogue_reads_elements_channels_pixels_and_scalars(name: str) -> None:
+    case = EPILOGUES[name]
+    shapes = case.output, case.output[-1:], (*case.output[:-1], 1), (1,)
+    operands = tuple(Access.broadcast(shape, case.output) for shape in shapes)
+    expr = maximum(SWISH + Arg(1), Arg(2)) * Arg(3) - Arg(4)
+    error(replace(case, form=replace(case.form, epilogue=expr, operands=operands), extra=shapes).graph)
+
+
+def test_taps_that_are_always_outside_are_dropped() -> None:
+    case = convolution((1, 1, 1, 8), 6, padding=(1, 1, 1, 1))
+    graph = case.graph
+    problem = problem_of(Writer(graph, GPUS["sm_90"], "float32"), graph.nodes[0])
+    assert (problem.is_direct, problem.phases[0].steps) == (True, 8)
+
+
+def test_a_kernel_that_reaches_too_far_is_refused() -> None:
+    case = convolution((1, 1, 40000, 1), 1, (1, 2), dilation=(1, 33000))
+    with pytest.raises(CompileError, match="reaches over 33000 rows or columns, expected at most 32767"):
+        templates_of(case.graph)
+
+
+def heavy(tile: Tile, **options: Any) -> Ffma:
+    """A template with an epilogue that needs registers."""
+    epilogue = Epilogue(SWISH + Arg(1), ((Reach.ELEMENT, Element.FLOAT32),))
+    plain = Ffma(Element.FLOAT32, Element.FLOAT32, tile, 4, 4, False, False, True, False, epilogue)
+    return replace(plain, **options)
+
+
+def assert_no_local_memory(template: Template, architecture: str) -> None:
+    cubin = back_end.cubin(ptx_of(template, architecture).encode(), architecture)
+    assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("architecture", back_end.ARCHITECTURES)
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
+def test_tiles_stay_in_registers(tile: Tile, architecture: str) -> None:
+    assert_no_local_memory(heavy(tile, is_asynchronous=GPUS[architecture].has_async_copy), architecture)
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
+def test_tiles_of_single_channels_stay_in_registers(tile: Tile) -> None:
+    narrow = heavy(tile, width=1, run=1, is_scattered=True)
+    assert_no_local_memory(narrow, "sm_80")
+    assert_no_local_memory(replace(narrow, is_asynchronous=False), "sm_75")
+    assert_no_local_memory(replace(narrow, is_asynchronous=False, source=Element.FLOAT16), "sm_90")
+
+
+@pytest.mark.parametrize("architecture", back_end.ARCHITECTURES)
+def test_rows_of_weights_stay_in_registers(architecture: str) -> None:
+    single = Element.FLOAT32
+    for rows, pixels, slices, width in ((1, 1, 4, 4), (4, 1, 1, 4), (4, 4, 1, 1)):
+        template = Gemv(single, single, single, pixels, rows, slices, width, rows, Epilogue(SWISH))
+        assert_no_local_memory(template, architecture)
+    assert_no_local_memory(Combine(single, 4, Epilogue(SWISH)), architecture)
+
+
+def test_equal_problems_share_a_template() -> None:
+    one, other = (templates_of(dense(rows, 64, 64).graph) for rows in (33, 40))
+    assert one == other
+    assert repr(one) == repr(other)
+
+
+def test_few_pixels_are_those_that_weights_in_shared_memory_would_not_serve() -> None:
+    most = dense(gemv.MOST_PIXELS, 64, 64), dense(gemv.MOST_PIXELS + 1, 64, 64)
+    assert [kinds(case) for case in most] == [[Gemv], [Ffma]]
