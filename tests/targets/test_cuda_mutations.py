@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -12,65 +11,67 @@ from jitdelegate.ir.forms import Contract
 from jitdelegate.targets.cuda import mma
 from jitdelegate.targets.cuda.mma import TILES
 from tests.ptx_simulator import SimulationError
+from tests.simulator import mutate
+from tests.simulator.mutate import NoSuchPlaceError
 from tests.targets.cuda_execute import ptx_of
 from tests.targets.test_cuda_mma import TOLERANCES, Case, Prepared, error, expected, prepare, run
+
+Bug = Callable[[str, int], str]
+"""Plants a bug in the place of that number; NoSuchPlaceError where there are fewer."""
 
 SEVEN_TILES = Case(
     (1, 5, 6, 224), (64, 2, 2, 224), (1, 5, 6, 64), Contract(kernel=(2, 2), padding=(1, 0, 1, 0)), has_bias=False
 )
 """Seven whole tiles of K: the last one lies where the sums are to lie, in a ring of two and in one of three slots.
 Every thread copies rows with taps outside the image, and every product counts."""
-PLACES = 4
-"""Where a bug fits in more places than that, it is planted in that many of them."""
+PLACES = 5
+"""In how many of the places where a bug fits it is planted, from the first one on."""
 
 
-@dataclass(frozen=True)
-class Bug:
-    """What matches `pattern` in the PTX, after the last `after`, becomes `replacement`; one place at a time, or all."""
+def replaced(pattern: str, replacement: str) -> Bug:
+    """A bug that changes what matches a pattern."""
 
-    pattern: str
-    replacement: str
-    after: str = ""
-    everywhere: bool = False
+    def plant(text: str, number: int) -> str:
+        places = list(re.finditer(pattern, text, re.DOTALL))
+        if number >= len(places):
+            raise NoSuchPlaceError(f"{len(places)} matches of {pattern}, none numbered {number}")
+        place = places[number]
+        return text[: place.start()] + place.expand(replacement) + text[place.end() :]
 
-    def planted(self, ptx: str) -> Iterator[str]:
-        """The PTX with the bug, once for each place."""
-        start = ptx.rindex(self.after) if self.after else 0
-        places = list(re.finditer(self.pattern, ptx[start:], re.DOTALL))
-        if self.everywhere:
-            yield ptx[:start] + re.sub(self.pattern, self.replacement, ptx[start:])
-            return
-        for place in _some(places):
-            yield ptx[: start + place.start()] + place.expand(self.replacement) + ptx[start + place.end() :]
+    return plant
 
 
-def _some(places: Sequence[re.Match[str]]) -> Sequence[re.Match[str]]:
-    """All of a few places, or evenly spread ones, the first and the last among them."""
-    if len(places) <= PLACES:
-        return places
-    return [places[k * (len(places) - 1) // (PLACES - 1)] for k in range(PLACES)]
-
-
-COMMON = {
-    "a barrier is missing": Bug(r"bar\.sync 0;", ""),
-    "rows of a matrix are taken for columns": Bug(r"(ldmatrix\.sync\.aligned\.m8n8\.x4)\.", r"\1.trans."),
-    "a product starts from zero": Bug(r"(mma\.sync[^;]*\{)%f\d+([^{;]*;)", r"\g<1>0f00000000\2"),
-    "a tile of K is taken that is not there": Bug(
+COMMON: dict[str, Bug] = {
+    "a barrier is missing": mutate.remove_barrier,
+    "rows of a matrix are taken for columns": mutate.transpose_ldmatrix,
+    "a product starts from zero": replaced(r"(mma\.sync[^;]*\{)%f\d+([^{;]*;)", r"\g<1>0f00000000\2"),
+    "a tile of K is taken that is not there": replaced(
         r"(\n(\$L\w+):.*?)setp\.lt\.s32([^;]*;(?:(?!setp).)*?bra\s+\2;)", r"\1setp.le.s32\3"
     ),
-    "results beyond the last pixel are stored": Bug(r"@%p\d+ bra[^;]*;", "", after="bar.sync", everywhere=True),
+    "results beyond the last pixel are stored": mutate.drop_branch_before_store,
+    "results are stored beside their place": lambda text, number: mutate.shift_global_store(text, 16, number),
 }
-BUGS = {
+BUGS: dict[str, dict[str, Bug]] = {
     "sm_90": COMMON
     | {
-        "copies are waited for too late": Bug(r"wait_group 1;", "wait_group 2;"),
-        "a group of copies is never closed": Bug(r"cp\.async\.commit_group;", ""),
-        "data outside the image is copied": Bug(r"selp\.b32 (\s*%r\d+), 16, 0, %p\d+;", r"mov.b32 \1, 16;"),
-        "copies overwrite the tile that is read": Bug(r"(setp\.eq\.s32\s+%p\d+, %r\d+), 49152;", r"\1, 32768;"),
+        "halves of weights are exchanged": mutate.swap_mma_registers,
+        "copies are waited for too late": mutate.raise_wait_group,
+        "a group of copies is never closed": replaced(r"cp\.async\.commit_group;", ""),
+        "data outside the image is copied": mutate.drop_zero_fill,
+        "copies overwrite the tile that is read": replaced(r"(setp\.eq\.s32\s+%p\d+, %r\d+), 49152;", r"\1, 32768;"),
     },
-    "sm_75": COMMON | {"data outside the image is read": Bug(r"@%p\d+ (ld\.global\.nc)", r"\1")},
+    "sm_75": COMMON | {"data outside the image is read": mutate.drop_global_predicate},
 }
 """By architecture: asynchronous copies in a ring of three tiles, or copies through registers in one of two."""
+
+
+def planted(bug: Bug, text: str) -> Iterator[str]:
+    """The text with the bug in one place, for each of some places."""
+    for number in range(PLACES):
+        try:
+            yield bug(text, number)
+        except NoSuchPlaceError:
+            return
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def _fails(prepared: Prepared, architecture: str, ptx: str, schedule: str) -> bo
 @pytest.mark.parametrize("architecture, name", [(one, name) for one, bugs in BUGS.items() for name in bugs])
 def test_a_planted_bug_is_seen(architecture, name, prepared):
     case = prepared(architecture)
-    variants = list(BUGS[architecture][name].planted(ptx_of(case.launches[0].template, architecture)))
+    variants = list(planted(BUGS[architecture][name], ptx_of(case.launches[0].template, architecture)))
     assert variants
     assert [number for number, ptx in enumerate(variants) if not is_seen(case, architecture, ptx)] == []
 

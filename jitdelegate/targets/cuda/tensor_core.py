@@ -78,10 +78,13 @@ class Swizzle:
 
 def copy_async(code: Code, to: Value, base: Value, offset: Value, nbytes: int, inside: Value | None = None) -> None:
     """Begins to copy 4, 8 or 16 bytes of global memory to the shared address `to`; zeros where not `inside`."""
-    source = Value(code, code.address(base, offset))
-    read = code.integer(nbytes) if inside is None else code.select(inside, code.integer(nbytes), 0)
     level = "cg" if nbytes == CHUNK else "ca"
-    code.ptx(f"cp.async.{level}.shared.global [$0], [$1], {nbytes}, $2;", "", [to, source, read], effects=True)
+    places = [to, Value(code, code.address(base, offset))]
+    if inside is None:
+        code.ptx(f"cp.async.{level}.shared.global [$0], [$1], {nbytes};", "", places, effects=True)
+    else:
+        read = code.select(inside, code.integer(nbytes), 0)
+        code.ptx(f"cp.async.{level}.shared.global [$0], [$1], {nbytes}, $2;", "", [*places, read], effects=True)
 
 
 def commit_copies(code: Code) -> None:
