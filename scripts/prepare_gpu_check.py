@@ -1,11 +1,12 @@
 """Compiles what `scripts/gpu_check.sh` runs on a GPU machine, here, where no GPU is needed.
 
-    python -m scripts.prepare_gpu_check --output DIR [--architectures sm_90,...] [--models FOLDER] [--mebibytes 60]
+    python -m scripts.prepare_gpu_check --output DIR [--architectures sm_90,...] [--only PATTERN ...]
 
 DIR receives programs, inputs, the outputs that LiteRT or numpy computed, and a manifest. It holds a graph for every
 case of the operator table and some larger ones, an example MobileNet v1, and the reference models found in FOLDER
 (default: JITDELEGATE_TEST_MODELS, or shared/models beside the checkout), the smaller the sooner, as far as there is
-room.
+room. What found none goes into a folder of its own by --only 'palm_*' --only posenet_* and so on, and its results are
+joined to the first ones by the --join of `scripts/gpu_check.sh`.
 Exit status: 0 all is there, 1 something had to be left out, 2 wrong arguments.
 """
 
@@ -16,6 +17,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import numpy as np
@@ -64,21 +66,21 @@ MEBIBYTES = 60.0
 UNIT = {"stride_w": 1, "stride_h": 1}
 HALVED = {"stride_w": 2, "stride_h": 2}
 LARGER: tuple[tuple[str, OpCase], ...] = (
-    ("CONV_2D", OpCase(((1, 56, 56, 64), Weights((64, 3, 3, 64)), Weights((64,))), UNIT)),
+    ("CONV_2D", OpCase(((1, 28, 28, 64), Weights((64, 3, 3, 64)), Weights((64,))), UNIT)),
     ("CONV_2D", OpCase(((1, 57, 57, 24), Weights((72, 3, 3, 24)), Weights((72,))), HALVED)),
     ("CONV_2D", OpCase(((1, 28, 28, 128), Weights((256, 1, 1, 128)), Weights((256,))), UNIT)),
-    ("CONV_2D", OpCase(((1, 14, 14, 512), Weights((512, 1, 1, 512)), Weights((512,))), UNIT)),
-    ("CONV_2D", OpCase(((1, 113, 113, 3), Weights((32, 7, 7, 3)), Weights((32,))), HALVED)),
+    ("CONV_2D", OpCase(((1, 14, 14, 512), Weights((256, 1, 1, 512)), Weights((256,))), UNIT)),
+    ("CONV_2D", OpCase(((1, 65, 65, 3), Weights((32, 7, 7, 3)), Weights((32,))), HALVED)),
     ("CONV_2D", OpCase(((1, 33, 33, 33), Weights((65, 3, 3, 33)), Weights((65,))), UNIT)),
     ("CONV_2D", OpCase(((3, 20, 20, 64), Weights((128, 3, 3, 16)), Weights((128,))), UNIT)),
-    ("DEPTHWISE_CONV_2D", OpCase(((1, 56, 56, 128), Weights((1, 3, 3, 128)), Weights((128,))), UNIT)),
+    ("DEPTHWISE_CONV_2D", OpCase(((1, 28, 28, 128), Weights((1, 3, 3, 128)), Weights((128,))), UNIT)),
     ("DEPTHWISE_CONV_2D", OpCase(((1, 29, 29, 66), Weights((1, 5, 5, 66)), Weights((66,))), HALVED)),
-    ("FULLY_CONNECTED", OpCase(((1, 1024), Weights((1001, 1024)), Weights((1001,))))),
+    ("FULLY_CONNECTED", OpCase(((1, 1024), Weights((257, 1024)), Weights((257,))))),
     ("FULLY_CONNECTED", OpCase(((200, 333), Weights((129, 333)), Weights((129,))))),
-    ("TRANSPOSE_CONV", OpCase((ints(1, 64, 64, 32), Weights((32, 3, 3, 64)), (1, 32, 32, 64)), HALVED)),
+    ("TRANSPOSE_CONV", OpCase((ints(1, 32, 32, 32), Weights((32, 3, 3, 64)), (1, 16, 16, 64)), HALVED)),
     ("SOFTMAX", OpCase(((64, 1001),), {"beta": 1.0})),
-    ("MEAN", OpCase(((1, 49, 49, 320), ints(1, 2)))),
-    ("RESIZE_BILINEAR", OpCase(((1, 33, 33, 21), ints(257, 257)))),
+    ("MEAN", OpCase(((1, 17, 17, 320), ints(1, 2)))),
+    ("RESIZE_BILINEAR", OpCase(((1, 9, 9, 21), ints(65, 65)))),
 )
 """Cases whose tiles are full ones, beside the operator table's own, which are small."""
 POINT = {**UNIT, "padding": "VALID", "filter_width": 1, "filter_height": 1}
@@ -105,6 +107,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--models", type=Path, default=Path(os.environ.get("JITDELEGATE_TEST_MODELS", DEFAULT_MODELS)), metavar="FOLDER"
     )
+    parser.add_argument("--only", action="append", metavar="PATTERN", help="of names; several are added up")
     parser.add_argument("--mebibytes", type=float, default=MEBIBYTES, help="most of the folder (default: %(default)g)")
     arguments = parser.parse_args(argv)
     try:
@@ -112,15 +115,22 @@ def main(argv: list[str] | None = None) -> int:
     except OptionError as error:
         parser.error(str(error))
     folder = Folder(arguments.output, gpus, int(arguments.mebibytes * 2**20))
-    for source in [*forms(), example(), *models(arguments.models)]:
-        folder.add(source)
+    for source in [example(), *forms(), *models(arguments.models)]:
+        if wanted(source.name, arguments.only):
+            folder.add(source)
     for name in missing(arguments.models):
-        folder.left_out[name] = f"it is not in {arguments.models.name}"
+        if wanted(name, arguments.only):
+            folder.left_out[name] = f"it is not in {arguments.models.name}"
     folder.finish()
     print(f"{len(folder.cases)} cases, {folder.nbytes / 2**20:.1f} MiB")
     for name, reason in folder.left_out.items():
         print(f"left out: {name}: {reason}", file=sys.stderr)
     return 1 if folder.left_out else 0
+
+
+def wanted(name: str, patterns: Sequence[str] | None) -> bool:
+    """Whether one of the shell's patterns fits the name; all are wanted where there are no patterns."""
+    return patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def forms() -> Iterator[Source]:
@@ -244,17 +254,17 @@ class Folder:
 
     def _program(self, source: Source, gpu: str, precision: str) -> str:
         """The file of a program, "" where it is left out."""
-        name = f"{source.name}, {gpu} {precision}"
+        name = f"{source.name}, {precision}"
         try:
             content = compiled(source.content, gpu, precision)
         except JitDelegateError as error:
-            self.left_out[name] = str(error)
+            self.left_out[name] = f"{gpu}: {error}"
             return ""
         packed = pack(content)
         if self.nbytes + len(packed) > self.room:
-            self.left_out[name] = f"it has {len(packed) / 2**20:.1f} MiB, more than there was room for"
+            self.left_out[name] = f"{gpu}: it has {len(packed) / 2**20:.1f} MiB, more than there was room for"
             return ""
-        return self._write(f"programs/{_plain(name)}.jitd.z", packed)
+        return self._write(f"programs/{_plain(f'{name}, {gpu}')}.jitd.z", packed)
 
     def _case(self, source: Source, programs: Mapping[str, str]) -> Case:
         name = _plain(source.name)

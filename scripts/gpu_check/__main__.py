@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jitdelegate.errors import JitDelegateError
+from jitdelegate.errors import JitDelegateError, ProgramError
 from scripts.gpu_check import report
 from scripts.gpu_check.bundle import read_bundle
 from scripts.gpu_check.row import Row
@@ -45,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--date", default=datetime.date.today().isoformat(), help="of the results (default: today)")
     parser.add_argument("--seconds", type=float, default=BUDGET, help="for all together (default: %(default)g)")
     parser.add_argument("--only", action="append", choices=[one.name for one in SECTIONS], help="run these sections")
+    parser.add_argument("--join", type=Path, metavar="JSON", help="results of this GPU that are to be added to")
     parser.add_argument("--section", choices=[one.name for one in SECTIONS], help=argparse.SUPPRESS)
     parser.add_argument("--rows", type=Path, help=argparse.SUPPRESS)
     return parser
@@ -64,23 +65,32 @@ def check(arguments: argparse.Namespace) -> int:
     """Run the sections and write the results; nothing is written where no GPU was found.
 
     Raises:
-        ProgramError: the folder was not prepared.
+        ProgramError: the folder was not prepared, or the results to be joined are not of this GPU.
     """
     read_bundle(arguments.folder)
+    earlier = report.read_json(arguments.join) if arguments.join else []
+    first, *others = SECTIONS
+    rows = _run([first], arguments)
+    gpu = report.facts(rows).get("GPU")
+    if gpu is None:
+        print("no GPU was found, so there are no results", file=sys.stderr)
+        return 1
+    if report.facts(earlier).get("GPU", gpu) != gpu:
+        raise ProgramError(f"{arguments.join} is of another GPU: {report.facts(earlier)['GPU']}, this is {gpu}")
+    rows += _run([one for one in others if arguments.only is None or one.name in arguments.only], arguments)
+    rows = report.joined(earlier, rows)
+    write_results(arguments.date, rows)
+    return 0 if all(row.holds is not False for row in rows) else 1
+
+
+def _run(sections: Sequence[Section], arguments: argparse.Namespace) -> list[Row]:
+    """What the sections find, each in its process."""
 
     def command(section: Section, path: Path) -> list[str]:
         own = [sys.executable, "-m", "scripts.gpu_check", str(arguments.folder)]
         return [*own, "--section", section.name, "--rows", str(path)]
 
-    first, *others = SECTIONS
-    rows = run_sections([first], arguments.seconds, command)
-    if "GPU" not in report.facts(rows):
-        print("no GPU was found, so there are no results", file=sys.stderr)
-        return 1
-    chosen = [one for one in others if arguments.only is None or one.name in arguments.only]
-    rows += run_sections(chosen, arguments.seconds, command)
-    write_results(arguments.date, rows)
-    return 0 if all(row.holds is not False for row in rows) else 1
+    return run_sections(sections, arguments.seconds, command)
 
 
 def write_results(date: str, rows: Sequence[Row]) -> None:

@@ -89,7 +89,7 @@ class Bundle:
     Attributes:
         folder: where it is.
         cases: what is in it.
-        left_out: what was to be in it and is not, by name, with the reason.
+        left_out: what was to be in it and is not, with the reason, by name and precision.
     """
 
     folder: Path
@@ -130,7 +130,7 @@ class Bundle:
         for one in self.prepared(architecture, MODEL):
             if one.case.name == EXAMPLE and one.precision == precision:
                 return one
-        reason = self.left_out.get(EXAMPLE, "it was not prepared")
+        reason = self.left_out.get(f"{EXAMPLE}, {precision}", "it was not prepared")
         raise ProgramError(f"no program of {EXAMPLE} in {precision} for {architecture}: {reason}")
 
 

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from jitdelegate.runtime.cuda_driver import dotted
 from scripts.gpu_check.bundle import Bundle
 from scripts.gpu_check.gpu import gpu
-from scripts.gpu_check.row import Row
+from scripts.gpu_check.row import LEFT_OUT, Row
 
 SECTION = "device"
 PACKAGES = ("xxhash", "numpy", "numba-cuda", "numba", "torch", "triton", "jax", "ai-edge-litert")
@@ -31,7 +31,7 @@ def rows(bundle: Bundle) -> Iterator[Row]:
         yield _fact(package, _version(package))
     yield _fact("programs for", ", ".join(bundle.architectures))
     for name, reason in bundle.left_out.items():
-        yield Row(SECTION, name, "left out", note=reason)
+        yield Row(SECTION, name, LEFT_OUT, note=reason)
 
 
 def _fact(quantity: str, text: str) -> Row:

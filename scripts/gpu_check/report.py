@@ -8,8 +8,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from jitdelegate.errors import ProgramError
 from scripts.gpu_check.bundle import FORM
-from scripts.gpu_check.row import NRMSE, RATIO, SECONDS, Row
+from scripts.gpu_check.row import LEFT_OUT, NRMSE, RATIO, SECONDS, Row, newest
 
 JSON, TABLE = "gpu-results.json", "gpu-results.md"
 HEAD = ("| what | quantity | median | quartiles | mark | |", "|---|---|---|---|---|---|")
@@ -27,6 +28,25 @@ def write_json(path: Path, date: str, rows: Sequence[Row]) -> None:
     path.write_text(json.dumps(values, indent=1) + "\n")
 
 
+def read_json(path: Path) -> list[Row]:
+    """The rows that `write_json` wrote.
+
+    Raises:
+        ProgramError: the file holds none.
+    """
+    try:
+        return [Row.from_dict(values) for values in json.loads(path.read_text())["rows"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ProgramError(f"{path} holds no results: {error}") from error
+
+
+def joined(earlier: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
+    """The rows of two runs: the later one's count, and what the earlier one lacked is no longer left out."""
+    there = {row.subject for row in rows if row.section == "correctness"}
+    kept = [row for row in earlier if row.quantity != LEFT_OUT or row.subject not in there]
+    return newest([*kept, *rows])
+
+
 def facts(rows: Iterable[Row]) -> Mapping[str, str]:
     """What is known of the machine, in words."""
     return {row.quantity: row.note for row in rows if (row.section, row.subject) == ("device", "machine")}
@@ -38,7 +58,9 @@ def table(date: str, rows: Sequence[Row]) -> str:
     lines = [f"# {known['GPU']}, {date}", "", *INTRODUCTION, "", "## Marks", "", *_marks(rows), "", "## Machine", ""]
     lines += [f"- {name}: {text}" for name, text in known.items()]
     others = [row for row in rows if (row.section, row.subject) != ("device", "machine")]
-    for section, found in groupby(_without_forms(others), key=lambda row: row.section):
+    order = list(dict.fromkeys(row.section for row in others))
+    shown = sorted(_without_forms(others), key=lambda row: order.index(row.section))
+    for section, found in groupby(shown, key=lambda row: row.section):
         lines += ["", f"## {section[0].upper()}{section[1:]}", "", *HEAD, *map(_line, found)]
     return "\n".join(lines) + "\n"
 

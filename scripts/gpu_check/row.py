@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+LEFT_OUT = "left out"
 SECONDS, RATIO, NRMSE = "s", "ratio", "NRMSE"
 
 

@@ -29,7 +29,7 @@ from scripts.gpu_check import (
     warm_start,
 )
 from scripts.gpu_check.bundle import EXAMPLE, FORM, MODEL, PRECISIONS, Bundle, Case, pack, read_bundle, write_bundle
-from scripts.gpu_check.row import NRMSE, RATIO, Row, measured, newest
+from scripts.gpu_check.row import LEFT_OUT, NRMSE, RATIO, Row, measured, newest
 from scripts.gpu_check.run_sections import run_sections
 from scripts.gpu_check.sections import BUDGET, SECTIONS, Section
 from scripts.gpu_check.sides import interleave
@@ -101,7 +101,7 @@ def test_programs_for_another_gpu_say_how_to_prepare_for_this_one(tmp_path: Path
 
 
 def test_an_example_that_was_left_out_says_why(tmp_path: Path) -> None:
-    found = Bundle(tmp_path, [], {EXAMPLE: "no room"})
+    found = Bundle(tmp_path, [], {f"{EXAMPLE}, float32": "no room"})
     with pytest.raises(ProgramError, match="no room"):
         found.example("sm_90", "float32")
 
@@ -340,7 +340,9 @@ def test_the_table_names_the_gpu_and_counts_marks() -> None:
     assert "no / adapter" in text
 
 
-def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows: list[Row], **variables: str) -> tuple[int, Path]:
+def results(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows: list[Row], *, out: str = "", join: Path | None = None
+) -> tuple[int, Path]:
     """What `check` returns where its sections find these rows, and the folder that stands for docs/."""
     docs = tmp_path / "docs"
     docs.mkdir()
@@ -348,9 +350,10 @@ def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows: list[Row], **
     monkeypatch.setattr(__main__, "DOCS", docs)
     monkeypatch.setattr(__main__, "run_sections", lambda some, *rest: [r for r in rows if r.section == some[0].name])
     monkeypatch.delenv("OUT", raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    return __main__.main([str(tmp_path), "--date", "2026-01-02"]), docs
+    if out:
+        monkeypatch.setenv("OUT", out)
+    joining = ["--join", str(join)] if join else []
+    return __main__.main([str(tmp_path), "--date", "2026-01-02", *joining]), docs
 
 
 def test_without_a_gpu_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,9 +377,33 @@ def test_results_are_written_and_the_status_says_whether_all_marks_hold(
 def test_results_also_go_where_out_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     carried = tmp_path / "out"
     carried.mkdir()
-    _, docs = results(monkeypatch, tmp_path, MACHINE, OUT=str(carried))
+    _, docs = results(monkeypatch, tmp_path, MACHINE, out=str(carried))
     assert {path.name for path in carried.iterdir()} == {"gpu-results.json", "gpu-results.md"}
     assert {path.name for path in docs.iterdir()} == {"gpu-results.md"}
+
+
+def test_results_of_one_gpu_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    earlier = [
+        *MACHINE,
+        Row("device", "net, float32", LEFT_OUT, note="no room"),
+        Row("device", "other, float32", LEFT_OUT, note="no room"),
+        Row("correctness", "small, float32", MODEL, 1e-7, NRMSE, limit=1e-5),
+        Row("latency", "small, float32", "kernels", 1e-3, "s"),
+    ]
+    report.write_json(tmp_path / "earlier", "2026-01-01", earlier)
+    found = Row("correctness", "net, float32", MODEL, 1e-6, NRMSE, limit=1e-5)
+    status, docs = results(monkeypatch, tmp_path, [*MACHINE, found], join=tmp_path / "earlier")
+    assert status == 0
+    assert report.read_json(docs / "gpu-results.json") == [*MACHINE, *earlier[3:], found]
+    assert (docs / "gpu-results.md").read_text().count("## Correctness") == 1
+
+
+def test_results_of_another_gpu_are_not_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report.write_json(tmp_path / "earlier", "2026-01-01", [Row("device", "machine", "GPU", note="Other")])
+    status, docs = results(monkeypatch, tmp_path, MACHINE, join=tmp_path / "earlier")
+    assert status == 1 and list(docs.iterdir()) == []
+    with pytest.raises(ProgramError, match="holds no results"):
+        report.read_json(tmp_path / "manifest.json")
 
 
 def test_a_section_writes_its_rows_as_it_finds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

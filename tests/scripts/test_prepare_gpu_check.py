@@ -78,7 +78,7 @@ def test_what_finds_no_room_is_left_out_by_name(tmp_path: Path, monkeypatch: pyt
     filled = folder(tmp_path, room=5000)
     filled.add(source())
     assert list(filled.cases[0].programs) == ["sm_90 float32"]
-    assert list(filled.left_out) == ["one, sm_90 float16"] and "room" in filled.left_out["one, sm_90 float16"]
+    assert list(filled.left_out) == ["one, float16"] and "room" in filled.left_out["one, float16"]
 
 
 def test_what_does_not_compile_is_left_out_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_what_does_not_compile_is_left_out_with_the_reason(tmp_path: Path, monke
     monkeypatch.setattr(prepare_gpu_check, "compiled", refuse)
     filled = folder(tmp_path)
     filled.add(source())
-    assert filled.cases == [] and set(filled.left_out.values()) == {"no compilers"}
+    assert filled.cases == [] and set(filled.left_out.values()) == {"sm_90: no compilers"}
 
 
 def test_models_come_smallest_first_and_absent_ones_are_named(
@@ -106,6 +106,8 @@ def test_models_come_smallest_first_and_absent_ones_are_named(
     status = main(["--output", str(tmp_path / "out"), "--models", str(tmp_path)])
     assert status == 1 and "left out: absent" in capsys.readouterr().err
     assert [case.name for case in read_bundle(tmp_path / "out").cases] == ["one", "small", "large"]
+    assert main(["--output", str(tmp_path / "few"), "--models", str(tmp_path), "--only", "l*", "--only", "s*"]) == 0
+    assert [case.name for case in read_bundle(tmp_path / "few").cases] == ["small", "large"]
 
 
 def test_an_unknown_architecture_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
