@@ -9,6 +9,7 @@ from tests.ptx_simulator.spaces import GlobalSpace, LocalSpace, SharedSpace
 from tests.ptx_simulator.types import REGISTER_DTYPES, Array
 
 WARP = 32
+WARP_GROUP = 128
 
 
 class Active:

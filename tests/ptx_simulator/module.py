@@ -11,7 +11,7 @@ import numpy as np
 import tests.ptx_simulator.instructions  # noqa: F401 - registers the instructions
 from tests.ptx_simulator.decode import Decoder, immediate
 from tests.ptx_simulator.errors import SimulationError
-from tests.ptx_simulator.group import WARP, Group, Placement
+from tests.ptx_simulator.group import WARP, WARP_GROUP, Group, Placement
 from tests.ptx_simulator.inline import inline_calls
 from tests.ptx_simulator.memory import Memory
 from tests.ptx_simulator.parse import parse
@@ -22,7 +22,7 @@ from tests.ptx_simulator.spaces import SHARED_START, GlobalSpace, SharedSpace
 from tests.ptx_simulator.syntax import Function, Immediate, Instruction, Variable, Vector
 from tests.ptx_simulator.types import TYPES, Array
 
-BATCH_LANES = 4096
+BATCH_LANES = 8192
 Size = tuple[int, int, int]
 
 
@@ -168,10 +168,12 @@ class _Launch:
             thread, block = np.tile(np.arange(warps * WARP), blocks), np.repeat(np.arange(blocks), warps * WARP)
             yield Placement(thread, block, numbers, self.grid, self.block)
             return
-        orders = np.stack([rng.permutation(warps) for _ in range(blocks)])
-        for rank in range(warps):
-            thread = (orders[:, rank, None] * WARP + np.arange(WARP)).reshape(-1)
-            yield Placement(thread, np.repeat(np.arange(blocks), WARP), numbers, self.grid, self.block)
+        together = WARP_GROUP if any(one.name == "wgmma" for one in self.kernel.instructions) else WARP
+        count = -(-self.threads // together)
+        orders = np.stack([rng.permutation(count) for _ in range(blocks)])
+        for rank in range(count):
+            thread = (orders[:, rank, None] * together + np.arange(together)).reshape(-1)
+            yield Placement(thread, np.repeat(np.arange(blocks), together), numbers, self.grid, self.block)
 
     def _group(self, placement: Placement, shared: SharedSpace) -> Group:
         local_bytes = self.layout.local_bytes

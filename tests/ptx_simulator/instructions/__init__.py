@@ -12,6 +12,7 @@ from tests.ptx_simulator.instructions import (
     moves,
     tensor_core,
     warp,
+    warp_group,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "moves",
     "tensor_core",
     "warp",
+    "warp_group",
 ]

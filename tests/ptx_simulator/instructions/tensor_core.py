@@ -141,47 +141,47 @@ def _mma(decoder: Decoder, instruction: Instruction) -> Step:
         raise decoder.unknown(instruction)
     rows, depth = int(shape[1:].partition("n")[0]), int(shape.rpartition("k")[2])
     left, right = ELEMENTS[first], ELEMENTS[second]
-    a = _operand(decoder, instruction, 1, left, a_layout(rows, depth, left.bits))
-    b = _operand(decoder, instruction, 2, right, b_layout(depth, right.bits))
+    a = matrices_of(decoder, instruction, 1, left, a_layout(rows, depth, left.bits))
+    b = matrices_of(decoder, instruction, 2, right, b_layout(depth, right.bits))
     kind, layout = TYPES[result], c_layout(rows, 8 * TYPES[result].size)
-    c = _registers(decoder, instruction, 3, layout)
+    c = registers_of(decoder, instruction, 3, layout)
     puts = [decoder.put_active(item, B32) for item in items(instruction.operands[0])]
     assert len(puts) == layout.registers
     saturates = "satfinite" in instruction.parts
 
     def step(group: Group) -> None:
         whole_warps(group)
-        sums = np.matmul(a(group), b(group)) + kind.decode(layout.gather(_fragment(group, c, layout, kind.raw)))
+        sums = np.matmul(a(group), b(group)) + kind.decode(layout.gather(fragment(group, c, layout, kind.raw)))
         if result == "s32":
             sums = sums.astype(np.int64) if not saturates else np.clip(sums, -(2.0**31), 2.0**31 - 1).astype(np.int64)
-        _give(group, puts, layout.scatter(kind.encode(sums)))
+        give(group, puts, layout.scatter(kind.encode(sums)))
 
     return step
 
 
-def _give(group: Group, puts: list[Put], fragments: Array) -> None:
+def give(group: Group, puts: list[Put], fragments: Array) -> None:
     words = np.ascontiguousarray(fragments).view(np.uint32)[..., 0]
     for number, put in enumerate(puts):
         put(group, np.ascontiguousarray(words[:, number]).reshape(-1))
 
 
-def _registers(decoder: Decoder, instruction: Instruction, number: int, layout: Layout) -> list[Get]:
+def registers_of(decoder: Decoder, instruction: Instruction, number: int, layout: Layout) -> list[Get]:
     gets = [decoder.get_raw(item, B32) for item in items(instruction.operands[number])]
     assert len(gets) == layout.registers, "the number of registers does not fit the shape"
     return gets
 
 
-def _fragment(group: Group, gets: list[Get], layout: Layout, dtype: np.dtype[np.generic]) -> Array:
+def fragment(group: Group, gets: list[Get], layout: Layout, dtype: np.dtype[np.generic]) -> Array:
     """The registers of the active warps as [warp, register, lane, part] of raw elements."""
     words = np.stack([group.of_active(get(group)).reshape(-1, WARP) for get in gets], axis=1)
     return words.view(dtype).reshape(*words.shape, layout.parts)
 
 
-def _operand(
+def matrices_of(
     decoder: Decoder, instruction: Instruction, number: int, element: Element, layout: Layout
 ) -> Callable[[Group], Array]:
     """Reads A or B as matrices [warp, row, column]."""
-    gets = _registers(decoder, instruction, number, layout)
+    gets = registers_of(decoder, instruction, number, layout)
 
     def matrices(group: Group) -> Array:
         words = np.stack([group.of_active(get(group)).reshape(-1, WARP) for get in gets], axis=1)
