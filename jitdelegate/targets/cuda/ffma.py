@@ -122,7 +122,7 @@ TILES = (
     Tile(2, 1, 4, 8, 4, 32),  # 64 x 32
     Tile(1, 1, 8, 8, 8, 32),  # 32 x 64
     Tile(1, 1, 8, 8, 4, 32),  # 32 x 32
-    Tile(1, 1, 8, 4, 4, 32),  # 16 x 32
+    Tile(1, 1, 8, 4, 4, 64),  # 16 x 32
 )
 """Large ones first: of equals the first one is taken."""
 
