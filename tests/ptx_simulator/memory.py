@@ -30,7 +30,7 @@ class Memory:
         self.fresh = ALLOCATED if check_uninitialised else WRITTEN
         self.top = GUARD
         self.allocations: list[tuple[int, int]] = []
-        self.variables: dict[tuple[int, str], int] = {}
+        self.variables: dict[tuple[object, str], int] = {}  # (module, name) -> address
 
     def allocate(self, nbytes: int) -> int:
         """The address of `nbytes` never-written bytes, a multiple of 256."""

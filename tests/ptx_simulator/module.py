@@ -243,7 +243,7 @@ def _layout(module: Module, kernel: Function, memory: Memory) -> Layout:
 
 
 def _place_variable(module: Module, variable: Variable, memory: Memory) -> int:
-    key = (id(module), variable.name)
+    key = (module, variable.name)
     if key not in memory.variables:
         kind = TYPES[variable.type]
         contents = np.zeros(max(1, variable.count), kind.raw)
