@@ -243,17 +243,23 @@ class Folder:
     def add(self, source: Source) -> None:
         """Compile the source and keep its programs and values, as far as there is room."""
         print(source.name, flush=True)
+        outputs = [np.ascontiguousarray(value, np.float32) for value in source.expected()]
+        values = sum(array.nbytes for array in (*source.feeds, *outputs))
         programs = {}
         for gpu in self.gpus:
             for precision in source.precisions:
-                path = self._program(source, gpu, precision)
+                path = self._program(source, gpu, precision, values)
                 if path:
                     programs[f"{gpu} {precision}"] = path
         if programs:
-            self.cases.append(self._case(source, programs))
+            self.cases.append(self._case(source, outputs, programs))
 
-    def _program(self, source: Source, gpu: str, precision: str) -> str:
-        """The file of a program, "" where it is left out."""
+    def _program(self, source: Source, gpu: str, precision: str, values: int) -> str:
+        """The file of a program, "" where it is left out.
+
+        Args:
+            values: bytes that the case's inputs and outputs will take beside the programs.
+        """
         name = f"{source.name}, {precision}"
         try:
             content = compiled(source.content, gpu, precision)
@@ -261,15 +267,14 @@ class Folder:
             self.left_out[name] = f"{gpu}: {error}"
             return ""
         packed = pack(content)
-        if self.nbytes + len(packed) > self.room:
+        if self.nbytes + len(packed) + values > self.room:
             self.left_out[name] = f"{gpu}: it has {len(packed) / 2**20:.1f} MiB, more than there was room for"
             return ""
         return self._write(f"programs/{_plain(f'{name}, {gpu}')}.jitd.z", packed)
 
-    def _case(self, source: Source, programs: Mapping[str, str]) -> Case:
+    def _case(self, source: Source, expected: Sequence[np.ndarray], programs: Mapping[str, str]) -> Case:
         name = _plain(source.name)
         inputs = [self._write(f"data/{name}-in-{k}.bin", feed.tobytes()) for k, feed in enumerate(source.feeds)]
-        expected = [np.ascontiguousarray(value, np.float32) for value in source.expected()]
         outputs = [self._write(f"data/{name}-out-{k}.bin", value.tobytes()) for k, value in enumerate(expected)]
         return Case(source.name, source.group, source.reference, inputs, outputs, programs, limits(source.content))
 

@@ -81,6 +81,13 @@ def test_what_finds_no_room_is_left_out_by_name(tmp_path: Path, monkeypatch: pyt
     assert list(filled.left_out) == ["one, float16"] and "room" in filled.left_out["one, float16"]
 
 
+def test_inputs_and_outputs_take_room_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_as(monkeypatch, b"a program")
+    filled = folder(tmp_path, room=700)
+    filled.add(source())
+    assert filled.cases == [] and filled.nbytes == 0
+
+
 def test_what_does_not_compile_is_left_out_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(content: bytes, gpu: str, precision: str) -> bytes:
         raise DeviceError("no compilers")
