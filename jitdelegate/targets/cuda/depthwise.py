@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
 from math import prod
@@ -50,7 +50,7 @@ NARROW = 4
 """Channels at a time where there is too little work for tiles, and with wide windows: narrower vectors make more
 threads, and take fewer registers."""
 WIDE = 5
-"""Columns of a window from which on it takes too many registers."""
+"""Columns of a window; those of more take too many registers for wide vectors."""
 CHANNELS_SIZES = 1 + DIVISOR_SIZES
 TARGET_SIZES = 2
 RESIDENT, RESIDENT_HEAVY = 4, 2
@@ -96,7 +96,7 @@ class DepthwiseTemplate(Template):
 
         @macro()
         def depthwise(code: Code, out: Any, data: Any, weights: Any, extra: Any, sizes: Any) -> None:
-            self.write(Layer(self, code, out, data, weights, extra, sizes))
+            self.write(Layer(self, code, (out, data, weights), extra, sizes))
 
         def kernel(out: Any, data: Any, weights: Any, extra: Any, sizes: Any) -> None:
             depthwise(out, data, weights, extra, sizes)
@@ -106,33 +106,33 @@ class DepthwiseTemplate(Template):
         return Definition(kernel, ("pointer", "pointer", "pointer", extra, sizes), self.resident)
 
 
-def _sizes(form: Depthwise, data: tuple[int, ...], output: tuple[int, ...], tile: tuple[int, int], width: int) -> Any:
+def _sizes(
+    form: Depthwise, data: Sequence[int], output: Sequence[int], tile: tuple[int, int], width: int
+) -> tuple[int, ...]:
     """The numbers that `Layer` takes apart."""
     tiles = [-(-size // step) for size, step in zip(output[1:3], tile, strict=True)]
-    parts = parts_sizes((output[0], tiles[0], tiles[1], output[3] // width))
+    parts = parts_sizes((output[0], *tiles, output[3] // width))
     axes = (number for axis in range(2) for number in axis_sizes(form, axis, data[1 + axis]))
     return (*parts, *axes, data[3], *divisor(form.multiplier), *output[1:3])
 
 
-@dataclass(eq=False)
 class Layer:
     """The arguments of a depthwise kernel, and what its ways of walking a window share."""
 
-    template: DepthwiseTemplate
-    code: Code
-    out: Value
-    data: Value
-    weights: Value
-    extra: Sequence[Value]
-    sizes: Sequence[Value]
-    axes: tuple[Sequence[Value], Sequence[Value]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        start = PARTS_SIZES
-        self.axes = self.sizes[start : start + AXIS_SIZES], self.sizes[start + AXIS_SIZES : start + 2 * AXIS_SIZES]
-        start += 2 * AXIS_SIZES
-        self.inner, self.multiplier = self.sizes[start], self.sizes[start + 1 : start + CHANNELS_SIZES]
-        self.rows, self.columns = self.sizes[start + CHANNELS_SIZES :]
+    def __init__(
+        self,
+        template: DepthwiseTemplate,
+        code: Code,
+        pointers: tuple[Value, Value, Value],
+        extra: Sequence[Value],
+        sizes: Sequence[Value],
+    ) -> None:
+        self.template, self.code, self.extra, self.sizes = template, code, extra, sizes
+        self.out, self.data, self.weights = pointers
+        rest = sizes[PARTS_SIZES:]
+        self.axes, rest = (rest[:AXIS_SIZES], rest[AXIS_SIZES : 2 * AXIS_SIZES]), rest[2 * AXIS_SIZES :]
+        self.inner, self.multiplier = rest[0], rest[1:CHANNELS_SIZES]
+        self.rows, self.columns = rest[CHANNELS_SIZES:]
         self.height, self.width = self.axes[0][0], self.axes[1][0]
         self.channels = self.inner * self.multiplier[0]
 
@@ -216,7 +216,7 @@ class DepthwiseTile(DepthwiseTemplate):
                     layer.finish(y + i, x + j, results)
 
     def _unrolled(self, layer: Layer, row: Row, y: Value, steps: Steps) -> list[Sums]:
-        """The sums of all pixels of the tile, every tap by itself."""
+        """The sums of all pixels of the tile; all taps are written out."""
         code, taps = layer.code, steps[0] * self.columns[0]
         top = y * steps[1] - layer.axes[0][3]
         sums: list[list[Sums]] = [[layer.tap(taps)] * self.tile[1] for _ in range(self.tile[0])]
@@ -372,13 +372,18 @@ def _template(
     slices = slices_of(writer.gpu, prod(output) // width, prod(form.kernel))
     if form.kernel[1] > USUAL_COLUMNS or slices > 1:
         return DepthwiseWalk(width, form.multiplier > 1, *elements, epilogue, slices)
-    rows, columns = zip(form.kernel, form.stride, form.dilation, strict=True)
-    tile = (1, LONG) if output[2] >= LONG else (LONG, 1)
     few = not fills(writer.gpu, prod(output) // (width * LONG))
     if few or form.kernel[1] > WIDE:
         width = min(width, NARROW)
-    unrolled = prod(form.kernel) * LONG <= MOST_UNROLLED
-    if few or not (unrolled or tile[0] == 1):
-        tile, unrolled = (1, 1), prod(form.kernel) <= MOST_UNROLLED
-    known = rows if unrolled else None
-    return DepthwiseTile(width, form.multiplier > 1, *elements, epilogue, known, columns, tile)
+    tile, is_unrolled = _tile(form, output[2], few)
+    rows, columns = zip(form.kernel, form.stride, form.dilation, strict=True)
+    return DepthwiseTile(width, form.multiplier > 1, *elements, epilogue, rows if is_unrolled else None, columns, tile)
+
+
+def _tile(form: Depthwise, columns: int, few: bool) -> tuple[tuple[int, int], bool]:
+    """(pixels of a thread, whether their taps are written out) for an output of so many columns."""
+    taps, tile = prod(form.kernel), (1, LONG) if columns >= LONG else (LONG, 1)
+    is_unrolled = taps * LONG <= MOST_UNROLLED
+    if few or not (is_unrolled or tile[0] == 1):
+        return (1, 1), taps <= MOST_UNROLLED
+    return tile, is_unrolled

@@ -17,6 +17,7 @@ from jitdelegate.targets.cuda.element import Element, common_width, load, store
 from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.image_parts import PARTS_SIZES, Part, part, parts_sizes
 from jitdelegate.targets.cuda.template import Definition, Kind, Template, TensorPointer
+from jitdelegate.targets.cuda.window import LEAST_THREADS
 from jitdelegate.targets.cuda.writer import Writer
 
 ENTRY_WORDS = 4
@@ -43,7 +44,7 @@ class ResizeTemplate(Template):
 
     @property
     def threads(self) -> int:
-        return 128
+        return LEAST_THREADS
 
     def define(self) -> Definition:
         from jitdelegate.targets.cuda.front_end import macro
