@@ -1,6 +1,6 @@
 """Compile every model of some folders for CUDA and look at every kernel: spills, local memory, tensor cores.
 
-    python scripts/check_cuda.py FOLDER_OR_FILE ... [--architectures sm_80 sm_90] [--precision float32 float16]
+    python -m scripts.check_cuda FOLDER_OR_FILE ... [--architectures sm_80 sm_90] [--precision float32 float16]
 
 No GPU is needed. Models that do not run wholly on the CPU target are left out. Exit status 1 if a kernel spills, uses
 local memory, lacks the tensor core instructions that it was meant to have, or does not compile.

@@ -1,6 +1,6 @@
 """Run models as a GPU would, in the PTX simulator, and compare them with the CPU target.
 
-    python scripts/simulate_models.py FOLDER_OR_FILE ... [--precision float32 float16] [--architecture sm_90]
+    python -m scripts.simulate_models FOLDER_OR_FILE ... [--precision float32 float16] [--architecture sm_90]
         [--largest 30] [--schedule random] [--seed 0]
 
 Models that do not run wholly on the CPU target, and those of more than `--largest` million multiplications, are left

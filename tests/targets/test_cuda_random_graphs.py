@@ -1,0 +1,32 @@
+"""A sample of `scripts/fuzz_cuda.py`: random graphs in the PTX simulator."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.model.scripts import script
+
+pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
+
+from jitdelegate.targets.cuda.plan import Plan
+from jitdelegate.targets.cuda.template import Argument, TensorPointer
+from tests.targets import cuda_execute
+
+
+def test_random_graphs_compute_what_the_forms_say(capsys: pytest.CaptureFixture[str]) -> None:
+    status = script("fuzz_cuda").main(["--rounds", "40", "--seed", "7"])
+    assert status == 0, capsys.readouterr().out
+
+
+def test_a_kernel_that_reads_another_element_is_reported(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sample would notice: every tensor of a launch one element further on in the arena."""
+    value = cuda_execute._value
+
+    def shifted(planned: Plan, argument: Argument, arena: int, weights: int) -> int | float:
+        return value(planned, argument, arena, weights) + 4 * isinstance(argument, TensorPointer)
+
+    monkeypatch.setattr(cuda_execute, "_value", shifted)
+    assert script("fuzz_cuda").main(["--rounds", "3", "--seed", "7"]) == 1
+    assert "wrong" in capsys.readouterr().out
