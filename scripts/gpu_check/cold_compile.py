@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import resource
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
@@ -12,6 +10,7 @@ from pathlib import Path
 
 from scripts import bench_compile
 from scripts.gpu_check.bundle import PRECISIONS, Bundle
+from scripts.gpu_check.child import output_of
 from scripts.gpu_check.gpu import gpu
 from scripts.gpu_check.row import Row, measured
 
@@ -41,9 +40,13 @@ def rows(bundle: Bundle) -> Iterator[Row]:
 
 
 def _compile(model: Path, precision: str, cache: Path) -> float:
-    """CPU seconds of a process that compiles the model; raises where it fails."""
-    command = [sys.executable, bench_compile.__file__, str(model), "--target", f"cuda:{gpu().architecture}"]
+    """CPU seconds of a process that compiles the model.
+
+    Raises:
+        DeviceError: it failed, for instance since numba-cuda is not of a version that it knows.
+    """
+    command = [bench_compile.__file__, str(model), "--target", f"cuda:{gpu().architecture}", "--precision", precision]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([*command, "--precision", precision, "--child", str(cache)], check=True, stdout=subprocess.DEVNULL)
+    output_of([*command, "--child", str(cache)])
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime

@@ -97,7 +97,7 @@ def _line(row: Row) -> str:
     spread = "" if row.low is None or row.high is None else f"{_number(row.low, row)} to {_number(row.high, row)}"
     value = "" if row.value is None else _number(row.value, row)
     cells = (row.subject, row.quantity, value, spread, _verdict(row), row.note)
-    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+    return f"| {' | '.join(' '.join(cell.replace('|', '/').split()) for cell in cells)} |"
 
 
 def _verdict(row: Row) -> str:

@@ -25,12 +25,12 @@ class TorchSide:
         """
         self._run = run
         self._image = image
-        self._source = torch.rand(image.shape, dtype=image.dtype).to(memory_format=torch.channels_last).pin_memory()
+        self._source = torch.rand(image.shape).to(image.dtype, memory_format=torch.channels_last).pin_memory()
         self._target = torch.empty(run().shape, dtype=image.dtype, pin_memory=True)
 
     def device_seconds(self) -> float:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        with torch.inference_mode():
+        with torch.no_grad():
             start.record()
             for _ in range(RUNS):
                 self._run()
@@ -39,7 +39,7 @@ class TorchSide:
         return float(start.elapsed_time(end)) / 1e3 / RUNS
 
     def call_seconds(self) -> float:
-        with torch.inference_mode():
+        with torch.no_grad():
             return timed(self._call)
 
     def _call(self) -> None:
@@ -72,7 +72,7 @@ def _on_gpu(precision: str) -> tuple[Any, Any]:
     torch.backends.cudnn.benchmark = True
     torch.manual_seed(0)
     dtype = getattr(torch, precision)
-    image = torch.rand(1, 3, SIZE, SIZE, device="cuda", dtype=dtype).to(memory_format=torch.channels_last)
+    image = torch.rand(1, 3, SIZE, SIZE).to("cuda", dtype, memory_format=torch.channels_last)
     return network().to("cuda", dtype), image
 
 
@@ -83,7 +83,7 @@ def _eager(model: Any, image: Any) -> TorchSide:
 
 def _compiled(model: Any, image: Any) -> TorchSide:
     """torch.compile(mode="max-autotune"), which uses CUDA graphs, called as users call it."""
-    torch._dynamo.reset()
+    torch.compiler.reset()
     fast = torch.compile(model, mode="max-autotune")
     for _ in range(WARM_UP):
         fast(image)
@@ -119,5 +119,5 @@ KINDS = {"eager": _eager, "eager graph": _captured, "compiled": _compiled, "comp
 
 def torch_side(kind: str, precision: str) -> TorchSide:
     """The network on the GPU in one of KINDS."""
-    with torch.inference_mode():
+    with torch.no_grad():
         return KINDS[kind](*_on_gpu(precision))

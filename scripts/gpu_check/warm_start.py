@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -17,6 +15,7 @@ from jitdelegate.options import Options
 from jitdelegate.program.read import read
 from scripts.gpu_check import first_output
 from scripts.gpu_check.bundle import PRECISIONS, Bundle, Prepared
+from scripts.gpu_check.child import output_of
 from scripts.gpu_check.gpu import gpu, nrmse
 from scripts.gpu_check.row import NRMSE, Row, measured
 
@@ -97,5 +96,5 @@ def _start(command: Sequence[str]) -> tuple[float, list[float]]:
 
 def _run(command: Sequence[str]) -> tuple[float, str]:
     start = time.perf_counter()
-    done = subprocess.run([sys.executable, *command], check=True, stdout=subprocess.PIPE, text=True)
-    return time.perf_counter() - start, done.stdout
+    words = output_of(command)
+    return time.perf_counter() - start, words

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from jitdelegate.errors import ProgramError
+from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.program.write import write
 from jitdelegate.runtime import cuda_device, cuda_library, cuda_weights
 from scripts.gpu_check import (
@@ -29,6 +29,7 @@ from scripts.gpu_check import (
     warm_start,
 )
 from scripts.gpu_check.bundle import EXAMPLE, FORM, MODEL, PRECISIONS, Bundle, Case, pack, read_bundle, write_bundle
+from scripts.gpu_check.child import output_of
 from scripts.gpu_check.row import LEFT_OUT, NRMSE, RATIO, Row, measured, newest
 from scripts.gpu_check.run_sections import run_sections
 from scripts.gpu_check.sections import BUDGET, SECTIONS, Section
@@ -222,6 +223,14 @@ def line(name: str) -> str:
     return f"print({json.dumps(Row('s', name, 'q', 1.0).to_dict())!r}, file=open(path, 'a'), flush=True)\n"
 
 
+def test_a_process_that_fails_is_told_by_its_last_words() -> None:
+    assert output_of(["-c", "print(1)"]) == "1\n"
+    with pytest.raises(DeviceError, match="^ValueError: gone$"):
+        output_of(["-c", "raise ValueError('gone')"])
+    with pytest.raises(DeviceError, match="exit status 3"):
+        output_of(["-c", "raise SystemExit(3)"])
+
+
 def sections(*names: str, seconds: float = 60) -> list[Section]:
     return [Section(name, "nowhere", seconds) for name in names]
 
@@ -330,7 +339,7 @@ def test_the_table_names_the_gpu_and_counts_marks() -> None:
         Row("correctness", "2 DIV, float32", FORM, 1e-3, NRMSE, limit=1e-5),
         Row("correctness", "net, float32", MODEL, 1e-6, NRMSE, limit=1e-5),
         measured("latency", "net, float32", "kernels", [1e-4, 2e-4, 3e-4]),
-        Row("WebGPU", "LiteRT WebGPU", "a call", note="no | adapter"),
+        Row("WebGPU", "LiteRT WebGPU", "a call", note="no |\nadapter"),
     ]
     text = report.table("2026-01-02", rows)
     assert text.startswith("# Stub 9000, 2026-01-02\n")
