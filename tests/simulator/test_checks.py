@@ -105,6 +105,15 @@ def test_a_write_over_what_another_warp_reads_is_a_race(schedule):
 
 
 @SCHEDULES
+@pytest.mark.parametrize("writer", [0, 32])
+def test_none_of_several_readers_may_write_before_the_barrier(writer, schedule):
+    body = f"""setp.eq.u32 %p1, %r0, 0; @%p1 st.shared.u32 [tile], 7; bar.sync 0;
+    ld.shared.u32 %r1, [tile]; {{barrier}} setp.eq.u32 %p2, %r0, {writer}; @%p2 st.shared.u32 [tile], 8;"""
+    assert refusal(body.replace("{barrier}", ""), schedule=schedule).kind == "race"
+    accepted(body.replace("{barrier}", "bar.sync 0;"), schedule=schedule)
+
+
+@SCHEDULES
 def test_two_warps_that_write_one_place_are_a_race(schedule):
     assert refusal("st.shared.u32 [tile], %r0;", schedule=schedule).kind == "race"
     accepted("st.shared.u32 [tile], %r0;", threads=32, schedule=schedule)
@@ -153,6 +162,12 @@ def test_copies_are_there_after_the_wait_and_not_before():
     )
     assert refusal(f"{START} {READ}", threads=16).kind == "in flight"
     assert refusal(f"{START} cp.async.wait_group 1; {READ}", threads=16).kind == "in flight"
+
+
+def test_a_wait_counts_for_the_threads_that_wait():
+    body = f"{START} setp.lt.u32 %p1, %r0, 8; @%p1 cp.async.wait_all; setp.lt.u32 %p2, %r0, {{readers}}; @%p2 {READ}"
+    accepted(body.replace("{readers}", "8"), threads=16)
+    assert refusal(body.replace("{readers}", "9"), threads=16).thread == (8, 0, 0)
 
 
 def test_copies_leave_the_old_content_until_the_wait():

@@ -54,6 +54,14 @@ def test_halves_and_bfloats():
     assert apply("cvt.rz.f16.f32", ["f16", "f32"], values[1:2])[0] == np.float16(1 + 2.0**-10)
 
 
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("rz", [1, -1]), ("rm", [1, -1 - 2.0**-10]), ("rp", [1 + 2.0**-10, -1])]
+)
+def test_halves_round_towards_one_side(mode, expected):
+    values = np.array([1 + 2.0**-11, -1 - 2.0**-11], np.float32)
+    assert apply(f"cvt.{mode}.f16.f32", ["f16", "f32"], values).tolist() == expected
+
+
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 def test_the_first_operand_of_a_packed_conversion_lies_above(kind):
     high, low = np.array([1.0], np.float32), np.array([2.0], np.float32)

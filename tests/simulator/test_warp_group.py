@@ -27,7 +27,7 @@ def stored(matrix, swizzle: int) -> bytes:
     return memory.tobytes()
 
 
-def product(swizzle: int, barrier: str = "bar.sync 0;", **options):
+def product(swizzle: int, barrier: str = "bar.sync 0;", after: str = "", **options):
     """(what wgmma computes, what numpy computes) for random f16 matrices."""
     rng = np.random.default_rng(swizzle)
     a, b = (rng.standard_normal((rows, 16)).astype(np.float16) for rows in (64, N))
@@ -51,6 +51,7 @@ def product(swizzle: int, barrier: str = "bar.sync 0;", **options):
     wgmma.fence.sync.aligned;
     wgmma.mma_async.sync.aligned.m64n{N}k16.f32.f16.f16 {{{", ".join(results)}}}, %d30, %d31, %p2, 1, 1, 0, 0;
     wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
+    {after}
     mad.wide.u32 %d20, %r0, {2 * N}, %d1;
     {" ".join(f"st.global.f32 [%d20+{4 * number}], {name};" for number, name in enumerate(results))}
     """
@@ -68,6 +69,14 @@ def product(swizzle: int, barrier: str = "bar.sync 0;", **options):
 def test_wgmma_multiplies_swizzled_tiles(swizzle, schedule):
     found, expected = product(swizzle, schedule=schedule)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("writer", [0, 32, 96])
+def test_no_warp_may_overwrite_a_tile_before_the_barrier(writer):
+    store = f"setp.eq.u32 %p3, %r0, {writer}; @%p3 st.shared.u32 [%r1+16384], 0;"
+    with pytest.raises(SimulationError, match="race"):
+        product(1, after=store)
+    product(1, after=f"bar.sync 0; {store}")
 
 
 def test_wgmma_before_the_barrier_is_a_race():
