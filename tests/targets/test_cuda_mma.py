@@ -213,12 +213,12 @@ def test_every_tile_takes_a_convolution_larger_than_itself_or_smaller(only, prec
     assert check(windowed(40, 72), precision).templates[0].tile.rows == only.rows
 
 
-@pytest.mark.parametrize("pixels", [15, 16, 17, 127, 128, 129])
-def test_tiles_end_where_the_pixels_end(pixels, only):
-    check(Case((pixels, 32), (only.columns + 1, 32), (pixels, only.columns + 1)), "float16")
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_tiles_end_where_the_pixels_end(more, only):
+    check(Case((only.rows + more, 32), (only.columns + 1, 32), (only.rows + more, only.columns + 1)), "float16")
 
 
-@pytest.mark.parametrize("steps", [8, 120, 128, 136, 520])
+@pytest.mark.parametrize("steps", [8, 128, 136, 520])
 def test_tiles_end_where_the_sum_ends(steps, only):
     check(Case((9, steps), (8, steps), (9, 8)), "float16")
 
@@ -242,9 +242,11 @@ def test_turing_refuses_what_it_has_no_tensor_cores_for(precision):
         prepare(CASES["1x1"], precision, "sm_75")
 
 
-def test_warps_may_run_in_any_order(only):
-    for architecture in ("sm_75", "sm_90"):
-        check(windowed(40, 24), "float16", architecture, schedule="random", seed=1)
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
+@pytest.mark.parametrize("columns", [32, 64])
+def test_warps_may_run_in_any_order(architecture, columns, monkeypatch):
+    monkeypatch.setattr(mma, "TILES", tuple(tile for tile in TILES if (tile.rows, tile.columns) == (columns, columns)))
+    check(windowed(40, 24), "float16", architecture, schedule="random", seed=1)
 
 
 @pytest.mark.parametrize("ports", [False, True])

@@ -6,15 +6,16 @@ too: there warps that shared out K meet, and every thread finishes runs of neigh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jitdelegate.targets.cuda.device_code import I32, Code, Value, reduce_tree
 from jitdelegate.targets.cuda.element import Element, load_where, pack, store
 from jitdelegate.targets.cuda.epilogue import load_run
 from jitdelegate.targets.cuda.gather import SOURCE_SIZES, Entry, Gather, Row, output_pixel
-from jitdelegate.targets.cuda.tensor_core import CHUNK, Swizzle, await_copies, commit_copies, copy_async
+from jitdelegate.targets.cuda.tensor_core import CHUNK, Swizzle, await_copies, commit_copies, copy_async, nothing
 
 if TYPE_CHECKING:
     from jitdelegate.targets.cuda.mma import Mma
@@ -186,9 +187,9 @@ class MmaKernel:
         self.code.barrier()
         self._finish()
 
-    def _accumulate(self, sums: Sequence[Value], slot: Value) -> list[Value]:
+    def _accumulate(self, sums: Sequence[Value], slot: Value, meanwhile: Callable[[], None] = nothing) -> list[Value]:
         right = slot + self.tile.rows * self.tile.row_bytes
-        return self.shape.accumulate(self.code, sums, slot, right, self.starts)
+        return self.shape.accumulate(self.code, sums, slot, right, self.starts, meanwhile)
 
     def _nothing(self) -> list[Value]:
         return [self.code.real(0.0)] * self.shape.sums
@@ -196,26 +197,22 @@ class MmaKernel:
     # asynchronous copies, several tiles ahead
 
     def _overlapped(self) -> list[Value]:
-        """Copies run `stages - 1` tiles ahead of the multiplications; entries of the table one tile further."""
+        """Copies run `ahead` tiles before the multiplications; entries of the table one tile further."""
         code, ahead = self.code, self.tile.stages - 1
         entries = [self._entries(code.integer(number)) for number in range(ahead + 1)]
         rows = self.data.rows(self.first_pixel, self.group * self.depth)
+        slots = [code.integer(number * self.tile.stage_bytes) for number in range(ahead + 1)]
         for number in range(ahead):
-            with code.when(code.integer(number) < self.tiles):
-                self._copy(rows, entries[number], code.integer(number), code.integer(number * self.tile.stage_bytes))
-            commit_copies(code)
-        slots = [code.integer(0), code.integer(ahead * self.tile.stage_bytes)]
-        initial = [*slots, *_flat(entries[ahead]), *self._nothing()]
-        with code.carried(self.tiles, initial) as (tile, now, following):
+            self._copy(rows, entries[number], code.integer(number), slots[number])
+        state = [slots[0], slots[ahead], *_flat(entries[ahead])]
+        with code.carried(self.tiles, [*state, *self._nothing()]) as (tile, now, following):
             await_copies(code, ahead - 1)
             code.barrier()
-            count = 2 + 2 * self.data.own
-            with code.when(tile + ahead < self.tiles):
-                self._copy(rows, _entries(now[2:count]), tile + ahead, now[1])
-            commit_copies(code)
-            following[:2] = [self._next_slot(slot) for slot in now[:2]]
-            following[2:count] = _flat(self._entries(tile + ahead + 1))
-            following[count:] = self._accumulate(now[count:], self.shared + now[0])
+            read, written, count = now[0], now[1], len(state)
+            copy = partial(self._copy, rows, _entries(now[2:count]), tile + ahead, written)
+            sums = self._accumulate(now[count:], self.shared + read, copy)
+            entered = _flat(self._entries(tile + ahead + 1))
+            following[:] = [self._next_slot(read), self._next_slot(written), *entered, *sums]
         return following[count:]
 
     def _entries(self, tile: Value) -> list[Entry]:
@@ -223,9 +220,12 @@ class MmaKernel:
         return self.data.entries(self.first + self.code.minimum(tile, self.tiles - 1))
 
     def _copy(self, rows: Sequence[Row], entries: Sequence[Entry], tile: Value, slot: Value) -> None:
+        """Begins a group of copies, an empty one past the last tile."""
         place = self.shared + slot
-        self.data.copy(rows, entries, self.arguments.data, place)
-        self.weights.copy(tile, place + self.tile.rows * self.tile.row_bytes)
+        with self.code.when(tile < self.tiles):
+            self.data.copy(rows, entries, self.arguments.data, place)
+            self.weights.copy(tile, place + self.tile.rows * self.tile.row_bytes)
+        commit_copies(self.code)
 
     def _next_slot(self, slot: Value) -> Value:
         following = slot + self.tile.stage_bytes

@@ -6,7 +6,7 @@ that `ldmatrix` reads, and those that a warp writes, lie in different banks. A K
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -137,6 +137,10 @@ def multiply(
     return _instruction(code, HALF_STEP, left[2:], right[1:], sums)
 
 
+def nothing() -> None:
+    """Nothing else to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class WarpTile:
     """What one warp multiplies: `rows` x `columns` sums over its share of a tile's K.
@@ -172,7 +176,13 @@ class WarpTile:
         return Swizzle(self.row_bytes).place(row, chunk) ^ (part * (self.steps * STEP))
 
     def accumulate(
-        self, code: Code, sums: Sequence[Value], left: Value, right: Value, starts: Sequence[Value]
+        self,
+        code: Code,
+        sums: Sequence[Value],
+        left: Value,
+        right: Value,
+        starts: Sequence[Value],
+        meanwhile: Callable[[], None] = nothing,
     ) -> list[Value]:
         """The sums after this warp's share of a tile's K.
 
@@ -180,11 +190,14 @@ class WarpTile:
             sums: four for each 16 x 8 fragment, fragments of a row of 16 together.
             left, right: shared addresses of the tiles.
             starts: `left_start` and `right_start`.
+            meanwhile: writes what runs while the first matrices are on their way to registers.
         """
         found = list(sums)
         for step in range(self.steps):
             rows = self._fragments(code, left, starts[0] ^ (step * STEP), self.rows)
             columns = self._fragments(code, right, starts[1] ^ (step * STEP), self.columns)
+            if step == 0:
+                meanwhile()
             self._products(code, found, [self._rounded(code, row) for row in rows], columns)
         return found
 
