@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -11,8 +12,18 @@ import numpy as np
 from jitdelegate.targets.cuda.combine import write_combine
 from jitdelegate.targets.cuda.element import Element, common_width
 from jitdelegate.targets.cuda.epilogue import Epilogue
-from jitdelegate.targets.cuda.ffma_kernel import FLOAT, LANES_ACROSS, LANES_DOWN, OWN_SIZES, QUAD, Arguments, FfmaKernel
-from jitdelegate.targets.cuda.gather import PLACE_SIZES, SOURCE_SIZES, Phase, Problem
+from jitdelegate.targets.cuda.ffma_kernel import (
+    COMMON_SIZES,
+    FLOAT,
+    LANES_ACROSS,
+    LANES_DOWN,
+    OWN_SIZES,
+    QUAD,
+    RECORD,
+    Arguments,
+    FfmaKernel,
+)
+from jitdelegate.targets.cuda.gather import SOURCE_SIZES, Problem
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.template import Definition, NoPointer, Pointer, Template, TensorPointer
 from jitdelegate.targets.cuda.writer import Writer
@@ -24,7 +35,9 @@ SHARED_BYTES = 48 * 1024
 REGISTERS = 65536
 """Of a multiprocessor, on every supported GPU."""
 MANY_SUMS = 64
-"""Sums of a thread which, with what copies through registers or of single elements need, take over 128 registers."""
+"""Sums of a thread that take over 128 registers, with all that is around them."""
+MOST_PIECES = 8
+"""Chunks whose pixels a thread has registers for."""
 FEWEST_TILES = 4
 """Tiles of K that are worth a block of their own."""
 COPIED = 32
@@ -117,10 +130,10 @@ class Tile:
 
 
 TILES = (
-    Tile(4, 1, 2, 8, 8, 16),  # 128 x 64
-    Tile(2, 1, 4, 8, 8, 16),  # 64 x 64
+    Tile(4, 1, 1, 8, 8, 16),  # 128 x 64
+    Tile(2, 1, 2, 8, 8, 16),  # 64 x 64
     Tile(2, 1, 4, 8, 4, 32),  # 64 x 32
-    Tile(1, 1, 8, 8, 8, 32),  # 32 x 64
+    Tile(1, 1, 4, 8, 8, 32),  # 32 x 64
     Tile(1, 1, 8, 8, 4, 32),  # 32 x 32
     Tile(1, 1, 8, 4, 4, 64),  # 16 x 32
 )
@@ -168,43 +181,50 @@ class Ffma(Template):
         return max(self.stages * tile.stage_bytes, tile.meeting * tile.rows * tile.columns * FLOAT)
 
     @property
+    def pieces(self) -> int:
+        """Chunks of data that a thread copies for each tile of K; it keeps the place of the pixel of each."""
+        return self.tile.rows * self.tile.steps // self.width // self.threads or 1
+
+    @property
     def resident(self) -> int:
-        """Blocks of it that a multiprocessor has registers for."""
-        is_lean = self.is_asynchronous and self.width == QUAD
-        registers = 128 if is_lean or self.tile.height * self.tile.width < MANY_SUMS else 255
+        """Blocks of it that a multiprocessor has registers for, going by what kernels were seen to take."""
+        registers = 128 if self.tile.height * self.tile.width < MANY_SUMS else 168
         return REGISTERS // (registers * self.threads)
+
+    @property
+    def is_lean(self) -> bool:
+        """Whether `resident` may be insisted on without running out of registers."""
+        return self.tile.height * self.tile.width < MANY_SUMS and self.pieces <= 4
 
     def define(self) -> Definition:
         from jitdelegate.targets.cuda.front_end import macro
 
         @macro()
-        def contract(code, output, data, weights, bias, table, extra, sizes):  # type: ignore[no-untyped-def]
-            FfmaKernel(code, self, Arguments(output, data, weights, bias, table, extra, sizes)).write()
+        def contract(code, output, data, weights, bias, table, phases, extra, sizes):  # type: ignore[no-untyped-def]
+            FfmaKernel(code, self, Arguments(output, data, weights, bias, table, phases, extra, sizes)).write()
 
-        def kernel(output, data, weights, bias, table, extra, sizes):  # type: ignore[no-untyped-def]
-            contract(output, data, weights, bias, table, extra, sizes)
+        def kernel(output, data, weights, bias, table, phases, extra, sizes):  # type: ignore[no-untyped-def]
+            contract(output, data, weights, bias, table, phases, extra, sizes)
 
-        count = OWN_SIZES + SOURCE_SIZES + (PLACE_SIZES if self.is_scattered else 0)
+        count = COMMON_SIZES + (0 if self.is_scattered else OWN_SIZES + SOURCE_SIZES)
         tuples = ("pointer", len(self.epilogue.operands)), ("int32", count)
-        return Definition(kernel, (*("pointer",) * 5, *tuples), self.resident)
+        return Definition(kernel, (*("pointer",) * 6, *tuples), self.resident if self.is_lean else 1)
 
 
 def write(writer: Writer, problem: Problem) -> None:
-    """The launches of a contraction, one or two for each phase."""
+    """The launches of a contraction: one, or two where blocks share out K."""
     epilogue, extra = writer.epilogue(problem.node)
-    for phase in problem.phases:
-        template, parts = choose(writer, problem, phase, epilogue)
-        if parts == 1:
-            _launch(writer, problem, phase, template, TensorPointer(problem.output), extra, 1)
-        else:
-            count = problem.pixels(phase) * problem.target[3]
-            sums = writer.temporary(parts * count * FLOAT)
-            _launch(writer, problem, phase, replace(template, epilogue=Epilogue(), is_part=True), sums, (), parts)
-            write_combine(writer, problem, sums, parts)
+    template, parts = choose(writer, problem, epilogue)
+    if parts == 1:
+        _launch(writer, problem, template, TensorPointer(problem.output), extra, 1)
+    else:
+        sums = writer.temporary(parts * prod(problem.target) * FLOAT)
+        _launch(writer, problem, replace(template, epilogue=Epilogue(), is_part=True), sums, (), parts)
+        write_combine(writer, problem, sums, parts)
 
 
-def choose(writer: Writer, problem: Problem, phase: Phase, epilogue: Epilogue) -> tuple[Ffma, int]:
-    """The template that suits one phase of a problem on the writer's GPU, and how many blocks share out K."""
+def choose(writer: Writer, problem: Problem, epilogue: Epilogue) -> tuple[Ffma, int]:
+    """The template that suits a problem on the writer's GPU, and how many blocks share out K."""
     source = writer.element(problem.data)
     template = Ffma(
         source=source,
@@ -218,18 +238,21 @@ def choose(writer: Writer, problem: Problem, phase: Phase, epilogue: Epilogue) -
         is_part=False,
         epilogue=epilogue,
     )
-    size = problem.pixels(phase), problem.outputs, phase.steps, problem.groups
-    candidates = _candidates(template, problem, phase)
+    pixels, steps = (max(map(of, problem.phases)) for of in (problem.pixels, lambda phase: phase.steps))
+    size = pixels, problem.outputs, steps, problem.groups * len(problem.phases)
+    candidates = _candidates(template, steps)
     return min(candidates, key=lambda one: cycles(writer.gpu, one[0], one[1], *size))
 
 
-def _candidates(template: Ffma, problem: Problem, phase: Phase) -> Iterator[tuple[Ffma, int]]:
-    """Tiles, and numbers of blocks that share out K."""
+def _candidates(template: Ffma, steps: int) -> Iterator[tuple[Ffma, int]]:
+    """Tiles, and numbers of blocks that share out K; none of them goes without a tile of K."""
     for tile in TILES:
-        one = replace(template, tile=tile)
+        one, tiles = replace(template, tile=tile), -(-steps // tile.steps)
+        if one.pieces > MOST_PIECES:
+            continue
         yield one, 1
-        most = 1 if problem.is_scattered else -(-phase.steps // tile.steps) // FEWEST_TILES
-        yield from ((one, parts) for parts in (2, 3, 4, 6, 8) if parts <= most)
+        most = 1 if template.is_scattered else tiles // FEWEST_TILES
+        yield from ((one, -(-tiles // -(-tiles // parts))) for parts in (2, 3, 4, 6, 8) if parts <= most)
 
 
 def cycles(gpu: Gpu, template: Ffma, parts: int, pixels: int, outputs: int, steps: int, groups: int) -> float:
@@ -251,39 +274,50 @@ def lanes(gpu: Gpu) -> int:
 
 
 def _launch(
-    writer: Writer,
-    problem: Problem,
-    phase: Phase,
-    template: Ffma,
-    output: TensorPointer,
-    extra: Sequence[Pointer],
-    parts: int,
+    writer: Writer, problem: Problem, template: Ffma, output: TensorPointer, extra: Sequence[Pointer], parts: int
 ) -> None:
-    tile = template.tile
-    matrices = phase.matrices(problem.groups, tile.steps, tile.columns)
-    tiles = matrices.shape[1] // tile.steps
-    share = -(-tiles // parts)
-    table = NoPointer() if template.is_direct else writer.constant(problem.table(phase, template.width, tile.steps))
+    tile, phases = template.tile, problem.phases
+    matrices = [phase.matrices(problem.groups, tile.steps, tile.columns) for phase in phases]
+    tables = [problem.table(phase, template.width, tile.steps) for phase in phases]
+    records = _records(problem, matrices, tile, parts)
+    blocks = max(parts, len(phases))
+    own = () if template.is_scattered else records[0, : OWN_SIZES + SOURCE_SIZES].tolist()
     writer.launch(
         template,
-        (-(-problem.pixels(phase) // tile.rows), matrices.shape[2] // tile.columns, problem.groups * parts),
+        (
+            -(-max(map(problem.pixels, phases)) // tile.rows),
+            matrices[0].shape[2] // tile.columns,
+            problem.groups * blocks,
+        ),
         (
             output,
             writer.pointer(problem.data),
-            writer.constant(tiled(matrices, tile)),
+            writer.constant(np.concatenate([tiled(matrix, tile) for matrix in matrices])),
             writer.constant(problem.biases(tile.columns)),
-            table,
+            NoPointer() if template.is_direct else writer.constant(np.concatenate(tables)),
+            writer.constant(records) if template.is_scattered else NoPointer(),
             *extra,
-            *(tiles, share, parts, problem.depth, problem.outputs, problem.target[3]),
-            *problem.source(phase),
-            *(problem.place(phase) if template.is_scattered else ()),
+            *(blocks, problem.depth, problem.outputs, problem.target[3]),
+            *own,
         ),
         template.shared_bytes,
     )
 
 
+def _records(problem: Problem, matrices: Sequence[np.ndarray], tile: Tile, parts: int) -> np.ndarray:
+    """int32[phases, RECORD]: for each phase OWN_SIZES, `Problem.source` and `Problem.place`."""
+    records = np.zeros((len(matrices), RECORD), np.int32)
+    entry = weight = 0
+    for record, phase, matrix in zip(records, problem.phases, matrices, strict=True):
+        tiles = matrix.shape[1] // tile.steps
+        numbers = (tiles, -(-tiles // parts), entry, weight, *problem.source(phase), *problem.place(phase))
+        record[: len(numbers)] = numbers
+        entry, weight = entry + tiles, weight + matrix.size // (tile.steps * tile.columns)
+    return records
+
+
 def tiled(matrices: np.ndarray, tile: Tile) -> np.ndarray:
-    """f32[groups, K, N] as f32[groups, tiles of N, tiles of K, steps of a tile, columns of a tile]."""
+    """f32[groups, K, N] as f32[tiles, steps of a tile, columns of a tile]: all of K, then all of N, then the groups."""
     groups, steps, columns = matrices.shape
     parts = matrices.reshape(groups, steps // tile.steps, tile.steps, columns // tile.columns, tile.columns)
-    return np.ascontiguousarray(parts.transpose(0, 3, 1, 2, 4))
+    return parts.transpose(0, 3, 1, 2, 4).reshape(-1, tile.steps, tile.columns)

@@ -10,17 +10,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jitdelegate.targets.cuda.device_code import F32, Code, Value, reduce_tree
+from jitdelegate.targets.cuda.device_code import F32, I32, Code, Value, reduce_tree
 from jitdelegate.targets.cuda.element import Element, load, load_where, store
-from jitdelegate.targets.cuda.gather import SOURCE_SIZES, Entry, Gather, Row, output_pixel
+from jitdelegate.targets.cuda.gather import PLACE_SIZES, SOURCE_SIZES, Entry, Gather, Row, output_pixel, whole
 from jitdelegate.targets.cuda.tensor_core import await_copies, commit_copies, copy_async
 
 if TYPE_CHECKING:
     from jitdelegate.targets.cuda.ffma import Ffma
 
-OWN_SIZES = 6
-"""Numbers before those of the problem: tiles of K, tiles of K that a block takes, blocks that share out K, data
-channels of a group, output channels of a group, and of a pixel."""
+COMMON_SIZES = 4
+"""Numbers for all phases: blocks along z for each group (parts of K, or phases), data channels of a group, output
+channels of a group, and of a pixel."""
+OWN_SIZES = 4
+"""Numbers of a phase before those of `Problem.source` and `Problem.place`: tiles of K, tiles of K that a block takes,
+and the phase's first tile in the table and among the weights."""
+RECORD = whole(OWN_SIZES + SOURCE_SIZES + PLACE_SIZES, 4)
+"""Numbers between two phases, where there are several."""
 FLOAT = 4
 QUAD = 4
 """Neighbouring numbers in one access to shared memory."""
@@ -34,10 +39,11 @@ class Arguments:
 
     Attributes:
         output: the tensor, or f32[blocks that share out K, pixels, channels] for `Combine`.
-        weights: f32[groups, tiles of N, tiles of K, steps of a tile, columns of a tile].
+        weights: f32[phases, groups, tiles of N, tiles of K, steps of a tile, columns of a tile].
         bias: f32[groups, N padded to whole tiles].
         table: of `Gather`.
-        sizes: OWN_SIZES, `Problem.source` and, if scattered, `Problem.place`.
+        phases: int32[phases, RECORD] of a scattered problem.
+        sizes: COMMON_SIZES and, unless scattered, OWN_SIZES and `Problem.source`.
     """
 
     output: Value
@@ -45,6 +51,7 @@ class Arguments:
     weights: Value
     bias: Value
     table: Value
+    phases: Value
     extra: Sequence[Value]
     sizes: Sequence[Value]
 
@@ -135,21 +142,27 @@ class FfmaKernel:
     def __init__(self, code: Code, template: Ffma, arguments: Arguments) -> None:
         self.code, self.template, self.arguments = code, template, arguments
         tile = self.tile = template.tile
-        self.tiles, share, parts, self.depth, self.outputs, self.channels = arguments.sizes[:OWN_SIZES]
-        problem = arguments.sizes[OWN_SIZES:]
-        gather = Gather(code, problem[:SOURCE_SIZES], arguments.table, template.width, direct=template.is_direct)
-        self.pixels, self.places = problem[0], problem[SOURCE_SIZES:]
+        blocks, self.depth, self.outputs, self.channels, *sizes = arguments.sizes
         self.thread, z = code.special("tid.x"), code.special("ctaid.z")
-        self.group, self.part = (z // parts, z % parts) if template.is_part else (z, code.integer(0))
-        self.first = self.part * share
-        self.count = code.minimum(share, self.tiles - self.first)
+        is_alone = not (template.is_part or template.is_scattered)
+        self.group, self.part = (z, code.integer(0)) if is_alone else (z // blocks, z % blocks)
+        tiles, share, entry, weight, *problem = self._phase() if template.is_scattered else sizes
+        self.pixels, self.places = problem[0], problem[SOURCE_SIZES:][:PLACE_SIZES]
         self.panel = self.group * code.special("nctaid.y") + code.special("ctaid.y")
         self.first_pixel = code.special("ctaid.x") * tile.rows
+        skipped = self.part * share if template.is_part else code.integer(0)
+        self.count = code.minimum(share, tiles - skipped)
+        self.first_entry, first_weight = entry + skipped, weight + self.panel * tiles + skipped
         self.shared = code.dynamic_shared()
+        gather = Gather(code, problem[:SOURCE_SIZES], arguments.table, template.width, direct=template.is_direct)
         self.data = DataShare(code, template, gather, arguments.data, self.thread)
-        first_tile = self.panel * self.tiles + self.first
-        self.weights = WeightShare(code, template, arguments.weights, first_tile, self.thread)
+        self.weights = WeightShare(code, template, arguments.weights, first_weight, self.thread)
         self._locate_lane()
+
+    def _phase(self) -> list[Value]:
+        """The numbers of this block's phase."""
+        places = [self.part * (RECORD * FLOAT) + at for at in range(0, RECORD * FLOAT, QUAD * FLOAT)]
+        return [number for place in places for number in self.code.load(self.arguments.phases, place, I32, QUAD)]
 
     def _locate_lane(self) -> None:
         """Which rows, columns and slice of K this thread multiplies.
@@ -204,7 +217,7 @@ class FfmaKernel:
 
     def _entry(self, tile: Value) -> Entry:
         """Of a tile of this block that may be past the last one: then of the last one."""
-        return self.data.entry(self.first + self.code.minimum(tile, self.count - 1))
+        return self.data.entry(self.first_entry + self.code.minimum(tile, self.count - 1))
 
     def _rows(self) -> list[Row]:
         return self.data.rows(self.first_pixel, self.group * self.depth)
