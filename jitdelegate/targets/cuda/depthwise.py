@@ -42,8 +42,9 @@ Sums = Sequence[Value]
 """One value for each channel of a thread."""
 USUAL_COLUMNS = 9
 """Columns of a window that are compiled in."""
-MOST_UNROLLED = 36
-"""Taps of all pixels of a tile that are written out: with more, ptxas loads more at once than there are registers."""
+MOST_UNROLLED, MOST_UNROLLED_ALONE = 36, 25
+"""Taps of all pixels of a tile, and of a pixel by itself, that are written out: with more, ptxas loads more at once
+than there are registers. Pixels of a tile share what they load."""
 LONG = 4
 """Pixels along a tile."""
 NARROW = 4
@@ -385,5 +386,5 @@ def _tile(form: Depthwise, columns: int, few: bool) -> tuple[tuple[int, int], bo
     taps, tile = prod(form.kernel), (1, LONG) if columns >= LONG else (LONG, 1)
     is_unrolled = taps * LONG <= MOST_UNROLLED
     if few or not (is_unrolled or tile[0] == 1):
-        return (1, 1), taps <= MOST_UNROLLED
+        return (1, 1), taps <= MOST_UNROLLED_ALONE
     return tile, is_unrolled
