@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from tests.ptx_simulator.syntax import (
     Address,
@@ -36,7 +36,7 @@ class _Frame:
     passed: dict[str, Place]
     end: str | None
     first_scope: int = 0
-    depth: int = field(default=0)
+    depth: int = 0
 
 
 class _Inliner:

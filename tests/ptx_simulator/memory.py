@@ -85,7 +85,7 @@ class Memory:
         start, nbytes = self.allocations[number]
         return f"{address:#x}, byte {offset - start} of allocation {number} of {nbytes} bytes"
 
-    def locate(self, group: Group, addresses: Array, width: int, total: int, verb: str) -> Array:
+    def locate(self, group: Group, addresses: Array, total: int, verb: str) -> Array:
         """Offsets into `data` of aligned, valid accesses of `total` bytes; Fault otherwise."""
         offsets = addresses - BASE
         outside = (offsets < 0) | (offsets + total > self.data.size)
@@ -97,7 +97,7 @@ class Memory:
 
     def load(self, group: Group, addresses: Array, width: int, count: int) -> list[Array]:
         """`count` columns of raw values of `width` bytes, one element per active lane."""
-        offsets = self.locate(group, addresses, width, width * count, "reads")
+        offsets = self.locate(group, addresses, width * count, "reads")
         data, state = self.data.view(UNSIGNED[width]), self.state.view(UNSIGNED[width])
         first = offsets // width
         written = int.from_bytes(bytes([WRITTEN] * width), "little")
@@ -109,7 +109,7 @@ class Memory:
 
     def store(self, group: Group, addresses: Array, width: int, columns: list[Array]) -> None:
         """Writes columns of raw values of `width` bytes, one element per active lane."""
-        offsets = self.locate(group, addresses, width, width * len(columns), "writes")
+        offsets = self.locate(group, addresses, width * len(columns), "writes")
         data, state = self.data.view(UNSIGNED[width]), self.state.view(UNSIGNED[width])
         first = offsets // width
         allocated = int.from_bytes(bytes([ALLOCATED] * width), "little")

@@ -33,7 +33,6 @@ class Layout:
     addresses: dict[str, int]
     shared_bytes: int
     local_bytes: int
-    dynamic: tuple[str, ...]
 
 
 class Module:
@@ -239,7 +238,7 @@ def _layout(module: Module, kernel: Function, memory: Memory) -> Layout:
             addresses[variable.name] = _place_variable(module, variable, memory)
     shared_end = -(-shared_end // 128) * 128 if dynamic else shared_end
     addresses.update(dict.fromkeys(dynamic, SHARED_START + shared_end))
-    return Layout(addresses, shared_end, local_end, tuple(dynamic))
+    return Layout(addresses, shared_end, local_end)
 
 
 def _place_variable(module: Module, variable: Variable, memory: Memory) -> int:

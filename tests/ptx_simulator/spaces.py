@@ -80,7 +80,8 @@ class SharedSpace:
             place = int(np.flatnonzero(crooked)[0])
             where = f"byte {int(relative[place])} of shared memory"
             raise Fault("misaligned", f"{verb} {total} bytes at {where}", lanes[place])
-        return relative + group.block_in_batch[lanes] * self.stride
+        result: Array = relative + group.block_in_batch[lanes] * self.stride
+        return result
 
     def load(self, group: Group, addresses: Array, width: int, count: int) -> list[Array]:
         """See Space."""
@@ -130,7 +131,8 @@ class LocalSpace:
                 place = int(np.flatnonzero(bad)[0])
                 where = f"byte {int(relative[place])} of {self.size} bytes of local memory"
                 raise Fault(kind, f"touches {total} bytes at {where}", lanes[place])
-        return relative + lanes * self.size
+        result: Array = relative + lanes * self.size
+        return result
 
     def load(self, group: Group, addresses: Array, width: int, count: int) -> list[Array]:
         """See Space."""

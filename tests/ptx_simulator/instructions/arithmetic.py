@@ -53,7 +53,7 @@ def _mul(decoder: Decoder, instruction: Instruction) -> Step:
     if "hi" in instruction.parts:
         return elementwise(decoder, instruction, lambda a, b: high_half(a, b, kind), kind)
     if instruction.name == "mul24":
-        return elementwise(decoder, instruction, lambda a, b: _low24(a, kind) * _low24(b, kind), kind)
+        return elementwise(decoder, instruction, lambda a, b: _low24(a) * _low24(b), kind)
     return elementwise(decoder, instruction, exact(np.multiply, instruction, kind), kind)
 
 
@@ -69,7 +69,7 @@ def _mad(decoder: Decoder, instruction: Instruction) -> Step:
     if "hi" in instruction.parts:
         return elementwise(decoder, instruction, lambda a, b, c: high_half(a, b, kind) + c, kind)
     if instruction.name == "mad24":
-        return elementwise(decoder, instruction, lambda a, b, c: _low24(a, kind) * _low24(b, kind) + c, kind)
+        return elementwise(decoder, instruction, lambda a, b, c: _low24(a) * _low24(b) + c, kind)
     return elementwise(decoder, instruction, lambda a, b, c: a * b + c, kind)
 
 
@@ -98,12 +98,14 @@ def high_half(a: Array, b: Array, kind: Type) -> Array:
     high = high_x * high_y + (middle >> half) + (other >> half)
     if kind.is_signed:  # the unsigned product counts 2**64 too much for each negative factor
         high = high - np.where(a < 0, y, 0).astype(np.uint64) - np.where(b < 0, x, 0).astype(np.uint64)
-    return high.view(a.dtype)
+    result: Array = high.view(a.dtype)
+    return result
 
 
-def _low24(values: Array, kind: Type) -> Array:
+def _low24(values: Array) -> Array:
     shift = values.dtype.type(8)
-    return (values << shift) >> shift
+    result: Array = (values << shift) >> shift
+    return result
 
 
 @instruction("fma")
@@ -127,7 +129,8 @@ def _div(decoder: Decoder, instruction: Instruction) -> Step:
 
 def _truncated_quotient(a: Array, b: Array) -> Array:
     quotient, remainder = np.floor_divide(a, b), np.remainder(a, b)
-    return quotient + ((remainder != 0) & ((a < 0) != (b < 0)))
+    result: Array = quotient + ((remainder != 0) & ((a < 0) != (b < 0)))
+    return result
 
 
 @instruction("rem")
@@ -140,6 +143,7 @@ def _rem(decoder: Decoder, instruction: Instruction) -> Step:
 def _minimum(decoder: Decoder, instruction: Instruction) -> Step:
     (kind,) = types_of(instruction)[-1:]
     propagating = not kind.is_float or "NaN" in instruction.parts
+    one: np.ufunc
     if instruction.name == "min":
         one = np.minimum if propagating else np.fmin
     else:
@@ -156,7 +160,7 @@ def _with_signed_zero(choose: np.ufunc) -> Operation:
     smaller = choose in (np.minimum, np.fmin)
 
     def chosen(a: Array, b: Array) -> Array:
-        result = choose(a, b)
+        result: Array = choose(a, b)
         zeros = (a == 0) & (b == 0)
         if zeros.any():
             negative = (np.signbit(a) | np.signbit(b)) if smaller else (np.signbit(a) & np.signbit(b))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tests.ptx_simulator.decode import Decoder, Step, instruction, types_of
@@ -15,7 +17,7 @@ U32, B32 = TYPES["u32"], TYPES["b32"]
 @instruction("and", "or", "xor", "not", "cnot")
 def _logic(decoder: Decoder, instruction: Instruction) -> Step:
     (kind,) = types_of(instruction)
-    operations = {
+    operations: dict[str, Callable[..., Array]] = {
         "and": np.bitwise_and,
         "or": np.bitwise_or,
         "xor": np.bitwise_xor,
@@ -52,15 +54,18 @@ def _shift(decoder: Decoder, instruction: Instruction) -> Step:
 
 
 def _shift_left(value: Array, amount: Array, kind: Type) -> Array:
-    shifted = value << np.minimum(amount, kind.bits - 1).astype(value.dtype)
-    return np.where(amount < kind.bits, shifted, value.dtype.type(0)) if (amount >= kind.bits).any() else shifted
+    shifted: Array = value << np.minimum(amount, kind.bits - 1).astype(value.dtype)
+    return _zero_where_too_far(shifted, amount, kind)
 
 
 def _shift_right(value: Array, amount: Array, kind: Type) -> Array:
-    shifted = value >> np.minimum(amount, kind.bits - 1).astype(value.dtype)
-    if kind.is_signed or not (amount >= kind.bits).any():
-        return shifted
-    return np.where(amount < kind.bits, shifted, value.dtype.type(0))
+    shifted: Array = value >> np.minimum(amount, kind.bits - 1).astype(value.dtype)
+    return shifted if kind.is_signed else _zero_where_too_far(shifted, amount, kind)
+
+
+def _zero_where_too_far(shifted: Array, amount: Array, kind: Type) -> Array:
+    too_far = amount >= kind.bits
+    return np.where(too_far, shifted.dtype.type(0), shifted) if too_far.any() else shifted
 
 
 @instruction("shf")
@@ -94,7 +99,8 @@ def _field(value: Array, start: Array, length: Array, kind: Type) -> Array:
     if not kind.is_signed:
         moved = np.where(start < kind.bits, moved, dtype(0))
     unused = np.clip(kind.bits - length, 0, kind.bits - 1).astype(value.dtype)
-    return np.where(length == 0, dtype(0), (moved << unused) >> unused)
+    result: Array = np.where(length == 0, dtype(0), (moved << unused) >> unused)
+    return result
 
 
 @instruction("bfi")
@@ -144,7 +150,8 @@ def _count(decoder: Decoder, instruction: Instruction) -> Step:
 
 
 def _popc(value: Array, kind: Type) -> Array:
-    return np.bitwise_count(value.view(kind.raw))
+    result: Array = np.bitwise_count(value.view(kind.raw))
+    return result
 
 
 def _clz(value: Array, kind: Type) -> Array:
