@@ -201,6 +201,33 @@ def test_lanes_that_do_not_come_are_missed():
     accepted("setp.lt.u32 %p1, %r0, 16; @%p1 shfl.sync.bfly.b32 %r1, %r0, 1, 0x1f, 0xffff;", threads=32)
 
 
+def test_a_warp_barrier_needs_its_lanes():
+    body = "setp.lt.u32 %p1, %r0, 16; @%p1 bar.warp.sync {mask};"
+    accepted(body.replace("{mask}", "0xffff"), threads=32)
+    assert refusal(body.replace("{mask}", "-1"), threads=32).kind == "warp divergence"
+
+
+def test_the_stack_of_a_lane_ends():
+    body = ".local .align 8 .b8 depot[16]; mov.u64 %d10, depot; st.local.u64 [%d10+{offset}], %d10;"
+    accepted(body.replace("{offset}", "8"))
+    assert refusal(body.replace("{offset}", "16")).kind == "out of bounds"
+    assert refusal(body.replace("{offset}", "4")).kind == "misaligned"
+
+
+def test_a_trap_is_reported():
+    error = refusal("setp.eq.u32 %p1, %r0, 40; @%p1 trap;")
+    assert (error.kind, error.thread) == ("trap", (40, 0, 0))
+
+
+@SCHEDULES
+def test_blocks_of_odd_sizes_have_no_more_threads_than_asked_for(schedule):
+    accepted(f"{ADDRESS} red.global.add.u32 [%d1], 1; bar.sync 0;", threads=45, schedule=schedule)
+    memory = Memory()
+    pointer = memory.place(np.zeros(64, np.uint32))
+    run("red.global.add.u32 [%d0], 1;", memory, pointer, threads=45, blocks=7, schedule=schedule)
+    assert memory.array(pointer, np.uint32, 1)[0] == 45 * 7
+
+
 def test_an_unknown_instruction_is_named_when_it_is_reached():
     error = refusal("tcgen05.alloc.b32 %r1, %r2;", threads=32)
     assert error.kind == "unknown instruction"
