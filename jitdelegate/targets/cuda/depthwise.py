@@ -57,8 +57,10 @@ TARGET_SIZES = 2
 RESIDENT, RESIDENT_HEAVY = 4, 2
 """Blocks on a multiprocessor, and those of heavy tiles: more would not leave enough registers."""
 HEAVY, HEAVY_UNROLLED = 84, 124
-"""Numbers that a thread loads and sums up, in a row of taps and in all, above which a tile is heavy. Measured on
-ptxas, which starts as many loads as it can and then spills."""
+"""Numbers that a thread loads and sums up at once, above which a tile is heavy; of a tile whose taps are all written
+out, ptxas manages more before it spills."""
+MOST_SEEN = 16
+"""Columns that a tile may see: with more, its pixels share little and take too many registers."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,7 @@ class DepthwiseTile(DepthwiseTemplate):
     def resident(self) -> int:
         rows, most = (1, 1, 1), HEAVY
         if self.rows is not None:
-            rows, most = self.rows, HEAVY_UNROLLED
+            rows, most = self.rows, HEAVY if self.tile == (1, 1) else HEAVY_UNROLLED
         pixels = len(seen(self.tile[0], rows)) * len(seen(self.tile[1], self.columns))
         numbers = self.width * (pixels + rows[0] * self.columns[0] + prod(self.tile))
         return RESIDENT if numbers <= most else RESIDENT_HEAVY
@@ -385,6 +387,7 @@ def _tile(form: Depthwise, columns: int, few: bool) -> tuple[tuple[int, int], bo
     """(pixels of a thread, whether their taps are written out) for an output of so many columns."""
     taps, tile = prod(form.kernel), (1, LONG) if columns >= LONG else (LONG, 1)
     is_unrolled = taps * LONG <= MOST_UNROLLED
-    if few or not (is_unrolled or tile[0] == 1):
+    steps = form.kernel[1], form.stride[1], form.dilation[1]
+    if few or len(seen(tile[1], steps)) > MOST_SEEN or not (is_unrolled or tile[0] == 1):
         return (1, 1), taps <= MOST_UNROLLED_ALONE
     return tile, is_unrolled
