@@ -103,6 +103,12 @@ def test_programs_for_another_gpu_say_how_to_prepare_for_this_one(tmp_path: Path
         found.architecture((8, 6))
 
 
+def test_the_newest_programs_that_run_are_taken(tmp_path: Path) -> None:
+    programs = {f"{gpu} float32": "program" for gpu in ("sm_86", "sm_80", "sm_90")}
+    found = Bundle(tmp_path, [Case("one", FORM, "numpy", [], [], programs)], {})
+    assert [found.architecture(each) for each in ((8, 0), (8, 9), (9, 0))] == ["sm_80", "sm_86", "sm_90"]
+
+
 def test_an_example_that_was_left_out_says_why(tmp_path: Path) -> None:
     found = Bundle(tmp_path, [], {f"{EXAMPLE}, float32": "no room"})
     with pytest.raises(ProgramError, match="no room"):
