@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from jitdelegate.errors import CompileError
-from jitdelegate.ir.expr import RESULT, Arg, maximum
+from jitdelegate.ir.expr import RESULT, Arg, maximum, unary
 from jitdelegate.ir.forms import Access, Contract
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.targets.cuda import back_end, mma
 from jitdelegate.targets.cuda.element import Element
-from jitdelegate.targets.cuda.epilogue import Epilogue
+from jitdelegate.targets.cuda.epilogue import Epilogue, Reach
 from jitdelegate.targets.cuda.gather import problem_of
 from jitdelegate.targets.cuda.gpu import GPUS
 from jitdelegate.targets.cuda.mma import TILES, Mma, Tile
@@ -323,6 +323,8 @@ def templates() -> Iterator[Mma]:
     small = replace(whole, tile=TILES[2])
     yield replace(small, operand=Operand.BFLOAT16, source=Element.BFLOAT16, output=Element.BFLOAT16, is_direct=True)
     yield replace(small, width=2, run=1, is_scattered=True)
+    long = unary("tanh", RESULT * Arg(1)) + unary("logistic", RESULT)
+    yield replace(small, tile=TILES[0], epilogue=Epilogue(long, ((Reach.ELEMENT, half),)))
     for changes in (
         {"width": 1},
         {"source": single},

@@ -311,5 +311,5 @@ def tiled(matrices: np.ndarray, tile: Tile, operand: Operand) -> np.ndarray:
     each = CHUNK // stored.itemsize
     chunks = tile.row_bytes // CHUNK
     parts = stored.reshape(groups, columns // tile.columns, tile.columns, steps // (chunks * each), chunks, each)
-    order = np.arange(chunks) ^ Swizzle(tile.row_bytes).key(np.arange(tile.columns)[:, None])
-    return np.take_along_axis(parts.transpose(0, 1, 3, 2, 4, 5), order[None, None, None, :, :, None], axis=4)
+    rows = np.arange(tile.columns)[:, None]
+    return parts.transpose(0, 1, 3, 2, 4, 5)[:, :, :, rows, np.arange(chunks) ^ Swizzle(tile.row_bytes).key(rows)]
