@@ -47,7 +47,7 @@ TURN_CYCLES = 120
 shared memory. Estimated from instruction latencies, like the two below."""
 ENDS_CYCLES = 2500
 """Before the first and after the last multiplication of a block: three reads of memory in a row, a store."""
-COMBINE_CYCLES = 5000
+COMBINE_CYCLES = 6000
 """One more launch that waits for this one."""
 OTHER_INSTRUCTIONS = 60
 """Of a warp for one tile of K, beside multiplications and loads from shared memory: copies, places, the barrier."""
@@ -61,7 +61,7 @@ class Tile:
         warps_down, warps_across: over rows (pixels) and columns (output channels).
         slices: groups of warps that share out the steps of K of each tile, and add up in the end.
         height, width: sums of a lane; a warp has LANES_DOWN times as many rows and LANES_ACROSS as many columns.
-        steps: of K; the weights of a tile have a quad for each thread, or several.
+        steps: of K; data and weights of a tile have a quad for each thread, or several.
     """
 
     warps_down: int
@@ -183,7 +183,7 @@ class Ffma(Template):
     @property
     def pieces(self) -> int:
         """Chunks of data that a thread copies for each tile of K; it keeps the place of the pixel of each."""
-        return self.tile.rows * self.tile.steps // self.width // self.threads or 1
+        return self.tile.rows * self.tile.steps // self.width // self.threads
 
     @property
     def resident(self) -> int:

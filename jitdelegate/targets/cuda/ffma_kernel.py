@@ -64,10 +64,9 @@ class DataShare:
         tile = template.tile
         self.chunks = tile.steps // template.width
         self.pitch = tile.threads // self.chunks
+        assert tile.rows % self.pitch == 0
         self.row, self.chunk = thread // self.chunks, thread % self.chunks
         self.start = (self.row * tile.row_pitch + self.chunk * template.width) * FLOAT
-        self.takes_part = self.row < tile.rows
-        self.is_whole = self.pitch <= tile.rows
 
     def rows(self, first: Value, channel: Value) -> list[Row]:
         """The pixels of this thread's rows, the tile's first one being `first`."""
@@ -81,10 +80,9 @@ class DataShare:
     def copy(self, rows: Sequence[Row], entry: Entry, slot: Value) -> None:
         """Begins to copy this thread's share to the shared address `slot`."""
         nbytes = self.template.width * FLOAT
-        with self.code.when(self.takes_part):
-            for at, row in enumerate(rows):
-                inside, index = self.gather.chunk(row, entry)
-                copy_async(self.code, slot + self._place(at), self.data, index * FLOAT, nbytes, inside)
+        for at, row in enumerate(rows):
+            inside, index = self.gather.chunk(row, entry)
+            copy_async(self.code, slot + self._place(at), self.data, index * FLOAT, nbytes, inside)
 
     def fetch(self, rows: Sequence[Row], entry: Entry) -> list[list[Value]]:
         """This thread's share as float32 in registers, for `put`."""
@@ -92,14 +90,12 @@ class DataShare:
 
     def _chunk(self, row: Row, entry: Entry) -> list[Value]:
         inside, index = self.gather.chunk(row, entry)
-        inside = inside if self.is_whole else inside & self.takes_part
         return load_where(self.code, self.template.source, inside, self.data, index, self.template.width)
 
     def put(self, chunks: Sequence[Sequence[Value]], slot: Value) -> None:
         """Stores what `fetch` gave to the shared address `slot`."""
-        with self.code.when(self.takes_part):
-            for at, chunk in enumerate(chunks):
-                self.code.store(chunk, slot, self._place(at))
+        for at, chunk in enumerate(chunks):
+            self.code.store(chunk, slot, self._place(at))
 
     def _place(self, at: int) -> Value:
         """Bytes from the tile's start to this thread's row number `at`."""
