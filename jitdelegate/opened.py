@@ -214,7 +214,7 @@ class Opened:
     def _open_on(self, device: Device) -> Staging:
         from jitdelegate.runtime.cuda_session import CudaSession  # not before: most machines have no GPU
 
-        session = CudaSession(self.program, device)
+        session = CudaSession(self.program, device, self._options.stream)
         if session.graph_failure:
             self.note(f"kernels are launched one by one: {session.graph_failure}")
         return session

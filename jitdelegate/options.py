@@ -20,8 +20,9 @@ PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
 MOST_THREADS = 64
 LARGEST_DEVICE = 1023
 _TRUTHS = {"True": True, "true": True, "1": True, "False": False, "false": False, "0": False}
-_LONGEST_NUMBER = 9
-"""Digits; Python refuses to read numbers of thousands."""
+_LARGEST_HANDLE = (1 << 64) - 1
+_LONGEST_NUMBER = 20
+"""Digits, as many as the largest handle has; Python refuses to read numbers of thousands."""
 
 
 class Options:
@@ -36,6 +37,8 @@ class Options:
         cpu_features: the instruction set that CPU code is compiled for. "auto" takes the widest that the CPU has;
             "generic" compiles for any CPU and loads through llvmlite.
         device: the number of the GPU, among those that the process may see.
+        stream: the handle of a CUDA stream of the process on that GPU, such as `torch.cuda.Stream().cuda_stream`: the
+            model runs after what is in it, and a call returns when it is done. None is a stream of the model's own.
         precision: of CUDA code; CPU code is always "float32". "tf32" multiplies with shorter numbers on tensor cores,
             "float16" and "bfloat16" store activations in 16 bits too; sums are float32 in all of them.
         is_precision_loss_allowed: TFLite's own option; where it is true and no precision is given, that is "float16".
@@ -49,6 +52,7 @@ class Options:
         "num_threads",
         "precision",
         "serialization_dir",
+        "stream",
         "target",
     )
 
@@ -61,6 +65,7 @@ class Options:
         num_threads: int | None = None,
         cpu_features: str = "auto",
         device: int = 0,
+        stream: int | None = None,
         precision: str | None = None,
         is_precision_loss_allowed: bool | int = False,
     ) -> None:
@@ -72,6 +77,7 @@ class Options:
         self.model_token = model_token
         self.num_threads = _threads(num_threads)
         self.device = _device(device)
+        self.stream = _stream(stream)
         self.is_precision_loss_allowed = _truth("is_precision_loss_allowed", is_precision_loss_allowed)
         if precision is None:
             precision = "float16" if self.is_precision_loss_allowed else "float32"
@@ -133,6 +139,12 @@ def _device(value: int) -> int:
     raise OptionError(f"device is {value!r}, expected a whole number from 0 to {LARGEST_DEVICE}")
 
 
+def _stream(value: int | None) -> int | None:
+    if value is None or (type(value) is int and 0 <= value <= _LARGEST_HANDLE):
+        return value
+    raise OptionError(f"stream is {value!r}, expected None or the handle of a CUDA stream, a whole number")
+
+
 def _truth(name: str, value: bool | int) -> bool:
     if type(value) in (bool, int) and value in (0, 1):
         return bool(value)
@@ -158,9 +170,9 @@ def _directory(value: str | os.PathLike[str] | bool | None) -> str | bool | None
 def _parse(name: str, text: str) -> str | int | bool | None:
     if name == "num_threads":
         return None if text == "None" else thread_count(text)
-    if name in ("serialization_dir", "model_token", "precision") and text == "None":
+    if name in ("serialization_dir", "model_token", "precision", "stream") and text == "None":
         return None
-    if name == "device" and text.isdecimal() and len(text) <= _LONGEST_NUMBER:
+    if name in ("device", "stream") and text.isdecimal() and len(text) <= _LONGEST_NUMBER:
         return int(text)
     if name == "is_precision_loss_allowed":
         return _TRUTHS.get(text, text)

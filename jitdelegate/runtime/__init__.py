@@ -6,7 +6,7 @@
   `__array__`).
 - `arena.py`: `Memory(nbytes)`, zeroed anonymous pages. `cpu.py`: `load(program) -> Code` (`run`, `work`, `stop`).
 - `staging.py`: what both kinds of sessions are to their caller. `session.py`: `Session(program, num_threads=1)` on the
-  CPU. `cuda_session.py`: `CudaSession(program, device)`.
+  CPU. `cuda_session.py`: `CudaSession(program, device, stream=None)`.
       `session.run(inputs) -> tuple of tensors`     zero copy in and out; inputs in the order of `program.inputs`
       `session.set_input(k, value)`, `session.input_memory(k)`, `session.output_memory(k)`, `session.invoke()`
                                                     the same on persistent buffers, for LiteRT's Interpreter

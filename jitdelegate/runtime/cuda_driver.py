@@ -179,8 +179,8 @@ class Driver:
         grid: Sequence[int],
         block: Sequence[int],
         shared_bytes: int,
-        stream: int,
         arguments: int,
+        stream: int,
     ) -> None:
         """Enqueue a kernel; `arguments` is the address of one pointer per argument, each to its value."""
         self._call("cuLaunchKernel", function, *grid, *block, shared_bytes, stream, arguments, None)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Launch, Program
     from jitdelegate.runtime.cuda_device import Device
 
-    Step = tuple[int, tuple[int, int, int], tuple[int, int, int], int, int, int]
+    Step = tuple[int, tuple[int, int, int], tuple[int, int, int], int, int]
 
 ALIGNMENT = 256
 
@@ -38,8 +38,11 @@ class CudaSession(Staging):
         graph_failure: why the driver gave no graph, so that kernels are launched one by one; "" if it did.
     """
 
-    def __init__(self, program: Program, device: Device) -> None:
+    def __init__(self, program: Program, device: Device, stream: int | None = None) -> None:
         """
+        Args:
+            stream: the handle of a stream of the device's primary context, which has to outlive the session: runs
+                follow what is in it. None is a stream of the session's own.
         Raises:
             ProgramError: the program is not for CUDA, does not fit together, or its weights are damaged.
             DeviceError: the device cannot run it, or has too little memory; nothing is left behind.
@@ -57,22 +60,24 @@ class CudaSession(Staging):
         self._context: Context | None = Context(device)
         try:
             with self._context:
-                self._open()
+                self._open(stream)
         except BaseException:
             self._free()
             raise
 
-    def _open(self) -> None:
+    def _open(self, stream: int | None) -> None:
         driver, program = self._driver, self.program
-        self._stream = self._own(driver.create_stream(), driver.destroy_stream)
-        weights = share_weights(program, self.device, self._stream)
+        # not on the caller's: it may be the default one, which cannot be captured, or have work in it to wait for
+        self._preparing = self._own(driver.create_stream(), driver.destroy_stream)
+        self._stream = self._preparing if stream is None else stream
+        weights = share_weights(program, self.device, self._preparing)
         self._own(weights, type(weights).release)
         arena = self._own(driver.allocate(max(program.arena_bytes, 1)), driver.free)
         self._place_ports(arena)
         self._arguments = _Arguments(program.launches, arena, weights.address)
         functions = self._load()
-        self._steps = [
-            (functions[launch.kernel], launch.grid, launch.block, launch.shared_bytes, self._stream, address)
+        self._steps: list[Step] = [
+            (functions[launch.kernel], launch.grid, launch.block, launch.shared_bytes, address)
             for launch, address in zip(program.launches, self._arguments.addresses, strict=True)
         ]
         self._graph = 0
@@ -134,20 +139,20 @@ class CudaSession(Staging):
 
     def _capture(self, *, copies: bool = True) -> int:
         """All steps as a graph that is ready to run."""
-        driver = self._driver
-        driver.begin_capture(self._stream)
+        driver, stream = self._driver, self._preparing
+        driver.begin_capture(stream)
         try:
-            self._enqueue_steps(copies)
+            self._enqueue_steps(stream, copies=copies)
         except DeviceError:
             self._leave_capture()
             raise
-        graph = driver.end_capture(self._stream)
+        graph = driver.end_capture(stream)
         try:
             executable = driver.instantiate(graph)
         finally:
             _try_release(driver.destroy_graph, graph)
         try:
-            driver.upload_graph(executable, self._stream)
+            driver.upload_graph(executable, stream)
         except DeviceError:
             driver.destroy_executable(executable)
             raise
@@ -155,17 +160,17 @@ class CudaSession(Staging):
 
     def _leave_capture(self) -> None:
         try:
-            self._driver.destroy_graph(self._driver.end_capture(self._stream))
+            self._driver.destroy_graph(self._driver.end_capture(self._preparing))
         except DeviceError:  # a capture that a failing call made invalid ends without a graph
             return
 
-    def _enqueue_steps(self, copies: bool) -> None:
-        driver, stream = self._driver, self._stream
+    def _enqueue_steps(self, stream: int, *, copies: bool = True) -> None:
+        driver = self._driver
         for pinned, address, nbytes in self._inputs if copies else ():
             if nbytes:
                 driver.upload(address, pinned, nbytes, stream)
         for step in self._steps:
-            driver.launch(*step)
+            driver.launch(*step, stream)
         for pinned, address, nbytes in self._outputs if copies else ():
             if nbytes:
                 driver.download(pinned, address, nbytes, stream)
@@ -175,7 +180,7 @@ class CudaSession(Staging):
         if self._graph:
             self._driver.run_graph(self._graph, self._stream)
         else:
-            self._enqueue_steps(copies=True)
+            self._enqueue_steps(self._stream)
 
     def _run(self, addresses: list[int]) -> None:
         self._refuse_fork()
@@ -205,7 +210,9 @@ class CudaSession(Staging):
         self._refuse_fork()
         with self._lock, self._current():
             if copies or self.graph_failure:
-                return self._measure(runs, lambda: self._enqueue() if copies else self._enqueue_steps(copies=False))
+                return self._measure(
+                    runs, self._enqueue if copies else lambda: self._enqueue_steps(self._stream, copies=False)
+                )
             graph = self._capture(copies=False)
             try:
                 return self._measure(runs, lambda: self._driver.run_graph(graph, self._stream))

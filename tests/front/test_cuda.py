@@ -154,6 +154,14 @@ def test_a_program_of_another_machine_is_taken_where_nothing_can_compile(
         assert model.report().cache.hit and model.report().target == "cuda"
 
 
+def test_the_stream_that_is_asked_for_is_the_one_that_is_run_in(compiler: Compiler, gpu: Library) -> None:
+    with pytest.raises(DeviceError, match="INVALID_HANDLE"), load(target="cuda", options={"stream": 7}) as model:
+        model(X)  # the stub knows no stream 7
+    with pytest.raises(OptionError, match="stream is -1, expected None or the handle of a CUDA stream"):
+        load(options={"stream": -1})
+    assert options_key(Options(stream=7), "0", "sm_90").parts == options_key(Options(), "0", "sm_90").parts
+
+
 def test_the_interpreter_runs_on_the_gpu(compiler: Compiler, gpu: Library) -> None:
     delegate = jitdelegate.GpuDelegate(serialization_dir=False, target="cuda")
     interpreter = jitdelegate.Interpreter(model_content=scale_and_shift_model(), experimental_delegates=[delegate])

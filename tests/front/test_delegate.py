@@ -50,15 +50,23 @@ def test_the_precision_is_the_one_given_or_what_the_allowed_loss_means(
     assert jitdelegate.load_delegate("jitdelegate", options).options.precision == precision
 
 
-def test_a_delegate_carries_device_and_precision_to_the_interpreter() -> None:
-    options = jitdelegate.load_delegate("jitdelegate", {"device": "3", "is_precision_loss_allowed": 1}).options
+def test_a_delegate_carries_device_stream_and_precision_to_the_interpreter() -> None:
+    given = {"device": "3", "stream": str((1 << 64) - 1), "is_precision_loss_allowed": 1}
+    options = jitdelegate.load_delegate("jitdelegate", given).options
     copied = type(options).from_mapping({name: getattr(options, name) for name in options.__slots__})
-    assert (copied.device, copied.precision) == (3, "float16")
+    assert (copied.device, copied.stream, copied.precision) == (3, (1 << 64) - 1, "float16")
+    assert jitdelegate.load_delegate("jitdelegate", {"stream": "None"}).options.stream is None
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("device", "-1"), ("device", "first"), ("is_precision_loss_allowed", "2"), ("precision", "half")],
+    [
+        ("device", "-1"),
+        ("device", "first"),
+        ("stream", "mine"),
+        ("is_precision_loss_allowed", "2"),
+        ("precision", "half"),
+    ],
 )
 def test_texts_that_are_no_value_of_a_gpu_option_are_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(OptionError, match=f"{name} is '{value}'"):

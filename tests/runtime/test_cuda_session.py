@@ -16,7 +16,7 @@ from jitdelegate.program.program import Launch, Program
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
 from jitdelegate.runtime import cuda_weights
-from jitdelegate.runtime.cuda_device import Device
+from jitdelegate.runtime.cuda_device import Context, Device
 from jitdelegate.runtime.cuda_driver import PROTOTYPES, Driver
 from jitdelegate.runtime.cuda_session import CudaSession
 from tests.cuda_stub import library as stub
@@ -35,9 +35,9 @@ def nothing_is_shared_between_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_weights, "_shared", {})
 
 
-def session(driver: Library, program: Program | None = None) -> CudaSession:
+def session(driver: Library, program: Program | None = None, stream: int | None = None) -> CudaSession:
     """A session on the stub."""
-    return CudaSession(opened(scale_and_shift()) if program is None else program, Device(Driver(driver), 0))
+    return CudaSession(opened(scale_and_shift()) if program is None else program, Device(Driver(driver), 0), stream)
 
 
 def test_a_session_computes_what_its_launches_say() -> None:
@@ -53,6 +53,26 @@ def test_an_inference_is_one_graph_launch_and_one_wait() -> None:
     for _ in range(3):
         running.run([X])
     assert driver.calls - before == dict.fromkeys(PER_RUN, 3)
+
+
+@pytest.mark.parametrize("failing", ["", "cuStreamBeginCapture_v2"])
+def test_a_session_runs_in_the_callers_stream_after_what_is_in_it_and_leaves_it(failing: str) -> None:
+    driver = library()
+    device = Device(Driver(driver), 0)
+    context = Context(device)
+    with context:
+        stream = device.driver.create_stream()
+    if failing:
+        driver.fail(failing, stub.INVALID_VALUE)
+    earlier: list[str] = []
+    driver.live[stream].pending.append(lambda: earlier.append("done"))
+    running = session(driver, stream=stream)
+    assert not earlier  # opening waits for nothing of the caller's
+    np.testing.assert_array_equal(np.asarray(running.run([X])[0]), EXPECTED)
+    assert earlier and driver.live[stream].captured is None
+    assert len(running.gpu_seconds(2)) == 2
+    running.close()
+    assert driver.leaks() == ["Stream", "context"]
 
 
 def test_outputs_of_two_runs_do_not_share_memory() -> None:
