@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 from cuda import pathfinder
 from cuda.bindings import nvjitlink, nvvm
 
-from jitdelegate.errors import CompileError
+from jitdelegate.errors import CompileError, DeviceError
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 """The GPUs that programs are compiled for."""
@@ -38,6 +40,17 @@ class Cubin:
     shared_bytes: int
 
 
+@contextmanager
+def _libraries() -> Iterator[None]:
+    """Tells in one sentence that a library is missing; pathfinder does with a RuntimeError of many lines."""
+    try:
+        yield
+    except RuntimeError as error:
+        found = str(error).partition("\n")[0]
+        raise DeviceError(f"NVIDIA's compilers are not all there: {found}; pip install jitdelegate[cuda]") from error
+
+
+@_libraries()
 def ptx(text: str, architecture: str) -> bytes:
     """PTX of NVVM IR text.
 
@@ -45,6 +58,7 @@ def ptx(text: str, architecture: str) -> bytes:
         architecture: a name such as "sm_90".
     Raises:
         CompileError: NVVM refuses the text.
+        DeviceError: NVVM or libdevice is not installed.
     """
     program = nvvm.create_program()
     options = ["-opt=3", f"-arch=compute_{architecture.removeprefix('sm_')}"]
@@ -76,11 +90,13 @@ def _nvvm_log(program: Any) -> str:
     return log.decode().rstrip("\0")
 
 
+@_libraries()
 def cubin(code: bytes, architecture: str) -> Cubin:
     """Machine code for one GPU from PTX.
 
     Raises:
         CompileError: the assembler refuses it.
+        DeviceError: nvJitLink is not installed.
     """
     options = [f"-arch={architecture}", "-verbose"]
     handle = nvjitlink.create(len(options), options)

@@ -27,7 +27,9 @@ def compile_templates(templates: Sequence[Template], architecture: str, store: T
     NVVM and nvJitLink let go of the interpreter's lock, so they work on one template while Numba lowers the next.
 
     Raises:
-        CompileError: a compiler is missing or refuses a kernel.
+        CompileError: a compiler refuses a kernel.
+        DeviceError: a compiler is missing.
+        ImportError: numba-cuda is needed and not installed.
     """
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         jobs = [pool.submit(compile_template, template, store.text(template), architecture) for template in templates]

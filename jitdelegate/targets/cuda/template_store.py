@@ -8,12 +8,15 @@ from importlib.metadata import PackageNotFoundError, version
 
 from xxhash import xxh3_128_digest, xxh3_128_hexdigest
 
+from jitdelegate.cache.key import NUMBA_CUDA_VERSIONS
 from jitdelegate.cache.place import Place
-from jitdelegate.errors import CacheError
+from jitdelegate.errors import CacheError, DeviceError
 from jitdelegate.program.generator_digest import GENERATOR_DIGEST
 from jitdelegate.targets.cuda.template import Template
 
 SUFFIX = ".nvvm"
+NUMBA_CUDA = "numba-cuda"
+_PACKAGES = (NUMBA_CUDA, "numba", "llvmlite")
 _HASH_BYTES = 16
 
 
@@ -33,7 +36,8 @@ class TemplateStore:
         """The NVVM IR text of a template.
 
         Raises:
-            CompileError: numba-cuda is needed and not installed.
+            DeviceError: numba-cuda is needed, and another version than the kernels are written for is installed.
+            ImportError: it is not installed.
         """
         name = self._name(template)
         found = self._read(name)
@@ -73,15 +77,25 @@ class TemplateStore:
 
 
 def _lowered(template: Template) -> str:
+    _check_numba_cuda()
     from jitdelegate.targets.cuda.front_end import lower
 
     definition = template.define()
     return lower(definition.kernel, definition.parameters, template.symbol, template.threads, definition.blocks)
 
 
+def _check_numba_cuda() -> None:
+    """Of its insides much may have changed in a version that this one does not know: better not to try."""
+    found = version(NUMBA_CUDA)
+    if not found.startswith(NUMBA_CUDA_VERSIONS):
+        raise DeviceError(
+            f"{NUMBA_CUDA} {found} is installed, expected {NUMBA_CUDA_VERSIONS}*: pip install jitdelegate[cuda]"
+        )
+
+
 def _compiler() -> str:
     """What makes the texts; "" where it is not installed."""
     try:
-        return f"numba-cuda {version('numba-cuda')} llvmlite {version('llvmlite')}"
+        return ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
     except PackageNotFoundError:
         return ""

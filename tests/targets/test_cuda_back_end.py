@@ -1,0 +1,34 @@
+"""NVIDIA's compiler libraries: what is missing or refused is told in one sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from jitdelegate.errors import CompileError, DeviceError
+from jitdelegate.runtime.cuda_device import ARCHITECTURES
+from jitdelegate.targets.cuda.gpu import GPUS
+
+pathfinder = pytest.importorskip("cuda.pathfinder", reason="needs cuda-bindings, the extra 'cuda'")
+back_end = pytest.importorskip("jitdelegate.targets.cuda.back_end")
+
+
+def gone(*_: object) -> None:
+    raise pathfinder.DynamicLibNotFoundError('Failure finding "libnvvm.so"\n  listdir("/here"):\n    nothing')
+
+
+@pytest.mark.parametrize("library", ["nvvm", "nvjitlink"])
+def test_a_missing_library_is_told_in_one_line(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(getattr(back_end, library), "create_program" if library == "nvvm" else "create", gone)
+    with pytest.raises(DeviceError, match=r'not all there: Failure finding "libnvvm\.so"; pip install jitdelegate'):
+        back_end.ptx("", "sm_90") if library == "nvvm" else back_end.cubin(b"", "sm_90")
+
+
+def test_what_a_compiler_refuses_is_told_in_its_words() -> None:
+    with pytest.raises(CompileError, match="NVVM refuses a kernel for sm_90"):
+        back_end.ptx("no module", "sm_90")
+    with pytest.raises(CompileError, match="nvJitLink refuses a kernel for sm_90"):
+        back_end.cubin(b"no ptx", "sm_90")
+
+
+def test_code_is_compiled_for_the_architectures_that_a_device_is_matched_with() -> None:
+    assert tuple(GPUS) == back_end.ARCHITECTURES == tuple(f"sm_{major}{minor}" for major, minor in ARCHITECTURES)

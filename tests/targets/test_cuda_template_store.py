@@ -1,0 +1,89 @@
+"""Lowered templates are kept beside the programs, and made again where what makes them has changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from jitdelegate.cache.place import open_place
+from jitdelegate.errors import DeviceError
+from jitdelegate.targets.cuda import template_store
+from jitdelegate.targets.cuda.template import Definition, Template
+from jitdelegate.targets.cuda.template_store import TemplateStore
+
+VERSIONS = {"numba-cuda": "0.30.4", "numba": "0.68.1", "llvmlite": "0.50.0"}
+
+
+@dataclass(frozen=True)
+class Nothing(Template):
+    """A kernel that does nothing, so many times."""
+
+    family: ClassVar[str] = "nothing"
+    times: int = 1
+
+    @property
+    def threads(self) -> int:
+        return 32
+
+    def define(self) -> Definition:
+        raise AssertionError("there is nothing to define")
+
+
+@pytest.fixture(autouse=True)
+def versions(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What seems to be installed."""
+    installed = dict(VERSIONS)
+    monkeypatch.setattr(template_store, "version", installed.__getitem__)
+    return installed
+
+
+@pytest.fixture
+def lowered(monkeypatch: pytest.MonkeyPatch) -> list[Template]:
+    """What Numba was asked for."""
+    asked: list[Template] = []
+
+    def lower(template: Template) -> str:
+        asked.append(template)
+        return f"{template} {len(asked)}"
+
+    monkeypatch.setattr(template_store, "_lowered", lower)
+    return asked
+
+
+def text(path: Path, template: Template) -> str:
+    """As a process of its own gets it."""
+    return TemplateStore(open_place(str(path))).text(template)
+
+
+def test_a_text_is_made_once_and_then_found(tmp_path: Path, lowered: list[Template]) -> None:
+    folder = tmp_path / "cache"
+    first = [text(folder, Nothing(times)) for times in (1, 2)]
+    assert [text(folder, Nothing(times)) for times in (1, 2)] == first
+    assert lowered == [Nothing(1), Nothing(2)]
+
+
+@pytest.mark.parametrize("package", VERSIONS)
+def test_another_version_of_what_makes_texts_makes_them_anew(
+    package: str, tmp_path: Path, lowered: list[Template], versions: dict[str, str]
+) -> None:
+    before = text(tmp_path / "cache", Nothing())
+    versions[package] += ".post1"
+    assert text(tmp_path / "cache", Nothing()) != before
+    assert len(lowered) == 2
+
+
+def test_other_generators_make_texts_anew(
+    tmp_path: Path, lowered: list[Template], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = text(tmp_path / "cache", Nothing())
+    monkeypatch.setattr(template_store, "GENERATOR_DIGEST", "another")
+    assert text(tmp_path / "cache", Nothing()) != before
+
+
+def test_a_numba_cuda_that_the_kernels_are_not_written_for_is_not_tried(versions: dict[str, str]) -> None:
+    versions["numba-cuda"] = "0.31.0"
+    with pytest.raises(DeviceError, match=r"numba-cuda 0\.31\.0 is installed, expected 0\.30\.\*: pip install"):
+        TemplateStore(None).text(Nothing())
