@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -16,7 +16,7 @@ pytest.importorskip("cuda.bindings.nvvm", reason="needs cuda-bindings, the extra
 
 from jitdelegate.targets.cuda import back_end
 from jitdelegate.targets.cuda.gpu import GPUS
-from jitdelegate.targets.cuda.plan import Plan, plan
+from jitdelegate.targets.cuda.plan import plan
 from jitdelegate.targets.cuda.template import Argument, NoPointer, Template, TensorPointer, WeightsPointer
 from jitdelegate.targets.cuda.template_store import TemplateStore
 
@@ -50,33 +50,32 @@ def run(
     schedule: str = "lockstep",
     seed: int = 0,
 ) -> list[np.ndarray]:
-    """The outputs of a lowered graph; arena memory is uninitialised where nothing was written."""
+    """The outputs of a lowered graph. Every tensor has memory of its own, so that nobody reaches into a neighbour's."""
     planned = plan(graph, GPUS[architecture], precision)
     memory = Memory()
-    arena = memory.allocate(max(1, planned.arena_bytes))
+    places = {index: memory.allocate(max(1, size)) for index, (_, size) in planned.blocks.items()}
+    addresses = {index: places[root] for index, root in planned.names.items() if root in places} | places
     weights = memory.place(np.frombuffer(planned.weights or bytes(16), np.uint8))
     for index, array in zip(graph.inputs, inputs, strict=True):
-        memory.write(arena + planned.offsets[index], np.ascontiguousarray(array, np.float32))
+        memory.write(addresses[index], np.ascontiguousarray(array, np.float32))
     for step, launch in enumerate(planned.launches):
         module = _module(ptx_of(launch.template, architecture))
         module.launch(
             launch.template.symbol,
             grid=launch.grid,
             block=(launch.template.threads, 1, 1),
-            arguments=[_value(planned, argument, arena, weights) for argument in launch.arguments],
+            arguments=[_value(argument, addresses, weights) for argument in launch.arguments],
             shared_bytes=launch.shared_bytes,
             memory=memory,
             schedule=schedule,
             seed=seed + step,
         )
-    return [
-        memory.array(arena + planned.offsets[index], np.float32, graph.tensors[index].shape) for index in graph.outputs
-    ]
+    return [memory.array(addresses[index], np.float32, graph.tensors[index].shape) for index in graph.outputs]
 
 
-def _value(planned: Plan, argument: Argument, arena: int, weights: int) -> int | float:
+def _value(argument: Argument, addresses: Mapping[int, int], weights: int) -> int | float:
     if isinstance(argument, TensorPointer):
-        return arena + planned.offsets[argument.index] + argument.offset
+        return addresses[argument.index] + argument.offset
     if isinstance(argument, WeightsPointer):
         return weights + argument.offset
     return 0 if isinstance(argument, NoPointer) else argument

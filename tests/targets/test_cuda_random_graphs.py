@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from tests.model.scripts import script
 
 pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
 
-from jitdelegate.targets.cuda.plan import Plan
 from jitdelegate.targets.cuda.template import Argument, TensorPointer
 from tests.targets import cuda_execute
 
@@ -24,8 +25,8 @@ def test_a_kernel_that_reads_another_element_is_reported(
     """The sample would notice: every tensor of a launch one element further on in the arena."""
     value = cuda_execute._value
 
-    def shifted(planned: Plan, argument: Argument, arena: int, weights: int) -> int | float:
-        return value(planned, argument, arena, weights) + 4 * isinstance(argument, TensorPointer)
+    def shifted(argument: Argument, addresses: Mapping[int, int], weights: int) -> int | float:
+        return value(argument, addresses, weights) + 4 * isinstance(argument, TensorPointer)
 
     monkeypatch.setattr(cuda_execute, "_value", shifted)
     assert script("fuzz_cuda").main(["--rounds", "3", "--seed", "7"]) == 1

@@ -79,8 +79,8 @@ def generate(
         origins=tuple(_origin(template, planned.launches) for template in templates),
         weights=planned.weights,
         arena_bytes=planned.arena_bytes,
-        input_offsets=tuple(planned.offsets[index] for index in graph.inputs),
-        output_offsets=tuple(planned.offsets[index] for index in graph.outputs),
+        input_offsets=tuple(planned.offset(index) for index in graph.inputs),
+        output_offsets=tuple(planned.offset(index) for index in graph.outputs),
         compiled=tuple(compiled),
     )
 
@@ -138,7 +138,7 @@ def _launch(planned: Plan, launch: Launch, kernel: int) -> program.Launch:
 def _argument(planned: Plan, argument: Argument) -> tuple[str, int]:
     """Its letter and value in a program."""
     if isinstance(argument, TensorPointer):
-        return "a", planned.offsets[argument.index] + argument.offset
+        return "a", planned.offset(argument.index) + argument.offset
     if isinstance(argument, WeightsPointer):
         return "w", argument.offset
     if isinstance(argument, NoPointer):

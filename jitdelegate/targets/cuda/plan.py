@@ -61,15 +61,21 @@ class Plan:
     """Launches in order.
 
     Attributes:
-        offsets: where each tensor and intermediate lies in the arena, in bytes; names of the same memory included.
+        blocks: by tensor or intermediate, the (offset, size) of its memory in the arena, in bytes.
+        names: the tensor whose memory a tensor is another name of, itself where it has its own.
         weights: constant memory.
     """
 
     graph: Graph
     launches: tuple[Launch, ...]
-    offsets: Mapping[int, int]
+    blocks: Mapping[int, tuple[int, int]]
+    names: Mapping[int, int]
     arena_bytes: int
     weights: bytes
+
+    def offset(self, index: int) -> int:
+        """Where a tensor or intermediate lies in the arena, in bytes."""
+        return self.blocks[self.names.get(index, index)][0]
 
 
 def plan(graph: Graph, gpu: Gpu, precision: str) -> Plan:
@@ -85,9 +91,8 @@ def plan(graph: Graph, gpu: Gpu, precision: str) -> Plan:
     roots = {index: _root(alias, index) for index in range(len(graph.tensors))}
     lives = _lives(writer, roots)
     arena_bytes, places = plan_memory(list(lives.values()), align=ALIGN)
-    offsets = dict(zip(lives, places, strict=True))
-    offsets |= {index: offsets[root] for index, root in roots.items() if root in offsets}
-    return Plan(graph, tuple(writer.launches), offsets, arena_bytes, bytes(writer.weights))
+    blocks = {index: (place, life.size) for (index, life), place in zip(lives.items(), places, strict=True)}
+    return Plan(graph, tuple(writer.launches), blocks, roots, arena_bytes, bytes(writer.weights))
 
 
 def _check_size(graph: Graph) -> None:
@@ -183,7 +188,7 @@ def plan_text(planned: Plan) -> str:
     lines = [f"arena {planned.arena_bytes} bytes, weights {len(planned.weights)} bytes"]
     for step, launch in enumerate(planned.launches):
         places = ", ".join(
-            f"%{argument.index}@{planned.offsets[argument.index] + argument.offset}"
+            f"%{argument.index}@{planned.offset(argument.index) + argument.offset}"
             for argument in launch.arguments
             if isinstance(argument, TensorPointer)
         )
