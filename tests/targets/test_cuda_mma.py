@@ -20,7 +20,7 @@ from jitdelegate.targets.cuda.gather import problem_of
 from jitdelegate.targets.cuda.gpu import GPUS
 from jitdelegate.targets.cuda.mma import TILES, Mma, Tile
 from jitdelegate.targets.cuda.template import Argument, Launch, NoPointer, TensorPointer, WeightsPointer
-from jitdelegate.targets.cuda.tensor_core import Operand
+from jitdelegate.targets.cuda.tensor_core import CHUNK, STEP, Operand
 from jitdelegate.targets.cuda.writer import Writer
 from tests.ops.form_reference import run_node
 from tests.ptx_simulator import Memory, Module
@@ -280,6 +280,15 @@ def test_parts_of_a_sum_meet_in_the_output(architecture, only, monkeypatch):
 def test_a_large_problem_takes_the_largest_tile():
     template = prepare(Case((8192, 64), (4096, 64), (8192, 4096)), "float16").templates[0]
     assert template.tile == TILES[0]
+
+
+@pytest.mark.parametrize("k_bytes", [2, 100, 10_000])
+def test_threads_share_out_tiles_in_whole_chunks(k_bytes):
+    for tile in (one.shortened(k_bytes) for one in TILES):
+        chunks = tile.row_bytes // CHUNK
+        assert tile.rows * chunks % tile.threads == tile.columns * chunks % tile.threads == 0
+        assert tile.threads // chunks % 8 == 0, "the swizzle would differ from row to row of a thread"
+        assert tile.row_bytes % (tile.warps[2] * STEP) == 0
 
 
 def test_weights_are_rounded_to_the_nearest_even():
