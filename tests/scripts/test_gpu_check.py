@@ -20,6 +20,7 @@ from jitdelegate.program.write import write
 from jitdelegate.runtime import cuda_device, cuda_library, cuda_weights
 from scripts.gpu_check import (
     __main__,
+    cold_compile,
     correctness,
     device_facts,
     first_output,
@@ -29,6 +30,7 @@ from scripts.gpu_check import (
     report,
     side_by_side,
     warm_start,
+    webgpu,
 )
 from scripts.gpu_check.bundle import EXAMPLE, FORM, MODEL, PRECISIONS, Bundle, Case, pack, read_bundle, write_bundle
 from scripts.gpu_check.child import output_of
@@ -339,6 +341,28 @@ def test_only_the_gpu_time_in_float16_has_a_mark() -> None:
     makers = {side_by_side.COMPILED: lambda precision: Constant(2.0)}
     rows = list(side_by_side.compare("float32", {side_by_side.OURS: Constant(3.0)}, makers))
     assert [row.limit for row in rows] == [None] * len(rows)
+
+
+def test_sides_that_take_long_to_make_join_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = use(monkeypatch, library())
+    monkeypatch.setattr(side_by_side, "QUICK", {"JAX": broken})
+    slow = {side_by_side.COMPILED_GRAPH: lambda precision: Constant(1.0), side_by_side.COMPILED: broken}
+    monkeypatch.setattr(side_by_side, "SLOW", slow)
+    rows = list(side_by_side.rows(bundle(tmp_path, names=(EXAMPLE,), group=MODEL), "float16"))
+    assert [row.subject for row in rows if row.note] == ["JAX", side_by_side.COMPILED]
+    (*_, ratio) = [row for row in rows if row.unit == RATIO and row.quantity == side_by_side.DEVICE]
+    assert ratio.value == pytest.approx(0.003) and ratio.holds  # three steps of the stub's clock, a millisecond each
+    assert driver.calls["cuGraphLaunch"] > 0
+
+
+def test_what_is_not_installed_is_a_row_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, library())
+    monkeypatch.setattr(cold_compile, "find_spec", lambda name: None)
+    (row,) = cold_compile.rows(bundle(tmp_path))
+    assert row.value is None and row.note == "numba-cuda is not installed"
+    monkeypatch.setitem(sys.modules, "ai_edge_litert.compiled_model", None)
+    (row,) = webgpu.rows(bundle(tmp_path))
+    assert row.value is None and "ai_edge_litert" in row.note
 
 
 def test_every_round_measures_every_side_and_the_first_does_not_count() -> None:
