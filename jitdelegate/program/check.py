@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from jitdelegate.errors import ProgramError
-from jitdelegate.program.program import CUBIN_ALIGNMENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ _KINDS = "awif"
 _SMALLEST = {"a": 0, "w": 0, "i": -(1 << 31), "f": 0}
 # "a" and "w" go to the end itself, where a tensor of no elements may lie
 _LARGEST = {"i": (1 << 31) - 1, "f": (1 << 32) - 1}
-_CUBIN_MAGIC = b"\x7fELF"
 
 
 def check(program: Program) -> None:
@@ -62,8 +60,11 @@ def _check_port(port: Port) -> None:
 
 
 def _check_cuda(program: Program) -> None:
-    for name, offset in program.entries:
-        _check_cubin(program, name, offset)
+    from jitdelegate.program.cubin import check_cubin  # not before: most programs are for the CPU
+
+    names = {offset: name for name, offset in program.entries}  # entries may share a binary
+    for offset, name in names.items():
+        check_cubin(name, program.code, offset)
     _check_offsets(program, program.inputs, program.input_offsets, "inputs")
     _check_offsets(program, program.outputs, program.output_offsets, "outputs")
     limits = _SMALLEST, {**_LARGEST, "a": program.arena_bytes, "w": len(program.weights)}
@@ -71,15 +72,6 @@ def _check_cuda(program: Program) -> None:
         _check_range(f"launch {index}: kernel", launch.kernel, len(program.entries) - 1)
         _check_sizes(index, launch)
         _check_arguments(index, launch, limits)
-
-
-def _check_cubin(program: Program, name: str, offset: int) -> None:
-    """What is no ELF file, the driver would take for text, and read it up to a zero byte wherever that is."""
-    found = bytes(program.code[offset : offset + len(_CUBIN_MAGIC)])
-    if offset % CUBIN_ALIGNMENT or found != _CUBIN_MAGIC:
-        raise ProgramError(
-            f"entry {name}: {found!r} is at {offset}, expected {_CUBIN_MAGIC!r} at a multiple of {CUBIN_ALIGNMENT}"
-        )
 
 
 def _check_offsets(program: Program, ports: tuple[Port, ...], offsets: tuple[int, ...], name: str) -> None:

@@ -14,7 +14,7 @@ def cubin(*names: str) -> bytes:
     """An image that has kernels of these names, and nothing else."""
     content = b"\0" + b"".join(name.encode() + b"\0" for name in names)
     end = HEADER.size + len(content)
-    header = HEADER.pack(_ELF64.ljust(16, b"\0"), 2, _CUDA, 1, 0, 0, end, 0, HEADER.size, 0, 0, 64, 0, 0)
+    header = HEADER.pack(_ELF64.ljust(16, b"\0"), 2, _CUDA, 1, 0, 0, end, 0, HEADER.size, 56, 0, 64, 0, 0)
     return header + content
 
 

@@ -14,11 +14,15 @@ import pytest
 from xxhash import xxh3_128_digest
 
 from jitdelegate.errors import ProgramError
+from jitdelegate.program.cubin import CUDA_MACHINE, MAGIC
 from jitdelegate.program.launch_list import unpack
 from jitdelegate.program.layout import HEADER, HEADER_BYTES, aligned
 from jitdelegate.program.program import Kernel, Launch, Operator, Port, Program, Signature
 from jitdelegate.program.read import read, verify_weights
 from jitdelegate.program.write import write
+
+HEADER_OF_CUBIN = struct.pack("<16sHHIQQQIHHHHHH", MAGIC, 2, CUDA_MACHINE, 1, 0, 0, 0, 0, 64, 56, 0, 64, 0, 0)
+"""A whole binary, of nothing."""
 
 
 def full_program() -> Program:
@@ -89,7 +93,7 @@ def cuda_program() -> Program:
         ),
         input_offsets=(0,),
         output_offsets=(504,),
-        code=b"\x7fELF".ljust(64, b"\0") + b"\x7fELF".ljust(256, b"\0"),
+        code=HEADER_OF_CUBIN + HEADER_OF_CUBIN.ljust(256, b"\0"),
         weights=bytes(100),
     )
 
@@ -238,10 +242,10 @@ def test_values_that_the_runtime_relies_on_are_checked(change: dict[str, object]
     ("change", "message"),
     [
         ({"loader": "flat"}, "loader is 'flat', expected one of cubin"),
-        ({"entries": (("contract_0", 64), ("map_0", 128))}, "entry map_0: .* is at 128, expected b'.x7fELF'"),
+        ({"entries": (("contract_0", 64), ("map_0", 128))}, "entry map_0: .* is at 128, expected b'.x7fELF.x02"),
         ({"entries": (("contract_0", 0), ("map_0", 1))}, "entry map_0: .* is at 1, .* multiple of 64"),
         (
-            {"code": bytes(32) + b"\x7fELF" + bytes(100), "entries": (("contract_0", 32),)},
+            {"code": bytes(32) + HEADER_OF_CUBIN + bytes(100), "entries": (("contract_0", 32),)},
             "is at 32, .* multiple of 64",
         ),
         ({"entries": (("contract_0", 320),)}, "entry contract_0 is 320, expected 0 to 319"),
