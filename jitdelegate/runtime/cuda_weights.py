@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.cuda_device import Device
     from jitdelegate.runtime.cuda_driver import Driver
 
-    Key = tuple[int, int, str]
+    Key = tuple[int, int, str, int]
 
 
 class Weights:
@@ -59,7 +59,8 @@ def share_weights(program: Program, device: Device, stream: int) -> Weights:
         ProgramError: the weights are damaged.
         DeviceError: the device has too little memory, or the copy failed.
     """
-    key = os.getpid(), device.ordinal, program.weights_hash
+    # the length too: whoever only claims the hash may not compute past the end of another's weights
+    key = os.getpid(), device.ordinal, program.weights_hash, len(program.weights)
     with _lock:
         found = _shared.get(key)
         if found is None or not found.users:

@@ -155,6 +155,15 @@ def test_damaged_weights_are_refused_and_not_shared() -> None:
     np.testing.assert_array_equal(np.asarray(session(driver).run([X])[0]), EXPECTED)
 
 
+def test_a_program_that_claims_the_hash_of_shorter_weights_gets_none_of_them() -> None:
+    driver = library()
+    running = session(driver)
+    longer = opened(scale_and_shift(weights=bytes(2000)))
+    longer.weights_hash = running.program.weights_hash
+    with pytest.raises(ProgramError, match="weights: hash of 2000 bytes"):
+        session(driver, longer)
+
+
 def test_a_program_without_weights_runs() -> None:
     launch = scale_and_shift().launches[1]
     only = Launch(kernel=1, grid=(1, 1, 1), block=(1, 1, 1), kinds=launch.kinds, values=(0, *launch.values[1:]))
