@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 ARCHITECTURES = ((7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
 """Capabilities that programs are compiled for."""
+TEGRA = ((8, 7), (10, 1))
+"""Capabilities that take no binaries of their neighbours: those are promised to run on desktop GPUs only."""
 _EXACT, _FAMILY = "a", "f"
 
 
@@ -86,7 +88,9 @@ def runs(features: str, capability: tuple[int, int]) -> bool:
 
 
 def _runs(compiled: tuple[int, int], capability: tuple[int, int]) -> bool:
-    """Binaries run on devices of the same major number and the same or a higher minor one."""
+    """Binaries run on devices of the same major number and the same or a higher minor one, but for Tegra."""
+    if capability in TEGRA:
+        return compiled == capability
     return compiled[0] == capability[0] and compiled[1] <= capability[1]
 
 

@@ -69,7 +69,7 @@ def test_an_error_without_a_name_is_told_by_its_number() -> None:
         ((7, 5), "sm_75"),
         ((8, 0), "sm_80"),
         ((8, 6), "sm_86"),
-        ((8, 7), "sm_86"),
+        ((8, 8), "sm_86"),
         ((8, 9), "sm_89"),
         ((9, 0), "sm_90"),
         ((10, 0), "sm_100"),
@@ -82,7 +82,7 @@ def test_a_device_takes_the_best_code_that_runs_on_it(capability: tuple[int, int
     assert runs(architecture, capability)
 
 
-@pytest.mark.parametrize("capability", [(7, 0), (11, 0), (13, 0)])
+@pytest.mark.parametrize("capability", [(7, 0), (8, 7), (10, 1), (11, 0), (13, 0)])
 def test_a_device_that_no_code_runs_on_is_told_with_those_that_it_runs_on(capability: tuple[int, int]) -> None:
     found = "sm_{}{}".format(*capability)
     with pytest.raises(
@@ -97,6 +97,8 @@ def test_a_device_that_no_code_runs_on_is_told_with_those_that_it_runs_on(capabi
         ("sm_80", (8, 6), True),
         ("sm_86", (8, 0), False),
         ("sm_80", (9, 0), False),
+        ("sm_80", (8, 7), False),
+        ("sm_87", (8, 7), True),
         ("sm_90a", (9, 0), True),
         ("sm_100a", (10, 3), False),
         ("sm_100f", (10, 3), True),
