@@ -119,10 +119,11 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
         "state": "hit" if report.cache.hit else "compiled",
         "seconds": time.perf_counter() - start,
         "bytes": _size(report.cache.path),
-        "target": report.target,
+        "target": _where(report.target, report.features),
         "delegated": report.delegated,
         "operators": len(report.operators),
         "path": report.cache.path,
+        "notes": list(report.notes),
     }
     if not result["bytes"]:
         result["error"] = f"nothing was stored: {report.cache.write_failure or report.cache.reason}"
@@ -150,7 +151,7 @@ def warm_for(model: str, gpu: str, arguments: argparse.Namespace) -> dict[str, A
         "state": "hit" if found.hit else "compiled",
         "seconds": time.perf_counter() - start,
         "bytes": _size(found.path),
-        "target": f"{program.target}:{gpu}" if program.target == "cuda" else program.target,
+        "target": _where(program.target, gpu),
         "delegated": program.delegated,
         "operators": len(program.operators),
         "path": found.path,
@@ -158,6 +159,11 @@ def warm_for(model: str, gpu: str, arguments: argparse.Namespace) -> dict[str, A
     if not found.path:
         result["error"] = f"nothing was stored: {found.trouble}"
     return result
+
+
+def _where(target: str, features: str) -> str:
+    """Where a program runs, as --target names it."""
+    return f"{target}:{features}" if target == "cuda" else target
 
 
 def _failed(model: str, error: BaseException, start: float) -> dict[str, Any]:

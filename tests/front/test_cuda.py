@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import MutableMapping
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import jitdelegate
+from jitdelegate import warm
 from jitdelegate.cache import key as key_module
 from jitdelegate.cache.key import Key
 from jitdelegate.errors import DeviceError, OptionError
@@ -277,6 +279,28 @@ def test_a_damaged_entry_is_compiled_again_before_anything_is_answered(
         np.testing.assert_array_equal(np.asarray(model(X)), EXPECTED)
         assert "the entry was damaged: weights" in model.report().cache.reason
     assert len(compiler.keys) == 2
+
+
+def warmed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    """What the command says of its one model."""
+    assert warm.main([*arguments, "--json"]) == 0
+    (result,) = json.loads(capsys.readouterr().out)
+    return dict(result)
+
+
+def test_warming_on_a_machine_with_a_gpu_says_which_or_why_not(
+    compiler: Compiler, gpu: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "model.tflite"
+    model.write_bytes(scale_and_shift_model())
+    arguments = [str(model), "--serialization-dir", str(tmp_path / "cache")]
+    result = warmed(capsys, *arguments)
+    assert (result["state"], result["target"], result["notes"]) == ("compiled", "cuda:sm_90", [])
+    gpu.devices = 0
+    result = warmed(capsys, *arguments)
+    assert (result["state"], result["target"]) == ("compiled", "cpu")
+    assert "CUDA_ERROR_NO_DEVICE" in result["notes"][0]
+    assert gpu.leaks() == []
 
 
 @pytest.mark.parametrize("target", ["cpu", "litert"])
