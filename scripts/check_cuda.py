@@ -76,11 +76,14 @@ def _kernels(graph: Graph, architectures: list[str], precisions: list[str]) -> I
 def _trouble(architecture: str, template: Template) -> str:
     """What is wrong with the kernel's code, "" if nothing is."""
     try:
-        cubin = back_end.cubin(back_end.ptx(text_of(template), architecture), architecture)
+        code = back_end.ptx(text_of(template), architecture)
+        cubin = back_end.cubin(code, architecture)
     except CompileError as error:
         return str(error)
     if cubin.spill_bytes or cubin.stack_bytes:
         return f"{cubin.registers} registers, {cubin.spill_bytes} bytes spilled, {cubin.stack_bytes} bytes of stack"
+    if not template.uses_tensor_cores and b"mma" not in code:
+        return ""  # without a stack frame there is no local memory, so nothing is left to look for in the machine code
     counts = instructions(cubin.image)
     if any(counts[one] for one in LOCAL):
         return "it uses local memory"
