@@ -94,7 +94,7 @@ class Model:
             and `.dtype` (a string); strings are numpy arrays of bytes.
         Raises:
             TensorError: the number, type, shape or length of the inputs is wrong.
-            DeviceError: LiteRT failed while running the model, or the model is closed.
+            DeviceError: LiteRT or the GPU failed while running the model, or the model is closed.
         """
         outputs = self._run(inputs)
         return outputs[0] if len(outputs) == 1 else outputs

@@ -12,7 +12,7 @@ from jitdelegate.errors import DeviceError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
 NEEDED_VERSION = 12000
@@ -281,6 +281,14 @@ class Driver:
     def seconds_between(self, start: int, end: int) -> float:
         """Between two recorded events that the device has passed."""
         return float(self._answer("cuEventElapsedTime", ctypes.c_float(), start, end)) / 1e3
+
+
+def try_release(release: Callable[[Any], None], handle: Any) -> None:
+    """Give something back where that matters less than what went wrong before, or where nobody could do more."""
+    try:
+        release(handle)
+    except DeviceError:
+        return
 
 
 def dotted(version: int) -> str:

@@ -10,7 +10,7 @@ import sys
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.runtime.buffers import Borrowed
 from jitdelegate.runtime.cuda_device import Context
-from jitdelegate.runtime.cuda_driver import dotted
+from jitdelegate.runtime.cuda_driver import dotted, try_release
 from jitdelegate.runtime.cuda_weights import share_weights
 from jitdelegate.runtime.staging import Staging
 
@@ -150,11 +150,11 @@ class CudaSession(Staging):
         try:
             executable = driver.instantiate(graph)
         finally:
-            _try_release(driver.destroy_graph, graph)
+            try_release(driver.destroy_graph, graph)
         try:
             driver.upload_graph(executable, stream)
         except DeviceError:
-            driver.destroy_executable(executable)
+            try_release(driver.destroy_executable, executable)
             raise
         return executable
 
@@ -217,7 +217,7 @@ class CudaSession(Staging):
             try:
                 return self._measure(runs, lambda: self._driver.run_graph(graph, self._stream))
             finally:
-                self._driver.destroy_executable(graph)
+                try_release(self._driver.destroy_executable, graph)
 
     def _measure(self, runs: int, enqueue: Callable[[], None]) -> tuple[float, ...]:
         driver, events = self._driver, []
@@ -231,7 +231,7 @@ class CudaSession(Staging):
             return tuple(map(driver.seconds_between, events[:-1], events[1:]))
         finally:
             for event in events:
-                _try_release(driver.destroy_event, event)
+                try_release(driver.destroy_event, event)
 
     def verify(self) -> None:
         """Nothing is left to do: the weights were hashed as they were uploaded."""
@@ -256,10 +256,10 @@ class CudaSession(Staging):
         try:
             with context:
                 for release, handle in reversed(releases):
-                    _try_release(release, handle)
+                    try_release(release, handle)
         except DeviceError:
             pass
-        _try_release(Context.close, context)
+        try_release(Context.close, context)
 
     def _refuse_fork(self) -> None:
         if self._process != os.getpid():
@@ -292,10 +292,3 @@ class _Arguments:
         for launch in launches:
             self.addresses.append(address)
             address += 8 * len(launch.kinds)
-
-
-def _try_release(release: Callable[[Any], None], handle: Any) -> None:
-    try:
-        release(handle)
-    except DeviceError:
-        return

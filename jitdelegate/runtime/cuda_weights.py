@@ -7,6 +7,7 @@ import os
 
 from jitdelegate.program.read import verify_weights
 from jitdelegate.runtime.buffers import Borrowed
+from jitdelegate.runtime.cuda_driver import try_release
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,6 +84,6 @@ def _upload(program: Program, driver: Driver, stream: int) -> int:
         finally:
             driver.synchronize(stream)
     except BaseException:
-        driver.free(address)
+        try_release(driver.free, address)
         raise
     return address

@@ -388,6 +388,19 @@ def test_a_measurement_that_fails_leaves_nothing() -> None:
     assert driver.leaks() == []
 
 
+def test_what_failed_first_is_told_though_cleaning_up_fails_too() -> None:
+    driver = library()
+    driver.fail("cuStreamSynchronize", stub.ILLEGAL_ADDRESS)
+    driver.fail("cuMemFree_v2", stub.ILLEGAL_ADDRESS)
+    with pytest.raises(DeviceError, match="cuStreamSynchronize failed"):
+        session(driver)
+    running = session(driver)
+    driver.fail("cuStreamSynchronize", stub.ILLEGAL_ADDRESS)
+    driver.fail("cuGraphExecDestroy", stub.ILLEGAL_ADDRESS)
+    with pytest.raises(DeviceError, match="cuStreamSynchronize failed"):
+        running.gpu_seconds(1, copies=False)
+
+
 def test_device_memory_may_be_of_any_kind() -> None:
     class Counting(HostMemory):
         written = 0
