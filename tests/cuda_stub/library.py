@@ -36,6 +36,12 @@ ERRORS = {
     ILLEGAL_ADDRESS: ("CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"),
     CAPTURE_INVALIDATED: ("CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error"),
 }
+WITHOUT_INITIALISATION = {"cuInit", "cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString"}
+WITHOUT_CONTEXT = {
+    *("cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceGetAttribute"),
+    *("cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2", "cuCtxPushCurrent_v2"),
+}
+"""Everything else works on what is current in the calling thread."""
 SHARED_WITHOUT_LEAVE = 48 * 1024
 _ATTRIBUTES = {75: 0, 76: 1}
 _FORMATS = {"a": "<Q", "w": "<Q", "i": "<i", "f": "<f"}
@@ -144,16 +150,15 @@ class Library:
         code = planned.pop(0) if planned else 0
         if code:
             raise CudaError(code)
-        if name not in ("cuInit", "cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString"):
+        if name not in WITHOUT_INITIALISATION:
             self._expect(self._process == os.getpid(), NOT_INITIALIZED)  # also in a forked child
+        if name not in WITHOUT_INITIALISATION | WITHOUT_CONTEXT:
+            self._expect(self.contexts and getattr(self._current, "stack", []), INVALID_CONTEXT)
 
     @staticmethod
     def _expect(truth: object, code: int) -> None:
         if not truth:
             raise CudaError(code)
-
-    def _expect_context(self) -> None:
-        self._expect(self.contexts and getattr(self._current, "stack", []), INVALID_CONTEXT)
 
     def _keep(self, out: Any, thing: Any) -> None:
         self._next_handle += 16
@@ -170,7 +175,6 @@ class Library:
         del self.live[handle]
 
     def _enqueue(self, stream: int, node: Node) -> None:
-        self._expect_context()
         target: Stream = self._find(stream, Stream)
         (target.pending if target.captured is None else target.captured).append(node)
 
@@ -226,12 +230,10 @@ class Library:
 
     @entry
     def cuCtxPopCurrent_v2(self, out: Any) -> None:
-        self._expect_context()
         out._obj.value = self._current.stack.pop()
 
     @entry
     def cuModuleLoadData(self, out: Any, address: int) -> None:
-        self._expect_context()
         image = image_at(address)
         self._expect(image, INVALID_IMAGE)
         self._keep(out, image)
@@ -281,7 +283,6 @@ class Library:
 
     @entry
     def cuMemAlloc_v2(self, out: Any, nbytes: int) -> None:
-        self._expect_context()
         self._expect(nbytes, INVALID_VALUE)
         self._expect(nbytes <= self.free_bytes, OUT_OF_MEMORY)
         self.free_bytes -= nbytes
@@ -291,14 +292,12 @@ class Library:
 
     @entry
     def cuMemFree_v2(self, address: int) -> None:
-        self._expect_context()
         self.free_bytes += self._find(address, DeviceRange).nbytes
         self._drop(address, DeviceRange)
         self.memory.free(address)
 
     @entry
     def cuMemHostAlloc(self, out: Any, nbytes: int, flags: int) -> None:
-        self._expect_context()
         room = PinnedRange(ctypes.create_string_buffer(b"\x5a" * nbytes, nbytes))
         address = ctypes.addressof(room.buffer)
         self.live[address] = room
@@ -321,7 +320,6 @@ class Library:
 
     @entry
     def cuStreamCreate(self, out: Any, flags: int) -> None:
-        self._expect_context()
         self._keep(out, Stream())
 
     @entry
