@@ -13,8 +13,9 @@ from cuda import pathfinder
 from cuda.bindings import nvjitlink, nvvm
 
 from jitdelegate.errors import CompileError, DeviceError
+from jitdelegate.targets.cuda.gpu import GPUS
 
-ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+ARCHITECTURES = tuple(GPUS)
 """The GPUs that programs are compiled for."""
 USED = re.compile(r"Used (\d+) registers")
 STACK = re.compile(r"(\d+) bytes stack frame")

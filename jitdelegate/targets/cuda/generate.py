@@ -16,7 +16,6 @@ from jitdelegate.targets.cuda.plan import Plan, plan, plan_text
 from jitdelegate.targets.cuda.template import Argument, Launch, NoPointer, TensorPointer, WeightsPointer
 from jitdelegate.targets.cuda.template_store import TemplateStore
 
-CODE_ALIGN = 64
 Trace = Callable[[str, Callable[[], str]], None]
 """Called with a stage's name and what makes its text."""
 
@@ -97,7 +96,7 @@ def _gpu(architecture: str, precision: str) -> Gpu:
 def _code(compiled: Sequence[Compiled]) -> tuple[bytes, tuple[tuple[str, int], ...]]:
     code, entries = bytearray(), []
     for one in compiled:
-        code.extend(bytes(-len(code) % CODE_ALIGN))
+        code.extend(bytes(-len(code) % program.CUBIN_ALIGNMENT))
         entries.append((one.template.symbol, len(code)))
         code.extend(one.cubin.image)
     return bytes(code), tuple(entries)
