@@ -12,14 +12,9 @@ refuses a model, the operators' own references stand in. Exit status: 0 all well
 from __future__ import annotations
 
 import argparse
-import faulthandler
-import os
-import pickle
 import random
-import signal
 import sys
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -35,6 +30,7 @@ from jitdelegate.passes.support import unsupported
 from jitdelegate.runtime.cpu_features import level
 from jitdelegate.targets.cpu import contract, depthwise, map, plan, pool, reduce
 from jitdelegate.targets.cpu.generate import generate
+from scripts.in_child import Failed, in_child
 from tests.ops.litert import model_of
 from tests.targets.execute import program_of
 from tests.targets.fenced import Machine
@@ -148,46 +144,10 @@ def _wrong(
 # batches
 
 
-def in_child(jobs: Sequence[Callable[[], str]]) -> Iterator[str]:
-    """One answer per job, all from one forked process, and from another one after a crash."""
-    jobs = list(jobs)
-    while jobs:
-        answers = _fork(jobs)
-        yield from answers
-        jobs = jobs[len(answers) :]
-
-
-def _fork(jobs: Sequence[Callable[[], str]]) -> list[str]:
-    """The answers up to the first crash."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        faulthandler.disable()  # a crash is an answer here
-        with os.fdopen(writing, "wb") as stream:
-            for job in jobs:
-                signal.alarm(SECONDS_EACH)
-                pickle.dump(_answer(job), stream)
-                stream.flush()
-        os._exit(0)
-    os.close(writing)
-    answers: list[str] = []
-    with os.fdopen(reading, "rb") as stream:
-        while True:
-            try:
-                answers.append(pickle.load(stream))
-            except EOFError:
-                break
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        answers.append(f"wrong: ended by {signal.Signals(os.WTERMSIG(status)).name}")
-    return answers
-
-
-def _answer(job: Callable[[], str]) -> str:
-    try:
-        return job()
-    except Exception:  # noqa: BLE001  # whatever a stage raises is what this script looks for
-        return "wrong: " + traceback.format_exc()
+def answers(jobs: Sequence[Callable[[], str]]) -> Iterator[str]:
+    """As `scripts.in_child`; a job that fails is "wrong: ..."."""
+    for answer in in_child(jobs, SECONDS_EACH):
+        yield f"wrong: {answer.reason}" if isinstance(answer, Failed) else answer
 
 
 def shrink(graph: Graph, fails: Callable[[Graph], bool]) -> Graph:
@@ -231,7 +191,7 @@ def main(argv: list[str] | None = None) -> int:
             break
         seeds = range(start, min(start + BATCH, last))
         jobs = [lambda seed=seed: check(graph_of(seed), seed, runnable) for seed in seeds]
-        for seed, answer in zip(seeds, in_child(jobs), strict=True):
+        for seed, answer in zip(seeds, answers(jobs), strict=True):
             counts[answer.split(":")[0]] += 1
             if answer.startswith("wrong"):
                 _report(seed, answer, runnable)
@@ -241,11 +201,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def _report(seed: int, answer: str, features: Sequence[str]) -> None:
     def fails(graph: Graph) -> bool:
-        (again,) = in_child([lambda: check(graph, seed, features)])
+        (again,) = answers([lambda: check(graph, seed, features)])
         return again.startswith("wrong")
 
     graph = shrink(graph_of(seed), fails)
-    (smaller,) = in_child([lambda: check(graph, seed, features)])
+    (smaller,) = answers([lambda: check(graph, seed, features)])
     print(f"seed {seed}: {answer}\n  shrunk: {smaller}\n{graph_text(graph)}", flush=True)
 
 

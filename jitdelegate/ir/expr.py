@@ -1,7 +1,8 @@
 """Scalar expressions over one element: what a Map computes and what an epilogue adds to a kernel.
 
 An expression is an immutable tree. Targets emit it as vector instructions, `evaluate` runs it on numpy arrays.
-All arithmetic is float32; each operation rounds once, except that a target may contract a * b + c into one FMA.
+Every part has a type, that of its operands: "float32", "int32", "int64" or "bool"; a constant takes the type of what
+it meets. Each operation rounds once, except that a target may contract a * b + c into one FMA; integers wrap.
 """
 
 from __future__ import annotations
@@ -22,18 +23,43 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "tanh": np.tanh,
     "logistic": lambda x: np.float32(1) / (np.float32(1) + np.exp(-x)),
     "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
+    "not": np.logical_not,
 }
-"""Name -> what it computes on numpy arrays."""
+"""Name -> what it computes on numpy arrays. "round" goes to the even number at halves."""
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    """Integers towards zero, as C divides them."""
+    if a.dtype.kind == "f":
+        return np.divide(a, b)
+    whole = np.floor_divide(a, b)
+    return whole + ((whole < 0) & (whole * b != a))
+
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
-    "div": np.divide,
+    "div": _quotient,
     "max": np.maximum,
     "min": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
 }
-"""Name -> what it computes on numpy arrays."""
+"""Name -> what it computes on numpy arrays. "div" of integers goes towards zero; "and", "or" and "xor" are bitwise."""
+
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+"""Name -> what it computes on numpy arrays: bool. All but "ne" are false where an operand is NaN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +110,7 @@ RESULT = Arg(0)
 
 @dataclass(frozen=True, slots=True)
 class Const(Expr):
-    """A float32 constant."""
+    """A number, in the type of what it meets; one with a fraction meets floats alone."""
 
     value: float
 
@@ -94,7 +120,7 @@ class Const(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Apply(Expr):
-    """A named function of UNARY or BINARY applied to sub-expressions."""
+    """A named function of UNARY, BINARY or COMPARISONS, or "select", applied to sub-expressions."""
 
     function: str
     arguments: tuple[Expr, ...]
@@ -103,15 +129,40 @@ class Apply(Expr):
         return f"{self.function}({', '.join(map(str, self.arguments))})"
 
 
+@dataclass(frozen=True, slots=True)
+class Cast(Expr):
+    """A number in another type: floats towards zero and within the integers' range (NaN is 0), integers wrap, bool
+    is whether it is not 0."""
+
+    value: Expr
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype}({self.value})"
+
+
 def wrap(value: Expr | float) -> Expr:
-    """An expression as it is, a number rounded to float32 as a `Const`."""
-    return value if isinstance(value, Expr) else Const(float(np.float32(value)))
+    """An expression as it is, a number rounded to float32 as a `Const`; integers beyond float32 stay as they are."""
+    if isinstance(value, Expr):
+        return value
+    return Const(value if isinstance(value, int) and int(np.float32(value)) != value else float(np.float32(value)))
 
 
 def unary(function: str, x: Expr | float) -> Expr:
     """`function` of UNARY applied to `x`."""
     assert function in UNARY, function
     return Apply(function, (wrap(x),))
+
+
+def binary(function: str, a: Expr | float, b: Expr | float) -> Expr:
+    """`function` of BINARY or COMPARISONS applied to both."""
+    assert function in BINARY or function in COMPARISONS, function
+    return Apply(function, (wrap(a), wrap(b)))
+
+
+def select(condition: Expr, a: Expr | float, b: Expr | float) -> Expr:
+    """`a` where the condition, a bool, is true, `b` elsewhere."""
+    return Apply("select", (condition, wrap(a), wrap(b)))
 
 
 def maximum(a: Expr | float, b: Expr | float) -> Expr:
@@ -135,26 +186,71 @@ def substitute(expr: Expr, arguments: Sequence[Expr]) -> Expr:
         return arguments[expr.index]
     if isinstance(expr, Apply):
         return Apply(expr.function, tuple(substitute(a, arguments) for a in expr.arguments))
+    if isinstance(expr, Cast):
+        return Cast(substitute(expr.value, arguments), expr.dtype)
     return expr
+
+
+def parts(expr: Expr) -> tuple[Expr, ...]:
+    """The expressions that `expr` is made of."""
+    if isinstance(expr, Apply):
+        return expr.arguments
+    return (expr.value,) if isinstance(expr, Cast) else ()
 
 
 def arity(expr: Expr) -> int:
     """One more than the highest `Arg` index in `expr`; 0 if there is none."""
     if isinstance(expr, Arg):
         return expr.index + 1
+    return max(map(arity, parts(expr)), default=0)
+
+
+def result_type(expr: Expr, types: Sequence[str]) -> str | None:
+    """The type of `expr` where Arg(i) has types[i]; None for constants, which take any."""
+    if isinstance(expr, Arg):
+        return types[expr.index]
+    if isinstance(expr, Cast):
+        return expr.dtype
     if isinstance(expr, Apply):
-        return max((arity(a) for a in expr.arguments), default=0)
-    return 0
+        return "bool" if expr.function in COMPARISONS else argument_types(expr, types)[-1]
+    return None
+
+
+def argument_types(expr: Expr, types: Sequence[str]) -> tuple[str, ...]:
+    """In which type each of the `parts` of `expr` is computed; of constants among themselves, float32."""
+    found = [result_type(part, types) for part in parts(expr)]
+    first = 1 if isinstance(expr, Apply) and expr.function == "select" else 0
+    common = next((dtype for dtype in found[first:] if dtype is not None), "float32")
+    return ("bool",) * first + (common,) * (len(found) - first)
 
 
 def evaluate(expr: Expr, arguments: Sequence[np.ndarray]) -> np.ndarray:
-    """`expr` on float32 arrays that broadcast together."""
+    """`expr` on arrays that broadcast together."""
+    types = [str(array.dtype) for array in arguments]
+    return _evaluate(expr, arguments, types, result_type(expr, types) or "float32")
+
+
+def _evaluate(expr: Expr, arguments: Sequence[np.ndarray], types: Sequence[str], dtype: str) -> np.ndarray:
     if isinstance(expr, Arg):
         return arguments[expr.index]
     if isinstance(expr, Const):
-        return np.asarray(expr.value, np.float32)
+        return np.asarray(expr.value, dtype)
+    inner = zip(parts(expr), argument_types(expr, types), strict=True)
+    values = [_evaluate(part, arguments, types, of) for part, of in inner]
+    if isinstance(expr, Cast):
+        return converted(values[0], dtype)
     assert isinstance(expr, Apply)
-    values = [evaluate(a, arguments) for a in expr.arguments]
-    function = UNARY[expr.function] if len(values) == 1 else BINARY[expr.function]
-    result: np.ndarray = np.asarray(function(*values), np.float32)
-    return result
+    functions: tuple[dict[str, Callable[..., Any]], ...] = (UNARY, BINARY, COMPARISONS, {"select": np.where})
+    function = next(table[expr.function] for table in functions if expr.function in table)
+    return np.asarray(function(*values), dtype)
+
+
+def converted(values: np.ndarray, dtype: str) -> np.ndarray:
+    """As `Cast` converts them."""
+    if values.dtype.kind == "f" and np.dtype(dtype).kind in "iu":
+        limits = np.iinfo(dtype)
+        whole = np.nan_to_num(np.trunc(values.astype(np.float64)), nan=0.0)
+        inside = np.clip(whole, float(limits.min), float(limits.max))
+        over = inside >= float(limits.max)
+        return np.where(over, limits.max, np.where(over, 0, inside).astype(dtype)).astype(dtype)
+    return values.astype(dtype)

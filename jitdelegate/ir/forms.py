@@ -105,6 +105,20 @@ class Contract(Window):
 
 
 @dataclass(frozen=True, slots=True)
+class MatMul(Form):
+    """Products of two runtime matrices for each index of the leading axes; inputs (a, b, extra operands ...).
+
+    out[..., m, n] = epilogue(sum over k of a[..., m, k] * b[..., k, n]), the leading axes broadcast as numpy's do.
+    `adj_x`, `adj_y`: a lies as [..., k, m], b as [..., n, k]. The output's elements in order are those of the broadcast
+    leading axes, m and n, whatever its shape is.
+    """
+
+    core: ClassVar[int] = 2
+    adj_x: bool = False
+    adj_y: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Depthwise(Window):
     """One filter per channel; inputs (data, weights f32[1, kh, kw, O], bias f32[O] or ABSENT, extra operands ...).
 

@@ -79,6 +79,11 @@ class Tensor:
         return self.data is not None
 
     @property
+    def is_quantized(self) -> bool:
+        """True where the stored integers stand for other numbers."""
+        return self.quant is not None and bool(self.quant.scales) and not self.dtype.startswith("float")
+
+    @property
     def size(self) -> int:
         """Number of elements."""
         return int(np.prod(self.shape, dtype=np.int64))

@@ -12,13 +12,12 @@ from jitdelegate.ops import (
     shape,
     slicing,
 )
-from jitdelegate.ops.registry import OPS, Lowering, Op, Reshaped
+from jitdelegate.ops.registry import OPS, Lowering, Op
 
 __all__ = [
     "OPS",
     "Lowering",
     "Op",
-    "Reshaped",
     "arithmetic",
     "constant",
     "convolution",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from jitdelegate.ir.expr import Arg, Const, Expr, evaluate, maximum, minimum
 from jitdelegate.ir.forms import Access, Map
-from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
-from jitdelegate.ops.call import INTEGERS, Call, Shape
+from jitdelegate.ops.activation import ACTIVATIONS, OPTION
+from jitdelegate.ops.call import Call, Shape
 from jitdelegate.ops.case import Case, Weights
-from jitdelegate.ops.registry import Lowering, Op, op
+from jitdelegate.ops.registry import NUMBERS, Lowering, Op, op
 
 BROADCASTS = (
     Case(((1, 4, 5, 6), (1, 4, 5, 6))),
@@ -30,12 +30,18 @@ FUSED = (
 DIVISORS = tuple(Case(case.inputs, case.attrs, low=0.5) for case in FUSED)
 
 
+def divisor_problems(call: Call) -> Iterator[str]:
+    """A reason to refuse, where integers may be divided by zero: LiteRT then stops with an error, kernels cannot."""
+    divisors = call.constant(1)
+    if call.tensor(1).dtype != "float32" and (divisors is None or not divisors.all()):
+        yield f"{call.node.op}: input 1 may be zero; integers are divided by constants other than 0 only."
+
+
 class Arithmetic(Op):
-    """Two operands and their broadcast; a subclass gives the formula in `scalar`, and in `whole` for integers."""
+    """Two operands and their broadcast; a subclass gives the formula in `scalar`."""
 
     least = most = 2
-    whole: ClassVar[Callable[..., np.ndarray] | None] = None
-    """The function on integers, for the folding of shape arithmetic; None where TFLite's rounding differs."""
+    types = NUMBERS
     cases: ClassVar[tuple[Case, ...]] = BROADCASTS
 
     def scalar(self, a: Expr, b: Expr) -> Expr:
@@ -43,10 +49,6 @@ class Arithmetic(Op):
         raise NotImplementedError
 
     def problems(self, call: Call) -> Iterator[str]:
-        types = {tensor.dtype for tensor in call.operands}
-        allowed = ("float32", *(INTEGERS if self.whole else ()))
-        if len(types) > 1 or not types <= set(allowed):
-            yield f"{self.name}: the inputs are {' and '.join(sorted(types))}, only float32 is supported."
         a, b = call.shape(0), call.shape(1)
         if any(1 not in sizes and len(set(sizes)) > 1 for sizes in zip(a[::-1], b[::-1], strict=False)):
             yield f"{self.name}: the shapes {list(a)} and {list(b)} do not broadcast together."
@@ -69,15 +71,13 @@ class Arithmetic(Op):
     @staticmethod
     def _number(call: Call, operand: int) -> Const | None:
         data = call.constant(operand)
-        return Const(float(data.flat[0])) if data is not None and data.size == 1 else None
+        return Const(data.flat[0].item()) if data is not None and data.size == 1 else None
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         a, b = arrays
         assert a is not None
         assert b is not None
-        if self.whole and a.dtype.kind == "i":
-            return [type(self).whole(a, b)]  # type: ignore[misc]  # checked one line above
-        return [activated(attrs.get(OPTION, "NONE"), evaluate(self.scalar(Arg(0), Arg(1)), [a, b]))]
+        return [evaluate(ACTIVATIONS[attrs.get(OPTION, "NONE")](self.scalar(Arg(0), Arg(1))), [a, b])]
 
 
 @op("ADD")
@@ -85,7 +85,6 @@ class Add(Arithmetic):
     """y = a + b"""
 
     activates = True
-    whole = np.add
     cases = FUSED
 
     def scalar(self, a: Expr, b: Expr) -> Expr:
@@ -97,7 +96,6 @@ class Sub(Arithmetic):
     """y = a - b"""
 
     activates = True
-    whole = np.subtract
     cases = FUSED
 
     def scalar(self, a: Expr, b: Expr) -> Expr:
@@ -109,7 +107,6 @@ class Mul(Arithmetic):
     """y = a * b"""
 
     activates = True
-    whole = np.multiply
     cases = FUSED
 
     def scalar(self, a: Expr, b: Expr) -> Expr:
@@ -118,10 +115,14 @@ class Mul(Arithmetic):
 
 @op("DIV")
 class Div(Arithmetic):
-    """y = a / b"""
+    """y = a / b, of integers rounded towards zero"""
 
     activates = True
     cases = DIVISORS
+
+    def problems(self, call: Call) -> Iterator[str]:
+        yield from super().problems(call)
+        yield from divisor_problems(call)
 
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return a / b
@@ -131,8 +132,6 @@ class Div(Arithmetic):
 class Maximum(Arithmetic):
     """y = the larger of a and b"""
 
-    whole = np.maximum
-
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return maximum(a, b)
 
@@ -140,8 +139,6 @@ class Maximum(Arithmetic):
 @op("MINIMUM")
 class Minimum(Arithmetic):
     """y = the smaller of a and b"""
-
-    whole = np.minimum
 
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return minimum(a, b)

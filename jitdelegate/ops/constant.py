@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from jitdelegate.ir.graph import DimensionMetadata, Graph, Node, Sparsity, Tensor
-from jitdelegate.ops.call import Call, Shape
-from jitdelegate.ops.registry import Lowering, Op, op
+from jitdelegate.ops.call import INTEGERS, Call, Shape
+from jitdelegate.ops.registry import ANY, FLOATS, Lowering, Op, op
 
 
 class Folded(Op):
@@ -31,10 +31,13 @@ class Folded(Op):
 class Dequantize(Folded):
     """float32 values of a float16 or quantized constant."""
 
+    types = ("float16", "int8", "uint8", "int16")
+    results: ClassVar = {0: FLOATS}
+
     def problems(self, call: Call) -> Iterator[str]:
         source = call.tensor(0)
-        if source.dtype != "float16" and (source.dtype not in ("int8", "uint8", "int16") or not source.quant):
-            yield f"DEQUANTIZE of {source.dtype} is not supported."
+        if source.dtype != "float16" and not source.quant:
+            yield f"DEQUANTIZE: input 0 is {source.dtype} without quantization parameters."
         if source.is_constant and call.constant(0) is None:
             yield "DEQUANTIZE: input 0 is a sparse or packed constant."
         if source.quant and source.dtype != "float16":
@@ -67,6 +70,8 @@ class Dequantize(Folded):
 @op("DENSIFY")
 class Densify(Folded):
     """The dense form of a sparse constant."""
+
+    types = ANY
 
     def problems(self, call: Call) -> Iterator[str]:
         source = call.tensor(0)
@@ -155,6 +160,9 @@ def densified(values: np.ndarray, shape: Shape, sparsity: Sparsity) -> np.ndarra
 class ShapeOf(Folded):
     """The sizes of the data; known even where its elements are not."""
 
+    types = (*ANY, "string")
+    results: ClassVar = {0: INTEGERS}
+
     def foldable(self, call: Call) -> bool:
         return True
 
@@ -176,28 +184,13 @@ class Rank(ShapeOf):
         return [np.array(len(call.shape(0)), np.int64)]
 
 
-@op("CAST")
-class Cast(Folded):
-    """The data in the output's type."""
-
-    def problems(self, call: Call) -> Iterator[str]:
-        known = ("float32", "float16", "int32", "int64", "int8", "uint8", "bool")
-        for tensor in (call.tensor(0), call.output):
-            if tensor.dtype not in known:
-                yield f"CAST of {call.tensor(0).dtype} to {call.output.dtype} is not supported."
-
-    def fold(self, call: Call) -> list[np.ndarray]:
-        data = call.constant(0)
-        assert data is not None
-        return [data.astype(call.output.dtype)]
-
-
 @op("GATHER")
 class Gather(Folded):
     """Slices of the data along `axis`, in the order of the second operand."""
 
     least = most = 2
     parameters = (1,)
+    types = ANY
 
     def problems(self, call: Call) -> Iterator[str]:
         rank, axis = len(call.shape(0)), int(call.option("axis", 0))
@@ -223,6 +216,7 @@ class Fill(Folded):
 
     least = most = 2
     parameters = (0,)
+    types = ANY
 
     def problems(self, call: Call) -> Iterator[str]:
         if min(call.integers(0), default=1) < 1 or call.shape(1) != ():
@@ -244,6 +238,7 @@ class Range(Folded):
 
     least = most = 3
     parameters = (0, 1, 2)
+    results: ClassVar = {0: INTEGERS}
 
     def problems(self, call: Call) -> Iterator[str]:
         if any(prod(call.shape(k)) != 1 for k in range(3)) or not call.integers(2)[0]:

@@ -12,7 +12,7 @@ from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ops.activation import OPTION, activated
 from jitdelegate.ops.call import Call, Shape
 from jitdelegate.ops.case import Case, Weights, ints
-from jitdelegate.ops.registry import MAX_PARTS, Lowering, Op, Reshaped, op
+from jitdelegate.ops.registry import MAX_PARTS, Lowering, Op, op, view
 from jitdelegate.ops.window import Sliding, dilation, patches, slide, slide_back, stride, window_problems
 
 UNIT = {"stride_h": 1, "stride_w": 1}
@@ -227,7 +227,7 @@ class FullyConnected(Weighted):
         """The data is read in its own shape where its last axis is a row and a Contract makes the output's shape."""
         data, depth = call.shape(0), call.shape(1)[1]
         direct = data and data[-1] == depth and (len(data) != 4 or len(call.output.shape) == 4)
-        rows = call.index(0) if direct else Reshaped(call.index(0), (prod(data) // depth, depth))
+        rows = call.index(0) if direct else view(call.index(0), (prod(data) // depth, depth))
         return Lowering(Contract(self.epilogue(call)), (rows, call.index(1), call.index(2)))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:

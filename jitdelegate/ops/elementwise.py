@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg, Expr, clamp, evaluate, maximum, minimum, unary
+from jitdelegate.ir import expr
+from jitdelegate.ir.expr import Arg, Expr, clamp, converted, evaluate, maximum, minimum, unary
 from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ops.call import Call, Shape
 from jitdelegate.ops.case import Case, Weights
-from jitdelegate.ops.registry import Lowering, Op, op
+from jitdelegate.ops.registry import ANY, Lowering, Op, op
 
 SHAPES = (Case(((1, 8, 8, 4),)), Case(((5,),)), Case(((1, 1, 1, 1),)), Case(((),)))
 POSITIVE = (Case(((1, 8, 8, 4),), low=0.125), Case(((2, 3, 5),), low=0.125))
@@ -28,10 +29,6 @@ class Elementwise(Op):
     def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
         """The formula for one element."""
         raise NotImplementedError
-
-    def problems(self, call: Call) -> Iterator[str]:
-        if call.tensor(0).dtype != "float32":
-            yield f"{self.name}: input 0 is {call.tensor(0).dtype}, only float32 is supported."
 
     def shape(self, call: Call) -> Shape:
         return call.shape(0)
@@ -203,6 +200,30 @@ class Gelu(Elementwise):
 
     def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
         return x * 0.5 * (unary("tanh", (x + x * x * x * 0.044715) * 0.7978845608028654) + 1)
+
+
+@op("CAST")
+class Cast(Op):
+    """The data in the output's type: floats towards zero, bool whether it is not 0"""
+
+    types = ANY
+    results: ClassVar = {0: ANY}
+
+    def problems(self, call: Call) -> Iterator[str]:
+        if "float16" in (call.tensor(0).dtype, call.output.dtype) and not call.tensor(0).is_constant:
+            yield "CAST from or to float16 is supported on constants only."
+
+    def shape(self, call: Call) -> Shape:
+        return call.shape(0)
+
+    def lowering(self, call: Call) -> Lowering:
+        access = Access.broadcast(call.shape(0), call.shape(0))
+        return Lowering(Map(expr.Cast(Arg(0), call.output.dtype), (access,)), (call.index(0),))
+
+    def fold(self, call: Call) -> list[np.ndarray]:
+        data = call.constant(0)
+        assert data is not None
+        return [converted(data, call.output.dtype)]
 
 
 @op("PRELU")

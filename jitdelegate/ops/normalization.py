@@ -28,8 +28,6 @@ class Softmax(Op):
     def problems(self, call: Call) -> Iterator[str]:
         if not 1 <= len(call.shape(0)) <= 4:
             yield f"SOFTMAX: the input's shape is {list(call.shape(0))}, expected rank 1 to 4."
-        if call.tensor(0).dtype != "float32":
-            yield f"SOFTMAX: input 0 is {call.tensor(0).dtype}, only float32 is supported."
 
     def shape(self, call: Call) -> Shape:
         return call.shape(0)

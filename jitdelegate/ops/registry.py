@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from jitdelegate.ir.expr import RESULT, Expr
-from jitdelegate.ir.forms import Form
+from jitdelegate.ir.forms import Form, View
 from jitdelegate.ir.graph import Graph, Node
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION
 from jitdelegate.ops.call import INTEGERS, Call, Shape
@@ -26,28 +26,35 @@ MAX_PARTS = 4096
 """Parts of one operator that are compiled one by one: groups, operands, phases. A thousand take about a second."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reshaped:
-    """Tensor `index` under another shape of as many elements; `passes.lower` puts a View before the node."""
-
-    index: int
-    shape: Shape
+FLOATS = ("float32",)
+NUMBERS = ("float32", "int32", "int64")
+"""The types that kernels calculate with."""
+ANY = (*NUMBERS, "bool", "int8", "uint8", "int16", "uint16", "uint32", "float16")
+"""The types that kernels move from place to place."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lowering:
-    """How a node is computed.
+    """One kernel: how a value is computed.
 
     Attributes:
         form: the kernel form.
         inputs: in the form's order, its own operands first: tensor indices (ABSENT allowed where the form allows it),
-            tensors under another shape, or float32 arrays that become new constants.
-        shape: what the form itself writes, where the node's output is only another view of it.
+            what other kernels compute (the same object twice is computed once), or arrays that become new constants.
+        shape: what the form writes; None for the shape of the node's output. An output is another view of it where
+            the two differ.
+        dtype: the type of what it writes; None for the type of the node's output.
     """
 
     form: Form
-    inputs: tuple[int | Reshaped | np.ndarray, ...]
+    inputs: tuple[int | Lowering | np.ndarray, ...]
     shape: Shape | None = None
+    dtype: str | None = None
+
+
+def view(source: int | Lowering, shape: Shape, dtype: str = "float32") -> Lowering:
+    """The same elements under another shape."""
+    return Lowering(View(), (source,), shape, dtype)
 
 
 class Op:
@@ -64,6 +71,12 @@ class Op:
     """Most inputs."""
     parameters: ClassVar[tuple[int, ...]] = ()
     """Inputs that hold integers (axes, sizes, paddings) and have to be constants."""
+    types: ClassVar[tuple[str, ...]] = FLOATS
+    """The types that values may have; all operands and outputs of a node have one of them in common."""
+    kinds: ClassVar[Mapping[int, tuple[str, ...]]] = {}
+    """The types of operands that have others than `types`."""
+    results: ClassVar[Mapping[int, tuple[str, ...]]] = {}
+    """The types of outputs that have others than `types`."""
     activates: ClassVar[bool] = False
     """True where the option `fused_activation_function` is obeyed."""
     cases: ClassVar[tuple[Case, ...]] = ()
@@ -71,25 +84,26 @@ class Op:
     def check(self, graph: Graph, node: Node) -> str | None:
         """None if `lower` can express the node, else one sentence that says what was found."""
         call = Call(graph, node)
-        return next(self.structure(call), None) or next(self._types(call), None)
+        return next(self.structure(call), None) or next(self._values(call), None)
 
     def structure(self, call: Call) -> Iterator[str]:
-        """Reasons why the node makes no sense or cannot be expressed, types of runtime values aside.
+        """Reasons why the node makes no sense or cannot be expressed, were all its operands dense and not quantized.
 
         Only the first counts: what follows a `yield` may rely on its condition being false.
         """
         yield from self._operands(call)
         yield from self._parameters(call)
+        yield from self._types(call)
         yield from self._activation(call)
         yield from self.problems(call)
-        yield from self._shape(call)
+        yield from self._shapes(call)
 
     def _operands(self, call: Call) -> Iterator[str]:
         if not self.least <= call.count <= self.most:
             expected = str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
             yield f"{self.name} has {call.count} inputs, expected {expected}."
-        if len(call.node.outputs) != 1:
-            yield f"{self.name} has {len(call.node.outputs)} outputs, expected 1."
+        if len(call.node.outputs) != self.outputs(call):
+            yield f"{self.name} has {len(call.node.outputs)} outputs, expected {self.outputs(call)}."
         missing = [k for k in range(self.least) if not call.given(k)]
         if missing:
             yield f"{self.name} lacks its input {missing[0]}."
@@ -120,32 +134,58 @@ class Op:
             yield f"{self.name} with the fused activation {name} is not supported."
 
     def _types(self, call: Call) -> Iterator[str]:
+        found = {}
         for operand in range(call.count):
-            if call.given(operand) and operand not in self.parameters and call.tensor(operand).dtype != "float32":
-                yield f"{self.name}: input {operand} is {call.tensor(operand).dtype}, only float32 is supported."
+            if call.given(operand) and operand not in self.parameters:
+                dtype = found[operand] = call.tensor(operand).dtype
+                allowed = self.kinds.get(operand, self.types)
+                if dtype not in allowed:
+                    yield f"{self.name}: input {operand} is {dtype}, {_only(allowed)} supported."
+        values = {dtype for operand, dtype in found.items() if operand not in self.kinds}
+        if len(values) > 1:
+            yield f"{self.name}: the inputs are {' and '.join(sorted(values))}, expected one type."
+        for number, output in enumerate(call.outputs):
+            allowed = self.results.get(number) or tuple(values) or self.types
+            if output.dtype not in allowed:
+                yield f"{self.name}: the output is {output.dtype}, {_only(allowed)} supported."
+
+    def _values(self, call: Call) -> Iterator[str]:
+        for operand in range(call.count):
             if call.given(operand) and call.tensor(operand).is_constant and call.constant(operand) is None:
                 yield f"{self.name}: input {operand} is a sparse or packed constant."
-        if call.output.dtype != "float32":
-            yield f"{self.name}: the output is {call.output.dtype}, only float32 is supported."
+            if call.given(operand) and call.tensor(operand).is_quantized:
+                yield f"{self.name}: input {operand} is {call.tensor(operand).dtype}, quantized."
+        for tensor in call.outputs:
+            if tensor.is_quantized:
+                yield f"{self.name}: the output is {tensor.dtype}, quantized."
 
-    def _shape(self, call: Call) -> Iterator[str]:
-        found, expected = call.output.shape, self.shape(call)
-        if found != expected:
-            yield f"{self.name}: the output's shape is {list(found)}, expected {list(expected)}."
+    def _shapes(self, call: Call) -> Iterator[str]:
+        for tensor, expected in zip(call.outputs, self.shapes(call), strict=True):
+            if tensor.shape != expected:
+                yield f"{self.name}: the output's shape is {list(tensor.shape)}, expected {list(expected)}."
 
     def problems(self, call: Call) -> Iterator[str]:
         """The operator's own reasons to refuse."""
         yield from ()
 
+    def outputs(self, call: Call) -> int:
+        """How many outputs the node has to have."""
+        return 1
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        """The shapes of the outputs of a node without `problems`."""
+        return (self.shape(call),)
+
     def shape(self, call: Call) -> Shape:
-        """The shape of the output of a node without `problems`."""
+        """As `shapes`, of an operator with one output."""
         raise NotImplementedError
 
-    def lower(self, graph: Graph, node: Node) -> Lowering:
-        """How to compute a node that `check` finds nothing against."""
-        return self.lowering(Call(graph, node))
+    def lower(self, graph: Graph, node: Node) -> tuple[Lowering, ...]:
+        """How to compute each output of a node that `check` finds nothing against."""
+        found = self.lowering(Call(graph, node))
+        return found if isinstance(found, tuple) else (found,)
 
-    def lowering(self, call: Call) -> Lowering:
+    def lowering(self, call: Call) -> Lowering | tuple[Lowering, ...]:
         """As `lower`."""
         raise NotImplementedError
 
@@ -166,6 +206,12 @@ class Op:
     def epilogue(call: Call) -> Expr:
         """The fused activation as an epilogue."""
         return ACTIVATIONS[call.option(OPTION, "NONE")](RESULT)
+
+
+def _only(types: Sequence[str]) -> str:
+    """`only float32 is`, or `only float32, int32 and int64 are`."""
+    *first, last = types
+    return f"only {', '.join(first)} and {last} are" if first else f"only {last} is"
 
 
 OPS: dict[str, Op] = {}

@@ -13,7 +13,7 @@ from jitdelegate.ir.forms import Access, Concat, Map, View
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, Shape
 from jitdelegate.ops.case import Case, ints
-from jitdelegate.ops.registry import MAX_PARTS, Lowering, Op, Reshaped, op
+from jitdelegate.ops.registry import ANY, MAX_PARTS, Lowering, Op, op, view
 
 
 def given(arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
@@ -34,6 +34,8 @@ def axis_problems(call: Call, axis: int, rank: int) -> Iterator[str]:
 
 class Relabel(Op):
     """The same elements in the same order under another shape."""
+
+    types = ANY
 
     def lowering(self, call: Call) -> Lowering:
         return Lowering(View(), (call.index(0),))
@@ -134,6 +136,7 @@ class ExpandDims(Relabel):
 class Transpose(Op):
     """Output axis a is axis `permutation[a]` of the data."""
 
+    types = ANY
     least = most = 2
     parameters = (1,)
     cases = (
@@ -170,6 +173,7 @@ class Transpose(Op):
 class Pad(Op):
     """Zeros around the data: row a of the second operand says how many go before and after axis a."""
 
+    types = ANY
     least = most = 2
     parameters = (1,)
     cases: ClassVar[tuple[Case, ...]] = (
@@ -229,7 +233,7 @@ class PadV2(Pad):
         return float(data.flat[0])
 
 
-def merged(call: Call, axis: int, inputs: tuple[int | Reshaped | np.ndarray, ...]) -> Lowering:
+def merged(axis: int, inputs: tuple[int | Lowering | np.ndarray, ...]) -> Lowering:
     """The lowering that writes `inputs` one after another along `axis`."""
     return Lowering(Concat(axis=axis), inputs)
 
@@ -238,6 +242,7 @@ def merged(call: Call, axis: int, inputs: tuple[int | Reshaped | np.ndarray, ...
 class Concatenation(Op):
     """All operands one after another along the option `axis`."""
 
+    types = ANY
     most = MAX_PARTS
     cases = (
         Case(((1, 4, 5, 6), (1, 4, 5, 17)), {"axis": 3}),
@@ -266,7 +271,7 @@ class Concatenation(Op):
         return tuple(shape)
 
     def lowering(self, call: Call) -> Lowering:
-        return merged(call, call.option("axis", 0) % len(call.shape(0)), call.node.inputs)
+        return merged(call.option("axis", 0) % len(call.shape(0)), call.node.inputs)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         return [np.concatenate(given(arrays), axis=attrs.get("axis", 0))]
@@ -276,6 +281,7 @@ class Concatenation(Op):
 class Pack(Op):
     """All operands, of one shape, along a new axis: the option `axis`."""
 
+    types = ANY
     most = MAX_PARTS
     cases = (
         Case(((3, 4), (3, 4)), {"axis": 0, "values_count": 2}),
@@ -304,7 +310,8 @@ class Pack(Op):
 
     def lowering(self, call: Call) -> Lowering:
         axis, before, after = self._split(call)
-        return merged(call, axis, tuple(Reshaped(index, (*before, 1, *after)) for index in call.node.inputs))
+        dtype, apart = call.output.dtype, (*before, 1, *after)
+        return merged(axis, tuple(view(index, apart, dtype) for index in call.node.inputs))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         return [np.stack(given(arrays), axis=attrs.get("axis", 0))]
@@ -312,6 +319,8 @@ class Pack(Op):
 
 class Blocks(Op):
     """Blocks of `block_size` pixels squared go into channels, or come out of them."""
+
+    types = ANY
 
     def problems(self, call: Call) -> Iterator[str]:
         block, shape = int(call.option("block_size", 0)), call.shape(0)
@@ -329,7 +338,8 @@ class Blocks(Op):
         apart, order = self._apart(call.shape(0), call.option("block_size", 0))
         dims = tuple(order.index(axis) for axis in range(6))
         form = Map(Arg(0), (Access(dims, (0,) * 6, (1,) * 6),))
-        return Lowering(form, (Reshaped(call.index(0), apart),), tuple(apart[axis] for axis in order))
+        source = view(call.index(0), apart, call.output.dtype)
+        return Lowering(form, (source,), tuple(apart[axis] for axis in order))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         (data,) = given(arrays)

@@ -11,7 +11,7 @@ import numpy as np
 from jitdelegate.ir.forms import Access
 from jitdelegate.ops.call import Call, Shape
 from jitdelegate.ops.case import Case, ints
-from jitdelegate.ops.registry import Lowering, Op, op
+from jitdelegate.ops.registry import ANY, Lowering, Op, op
 from jitdelegate.ops.shape import given, moved
 
 
@@ -19,6 +19,7 @@ from jitdelegate.ops.shape import given, moved
 class Slice(Op):
     """The box that starts at the second operand and has the size of the third; size -1 reaches to the end."""
 
+    types = ANY
     least = most = 3
     parameters = (1, 2)
     cases = (
@@ -68,6 +69,7 @@ MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axi
 class StridedSlice(Op):
     """numpy's basic indexing: operands (data, begin, end, strides), and masks for what is no plain slice."""
 
+    types = ANY
     least = most = 4
     parameters = (1, 2, 3)
     cases = (

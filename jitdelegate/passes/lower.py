@@ -2,50 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-
 import numpy as np
 
 from jitdelegate.ir.forms import View
 from jitdelegate.ir.graph import Graph, Node, Tensor
-from jitdelegate.ops import OPS, Lowering, Reshaped
+from jitdelegate.ops import OPS, Lowering
 from jitdelegate.passes.draft import Draft
 
 
 def lower(graph: Graph) -> Graph:
     """%2 = RELU(%0) -> %2 = RELU(%0) by Map(max(a0, 0.0)), for every node.
 
-    A tensor that the form reads or writes under another shape goes through a View of its own. Every node has passed
-    its operator's check.
+    An operator that takes several kernels becomes as many nodes. Every node has passed its operator's check.
     """
     draft = Draft(graph)
     nodes: list[Node] = []
     for node in graph.nodes:
-        nodes += _lowered(draft, node, OPS[node.op].lower(graph, node))
+        expansion = _Expansion(draft, node, nodes)
+        for index, lowering in zip(node.outputs, OPS[node.op].lower(graph, node), strict=True):
+            expansion.write(lowering, index)
     return draft.graph(nodes)
 
 
-def _lowered(draft: Draft, node: Node, lowering: Lowering) -> Iterator[Node]:
-    """Views of what the form reads, the node itself, a View of what it writes."""
-    inputs: list[int] = []
-    for entry in lowering.inputs:
-        if isinstance(entry, Reshaped):
-            inputs.append(_reshaped(draft, entry))
-            yield Node("RESHAPE", (entry.index,), (inputs[-1],), origin=node.origin, form=View())
-        elif isinstance(entry, np.ndarray):
-            inputs.append(draft.constant(f"{node.op} constant", entry))
-        else:
-            inputs.append(entry)
-    (output,) = node.outputs
-    if lowering.shape is None:
-        yield replace(node, inputs=tuple(inputs), form=lowering.form)
-    else:
-        written = _reshaped(draft, Reshaped(output, lowering.shape))
-        yield replace(node, inputs=tuple(inputs), outputs=(written,), form=lowering.form)
-        yield Node("RESHAPE", (written,), (output,), origin=node.origin, form=View())
+class _Expansion:
+    """The kernels of one node, appended to `nodes` in an order in which each finds what it reads."""
 
+    def __init__(self, draft: Draft, node: Node, nodes: list[Node]) -> None:
+        self._draft = draft
+        self._node = node
+        self._nodes = nodes
+        self._written: dict[Lowering, int] = {}
 
-def _reshaped(draft: Draft, entry: Reshaped) -> int:
-    source = draft.tensors[entry.index]
-    return draft.add(Tensor(source.name, entry.shape, source.dtype))
+    def write(self, lowering: Lowering, output: int) -> None:
+        """The kernels that make tensor `output`."""
+        target = self._draft.tensors[output]
+        if lowering.shape in (None, target.shape):
+            self._append(lowering, output)
+            return
+        between = self._tensor(lowering, target)
+        self._append(lowering, between)
+        self._nodes.append(Node("RESHAPE", (between,), (output,), origin=self._node.origin, form=View()))
+
+    def _tensor(self, lowering: Lowering, target: Tensor) -> int:
+        assert lowering.shape is not None
+        return self._draft.add(Tensor(target.name, lowering.shape, lowering.dtype or target.dtype))
+
+    def _append(self, lowering: Lowering, output: int) -> None:
+        self._written[lowering] = output
+        inputs = tuple(map(self._index, lowering.inputs))
+        op = "RESHAPE" if isinstance(lowering.form, View) else self._node.op
+        attrs = {} if isinstance(lowering.form, View) else self._node.attrs
+        self._nodes.append(Node(op, inputs, (output,), attrs, origin=self._node.origin, form=lowering.form))
+
+    def _index(self, entry: int | Lowering | np.ndarray) -> int:
+        """The tensor that holds the operand, once the kernels so far have run."""
+        if isinstance(entry, np.ndarray):
+            return self._draft.constant(f"{self._node.op} constant", entry)
+        if not isinstance(entry, Lowering):
+            return entry
+        if entry not in self._written:
+            self._append(entry, self._tensor(entry, self._draft.tensors[self._node.outputs[0]]))
+        return self._written[entry]
