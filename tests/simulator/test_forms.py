@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.ptx_simulator import Memory, Module, SimulationError
+from tests.ptx_simulator.types import TYPES
 from tests.simulator.one_instruction import apply, kernel, run
 
 RNG = np.random.default_rng(5)
@@ -57,6 +58,24 @@ def test_bfloats_compute_with_one_rounding():
     assert apply("add.rn.bf16", ["b16"] * 3, one, small)[0] == 0x3F80
     assert apply("fma.rn.bf16", ["b16"] * 4, one, one, one)[0] == 0x4000
     assert apply("cvt.f32.bf16", ["b32", "b16"], small)[0] == 0x3B800000
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_floats_of_two_widths_compute_in_the_wider_one(kind):
+    """As NVVM writes it for Blackwell: the first operands are 16 bits wide, the last one and the result are not."""
+    a, b, c = (RNG.standard_normal(32).astype(np.float32) for _ in range(3))
+    (narrow_a, wide_a), (narrow_b, wide_b) = (_narrowed(kind, values) for values in (a, b))
+    np.testing.assert_array_equal(apply(f"add.rn.f32.{kind}", ["f32", "b16", "f32"], narrow_a, c), wide_a + c)
+    np.testing.assert_array_equal(apply(f"sub.rn.f32.{kind}", ["f32", "b16", "f32"], narrow_a, c), wide_a - c)
+    exact = (wide_a.astype(np.float64) * wide_b + c).astype(np.float32)
+    found = apply(f"fma.rn.f32.{kind}", ["f32", "b16", "b16", "f32"], narrow_a, narrow_b, c)
+    np.testing.assert_array_equal(found, exact)
+
+
+def _narrowed(kind, values):
+    """Float32 numbers as 16-bit registers, and what these stand for."""
+    bits = TYPES[kind].encode(values)
+    return bits, TYPES[kind].decode(bits)
 
 
 def test_one_lane_is_elected():

@@ -17,9 +17,12 @@ Operation = Callable[..., Array]
 WIDER = {"s16": "s32", "u16": "u32", "s32": "s64", "u32": "u64"}
 
 
-def elementwise(decoder: Decoder, instruction: Instruction, operation: Operation, kind: Type) -> Step:
-    """The step `first operand = operation(other operands)`, all of one type."""
-    gets = [flush_inputs(decoder.get(source, kind), instruction, kind) for source in instruction.operands[1:]]
+def elementwise(decoder: Decoder, instruction: Instruction, operation: Operation, kind: Type, *narrow: Type) -> Step:
+    """The step `first operand = operation(other operands)`, all of one type but for the first ones of the others."""
+    sources = instruction.operands[1:]
+    kinds = (*narrow, *[kind] * (len(sources) - len(narrow)))
+    pairs = zip(sources, kinds, strict=True)
+    gets = [flush_inputs(decoder.get(source, one), instruction, kind) for source, one in pairs]
     put = decoder.put(instruction.operands[0], kind)
     if kind.is_float:
         operation = finish(operation, instruction, kind)
@@ -40,9 +43,9 @@ def _apply(operation: Operation, gets: list[Get], put: Callable[[Group, Array], 
 def _add(decoder: Decoder, instruction: Instruction) -> Step:
     if "cc" in instruction.parts:
         raise decoder.unknown(instruction)
-    (kind,) = types_of(instruction)[-1:]
+    kind, *mixed = types_of(instruction)
     operation = np.add if instruction.name == "add" else np.subtract
-    return elementwise(decoder, instruction, exact(operation, instruction, kind), kind)
+    return elementwise(decoder, instruction, exact(operation, instruction, kind), kind, *mixed)
 
 
 @instruction("mul", "mul24")
@@ -110,8 +113,8 @@ def _low24(values: Array) -> Array:
 
 @instruction("fma")
 def _fma(decoder: Decoder, instruction: Instruction) -> Step:
-    (kind,) = types_of(instruction)[-1:]
-    return elementwise(decoder, instruction, _multiply_add, kind)
+    kind, *mixed = types_of(instruction)
+    return elementwise(decoder, instruction, _multiply_add, kind, *mixed * 2)
 
 
 def _multiply_add(a: Array, b: Array, c: Array) -> Array:
