@@ -23,9 +23,20 @@ class Weights:
     shape: Shape
 
 
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """A value of any type that is fed: random numbers within the case's bounds, or truth values."""
+
+    shape: Shape
+    dtype: str
+
+
 def ints(*values: Any) -> np.ndarray:
     """An int32 constant: `ints(1, 2)` is [1, 2], `ints((0, 0), (1, 2))` is a matrix."""
     return np.array(values, np.int32)
+
+
+Entry = Shape | Fed | Weights | np.ndarray | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,14 +44,14 @@ class Case:
     """One use of an operator.
 
     Attributes:
-        inputs: one entry per operand: a shape for a float32 value that is fed, `Weights` or an array for a constant,
-            None for an operand that is not given.
+        inputs: one entry per operand: a shape for a float32 value that is fed, `Fed` for one of another type, `Weights`
+            or an array for a constant, None for an operand that is not given.
         attrs: TFLite's options.
         low, high: bounds of the values that are fed.
         seed: of the random values and weights.
     """
 
-    inputs: tuple[Shape | Weights | np.ndarray | None, ...]
+    inputs: tuple[Entry, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     low: float = -8.0
     high: float = 8.0
@@ -51,34 +62,47 @@ class Case:
         random = np.random.default_rng(self.seed)
         return [self._array(random, entry) for entry in self.inputs]
 
-    def _array(self, random: np.random.Generator, entry: Shape | Weights | np.ndarray | None) -> np.ndarray | None:
+    def _array(self, random: np.random.Generator, entry: Entry) -> np.ndarray | None:
         if entry is None or isinstance(entry, np.ndarray):
             return entry
         if isinstance(entry, Weights):
             return random.uniform(-1, 1, entry.shape).astype(np.float32)
-        return random.uniform(self.low, self.high, entry).astype(np.float32)
+        shape, dtype = (entry.shape, entry.dtype) if isinstance(entry, Fed) else (entry, "float32")
+        if dtype == "bool":
+            return random.random(shape) < 0.5
+        return np.asarray(random.uniform(self.low, self.high, shape)).astype(dtype)
 
     def feeds(self) -> list[np.ndarray]:
         """The values of the operands that are fed, in order: the graph's inputs."""
         pairs = zip(self.inputs, self.arrays(), strict=True)
-        return [array for entry, array in pairs if isinstance(entry, tuple) and array is not None]
+        return [array for entry, array in pairs if is_fed(entry) and array is not None]
+
+    def outputs(self, op: Op) -> list[np.ndarray]:
+        """What the operator's reference answers."""
+        return op.reference(self.arrays(), self.attrs)
 
     def expected(self, op: Op) -> np.ndarray:
-        """What the operator's reference answers."""
-        return op.reference(self.arrays(), self.attrs)[0]
+        """As `outputs`, of an operator with one."""
+        (output,) = self.outputs(op)
+        return output
 
     def graph(self, op: Op) -> Graph:
-        """The operator alone: fed operands are the graph's inputs, the output is the graph's output."""
+        """The operator alone: fed operands are the graph's inputs, its outputs are the graph's outputs."""
         tensors: list[Tensor] = []
         operands: list[int] = []
         for entry, array in zip(self.inputs, self.arrays(), strict=True):
             operands.append(ABSENT if array is None else len(tensors))
             if array is not None:
-                data = None if isinstance(entry, tuple) else array
+                data = None if is_fed(entry) else array
                 tensors.append(Tensor(f"operand{len(operands) - 1}", array.shape, str(array.dtype), data))
-        expected = self.expected(op)
-        tensors.append(Tensor("output", expected.shape, str(expected.dtype)))
-        output = len(tensors) - 1
-        inputs = tuple(i for i, tensor in enumerate(tensors[:-1]) if not tensor.is_constant)
-        node = Node(op.name, tuple(operands), (output,), self.attrs, origin=(0,))
-        return Graph(tuple(tensors), (node,), inputs, (output,))
+        inputs = tuple(i for i, tensor in enumerate(tensors) if not tensor.is_constant)
+        expected = self.outputs(op)
+        outputs = tuple(range(len(tensors), len(tensors) + len(expected)))
+        tensors += [Tensor(f"output{k}", array.shape, str(array.dtype)) for k, array in enumerate(expected)]
+        node = Node(op.name, tuple(operands), outputs, self.attrs, origin=(0,))
+        return Graph(tuple(tensors), (node,), inputs, outputs)
+
+
+def is_fed(entry: Entry) -> bool:
+    """True for a case's entries that are no constants."""
+    return isinstance(entry, tuple | Fed)

@@ -14,6 +14,7 @@ from jitdelegate.ir.forms import (
     Depthwise,
     Form,
     Map,
+    MatMul,
     Pool,
     Reduce,
     Resize,
@@ -35,7 +36,8 @@ def run_graph(graph: Graph, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     for node in graph.nodes:
         (output,) = node.outputs
         operands = [None if i == ABSENT else values[i] for i in node.inputs]
-        values[output] = run_node(node, operands, graph.tensors[output].shape)
+        tensor = graph.tensors[output]
+        values[output] = run_node(node, operands, tensor.shape).astype(tensor.dtype)
     return [values[i] for i in graph.outputs]
 
 
@@ -43,9 +45,10 @@ def run_node(node: Node, operands: Sequence[np.ndarray | None], shape: Shape) ->
     """The form's own result through its epilogue, as an array of `shape`."""
     form = node.form
     assert form is not None
-    own = [] if isinstance(form, Map) else [result(form, operands, shape).reshape(shape).astype(np.float32)]
+    own = [] if isinstance(form, Map) else [result(form, operands, shape).reshape(shape)]
+    own = [np.asarray(each, np.float32 if each.dtype == np.float64 else each.dtype) for each in own]
     extra = [read(x, access, shape) for x, access in zip(operands[form.core :], form.operands, strict=False)]
-    return np.broadcast_to(evaluate(form.epilogue, own + extra), shape).astype(np.float32)
+    return np.broadcast_to(evaluate(form.epilogue, own + extra), shape)
 
 
 def read(operand: np.ndarray, access: Access, shape: Shape) -> np.ndarray:
@@ -57,7 +60,7 @@ def read(operand: np.ndarray, access: Access, shape: Shape) -> np.ndarray:
         inside &= (place >= 0) & (place < size)
         index.append(np.clip(place, 0, size - 1))
     assert access.fill is not None or inside.all(), f"{access} leaves {operand.shape}"
-    return np.where(inside, operand[tuple(index)], np.float32(access.fill or 0))
+    return np.where(inside, operand[tuple(index)], np.asarray(access.fill or 0).astype(operand.dtype))
 
 
 def result(form: Form, operands: Sequence[np.ndarray | None], shape: Shape) -> np.ndarray:
@@ -71,9 +74,12 @@ def result(form: Form, operands: Sequence[np.ndarray | None], shape: Shape) -> n
         powers = np.exp(form.beta * (data - data.max(-1, keepdims=True)).astype(np.float64))
         return powers / powers.sum(-1, keepdims=True)
     if isinstance(form, Reduce):
-        return REDUCTIONS[form.kind](data.astype(np.float64), axis=form.axes)
+        exact = data.astype(np.float64) if data.dtype.kind == "f" else data
+        return REDUCTIONS[form.kind](exact, axis=form.axes)
     if isinstance(form, Resize):
         return resize(form, data, shape)
+    if isinstance(form, MatMul):
+        return matmul(form, data, operands[1])
     if isinstance(form, Pool):
         return pool(form, data, shape)
     if isinstance(form, Depthwise):
@@ -92,6 +98,12 @@ def resize(form: Resize, data: np.ndarray, shape: Shape) -> np.ndarray:
             part = part.reshape((-1, 1, 1) if axis == 1 else (-1, 1)).astype(np.float64)
             data = np.take(data, lower, axis) * (1 - part) + np.take(data, upper, axis) * part
     return data
+
+
+def matmul(form: MatMul, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    a = a.swapaxes(-1, -2) if form.adj_x else a
+    b = b.swapaxes(-1, -2) if form.adj_y else b
+    return a.astype(np.float64) @ b
 
 
 def seen(form: Window, data: np.ndarray, y: int, x: int) -> tuple[list[int], list[int]]:

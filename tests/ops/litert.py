@@ -27,6 +27,11 @@ def model_of(graph: Graph) -> bytes:
 
 def run_litert(content: bytes, feeds: list[np.ndarray]) -> np.ndarray:
     """The first output of LiteRT's interpreter without XNNPACK."""
+    return all_outputs(content, feeds)[0]
+
+
+def all_outputs(content: bytes, feeds: list[np.ndarray]) -> list[np.ndarray]:
+    """All outputs of LiteRT's interpreter without XNNPACK."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     resolver = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
@@ -35,4 +40,4 @@ def run_litert(content: bytes, feeds: list[np.ndarray]) -> np.ndarray:
     for detail, feed in zip(interpreter.get_input_details(), feeds, strict=True):
         interpreter.set_tensor(detail["index"], feed)
     interpreter.invoke()
-    return interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    return [interpreter.get_tensor(detail["index"]) for detail in interpreter.get_output_details()]
