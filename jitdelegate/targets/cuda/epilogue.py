@@ -88,8 +88,8 @@ def reach(access: Access, operand: tuple[int, ...], output: tuple[int, ...]) -> 
         return None
     if prod(operand) == 1:
         return Reach.SCALAR
-    shift = len(output) - len(operand)
-    if shift < 0 or any(dim not in (-1, shift + axis) for axis, dim in enumerate(access.dims)):
+    shift, pairs = len(output) - len(operand), zip(access.dims, operand, strict=True)
+    if shift < 0 or any(dim != shift + axis and size != 1 for axis, (dim, size) in enumerate(pairs)):
         return None
     channels = output[-1] if output else 1
     if tuple(operand) == tuple(output)[shift:] and prod(operand) == prod(output):
