@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from jitdelegate.ir.graph import ABSENT, Node
 from jitdelegate.ir.layout import image_shape
 from jitdelegate.targets.cuda.device_code import I16, I32, Code, Value
 from jitdelegate.targets.cuda.element import common_width
-from jitdelegate.targets.cuda.writer import Writer
+from jitdelegate.targets.cuda.writer import Writer, check_memory
 
 OUTSIDE = -(2**15)
 """Rows and columns of a tap that is outside of every image: one so far away would have over 2**30 pixels."""
@@ -58,9 +59,13 @@ class Phase:
         return int(self.weights.shape[1] * self.weights.shape[2])
 
     def matrices(self, groups: int, tile_k: int, tile_n: int) -> np.ndarray:
-        """f32[groups, K, N]: the weights of each group, K and N padded with zeros to whole tiles (at least one)."""
+        """f32[groups, K, N]: the weights of each group, K and N padded with zeros to whole tiles (at least one).
+
+        Raises:
+            CompileError: these are too many.
+        """
         outputs = self.weights.shape[0] // groups
-        packed = np.zeros((groups, whole(self.steps, tile_k), whole(outputs, tile_n)), np.float32)
+        packed = blank(groups, whole(self.steps, tile_k), whole(outputs, tile_n))
         packed[:, : self.steps, :outputs] = self.weights.reshape(groups, outputs, self.steps).transpose(0, 2, 1)
         return packed
 
@@ -148,6 +153,16 @@ def whole(size: int, tile: int) -> int:
     return max(-(-size // tile), 1) * tile
 
 
+def blank(*shape: int) -> np.ndarray:
+    """Zeros of float32.
+
+    Raises:
+        CompileError: kernels cannot count so many; nothing was allocated.
+    """
+    check_memory(f"A constant of {list(shape)}", 4 * prod(shape))
+    return np.zeros(shape, np.float32)
+
+
 def _packed(taps: np.ndarray) -> np.ndarray:
     """Rows in the low 16 bits, columns in the high ones."""
     return (((taps[:, 0] & 0xFFFF) | (taps[:, 1] & 0xFFFF) << 16) & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
@@ -157,7 +172,8 @@ def problem_of(writer: Writer, node: Node) -> Problem:
     """The node's contraction.
 
     Raises:
-        CompileError: the weights or the bias are no constants, or a kernel reaches over 32767 rows or columns.
+        CompileError: the weights or the bias are no constants, or a kernel or the zeros around the image reach over
+            32767 rows or columns.
     """
     form = node.form
     assert isinstance(form, Contract)
@@ -230,13 +246,9 @@ def _grid(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
 
 def _within(phase: Phase, image: tuple[int, ...]) -> Phase:
     """The phase without taps that are outside the image for every pixel; a single tap is where a pixel begins."""
-    seen = np.ones(len(phase.taps), bool)
-    for axis in range(2):
-        firsts = phase.start[axis] + phase.stride[axis] * np.arange(phase.size[axis])
-        lying = {
-            int(tap): ((firsts + tap >= 0) & (firsts + tap < image[1 + axis])).any() for tap in phase.taps[:, axis]
-        }
-        seen &= np.array([lying[int(tap)] for tap in phase.taps[:, axis]], bool)
+    if _meets(phase, image, np.array([[OUTSIDE, OUTSIDE]])).any():
+        raise CompileError(f"there are zeros {-OUTSIDE} rows and columns around the image, expected fewer")
+    seen = _meets(phase, image, phase.taps)
     taps = phase.taps[seen]
     if taps.size and np.abs(taps).max() > -OUTSIDE - 1:
         raise CompileError(
@@ -247,6 +259,13 @@ def _within(phase: Phase, image: tuple[int, ...]) -> Phase:
         return replace(phase, taps=taps, weights=weights)
     start = phase.start[0] + int(taps[0, 0]), phase.start[1] + int(taps[0, 1])
     return replace(phase, start=start, taps=np.zeros_like(taps), weights=weights)
+
+
+def _meets(phase: Phase, image: tuple[int, ...], taps: np.ndarray) -> np.ndarray:
+    """bool[T]: which of the taps, int64[T, 2], lie inside the image for some pixel of the phase."""
+    first = taps + phase.start
+    turn = np.maximum(0, -(first // phase.stride))  # of the first pixel for which a tap is not before the image
+    return np.asarray(((turn < phase.size) & (first + turn * phase.stride < image[1:3])).all(axis=1))
 
 
 @dataclass(frozen=True, slots=True)

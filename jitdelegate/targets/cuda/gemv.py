@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element, common_width, load, load_where, store
 from jitdelegate.targets.cuda.epilogue import Epilogue
-from jitdelegate.targets.cuda.gather import Problem, whole
+from jitdelegate.targets.cuda.gather import Problem, blank, whole
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.lanes import combine_lanes
 from jitdelegate.targets.cuda.template import Definition, Template, TensorPointer
@@ -191,12 +189,16 @@ def fits(problem: Problem) -> bool:
 
 
 def write(writer: Writer, problem: Problem) -> None:
-    """The launch of a problem that `fits`."""
+    """The launch of a problem that `fits`.
+
+    Raises:
+        CompileError: the weights, padded to whole blocks, are too many.
+    """
     (phase,) = problem.phases
     epilogue, extra = writer.epilogue(problem.node)
     template = choose(writer, problem, epilogue)
     outputs, steps = problem.outputs, phase.steps
-    padded = np.zeros((whole(outputs, template.rows_of_block), whole(steps, template.step)), np.float32)
+    padded = blank(whole(outputs, template.rows_of_block), whole(steps, template.step))
     padded[:outputs, :steps] = phase.weights.reshape(outputs, steps)
     stored = padded if template.weights is Element.FLOAT32 else Operand(template.weights.value).rounded(padded)
     writer.launch(

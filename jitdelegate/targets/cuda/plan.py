@@ -37,7 +37,7 @@ from jitdelegate.targets.cuda.reduce import write_reduce
 from jitdelegate.targets.cuda.resize import write_resize
 from jitdelegate.targets.cuda.softmax import write_softmax
 from jitdelegate.targets.cuda.template import Launch, TensorPointer
-from jitdelegate.targets.cuda.writer import ALIGN, Writer
+from jitdelegate.targets.cuda.writer import ALIGN, Writer, check_memory
 
 WRITERS: Mapping[type[Form], Callable[[Writer, Node], None]] = {
     Concat: write_concat,
@@ -50,10 +50,8 @@ WRITERS: Mapping[type[Form], Callable[[Writer, Node], None]] = {
     Softmax: write_softmax,
 }
 """What writes the launches of each form; Views have none."""
-MOST_NODES = 20_000
-"""Planning memory takes time with the square of the steps: some ten seconds for this many."""
-LARGEST_TENSOR = 1 << 31
-"""Bytes; kernels count in int32."""
+MOST_STEPS = 20_000
+"""Nodes or launches: planning memory takes time with their square, some ten seconds for this many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,8 @@ def plan(graph: Graph, gpu: Gpu, precision: str) -> Plan:
     """Launches and memory of a lowered graph.
 
     Raises:
-        CompileError: a tensor is too large, there are too many nodes, or the GPU lacks what the precision needs.
+        CompileError: a tensor is too large, there are too many nodes or launches, a window reaches too far, or the GPU
+            lacks what the precision needs.
     """
     _check_size(graph)
     graph = split_epilogues(graph)
@@ -96,13 +95,14 @@ def plan(graph: Graph, gpu: Gpu, precision: str) -> Plan:
 
 
 def _check_size(graph: Graph) -> None:
-    if len(graph.nodes) > MOST_NODES:
-        raise CompileError(f"The graph has {len(graph.nodes)} nodes, more than {MOST_NODES}.")
+    _check_steps("nodes", len(graph.nodes))
     for tensor in graph.tensors:
-        if 4 * tensor.size >= LARGEST_TENSOR:
-            raise CompileError(
-                f"'{tensor.name}' has {4 * tensor.size} bytes; CUDA kernels count up to {LARGEST_TENSOR}."
-            )
+        check_memory(f"'{tensor.name}'", 4 * tensor.size)
+
+
+def _check_steps(what: str, count: int) -> None:
+    if count > MOST_STEPS:
+        raise CompileError(f"The graph has {count} {what}, expected at most {MOST_STEPS}.")
 
 
 def split_epilogues(graph: Graph) -> Graph:
@@ -144,6 +144,7 @@ def _write(writer: Writer) -> dict[int, int]:
     """Writes every node's launches; answers which tensor is another name of which."""
     alias: dict[int, int] = {}
     for node in writer.graph.nodes:
+        _check_steps("launches", len(writer.launches))
         writer.begin(node)
         if not isinstance(node.form, View):
             assert node.form is not None

@@ -11,6 +11,7 @@ from xxhash import xxh3_128_hexdigest
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.forms import Form
 from jitdelegate.ir.graph import ABSENT, Graph, Node
+from jitdelegate.program.check import LARGEST_GRID
 from jitdelegate.targets.cuda.element import Element
 from jitdelegate.targets.cuda.epilogue import Epilogue, reach
 from jitdelegate.targets.cuda.gpu import Gpu
@@ -18,6 +19,9 @@ from jitdelegate.targets.cuda.template import Argument, Launch, Pointer, Templat
 
 ALIGN = 256
 """Bytes; where tensors and weights begin."""
+LARGEST_MEMORY = 1 << 31
+"""Bytes that a tensor, a constant or an intermediate stays below: kernels count in int32."""
+LARGEST_NUMBER = (1 << 31) - 1
 STORED = {
     "float32": Element.FLOAT32,
     "tf32": Element.FLOAT32,
@@ -78,7 +82,12 @@ class Writer:
         return TensorPointer(index)
 
     def constant(self, array: np.ndarray) -> WeightsPointer:
-        """Constant memory with the array's row-major bytes; equal contents share it."""
+        """Constant memory with the array's row-major bytes; equal contents share it.
+
+        Raises:
+            CompileError: there are too many.
+        """
+        check_memory("A constant", array.nbytes)
         content = np.ascontiguousarray(array).tobytes()
         digest = xxh3_128_hexdigest(content)
         if digest not in self._known:
@@ -88,7 +97,12 @@ class Writer:
         return WeightsPointer(self._known[digest])
 
     def temporary(self, nbytes: int) -> TensorPointer:
-        """Memory for what one launch hands to another."""
+        """Memory for what one launch hands to another.
+
+        Raises:
+            CompileError: it is too large.
+        """
+        check_memory("An intermediate result", nbytes)
         number = ABSENT - 1 - len(self.temporaries)
         self.temporaries[number] = nbytes
         return TensorPointer(number)
@@ -110,9 +124,28 @@ class Writer:
     def launch(
         self, template: Template, grid: tuple[int, int, int], arguments: Sequence[Argument], shared_bytes: int = 0
     ) -> None:
-        """Run `template`; arguments are one per parameter, tuples flattened, the written tensor's pointer first."""
+        """Run `template`; arguments are one per parameter, tuples flattened, the written tensor's pointer first.
+
+        Raises:
+            CompileError: there are too many blocks, or an integer has more than 32 bits.
+        """
         node = self._node
         assert node is not None
+        if any(size > most for size, most in zip(grid, LARGEST_GRID, strict=True)):
+            raise CompileError(f"{node.op} takes a grid of {grid} blocks, expected at most {LARGEST_GRID}.")
+        numbers = [argument for argument in arguments if isinstance(argument, int)]
+        if any(not ~LARGEST_NUMBER <= number <= LARGEST_NUMBER for number in numbers):
+            raise CompileError(f"{node.op} takes the number {max(numbers, key=abs)}, expected 32 bits.")
         self.launches.append(
             Launch(template, grid, tuple(arguments), shared_bytes, type(node.form).__name__, node.origin)
         )
+
+
+def check_memory(what: str, nbytes: int) -> None:
+    """Nothing, if kernels can count that far.
+
+    Raises:
+        CompileError: they cannot.
+    """
+    if nbytes >= LARGEST_MEMORY:
+        raise CompileError(f"{what} has {nbytes} bytes, expected less than {LARGEST_MEMORY}: kernels count in int32.")

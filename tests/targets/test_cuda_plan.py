@@ -1,0 +1,96 @@
+"""What kernels cannot count or reach is refused in one sentence while launches are planned, before it takes memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from jitdelegate.errors import CompileError
+from jitdelegate.ir.expr import RESULT
+from jitdelegate.ir.forms import Access, Contract, Form, Map, Reduce
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
+from jitdelegate.targets.cuda import plan as planning
+from jitdelegate.targets.cuda import writer as writing
+from jitdelegate.targets.cuda.epilogue import reach
+from jitdelegate.targets.cuda.gpu import GPUS
+from jitdelegate.targets.cuda.plan import plan
+from jitdelegate.targets.cuda.writer import Writer
+
+ZERO = np.zeros((), np.float32)
+
+
+def node_of(form: Form, data: tuple[int, ...], weights: tuple[int, ...], output: tuple[int, ...]) -> Graph:
+    """A contraction without bias; its weights are zeros that take no memory."""
+    tensors = (
+        Tensor("data", data, "float32"),
+        Tensor("weights", weights, "float32", np.broadcast_to(ZERO, weights)),
+        Tensor("output", output, "float32"),
+    )
+    return Graph(tensors, (Node("CONV_2D", (0, 1, ABSENT), (2,), form=form),), (0,), (2,))
+
+
+def mapped(shape: tuple[int, ...], access: Access, output: tuple[int, ...]) -> Graph:
+    tensors = (Tensor("data", shape, "float32"), Tensor("output", output, "float32"))
+    return Graph(tensors, (Node("SLICE", (0,), (1,), form=Map(RESULT, (access,))),), (0,), (1,))
+
+
+REFUSED = {
+    "a tensor": (mapped((1 << 29,), Access((0,), (0,), (1,)), (1 << 29,)), "'data' has 2147483648 bytes"),
+    "weights padded to whole tiles": (
+        node_of(Contract(groups=1 << 20), (1, 1, 5, 1 << 20), (1 << 20, 1, 1, 1), (1, 1, 5, 1 << 20)),
+        "A constant of",
+    ),
+    "weights padded to whole warps": (node_of(Contract(), (1, 1), (1 << 22, 1), (1, 1 << 22)), "A constant of"),
+    "an offset": (
+        mapped((2, 1 << 20), Access((0, -1), (-(1 << 20), 0), (1, 1), 0.0), (1 << 21, 1)),
+        "expected 32 bits",
+    ),
+    "zeros around an image": (
+        node_of(
+            Contract(stride=(1 << 15, 1 << 15), padding=(0, 1 << 15, 0, 1 << 15)),
+            (1, 1, 1, 4),
+            (8, 1, 1, 4),
+            (1, 2, 2, 8),
+        ),
+        "zeros 32768 rows and columns",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_too_large_is_refused(case: str) -> None:
+    graph, reason = REFUSED[case]
+    with pytest.raises(CompileError) as caught:
+        plan(graph, GPUS["sm_90"], "float32")
+    assert reason in str(caught.value)
+
+
+def test_too_many_blocks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "LARGEST_GRID", (1 << 31, 1, 1))
+    with pytest.raises(CompileError, match=r"grid of \(1, 2, 1\) blocks"):
+        plan(node_of(Contract(), (5, 1), (128, 1), (5, 128)), GPUS["sm_90"], "float16")
+
+
+def test_an_intermediate_result_that_is_too_large_is_refused() -> None:
+    graph, _ = REFUSED["a tensor"]
+    with pytest.raises(CompileError, match="intermediate"):
+        Writer(graph, GPUS["sm_90"], "float32").temporary(1 << 31)
+
+
+def test_too_many_launches_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node of four launches, one for each phase, after which there is another node."""
+    form = Contract(kernel=(2, 2), stride=(2, 2), transposed=True)
+    graph = node_of(form, (1, 4, 4, 8), (8, 2, 2, 8), (1, 8, 8, 8))
+    tensors = (*graph.tensors, Tensor("sum", (1, 8, 8, 1), "float32"))
+    nodes = (*graph.nodes, Node("SUM", (2,), (3,), form=Reduce(kind="sum", axes=(3,))))
+    monkeypatch.setattr(planning, "MOST_STEPS", 3)
+    with pytest.raises(CompileError, match="4 launches, expected at most 3"):
+        plan(replace(graph, tensors=tensors, nodes=nodes, outputs=(3,)), GPUS["sm_90"], "float16")
+
+
+def test_a_row_that_is_read_for_every_pixel_is_no_operand_that_an_epilogue_can_follow() -> None:
+    """It has the output's shape, but only its first row is read."""
+    assert reach(Access((-1, 1), (0, 0), (1, 1)), (4, 8), (4, 8)) is None
+    assert reach(Access((0, 1), (0, 0), (1, 1)), (4, 8), (4, 8)) is not None
