@@ -106,11 +106,11 @@ class Contract(Window):
 
 @dataclass(frozen=True, slots=True)
 class MatMul(Form):
-    """Products of two runtime matrices for each index of the leading axes; inputs (a, b, extra operands ...).
+    """Products of runtime matrices, one for each index of the leading axes; inputs (a, b, extra operands ...).
 
-    out[..., m, n] = epilogue(sum over k of a[..., m, k] * b[..., k, n]), the leading axes broadcast as numpy's do.
-    `adj_x`, `adj_y`: a lies as [..., k, m], b as [..., n, k]. The output's elements in order are those of the broadcast
-    leading axes, m and n, whatever its shape is.
+    out[..., m, n] = epilogue(sum over k of a[..., m, k] * b[..., k, n]), of the shape that numpy's matmul gives: both
+    operands have two axes at least, and the leading ones broadcast. `adj_x`, `adj_y`: a lies as [..., k, m], b as
+    [..., n, k].
     """
 
     core: ClassVar[int] = 2

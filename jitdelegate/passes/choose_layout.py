@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jitdelegate.ir.forms import Access, Concat, Contract, Depthwise, Form, Map, Reduce, Softmax, View
+from jitdelegate.ir.forms import Access, Concat, Contract, Depthwise, Form, Map, MatMul, Reduce, Softmax, View
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ir.layout import Layout, image_shape
 
@@ -53,6 +53,8 @@ def _row_major_of(graph: Graph, node: Node, lanes: int) -> Iterator[int]:
     elif isinstance(form, Concat) and not _joins_blocks(form, graph, node, lanes):
         yield from (*runtime, *node.outputs)
     elif isinstance(form, Map):
+    elif isinstance(form, MatMul):
+        yield from (*node.inputs[: form.core], *node.outputs)
         yield from _mixed_channels(form, graph, node)
 
 

@@ -55,12 +55,12 @@ class ReduceWriter:
 
             def one(i: Value) -> None:
                 number = kernel.chunk * at_once + i
-                start = source + _offset(f, number, kept)
+                start = source + offset_of(f, number, kept)
                 value = self._fold(f, form.kind, start, reduced)
                 if form.kind == "mean":
                     value = value / f.literal(FLOAT, float(total))
                 extra = [_element(kernel, s, c.layout, number) for s in epilogue.streams]
-                f.store(epilogue.apply(f, value, extra, None), target + _offset(f, number, _image_axes(c.layout)))
+                f.store(epilogue.apply(f, value, extra, None), target + offset_of(f, number, _image_axes(c.layout)))
 
             f.loop(at_once, one)
 
@@ -78,7 +78,7 @@ class ReduceWriter:
 
         def body(kernel: Kernel) -> None:
             f = kernel.f
-            start = kernel.pointer(a) + _offset(f, kernel.chunk, outer)
+            start = kernel.pointer(a) + offset_of(f, kernel.chunk, outer)
             first = kernel.chunk * last.size
 
             def block(i: Value, mask: Value | None = None) -> None:
@@ -89,7 +89,7 @@ class ReduceWriter:
                 number = first + position
                 extra = [_element(kernel, s, c.layout, number) for s in epilogue.streams]
                 result = epilogue.apply(f, value, extra, mask)
-                target = kernel.pointer(c) + _offset(f, number, _image_axes(c.layout))
+                target = kernel.pointer(c) + offset_of(f, number, _image_axes(c.layout))
                 if mask is None:
                     f.store(result, target)
                 else:
@@ -110,7 +110,7 @@ class ReduceWriter:
         rows = prod(axis.size for axis in outer)
 
         def row(i: Value, wide: Value, narrow: Value) -> list[Value]:
-            line = start + _offset(f, i, outer)
+            line = start + offset_of(f, i, outer)
             if vectors:
 
                 def vector(j: Value, wide: Value) -> list[Value]:
@@ -136,7 +136,7 @@ class ReduceWriter:
         vector = self.generator.vector
 
         def one(i: Value, total: Value) -> list[Value]:
-            at = start + _offset(f, i, axes)
+            at = start + offset_of(f, i, axes)
             loaded = f.load(vector, at) if mask is None else f.load_masked(vector, at, mask)
             return [_combine(f, kind, total, loaded)]
 
@@ -155,7 +155,7 @@ class ReduceWriter:
 
             def one(i: Value) -> None:
                 row = kernel.chunk * at_once + i
-                start, end = source + _offset(kernel.f, row, sources), target + _offset(kernel.f, row, targets)
+                start, end = source + offset_of(kernel.f, row, sources), target + offset_of(kernel.f, row, targets)
                 self._softmax_row(kernel.f, form.beta, start, end, size)
 
             kernel.f.loop(at_once, one)
@@ -225,10 +225,10 @@ def _element(kernel: Kernel, stream: Stream, output: Layout, number: Value) -> V
     """Where a stream of row-major memory is at element `number` of the output."""
     distances = (stream.image, stream.row, stream.pixel, FLOAT_BYTES if stream.block else 0)
     axes = [Axis(*pair) for pair in zip(output.shape, distances, strict=True)]
-    return kernel.pointer(stream.memory) + stream.start + _offset(kernel.f, number, axes)
+    return kernel.pointer(stream.memory) + stream.start + offset_of(kernel.f, number, axes)
 
 
-def _offset(f: Function, number: Value, axes: Sequence[Axis]) -> Value:
+def offset_of(f: Function, number: Value, axes: Sequence[Axis]) -> Value:
     """The byte offset of element `number`, counted row-major over `axes`."""
     total = f.index(0)
     *outer, last = _joined(axes) or [Axis(1, 0)]

@@ -57,6 +57,11 @@ class Value:
     def __str__(self) -> str:
         return f"{self.type} {self.text}"
 
+    @property
+    def lanes(self) -> int:
+        """How many elements it has; 1 for scalars."""
+        return lanes_of(self.type)
+
     def __add__(self, other: Value | float) -> Value:
         if self.type == POINTER:
             return self.function.offset(self, other)
@@ -228,6 +233,12 @@ class Function:
         numbers = ", ".join(f"i32 {lane}" for lane in range(lanes))
         limit = self.splat(self.cast("trunc", count, "i32"), lanes)
         return self.emit(vector(lanes, BOOL), f"icmp ult <{lanes} x i32> <{numbers}>, {limit.text}")
+
+    def shuffle(self, a: Value, b: Value, order: Sequence[int]) -> Value:
+        """A vector of lanes of two others, which are counted through: those of b follow those of a."""
+        places = ", ".join(f"i32 {place}" for place in order)
+        type_ = vector(len(order), element_type(a.type))
+        return self.emit(type_, f"shufflevector {a}, {b}, <{len(order)} x i32> <{places}>")
 
     # memory
 

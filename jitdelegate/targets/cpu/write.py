@@ -15,6 +15,7 @@ from jitdelegate.ir.forms import (
     Depthwise,
     Form,
     Map,
+    MatMul,
     Pool,
     Reduce,
     Resize,
@@ -28,6 +29,7 @@ from jitdelegate.targets.cpu.depthwise import DepthwiseWriter
 from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Memory, Step, Stream, channel_vector, follow
 from jitdelegate.targets.cpu.map import MapWriter, Operand, whole
 from jitdelegate.targets.cpu.margins import margin_jobs
+from jitdelegate.targets.cpu.matmul import MatMulWriter, matrix
 from jitdelegate.targets.cpu.plan import Plan, Task
 from jitdelegate.targets.cpu.pool import ImageWriter
 from jitdelegate.targets.cpu.reduce import ReduceWriter
@@ -45,6 +47,7 @@ class StepWriter:
         self.contracts = ContractWriter(self.generator)
         self.depthwise = DepthwiseWriter(self.generator, self.contracts)
         self.images = ImageWriter(self.generator)
+        self.matmuls = MatMulWriter(self.generator)
         self.reductions = ReduceWriter(self.generator)
         self.maps = MapWriter(self.generator)
 
@@ -71,6 +74,8 @@ class StepWriter:
                 return self._contract(node, node.form)
             case Depthwise():
                 return self._depthwise(node, node.form)
+            case MatMul():
+                return self._matmul(node, node.form)
             case Pool():
                 return self.images.pool(node.form, self._input(node), self._output(node), self._epilogue(node))
             case Resize():
@@ -150,6 +155,12 @@ class StepWriter:
     def _contract(self, node: Node, form: Contract) -> list[Job]:
         weights, bias = self._filter(node), self._constant(node.inputs[2])
         return self.contracts.jobs(form, self._input(node), self._output(node), weights, bias, self._epilogue(node))
+
+    def _matmul(self, node: Node, form: MatMul) -> list[Job]:
+        output = node.outputs[0]
+        leading = self.graph.tensors[output].shape[:-2]
+        a, b, c = (matrix(self._memory(i), self.graph.tensors[i].shape, leading) for i in (*node.inputs[:2], output))
+        return self.matmuls.jobs(form, a, b, c, self._epilogue(node))
 
     def _filter(self, node: Node) -> np.ndarray:
         """A Contract's weights as f32[O, kh, kw, I]."""

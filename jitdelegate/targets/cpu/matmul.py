@@ -1,0 +1,318 @@
+"""MatMul: products of row-major matrices that are known at run time only, cut into chunks of rows or of columns.
+
+The columns of a product are shared out in panels of a few vectors. A panel's part of b is read where it lies, or it is
+brought to the thread's scratch memory first, where it must be transposed or where its rows would fall on each other in
+the cache. Few rows times a transposed b need no panels: they are sums along the rows of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from jitdelegate.ir.forms import MatMul
+from jitdelegate.ir.layout import FLOAT_BYTES
+from jitdelegate.targets.cpu.kernel import (
+    Epilogue,
+    Generator,
+    Job,
+    Kernel,
+    Memory,
+    Stream,
+    distances_along,
+    divisor,
+    split,
+)
+from jitdelegate.targets.cpu.matmul_dot import DotShape, DotWriter
+from jitdelegate.targets.cpu.matmul_pack import PackedPanel, PackWriter
+from jitdelegate.targets.cpu.matmul_tile import ProductShape, ProductWriter
+from jitdelegate.targets.cpu.reduce import Axis, offset_of
+from jitdelegate.targets.cpu.vector_ir import Value
+
+CHUNK_WORK = 4_000_000
+"""Floating-point operations that are worth a chunk of their own."""
+FEWEST_CHUNKS = 16
+"""Chunks that much work is cut into at least, so that threads end together."""
+SMALL_WORK = 400_000
+"""Floating-point operations below which cutting does not pay."""
+MOST_DOT_ROWS = 3
+"""Rows up to which sums along the rows of b cost less than transposing it."""
+FEW_ROWS = 2
+"""Rows up to which a panel has twice the vectors, so that sums do not wait for each other."""
+FAR_ROWS = 2048
+"""Bytes between rows of b from which on a panel may find too few places in the first-level cache."""
+CACHE_BYTES = 32 * 1024
+FEWEST_COPIED_ROWS = 24
+"""Rows of a for which copying a panel of b costs little beside multiplying."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The matrices of one row-major tensor.
+
+    Attributes:
+        shape: rows and columns as they lie in memory.
+        outer: the leading axes of the output; distance 0 where this operand is repeated.
+        row: bytes between rows.
+    """
+
+    memory: Memory
+    shape: tuple[int, int]
+    outer: tuple[Axis, ...]
+    row: int
+
+
+def matrix(memory: Memory, shape: tuple[int, ...], leading: tuple[int, ...]) -> Matrix:
+    """A tensor of `shape` as matrices, one for each index of the output's `leading` axes."""
+    *distances, row, _ = distances_along(memory, shape)
+    own = list(zip(shape[:-2], distances, strict=True))
+    own = [(1, 0)] * (len(leading) - len(own)) + own
+    outer = [Axis(size, far if have == size else 0) for size, (have, far) in zip(leading, own, strict=True)]
+    return Matrix(memory, (shape[-2], shape[-1]), tuple(outer), row)
+
+
+@dataclass(frozen=True)
+class Product:
+    """One node with everything that a chunk function needs to compute part of it."""
+
+    form: MatMul
+    a: Matrix
+    b: Matrix
+    c: Matrix
+    epilogue: Epilogue
+
+    @property
+    def count(self) -> int:
+        return prod(axis.size for axis in self.c.outer)
+
+    @property
+    def rows(self) -> int:
+        return self.c.shape[0]
+
+    @property
+    def columns(self) -> int:
+        return self.c.shape[1]
+
+    @property
+    def depth(self) -> int:
+        return self.a.shape[0 if self.form.adj_x else 1]
+
+    @property
+    def work(self) -> int:
+        """Floating-point operations."""
+        return 2 * self.count * self.rows * self.columns * self.depth
+
+    @property
+    def a_steps(self) -> tuple[int, int]:
+        """Bytes in a between the rows of a product, and between the steps of its sums."""
+        return (FLOAT_BYTES, self.a.row) if self.form.adj_x else (self.a.row, FLOAT_BYTES)
+
+    @property
+    def is_dot(self) -> bool:
+        """Whether sums run along the rows of both operands."""
+        contiguous = not self.form.adj_x or self.a.row == FLOAT_BYTES
+        return self.form.adj_y and contiguous and self.rows <= MOST_DOT_ROWS
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether panels of b are brought to scratch memory."""
+        crowded = self.b.row >= FAR_ROWS and self.b.row * self.depth > CACHE_BYTES
+        return self.form.adj_y or (crowded and self.rows >= FEWEST_COPIED_ROWS)
+
+    def stream_axes(self, stream: Stream) -> list[Axis]:
+        """How a stream goes on from product to product."""
+        if len(self.c.outer) == 2:
+            image, row = self.c.outer
+            return [Axis(image.size, stream.image), Axis(row.size, stream.row)]
+        return [Axis(self.count, self.rows * stream.pixel)]
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Panels of equal width and code, one after another, from column `start` on.
+
+    Attributes:
+        tail: columns in a panel's last vector where it is not full, else 0.
+    """
+
+    start: int
+    vectors: int
+    count: int
+    tail: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a chunk begins: pointers into a, b, c and the streams of the epilogue."""
+
+    a: Value
+    b: Value
+    c: Value
+    streams: tuple[Value, ...]
+
+    def moved(self, a: Value | int, b: Value | int, c: Value | int, streams: Sequence[Value | int]) -> Place:
+        """The place so many bytes further in each."""
+        moved = tuple(pointer + far for pointer, far in zip(self.streams, streams, strict=True))
+        return Place(self.a + a, self.b + b, self.c + c, moved)
+
+
+class MatMulWriter:
+    """Writes the jobs of MatMul nodes."""
+
+    def __init__(self, generator: Generator) -> None:
+        self.generator = generator
+        self.tiles = ProductWriter(generator)
+        self.packs = PackWriter(generator)
+        self.dots = DotWriter(generator)
+
+    def jobs(self, form: MatMul, a: Matrix, b: Matrix, c: Matrix, epilogue: Epilogue) -> list[Job]:
+        """The jobs of a whole node."""
+        product = Product(form, a, b, c, epilogue)
+        wanted = 1 if product.work < SMALL_WORK else max(FEWEST_CHUNKS, product.work // CHUNK_WORK)
+        panels = list(self._panels(product))
+        if product.count < wanted and product.columns > product.rows:
+            return [self._panel_job(product, group) for group in panels]
+        return [self._row_job(product, panels, wanted)]
+
+    def _panels(self, product: Product) -> Iterator[Panels]:
+        """All columns in panels of nearly equal widths."""
+        lanes, widest = self.generator.lanes, len(self.generator.machine.tiles)
+        widest *= 2 if product.rows <= FEW_ROWS else 1
+        start, tail = 0, product.columns % lanes
+        for vectors, count in split(-(-product.columns // lanes), widest):
+            last = start + vectors * count * lanes >= product.columns and tail > 0
+            if count > last:
+                yield Panels(start, vectors, count - last, 0)
+            start += vectors * count * lanes
+            if last:
+                yield Panels(start - vectors * lanes, vectors, 1, tail)
+
+    # chunks
+
+    def _row_job(self, product: Product, panels: Sequence[Panels], wanted: int) -> Job:
+        """Chunks are some whole products, or some rows of one with all columns; the last rows may be fewer."""
+        at_once = divisor(product.count, product.count // wanted)
+        parts = min(-(-wanted // product.count), -(-product.rows // self._fewest_rows(product, panels)))
+        size = -(-product.rows // parts)
+        parts = -(-product.rows // size)
+        last = product.rows - (parts - 1) * size
+
+        def body(kernel: Kernel) -> None:
+            f = kernel.f
+            part, group = kernel.chunk % parts, kernel.chunk // parts
+
+            def one(i: Value) -> None:
+                place = self._down(product, self._place(kernel, product, group * at_once + i), part * size)
+
+                def run(rows: int) -> None:
+                    for panel in panels:
+                        self._walk(kernel, product, panel, self._across(product, place, panel.start), rows)
+
+                f.when_last(part, parts if last != size else 1, lambda: run(size), lambda: run(last))
+
+            f.loop(at_once, one)
+
+        return self.generator.job("matmul", product.count // at_once * parts, body)
+
+    def _panel_job(self, product: Product, panels: Panels) -> Job:
+        """Chunks are panels, with all rows."""
+
+        def body(kernel: Kernel) -> None:
+            number, index = kernel.chunk % panels.count, kernel.chunk // panels.count
+            column = number * (panels.vectors * self.generator.lanes) + panels.start
+            place = self._across(product, self._place(kernel, product, index), column)
+            self._walk(kernel, product, replace(panels, count=1), place, product.rows)
+
+        return self.generator.job("matmul", product.count * panels.count, body)
+
+    def _fewest_rows(self, product: Product, panels: Sequence[Panels]) -> int:
+        """Rows that are worth a chunk: bringing b to scratch memory costs as much as some rows of a."""
+        return FEWEST_COPIED_ROWS if product.is_packed else self._tile_rows(panels[0])
+
+    def _tile_rows(self, panels: Panels) -> int:
+        tiles = self.generator.machine.tiles
+        return tiles[panels.vectors - 1] if panels.vectors <= len(tiles) else FEW_ROWS
+
+    # places
+
+    def _place(self, kernel: Kernel, product: Product, index: Value) -> Place:
+        """Where product number `index` begins."""
+        f = kernel.f
+        a, b, c = (
+            kernel.pointer(side.memory) + offset_of(f, index, side.outer) for side in (product.a, product.b, product.c)
+        )
+        streams = tuple(
+            kernel.pointer(stream.memory) + stream.start + offset_of(f, index, product.stream_axes(stream))
+            for stream in product.epilogue.streams
+        )
+        return Place(a, b, c, streams)
+
+    def _down(self, product: Product, place: Place, row: Value | int) -> Place:
+        """The place so many rows further."""
+        streams = [_times(row, stream.pixel) for stream in product.epilogue.streams]
+        return place.moved(_times(row, product.a_steps[0]), 0, _times(row, product.c.row), streams)
+
+    def _across(self, product: Product, place: Place, column: Value | int) -> Place:
+        """The place so many columns further, a multiple of the vector's lanes."""
+        lanes = self.generator.lanes
+        blocks = column // lanes
+        streams = [_times(blocks, stream.block) for stream in product.epilogue.streams]
+        b = _times(column, product.b.row if product.form.adj_y else FLOAT_BYTES)
+        return place.moved(0, b, _times(column, FLOAT_BYTES), streams)
+
+    # one chunk
+
+    def _walk(self, kernel: Kernel, product: Product, panels: Panels, place: Place, rows: int) -> None:
+        """So many rows from `place` on times each of the panels."""
+
+        def one(_: Value, b: Value, c: Value, *streams: Value) -> list[Value]:
+            here = Place(place.a, b, c, streams)
+            self._multiply(kernel, product, panels, here, rows)
+            there = self._across(product, here, panels.vectors * self.generator.lanes)
+            return [there.b, there.c, *there.streams]
+
+        kernel.f.loop(panels.count, one, place.b, place.c, *place.streams)
+
+    def _multiply(self, kernel: Kernel, product: Product, panels: Panels, place: Place, rows: int) -> None:
+        if product.is_dot:
+            self._dot(kernel, product, panels, place, rows)
+            return
+        b_row, is_exact = product.b.row, product.b.memory.exact
+        if product.is_packed:
+            b_row, is_exact = panels.vectors * self.generator.vector_bytes, False
+            place = replace(place, b=self._pack(kernel, product, panels, place.b))
+        for height, count in split(rows, self._tile_rows(panels)):
+            shape = ProductShape(
+                rows=height,
+                vectors=panels.vectors,
+                depth=product.depth,
+                a_steps=product.a_steps,
+                b_row=b_row,
+                c_row=product.c.row,
+                tail=panels.tail,
+                is_exact=is_exact,
+                epilogue=product.epilogue,
+            )
+            kernel.f.call(self.tiles.function(shape), place.a, place.b, place.c, kernel.f.index(count), *place.streams)
+            place = self._down(product, place, height * count)
+
+    def _pack(self, kernel: Kernel, product: Product, panels: Panels, b: Value) -> Value:
+        """Brings a panel of b to scratch memory; the answer is where it is."""
+        columns = panels.vectors * self.generator.lanes
+        valid = columns if not panels.tail else columns - self.generator.lanes + panels.tail
+        self.generator.reserve_scratch(product.depth * columns * FLOAT_BYTES)
+        panel = PackedPanel(panels.vectors, product.depth, valid, product.b.row, is_transposed=product.form.adj_y)
+        kernel.f.call(self.packs.function(panel), b, kernel.scratch)
+        return kernel.scratch
+
+    def _dot(self, kernel: Kernel, product: Product, panels: Panels, place: Place, rows: int) -> None:
+        columns = panels.vectors * self.generator.lanes
+        valid = columns if not panels.tail else columns - self.generator.lanes + panels.tail
+        a_row = product.a_steps[0]
+        shape = DotShape(rows, valid, product.depth, a_row, product.b.row, product.c.row, product.epilogue)
+        kernel.f.call(self.dots.function(shape), place.a, place.b, place.c, *place.streams)
+
+
+def _times(number: Value | int, distance: int) -> Value | int:
+    return number * distance

@@ -1,0 +1,143 @@
+"""Brings a panel of b to scratch memory: [depth][vectors * lanes], copied or transposed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jitdelegate.ir.layout import FLOAT_BYTES
+from jitdelegate.targets.cpu.kernel import Generator
+from jitdelegate.targets.cpu.vector_ir import POINTER, Function, Value, vector
+
+QUAD = 4
+"""Floats in the piece of a row that is read at once; every vector has whole ones."""
+
+
+@dataclass(frozen=True)
+class PackedPanel:
+    """A function that packs.
+
+    Attributes:
+        columns: those that b has; what is behind them in the last vector is any number.
+        row: bytes between rows of b.
+        is_transposed: b lies as [columns, depth].
+    """
+
+    vectors: int
+    depth: int
+    columns: int
+    row: int
+    is_transposed: bool
+
+
+class PackWriter:
+    """Writes packing functions, each distinct one once."""
+
+    def __init__(self, generator: Generator) -> None:
+        self.generator = generator
+        self.names: dict[PackedPanel, str] = {}
+
+    def function(self, panel: PackedPanel) -> str:
+        """The name of `void pack(b, panel)`."""
+        if panel not in self.names:
+            name = self.names[panel] = f"pack_{len(self.names)}"
+            Packing(self.generator, panel, name).write()
+        return self.names[panel]
+
+
+class Packing:
+    """One packing function while it is written."""
+
+    def __init__(self, generator: Generator, panel: PackedPanel, name: str) -> None:
+        self.panel = panel
+        self.lanes, self.vector, self.vector_bytes = generator.lanes, generator.vector, generator.vector_bytes
+        self.f = generator.module.function(name, [("b", POINTER), ("panel", POINTER)])
+
+    def write(self) -> None:
+        """The whole function."""
+        if self.panel.is_transposed:
+            self._transpose()
+        else:
+            self._copy()
+        self.f.finish()
+
+    def _copy(self) -> None:
+        f, panel = self.f, self.panel
+        tail = panel.columns % self.lanes
+        mask = f.first_lanes(f.index(tail), self.lanes) if tail else None
+
+        def load(at: Value, v: int) -> Value:
+            if mask is not None and v == panel.vectors - 1:
+                return f.load_masked(self.vector, at, mask)
+            return f.load(self.vector, at)
+
+        def line(_: Value, b: Value, target: Value) -> list[Value]:
+            for v in range(panel.vectors):
+                f.store(load(b + v * self.vector_bytes, v), target + v * self.vector_bytes, self.vector_bytes)
+            return [b + panel.row, target + panel.vectors * self.vector_bytes]
+
+        f.loop(panel.depth, line, *f.parameters)
+
+    def _transpose(self) -> None:
+        """Vector by vector of columns, which are rows of b."""
+        f, panel = self.f, self.panel
+        full, tail = divmod(panel.columns, self.lanes)
+
+        def one(_: Value, b: Value, target: Value) -> list[Value]:
+            self._transpose_vector(b, target, self.lanes)
+            return [b + self.lanes * panel.row, target + self.vector_bytes]
+
+        b, target = f.loop(full, one, *f.parameters) if full else f.parameters
+        if tail:
+            self._transpose_vector(b, target, tail)
+
+    def _transpose_vector(self, b: Value, target: Value, rows: int) -> None:
+        """The first `rows` rows from b on become as many lanes; the last row is in the other lanes too."""
+        f = self.f
+        quads, left = divmod(self.panel.depth, QUAD)
+        line = self.panel.vectors * self.vector_bytes
+
+        def quad(_: Value, b: Value, target: Value, count: int = QUAD) -> list[Value]:
+            for k, value in enumerate(self._quad(b, rows, count)[:count]):
+                f.store(value, target + k * line, self.vector_bytes)
+            return [b + QUAD * FLOAT_BYTES, target + QUAD * line]
+
+        if quads:
+            b, target = f.loop(quads, quad, b, target)
+        if left:
+            quad(f.index(0), b, target, left)
+
+    def _quad(self, b: Value, rows: int, count: int) -> list[Value]:
+        """`count` steps of all rows, one vector each."""
+        parts = self.lanes // QUAD
+        pieces = []
+        for first in range(QUAD):
+            places = [min(first + QUAD * part, rows - 1) * self.panel.row for part in range(parts)]
+            pieces.append(joined(self.f, [self._piece(b + place, count) for place in places]))
+        return transposed(self.f, pieces)
+
+    def _piece(self, at: Value, count: int) -> Value:
+        f, type_ = self.f, vector(QUAD)
+        return f.load(type_, at) if count == QUAD else f.load_masked(type_, at, f.first_lanes(f.index(count), QUAD))
+
+
+def joined(f: Function, pieces: list[Value]) -> Value:
+    """Vectors of equal type, a power of two of them, one after another in one."""
+    while len(pieces) > 1:
+        pieces = [f.shuffle(a, b, range(2 * a.lanes)) for a, b in zip(pieces[::2], pieces[1::2], strict=True)]
+    return pieces[0]
+
+
+def transposed(f: Function, rows: list[Value]) -> list[Value]:
+    """Four vectors as four rows of 4x4 blocks that lie side by side: each block transposed."""
+    low, high = (_within_blocks(rows[0].lanes, order) for order in ((0, "0", 1, "1"), (2, "2", 3, "3")))
+    first, second = (_within_blocks(rows[0].lanes, order) for order in ((0, 1, "0", "1"), (2, 3, "2", "3")))
+    a, b, c, d = rows
+    pairs = [f.shuffle(x, y, order) for order in (low, high) for x, y in ((a, b), (c, d))]
+    return [f.shuffle(pairs[k], pairs[k + 1], order) for k in (0, 2) for order in (first, second)]
+
+
+def _within_blocks(lanes: int, order: tuple[int | str, ...]) -> list[int]:
+    """A shuffle that is the same in each block of four lanes: numbers choose from the first vector, texts from the
+    second one."""
+    places = [lanes + int(lane) if isinstance(lane, str) else lane for lane in order]
+    return [block + place for block in range(0, lanes, QUAD) for place in places]

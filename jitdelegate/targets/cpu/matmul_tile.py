@@ -1,0 +1,160 @@
+"""The register tile of a product: some rows of a times one panel of b, held in registers while it walks over the sums.
+
+All sizes and distances are part of the code, so that an access costs no register of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jitdelegate.targets.cpu.kernel import Epilogue, Generator, split
+from jitdelegate.targets.cpu.tile import STACK_ALIGN
+from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Value
+
+UNROLLED = 4
+"""Steps of the sums in one round of the loop."""
+SEGMENT = 512
+"""Steps after which a long sum starts anew; the parts are added up apart, so that rounding errors grow with the length
+of a part."""
+
+
+@dataclass(frozen=True)
+class ProductShape:
+    """A tile function: distances in bytes, everything else in elements.
+
+    Attributes:
+        a_steps: between the rows of a tile, and between the steps of its sums.
+        b_row: between the steps of the sums in b.
+        tail: columns in the last vector where it is not full, else 0.
+        is_exact: b's memory may end with its last element, so a vector that is not full must be read with a mask.
+    """
+
+    rows: int
+    vectors: int
+    depth: int
+    a_steps: tuple[int, int]
+    b_row: int
+    c_row: int
+    tail: int
+    is_exact: bool
+    epilogue: Epilogue
+
+    @property
+    def key(self) -> str:
+        """Equal for tiles that are the same code."""
+        distances = [(s.pixel, s.block) for s in self.epilogue.streams]
+        sizes = (self.rows, self.vectors, self.depth, self.a_steps, self.b_row, self.c_row, self.tail, self.is_exact)
+        return f"{sizes} {distances} {self.epilogue.key}"
+
+
+class ProductWriter:
+    """Writes tile functions, each distinct one once."""
+
+    def __init__(self, generator: Generator) -> None:
+        self.generator = generator
+        self.names: dict[str, str] = {}
+
+    def function(self, shape: ProductShape) -> str:
+        """The name of `void tile(a, b, c, tiles, stream pointers ...)`."""
+        if shape.key not in self.names:
+            name = self.names[shape.key] = f"product_{shape.rows}x{shape.vectors}_{len(self.names)}"
+            ProductTile(self.generator, shape, name).write()
+        return self.names[shape.key]
+
+
+class ProductTile:
+    """One tile function while it is written."""
+
+    def __init__(self, generator: Generator, shape: ProductShape, name: str) -> None:
+        parameters = [("a", POINTER), ("b", POINTER), ("c", POINTER), ("tiles", INDEX)]
+        parameters += [(f"s{k}", POINTER) for k in range(len(shape.epilogue.streams))]
+        self.shape = shape
+        self.lanes, self.vector, self.vector_bytes = generator.lanes, generator.vector, generator.vector_bytes
+        self.f = generator.module.function(name, parameters)
+
+    def write(self) -> None:
+        """Walks `tiles` tiles down the rows."""
+        f, shape = self.f, self.shape
+        a, b, c, tiles, *streams = f.parameters
+        self.b = b
+        self.mask = f.first_lanes(f.index(shape.tail), self.lanes) if shape.tail else None
+        if shape.depth > SEGMENT:
+            size = shape.rows * shape.vectors * self.vector_bytes
+            self.totals = f.emit(POINTER, f"alloca [{size} x i8], align {STACK_ALIGN}")
+        moves = [shape.a_steps[0], shape.c_row, *(s.pixel for s in shape.epilogue.streams)]
+
+        def tile(_: Value, *pointers: Value) -> list[Value]:
+            self._tile(*pointers)
+            return [p + shape.rows * move for p, move in zip(pointers, moves, strict=True)]
+
+        f.loop(tiles, tile, a, c, *streams)
+        f.finish()
+
+    def _tile(self, a: Value, c: Value, *streams: Value) -> None:
+        shape = self.shape
+        sums = self._sum(a)
+        for row in range(shape.rows):
+            at = [s + row * stream.pixel for s, stream in zip(streams, shape.epilogue.streams, strict=True)]
+            self._finish_row(c + row * shape.c_row, at, sums[row * shape.vectors :][: shape.vectors])
+
+    def _sum(self, a: Value) -> list[Value]:
+        zeros = [self.f.literal(self.vector, 0.0)] * (self.shape.rows * self.shape.vectors)
+        if self.shape.depth <= SEGMENT:
+            return self._walk(a, self.b, zeros, self.shape.depth)[2:]
+        return self._sum_segments(a, zeros)
+
+    def _sum_segments(self, a: Value, zeros: list[Value]) -> list[Value]:
+        """Segment by segment; the totals wait in memory, since the registers are full."""
+        f = self.f
+        places = [self.totals + i * self.vector_bytes for i in range(len(zeros))]
+        for place, zero in zip(places, zeros, strict=True):
+            f.store(zero, place, STACK_ALIGN)
+        b = self.b
+        for length, count in split(self.shape.depth, SEGMENT):
+
+            def segment(_: Value, a: Value, b: Value, length: int = length) -> list[Value]:
+                a, b, *sums = self._walk(a, b, zeros, length)
+                for place, part in zip(places, sums, strict=True):
+                    f.store(f.load(self.vector, place, STACK_ALIGN) + part, place, STACK_ALIGN)
+                return [a, b]
+
+            a, b = f.loop(count, segment, a, b)
+        return [f.load(self.vector, place, STACK_ALIGN) for place in places]
+
+    def _walk(self, a: Value, b: Value, sums: list[Value], depth: int) -> list[Value]:
+        """a and b after `depth` steps, and the sums."""
+        state = [a, b, *sums]
+        for steps, count in ((UNROLLED, depth // UNROLLED), (depth % UNROLLED, 1)):
+            if steps and count:
+                state = self.f.loop(count, lambda _, *state, steps=steps: self._multiply(state, steps), *state)
+        return state
+
+    def _multiply(self, state: Sequence[Value], steps: int) -> list[Value]:
+        f, shape = self.f, self.shape
+        a, b, *sums = state
+        row_step, step = shape.a_steps
+        for k in range(steps):
+            line = [self._load(b + k * shape.b_row, v) for v in range(shape.vectors)]
+            for row in range(shape.rows):
+                factor = f.broadcast(a + (row * row_step + k * step), self.lanes)
+                for v in range(shape.vectors):
+                    sums[row * shape.vectors + v] = f.fma(factor, line[v], sums[row * shape.vectors + v])
+        return [a + steps * step, b + steps * shape.b_row, *sums]
+
+    def _load(self, line: Value, v: int) -> Value:
+        at = line + v * self.vector_bytes
+        if self.mask is not None and self.shape.is_exact and v == self.shape.vectors - 1:
+            return self.f.load_masked(self.vector, at, self.mask)
+        return self.f.load(self.vector, at)
+
+    def _finish_row(self, c: Value, streams: Sequence[Value], results: Sequence[Value]) -> None:
+        f, epilogue = self.f, self.shape.epilogue
+        for v, result in enumerate(results):
+            mask = self.mask if v == len(results) - 1 else None
+            at = [s + v * stream.block for s, stream in zip(streams, epilogue.streams, strict=True)]
+            value = epilogue.apply(f, result, at, mask)
+            if mask is None:
+                f.store(value, c + v * self.vector_bytes)
+            else:
+                f.store_masked(value, c + v * self.vector_bytes, mask)
