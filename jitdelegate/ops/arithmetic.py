@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import ClassVar
 
-import numpy as np
-
-from jitdelegate.ir.expr import Arg, Const, Expr, evaluate, maximum, minimum
-from jitdelegate.ir.forms import Access, Map
-from jitdelegate.ops.activation import ACTIVATIONS, OPTION
-from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ir.expr import maximum, minimum
+from jitdelegate.ops.activation import OPTION
+from jitdelegate.ops.call import Call
 from jitdelegate.ops.case import Case, Weights
-from jitdelegate.ops.registry import NUMBERS, Lowering, Op, op
+from jitdelegate.ops.pointwise import Pointwise, X, Y
+from jitdelegate.ops.registry import NUMBERS, op
 
 BROADCASTS = (
     Case(((1, 4, 5, 6), (1, 4, 5, 6))),
@@ -37,47 +35,12 @@ def divisor_problems(call: Call) -> Iterator[str]:
         yield f"{call.node.op}: input 1 may be zero; integers are divided by constants other than 0 only."
 
 
-class Arithmetic(Op):
-    """Two operands and their broadcast; a subclass gives the formula in `scalar`."""
+class Arithmetic(Pointwise):
+    """Two operands and their broadcast."""
 
     least = most = 2
     types = NUMBERS
     cases: ClassVar[tuple[Case, ...]] = BROADCASTS
-
-    def scalar(self, a: Expr, b: Expr) -> Expr:
-        """The formula for one element."""
-        raise NotImplementedError
-
-    def problems(self, call: Call) -> Iterator[str]:
-        a, b = call.shape(0), call.shape(1)
-        if any(1 not in sizes and len(set(sizes)) > 1 for sizes in zip(a[::-1], b[::-1], strict=False)):
-            yield f"{self.name}: the shapes {list(a)} and {list(b)} do not broadcast together."
-
-    def shape(self, call: Call) -> Shape:
-        return np.broadcast_shapes(call.shape(0), call.shape(1))
-
-    def lowering(self, call: Call) -> Lowering:
-        """A constant of one element becomes part of the expression; all else is read through its broadcast."""
-        values: list[Expr] = []
-        read: list[int] = []
-        for operand in (0, 1):
-            number = self._number(call, operand)
-            values.append(Arg(len(read)) if number is None else number)
-            read += [operand] if number is None else []
-        expr = ACTIVATIONS[call.option(OPTION, "NONE")](self.scalar(values[0], values[1]))
-        accesses = tuple(Access.broadcast(call.shape(operand), call.output.shape) for operand in read)
-        return Lowering(Map(expr, accesses), tuple(call.index(operand) for operand in read))
-
-    @staticmethod
-    def _number(call: Call, operand: int) -> Const | None:
-        data = call.constant(operand)
-        return Const(data.flat[0].item()) if data is not None and data.size == 1 else None
-
-    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        a, b = arrays
-        assert a is not None
-        assert b is not None
-        return [evaluate(ACTIVATIONS[attrs.get(OPTION, "NONE")](self.scalar(Arg(0), Arg(1))), [a, b])]
 
 
 @op("ADD")
@@ -86,9 +49,7 @@ class Add(Arithmetic):
 
     activates = True
     cases = FUSED
-
-    def scalar(self, a: Expr, b: Expr) -> Expr:
-        return a + b
+    formula = X + Y
 
 
 @op("SUB")
@@ -97,9 +58,7 @@ class Sub(Arithmetic):
 
     activates = True
     cases = FUSED
-
-    def scalar(self, a: Expr, b: Expr) -> Expr:
-        return a - b
+    formula = X - Y
 
 
 @op("MUL")
@@ -108,9 +67,7 @@ class Mul(Arithmetic):
 
     activates = True
     cases = FUSED
-
-    def scalar(self, a: Expr, b: Expr) -> Expr:
-        return a * b
+    formula = X * Y
 
 
 @op("DIV")
@@ -124,29 +81,25 @@ class Div(Arithmetic):
         yield from super().problems(call)
         yield from divisor_problems(call)
 
-    def scalar(self, a: Expr, b: Expr) -> Expr:
-        return a / b
+    formula = X / Y
 
 
 @op("MAXIMUM")
 class Maximum(Arithmetic):
     """y = the larger of a and b"""
 
-    def scalar(self, a: Expr, b: Expr) -> Expr:
-        return maximum(a, b)
+    formula = maximum(X, Y)
 
 
 @op("MINIMUM")
 class Minimum(Arithmetic):
     """y = the smaller of a and b"""
 
-    def scalar(self, a: Expr, b: Expr) -> Expr:
-        return minimum(a, b)
+    formula = minimum(X, Y)
 
 
 @op("SQUARED_DIFFERENCE")
 class SquaredDifference(Arithmetic):
     """y = (a - b) * (a - b)"""
 
-    def scalar(self, a: Expr, b: Expr) -> Expr:
-        return (a - b) * (a - b)
+    formula = (X - Y) * (X - Y)

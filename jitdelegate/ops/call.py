@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,11 @@ Shape = tuple[int, ...]
 
 INTEGERS = ("int32", "int64")
 """The types that TFLite allows for axes, sizes and paddings."""
+
+
+def given(arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+    """The operands of a reference that are there."""
+    return [array for array in arrays if array is not None]
 
 
 @dataclass(frozen=True, slots=True)

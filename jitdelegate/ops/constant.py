@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jitdelegate.ir.graph import DimensionMetadata, Graph, Node, Sparsity, Tensor
-from jitdelegate.ops.call import INTEGERS, Call, Shape
+from jitdelegate.ops.call import INTEGERS, Call, Shape, given
 from jitdelegate.ops.registry import ANY, FLOATS, Lowering, Op, op
 
 
@@ -204,9 +204,7 @@ class Gather(Folded):
         return (*shape[:axis], *call.shape(1), *shape[axis + 1 :])
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        data, places = arrays
-        assert data is not None
-        assert places is not None
+        data, places = given(arrays)
         return [np.take(data, places, axis=attrs.get("axis", 0))]
 
 
@@ -226,9 +224,7 @@ class Fill(Folded):
         return call.integers(0)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        shape, value = arrays
-        assert shape is not None
-        assert value is not None
+        shape, value = given(arrays)
         return [np.full(tuple(shape.flat), value)]
 
 

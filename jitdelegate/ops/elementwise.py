@@ -2,85 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
 from jitdelegate.ir import expr
-from jitdelegate.ir.expr import Arg, Expr, clamp, converted, evaluate, maximum, minimum, unary
+from jitdelegate.ir.expr import Arg, Expr, clamp, converted, maximum, minimum, unary
 from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ops.call import Call, Shape
 from jitdelegate.ops.case import Case, Weights
+from jitdelegate.ops.pointwise import Pointwise, X, Y
 from jitdelegate.ops.registry import ANY, Lowering, Op, op
 
 SHAPES = (Case(((1, 8, 8, 4),)), Case(((5,),)), Case(((1, 1, 1, 1),)), Case(((),)))
 POSITIVE = (Case(((1, 8, 8, 4),), low=0.125), Case(((2, 3, 5),), low=0.125))
 
 
-class Elementwise(Op):
-    """One operand, and an output of its shape; a subclass gives the formula in `scalar`.
-
-    The formula is said once: the reference evaluates it on arrays, and the tests hold that against LiteRT's kernels.
-    """
+class Elementwise(Pointwise):
+    """One operand, and an output of its shape."""
 
     cases: ClassVar[tuple[Case, ...]] = SHAPES
-
-    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
-        """The formula for one element."""
-        raise NotImplementedError
-
-    def shape(self, call: Call) -> Shape:
-        return call.shape(0)
-
-    def lowering(self, call: Call) -> Lowering:
-        access = Access.broadcast(call.shape(0), call.shape(0))
-        return Lowering(Map(self.scalar(Arg(0), call.node.attrs), (access,)), (call.index(0),))
-
-    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        (x,) = arrays
-        assert x is not None
-        return [evaluate(self.scalar(Arg(0), attrs), [x])]
 
 
 @op("ABS")
 class Abs(Elementwise):
     """y = |x|"""
 
-    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
-        return unary("abs", x)
+    formula = unary("abs", X)
 
 
 @op("NEG")
 class Neg(Elementwise):
     """y = -x"""
 
-    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
-        return -x
+    formula = -X
 
 
 @op("FLOOR")
 class Floor(Elementwise):
     """y = the largest integer that is not above x"""
 
-    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
-        return unary("floor", x)
+    formula = unary("floor", X)
 
 
 @op("SQUARE")
 class Square(Elementwise):
     """y = x * x"""
 
-    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
-        return x * x
+    formula = X * X
 
 
 @op("EXP")
 class Exp(Elementwise):
     """y = e to the power of x"""
 
-    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
-        return unary("exp", x)
+    formula = unary("exp", X)
 
 
 @op("LOG")
@@ -88,9 +65,7 @@ class Log(Elementwise):
     """y = the natural logarithm of x"""
 
     cases = POSITIVE
-
-    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
-        return unary("log", x)
+    formula = unary("log", X)
 
 
 @op("SQRT")
@@ -98,9 +73,7 @@ class Sqrt(Elementwise):
     """y = the square root of x"""
 
     cases = POSITIVE
-
-    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
-        return unary("sqrt", x)
+    formula = unary("sqrt", X)
 
 
 @op("RSQRT")
@@ -108,65 +81,56 @@ class Rsqrt(Elementwise):
     """y = 1 / the square root of x"""
 
     cases = POSITIVE
-
-    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
-        return unary("rsqrt", x)
+    formula = unary("rsqrt", X)
 
 
 @op("TANH")
 class Tanh(Elementwise):
     """y = the hyperbolic tangent of x"""
 
-    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
-        return unary("tanh", x)
+    formula = unary("tanh", X)
 
 
 @op("LOGISTIC")
 class Logistic(Elementwise):
     """y = 1 / (1 + e to the power of -x)"""
 
-    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
-        return unary("logistic", x)
+    formula = unary("logistic", X)
 
 
 @op("RELU")
 class Relu(Elementwise):
     """y = max(x, 0)"""
 
-    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
-        return maximum(x, 0)
+    formula = maximum(X, 0)
 
 
 @op("RELU6")
 class Relu6(Elementwise):
     """y = x limited to [0, 6]"""
 
-    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
-        return clamp(x, 0, 6)
+    formula = clamp(X, 0, 6)
 
 
 @op("RELU_N1_TO_1")
 class ReluN1To1(Elementwise):
     """y = x limited to [-1, 1]"""
 
-    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
-        return clamp(x, -1, 1)
+    formula = clamp(X, -1, 1)
 
 
 @op("RELU_0_TO_1")
 class Relu0To1(Elementwise):
     """y = x limited to [0, 1]"""
 
-    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
-        return clamp(x, 0, 1)
+    formula = clamp(X, 0, 1)
 
 
 @op("HARD_SWISH")
 class HardSwish(Elementwise):
     """y = x * relu6(x + 3) / 6"""
 
-    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
-        return x * (clamp(x + 3, 0, 6) * (1 / 6))
+    formula = X * (clamp(X + 3, 0, 6) * (1 / 6))
 
 
 @op("LEAKY_RELU")
@@ -175,16 +139,15 @@ class LeakyRelu(Elementwise):
 
     cases = (*(Case(case.inputs, {"alpha": 0.25}) for case in SHAPES), Case(((2, 3),), {"alpha": 1.5}))
 
-    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
-        return maximum(x, 0) + minimum(x, 0) * float(attrs.get("alpha", 0.0))
+    def expression(self, attrs: Mapping[str, Any]) -> Expr:
+        return maximum(X, 0) + minimum(X, 0) * float(attrs.get("alpha", 0.0))
 
 
 @op("ELU")
 class Elu(Elementwise):
     """y = x where x is positive, e to the power of x, less 1, elsewhere"""
 
-    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
-        return maximum(x, 0) + (unary("exp", minimum(x, 0)) - 1)
+    formula = maximum(X, 0) + (unary("exp", minimum(X, 0)) - 1)
 
 
 @op("GELU")
@@ -198,8 +161,7 @@ class Gelu(Elementwise):
         if not call.option("approximate", False):
             yield "GELU without the option approximate is not supported."
 
-    def scalar(self, x: Expr, attrs: Mapping[str, Any]) -> Expr:
-        return x * 0.5 * (unary("tanh", (x + x * x * x * 0.044715) * 0.7978845608028654) + 1)
+    formula = X * 0.5 * (unary("tanh", (X + X * X * X * 0.044715) * 0.7978845608028654) + 1)
 
 
 @op("CAST")
@@ -227,10 +189,11 @@ class Cast(Op):
 
 
 @op("PRELU")
-class Prelu(Op):
+class Prelu(Pointwise):
     """y = x where x is positive, alpha * x elsewhere; alpha broadcasts to x."""
 
     least = most = 2
+    formula = maximum(X, 0) + Y * minimum(X, 0)
     cases = (
         Case(((1, 4, 5, 6), Weights((1, 1, 6)))),
         Case(((1, 4, 5, 6), Weights((1, 1, 1, 1)))),
@@ -239,21 +202,6 @@ class Prelu(Op):
     )
 
     def problems(self, call: Call) -> Iterator[str]:
-        x, alpha = call.shape(0), call.shape(1)
-        if len(alpha) > len(x) or any(a not in (1, b) for a, b in zip(alpha[::-1], x[::-1], strict=False)):
-            yield f"PRELU: alpha of shape {list(alpha)} does not broadcast to {list(x)}."
-
-    def shape(self, call: Call) -> Shape:
-        return call.shape(0)
-
-    def lowering(self, call: Call) -> Lowering:
-        output = call.output.shape
-        accesses = tuple(Access.broadcast(call.shape(k), output) for k in (0, 1))
-        x, alpha = Arg(0), Arg(1)
-        return Lowering(Map(maximum(x, 0) + alpha * minimum(x, 0), accesses), call.node.inputs)
-
-    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        x, alpha = arrays
-        assert x is not None
-        assert alpha is not None
-        return [np.where(x >= 0, x, x * alpha)]
+        yield from super().problems(call)
+        if self.shape(call) != call.shape(0):
+            yield f"PRELU: alpha of shape {list(call.shape(1))} does not broadcast to {list(call.shape(0))}."

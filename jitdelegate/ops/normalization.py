@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir import forms
-from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case
 from jitdelegate.ops.registry import Lowering, Op, op
 
@@ -36,7 +36,6 @@ class Softmax(Op):
         return Lowering(forms.Softmax(beta=float(call.option("beta", 0.0))), (call.index(0),))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        (data,) = arrays
-        assert data is not None
+        (data,) = given(arrays)
         powers = np.exp((data.astype(np.float64) - data.max(axis=-1, keepdims=True)) * attrs.get("beta", 0.0))
         return [np.asarray(powers / powers.sum(axis=-1, keepdims=True), np.float32)]

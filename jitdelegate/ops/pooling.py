@@ -9,7 +9,7 @@ import numpy as np
 
 from jitdelegate.ir.forms import Pool
 from jitdelegate.ops.activation import OPTION, activated
-from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case
 from jitdelegate.ops.convolution import image_problems
 from jitdelegate.ops.registry import Lowering, Op, op
@@ -56,8 +56,7 @@ class Pooling(Op):
         return Lowering(Pool(self.epilogue(call), (), **window.geometry, kind=self.kind), (call.index(0),))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        (data,) = arrays
-        assert data is not None
+        (data,) = given(arrays)
         return [activated(attrs.get(OPTION, "NONE"), self.pooled(data, self.window(data.shape, attrs)))]
 
     def pooled(self, data: np.ndarray, window: Sliding) -> np.ndarray:

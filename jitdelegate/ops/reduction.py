@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jitdelegate.ir.forms import Reduce
-from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, ints
 from jitdelegate.ops.registry import Lowering, Op, op
 
@@ -51,9 +51,7 @@ class Reduction(Op):
         return Lowering(Reduce(kind=self.kind, axes=self.axes(call)), (call.index(0),))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        data, axes = arrays
-        assert data is not None
-        assert axes is not None
+        data, axes = given(arrays)
         chosen = tuple({int(axis) % data.ndim for axis in axes.flat})
         result = type(self).function(data.astype(np.float64), axis=chosen, keepdims=bool(attrs.get("keep_dims")))
         return [np.asarray(result, np.float32)]

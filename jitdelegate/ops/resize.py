@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jitdelegate.ir import forms
-from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, ints
 from jitdelegate.ops.convolution import image_problems
 from jitdelegate.ops.registry import Lowering, Op, op
@@ -77,9 +77,7 @@ class Resizing(Op):
         return Lowering(form, (call.index(0),))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        data, size = arrays
-        assert data is not None
-        assert size is not None
+        data, size = given(arrays)
         options = bool(attrs.get("align_corners")), bool(attrs.get("half_pixel_centers"))
         for axis, count in ((1, int(size[0])), (2, int(size[1]))):
             data = self.resampled(data, axis, count, options)

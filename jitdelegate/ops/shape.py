@@ -11,14 +11,9 @@ import numpy as np
 from jitdelegate.ir.expr import Arg
 from jitdelegate.ir.forms import Access, Concat, Map, View
 from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, ints
 from jitdelegate.ops.registry import ANY, MAX_PARTS, Lowering, Op, op, view
-
-
-def given(arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
-    """The operands of a reference that are there."""
-    return [array for array in arrays if array is not None]
 
 
 def moved(access: Access, call: Call) -> Lowering:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir.forms import Access
-from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, ints
 from jitdelegate.ops.registry import ANY, Lowering, Op, op
-from jitdelegate.ops.shape import given, moved
+from jitdelegate.ops.shape import moved
 
 
 @op("SLICE")
