@@ -1,0 +1,74 @@
+"""What all operators have in common that compute every element by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jitdelegate.ir.expr import Arg, Const, Expr, evaluate, substitute
+from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ops.activation import ACTIVATIONS, OPTION
+from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.registry import Lowering, Op
+
+X, Y, Z = Arg(0), Arg(1), Arg(2)
+"""The operands at one element, as formulas name them."""
+
+
+class Pointwise(Op):
+    """Operands that broadcast as numpy's do, and one element of the output for each of theirs.
+
+    The formula is said once: kernels are made of it, and the reference evaluates it on arrays, which the tests hold
+    against LiteRT's kernels.
+    """
+
+    formula: ClassVar[Expr]
+    """One element of the output; X, Y and Z are the operands."""
+
+    def expression(self, attrs: Mapping[str, Any]) -> Expr:
+        """The formula of operators whose options are in it."""
+        return self.formula
+
+    def activated(self, attrs: Mapping[str, Any]) -> Expr:
+        """The formula with the fused activation."""
+        return ACTIVATIONS[attrs.get(OPTION, "NONE")](self.expression(attrs))
+
+    def problems(self, call: Call) -> Iterator[str]:
+        shapes = [call.shape(operand) for operand in range(call.count)]
+        if not broadcasts(*shapes):
+            found = " and ".join(str(list(shape)) for shape in shapes)
+            yield f"{self.name}: the shapes {found} do not broadcast together."
+
+    def shape(self, call: Call) -> Shape:
+        return np.broadcast_shapes(*map(call.shape, range(call.count)))
+
+    def lowering(self, call: Call) -> Lowering:
+        return pointwise(self.activated(call.node.attrs), call)
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        return [evaluate(self.activated(attrs), given(arrays))]
+
+
+def broadcasts(*shapes: Shape) -> bool:
+    """Whether arrays of these shapes broadcast together as numpy's do."""
+    rank = max(map(len, shapes))
+    columns = zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True)
+    return all(len({*sizes} - {1}) <= 1 for sizes in columns)
+
+
+def pointwise(formula: Expr, call: Call) -> Lowering:
+    """The formula of all operands, for every element of the output.
+
+    A constant of one element becomes part of the expression; all else is read through its broadcast.
+    """
+    values: list[Expr] = []
+    read: list[int] = []
+    for operand in range(call.count):
+        data = call.constant(operand)
+        alone = data is not None and data.size == 1
+        values.append(Const(data.flat[0].item()) if data is not None and alone else Arg(len(read)))
+        read += [] if alone else [operand]
+    accesses = tuple(Access.broadcast(call.shape(operand), call.output.shape) for operand in read)
+    return Lowering(Map(substitute(formula, values), accesses), tuple(map(call.index, read)))
