@@ -34,7 +34,8 @@ def _quotient(a: Any, b: Any) -> Any:
     """Integers towards zero, as C divides them."""
     if a.dtype.kind == "f":
         return np.divide(a, b)
-    whole = np.floor_divide(a, b)
+    with np.errstate(all="ignore"):
+        whole = np.floor_divide(a, b)
     return whole + ((whole < 0) & (whole * b != a))
 
 

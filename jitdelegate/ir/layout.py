@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+import numpy as np
+
 FLOAT_BYTES = 4
 
 
@@ -20,7 +22,7 @@ def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
 class Layout:
     """Where element (n, y, x, c) of an image lies: base + n*image + y*row + x*pixel + c//lanes*block + c%lanes.
 
-    Row-major: pixels of C floats. Blocked: [N][H][C/lanes][W][lanes], the last block padded, so that a vector load
+    Row-major: pixels of C elements. Blocked: [N][H][C/lanes][W][lanes], the last block padded, so that a vector load
     is one pixel of one block. All distances are in bytes.
 
     Attributes:
@@ -28,12 +30,19 @@ class Layout:
         lanes: floats in a vector register.
         blocked: see above.
         margins: (top, bottom, left, right) rows and columns around every image that hold zeros.
+        dtype: of the elements; what is blocked or has margins is float32.
     """
 
     shape: tuple[int, int, int, int]
     lanes: int
     blocked: bool = False
     margins: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dtype: str = "float32"
+
+    @cached_property
+    def element(self) -> int:
+        """Bytes of one element."""
+        return np.dtype(self.dtype).itemsize
 
     @cached_property
     def blocks(self) -> int:
@@ -52,11 +61,11 @@ class Layout:
 
     @property
     def pixel(self) -> int:
-        return (self.lanes if self.blocked else self.shape[3]) * FLOAT_BYTES
+        return (self.lanes if self.blocked else self.shape[3]) * self.element
 
     @property
     def block(self) -> int:
-        return (self.width * self.lanes if self.blocked else self.lanes) * FLOAT_BYTES
+        return (self.width * self.lanes if self.blocked else self.lanes) * self.element
 
     @property
     def row(self) -> int:
@@ -69,7 +78,7 @@ class Layout:
     @property
     def distances(self) -> tuple[int, int, int, int]:
         """Bytes between neighbours along N, H, W and, within a block, C."""
-        return self.image, self.row, self.pixel, FLOAT_BYTES
+        return self.image, self.row, self.pixel, self.element
 
     @property
     def base(self) -> int:

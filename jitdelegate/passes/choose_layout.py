@@ -28,8 +28,9 @@ def choose_layout(graph: Graph, lanes: int) -> dict[int, Layout]:
         tensor = graph.tensors[index]
         if not tensor.is_constant:
             shape = image_shape(tensor.shape)
-            blocked = len(tensor.shape) == 4 and index not in row_major and shape[3] > lanes // 2
-            layouts[index] = Layout(shape, lanes, blocked, margins.get(index, NONE))
+            suits = len(tensor.shape) == 4 and shape[3] > lanes // 2 and tensor.dtype == "float32"
+            blocked = suits and index not in row_major
+            layouts[index] = Layout(shape, lanes, blocked, margins.get(index, NONE), tensor.dtype)
     return layouts
 
 
@@ -52,9 +53,9 @@ def _row_major_of(graph: Graph, node: Node, lanes: int) -> Iterator[int]:
         yield from (*runtime, *node.outputs)  # extra operands too: a group may begin in the middle of a block
     elif isinstance(form, Concat) and not _joins_blocks(form, graph, node, lanes):
         yield from (*runtime, *node.outputs)
-    elif isinstance(form, Map):
     elif isinstance(form, MatMul):
         yield from (*node.inputs[: form.core], *node.outputs)
+    elif isinstance(form, Map):
         yield from _mixed_channels(form, graph, node)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from jitdelegate.ir.expr import Apply, Arg, Expr, substitute
+from jitdelegate.ir.expr import Apply, Arg, Cast, Expr, parts, substitute
 from jitdelegate.ir.forms import Access, Concat, Form, Map, Softmax, View
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 
@@ -62,9 +63,14 @@ class _Fusion:
         (value,), (output,) = producer.outputs, node.outputs
         if isinstance(producer.form, Softmax | Concat | View):
             return False
+        if not isinstance(producer.form, Map) and not self._is_float((*producer.outputs, *node.inputs, *node.outputs)):
+            return False
         same = self._graph.tensors[value].shape == self._graph.tensors[output].shape
         private = len(self._readers[value]) == 1 and value not in self._graph.outputs
         return same and private and all(access.is_identity() for access in _accesses(node, value))
+
+    def _is_float(self, indices: Iterable[int]) -> bool:
+        return all(self._graph.tensors[index].dtype == "float32" for index in indices)
 
     def _join(self, producer: Node, node: Node) -> Node | None:
         """Both as one node; None if that would be too large, or read an operand as the producer's form cannot."""
@@ -105,4 +111,4 @@ def _accesses(node: Node, value: int) -> list[Access]:
 
 def applies(expr: Expr) -> int:
     """How many operations the expression is."""
-    return 1 + sum(map(applies, expr.arguments)) if isinstance(expr, Apply) else 0
+    return isinstance(expr, Apply | Cast) + sum(map(applies, parts(expr)))

@@ -34,7 +34,8 @@ def program_of(graph: Graph, generated: Generated, features: str) -> Program:
 
 def _port(graph: Graph, index: int) -> Port:
     tensor = graph.tensors[index]
-    return Port(name=tensor.name, index=index, shape=tensor.shape, dtype=tensor.dtype, nbytes=4 * tensor.size)
+    size = tensor.size * np.dtype(tensor.dtype).itemsize
+    return Port(name=tensor.name, index=index, shape=tensor.shape, dtype=tensor.dtype, nbytes=size)
 
 
 def execute(graph: Graph, feeds: Sequence[np.ndarray], features: str, *, threads: int = 1) -> list[np.ndarray]:

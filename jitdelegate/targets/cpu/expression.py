@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 
-from jitdelegate.ir.expr import Apply, Arg, Const, Expr
-from jitdelegate.targets.cpu.vector_ir import FLOAT, Function, Value, lanes_of, vector
+from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr, argument_types, parts
+from jitdelegate.targets.cpu.element import cast, literal
+from jitdelegate.targets.cpu.vector_ir import FLOAT, Function, Value, element_type, lanes_of, vector
 
 LOG2_E = 1.44269504088896341
 LN2_HIGH = 0.693359375
@@ -42,24 +43,35 @@ TANH_EVEN = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4
 """tanh(x) = x * odd(x^2) / even(x^2) for |x| <= TANH_LIMIT, highest first. Source: Eigen, MathFunctionsImpl.h."""
 
 
-def emit(f: Function, expr: Expr, arguments: Sequence[Value], type_: str) -> Value:
-    """The value of `expr` with `arguments` for its Args; all of `type_`, float or a vector of it.
+def emit(
+    f: Function, expr: Expr, arguments: Sequence[Value], types: Sequence[str], lanes: int, dtype: str = "float32"
+) -> Value:
+    """The value of `expr` with `arguments`, of `types` and `lanes` elements each, for its Args.
 
-    Equal sub-expressions are emitted once.
+    Equal sub-expressions are emitted once. `dtype` is the type of an expression that is but a constant.
     """
     known: dict[Expr, Value] = {}
 
-    def value(part: Expr) -> Value:
+    def value(part: Expr, of: str) -> Value:
         if isinstance(part, Arg):
             return arguments[part.index]
         if isinstance(part, Const):
-            return f.literal(type_, part.value)
-        assert isinstance(part, Apply)
+            return literal(f, of, lanes, part.value)
         if part not in known:
-            known[part] = FUNCTIONS[part.function](f, *map(value, part.arguments))
+            inner = argument_types(part, types)
+            values = [value(*pair) for pair in zip(parts(part), inner, strict=True)]
+            known[part] = (
+                cast(f, values[0], inner[0], part.dtype) if isinstance(part, Cast) else _apply(f, part, values)
+            )
         return known[part]
 
-    return value(expr)
+    return value(expr, dtype)
+
+
+def _apply(f: Function, part: Expr, values: Sequence[Value]) -> Value:
+    assert isinstance(part, Apply)
+    is_float = element_type(values[-1].type) == FLOAT
+    return (FUNCTIONS if is_float else INTEGER_FUNCTIONS)[part.function](f, *values)
 
 
 def polynomial(f: Function, x: Value, coefficients: Sequence[float]) -> Value:
@@ -138,6 +150,22 @@ def negate(f: Function, x: Value) -> Value:
     return f.emit(x.type, f"fneg {x}")
 
 
+def _comparison(condition: str) -> Callable[[Function, Value, Value], Value]:
+    return lambda f, a, b: f.compare(condition, a, b)
+
+
+def _integer_quotient(f: Function, a: Value, b: Value) -> Value:
+    """Towards zero; a by 0 gives a, and no division traps."""
+    minus_one = f.compare("eq", b, -1)
+    one = f.literal(b.type, 1)
+    divisor = f.select(minus_one, one, f.select(f.compare("eq", b, 0), one, b))
+    return f.select(minus_one, f.literal(a.type, 0) - a, f.arithmetic("sdiv", a, divisor))
+
+
+def _bitwise(operation: str) -> Callable[[Function, Value, Value], Value]:
+    return lambda f, a, b: f.emit(a.type, f"{operation} {a}, {b.text}")
+
+
 FUNCTIONS: dict[str, Callable[..., Value]] = {
     "add": lambda f, a, b: a + b,
     "sub": lambda f, a, b: a - b,
@@ -150,9 +178,41 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "sqrt": lambda f, x: f.intrinsic("sqrt", x.type, x),
     "rsqrt": lambda f, x: f.literal(x.type, 1.0) / f.intrinsic("sqrt", x.type, x),
     "floor": lambda f, x: f.intrinsic("floor", x.type, x),
+    "ceil": lambda f, x: f.intrinsic("ceil", x.type, x),
+    "round": lambda f, x: f.intrinsic("rint", x.type, x),
     "exp": exp,
     "log": log,
     "tanh": tanh,
     "logistic": logistic,
+    "select": lambda f, condition, a, b: f.select(condition, a, b),
+    "eq": _comparison("oeq"),
+    "ne": _comparison("une"),
+    "lt": _comparison("olt"),
+    "le": _comparison("ole"),
+    "gt": _comparison("ogt"),
+    "ge": _comparison("oge"),
 }
-"""How each function of `ir.expr` is emitted."""
+"""How each function of `ir.expr` is emitted on floats."""
+
+INTEGER_FUNCTIONS: dict[str, Callable[..., Value]] = {
+    "add": lambda f, a, b: a + b,
+    "sub": lambda f, a, b: a - b,
+    "mul": lambda f, a, b: a * b,
+    "div": _integer_quotient,
+    "max": lambda f, a, b: f.intrinsic("smax", a.type, a, b),
+    "min": lambda f, a, b: f.intrinsic("smin", a.type, a, b),
+    "neg": lambda f, x: f.literal(x.type, 0) - x,
+    "abs": lambda f, x: f.intrinsic("smax", x.type, x, f.literal(x.type, 0) - x),
+    "and": _bitwise("and"),
+    "or": _bitwise("or"),
+    "xor": _bitwise("xor"),
+    "not": lambda f, x: f.compare("eq", x, 0),
+    "select": lambda f, condition, a, b: f.select(condition, a, b),
+    "eq": _comparison("eq"),
+    "ne": _comparison("ne"),
+    "lt": _comparison("slt"),
+    "le": _comparison("sle"),
+    "gt": _comparison("sgt"),
+    "ge": _comparison("sge"),
+}
+"""How they are emitted on integers and bools."""

@@ -40,7 +40,7 @@ def distances_along(memory: Memory, shape: tuple[int, ...]) -> list[int]:
     """Bytes between neighbours along each logical axis of a row-major tensor."""
     if len(shape) == 4:
         return list(memory.layout.distances)
-    return [FLOAT_BYTES * prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return [memory.layout.element * prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
 @dataclass
@@ -214,7 +214,7 @@ class Epilogue:
             self._read(f, stream, at, result.type, lanes, mask)
             for stream, at in zip(self.streams, pointers, strict=True)
         ]
-        return emit(f, self.expr, [result, *values], result.type)
+        return emit(f, self.expr, [result, *values], ["float32"] * (1 + len(values)), lanes)
 
     @staticmethod
     def _read(f: Function, stream: Stream, at: Value, type_: str, lanes: int, mask: Value | None) -> Value:

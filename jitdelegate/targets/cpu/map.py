@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from jitdelegate.ir.expr import Expr
 from jitdelegate.ir.forms import Access
-from jitdelegate.ir.layout import FLOAT_BYTES
+from jitdelegate.targets.cpu.element import ELEMENTS, literal, load, store
 from jitdelegate.targets.cpu.expression import emit
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, distances_along
-from jitdelegate.targets.cpu.vector_ir import FLOAT, Function, Value
+from jitdelegate.targets.cpu.vector_ir import Function, Value
 
 CHUNK_ELEMENTS = 16384
 """Elements that are worth a chunk of their own."""
@@ -23,7 +23,13 @@ class Operand:
     memory: Memory | None
     shape: tuple[int, ...]
     access: Access
+    dtype: str = "float32"
     value: float = 0.0
+
+    @property
+    def element(self) -> int:
+        """Bytes of one element; none where nothing is read."""
+        return self.memory.layout.element if self.memory else 0
 
 
 @dataclass(frozen=True)
@@ -130,8 +136,8 @@ class MapWriter:
         starts = [_start(output, shape, box.starts)]
         starts += [_read_start(o, box.starts) for o in operands]
         loops = [Loop(count, tuple(d[axis] for d in distances)) for axis, count in enumerate(counts)]
-        loops = loops or [Loop(1, (FLOAT_BYTES,) * len(distances))]
-        yield Nest(tuple(_collapse(loops)), tuple(starts), operands)
+        loops = loops or [Loop(1, (0,) * len(distances))]
+        yield Nest(tuple(_collapse(loops, output.layout.element)), tuple(starts), operands)
 
     def _blocked_nests(self, output: Memory, box: Box, operands: tuple[Operand, ...]) -> Iterator[Nest]:
         """Loops (n, y, block, x, lane): all whole blocks, then the last one that is not full."""
@@ -139,7 +145,7 @@ class MapWriter:
         channels = box.stops[3] - box.starts[3]
         counts = [stop - start for start, stop in zip(box.starts, box.stops, strict=True)]
         layout = output.layout
-        columns = [(layout.image, layout.row, layout.block, layout.pixel, FLOAT_BYTES)]
+        columns = [(layout.image, layout.row, layout.block, layout.pixel, layout.element)]
         columns += [_block_distances(o) for o in operands]
         starts = [_block_start(output, box.starts), *(_read_block_start(o, box.starts) for o in operands)]
         for first, blocks, width in ((0, channels // lanes, lanes), (channels // lanes, 1, channels % lanes)):
@@ -147,7 +153,7 @@ class MapWriter:
                 sizes = (counts[0], counts[1], blocks, counts[2], width)
                 loops = [Loop(size, tuple(c[axis] for c in columns)) for axis, size in enumerate(sizes)]
                 moved = tuple(start + first * c[2] for start, c in zip(starts, columns, strict=True))
-                yield Nest(tuple(_collapse(loops)), moved, operands)
+                yield Nest(tuple(_collapse(loops, layout.element)), moved, operands)
 
     # code
 
@@ -205,7 +211,8 @@ class MapWriter:
         def walk(depth: int, at: list[Value]) -> None:
             if depth == len(remaining) - 1:
                 steps = [remaining[-1].steps[k] for k in present]
-                Row(self.generator, f, expr, nest.operands, present, steps).write(at, remaining[-1].count)
+                row = Row(self.generator, f, expr, output.layout.dtype, nest.operands, present, steps)
+                row.write(at, remaining[-1].count)
                 return
 
             def inside(i: Value) -> None:
@@ -228,6 +235,7 @@ class Row:
     generator: Generator
     f: Function
     expr: Expr
+    dtype: str
     operands: tuple[Operand, ...]
     present: list[int]
     steps: list[int]
@@ -243,50 +251,38 @@ class Row:
 
             f.loop(vectors, whole_vector)
         at = [pointer + step * lanes * vectors for pointer, step in zip(at, self.steps, strict=True)]
-        if left and all(step in (0, FLOAT_BYTES) for step in self.steps) and left > 1:
+        if left > 1 and self._runs_along():
             self._store(at, lanes, f.first_lanes(f.index(left), lanes))
         elif left:
             f.loop(left, lambda i: self._store(_moved(at, i, self.steps), 1, None))
 
+    def _runs_along(self) -> bool:
+        """True where every step is to the neighbouring element, or none."""
+        sizes = (ELEMENTS[self.dtype].nbytes, *(operand.element for operand in self.operands))
+        return all(step in (0, sizes[k]) for k, step in zip(self.present, self.steps, strict=True))
+
     def _store(self, at: list[Value], lanes: int, mask: Value | None) -> None:
         f = self.f
-        type_ = self.generator.vector if lanes > 1 else FLOAT
         pointers = dict(zip(self.present, at, strict=True))
         steps = dict(zip(self.present, self.steps, strict=True))
         values = []
         for k, operand in enumerate(self.operands):
             if operand.memory is None:
-                values.append(f.literal(type_, operand.value))
+                values.append(literal(f, operand.dtype, lanes, operand.value))
             else:
-                values.append(self._load(pointers[k + 1], steps[k + 1], lanes, mask))
-        result = emit(f, self.expr, values, type_)
-        if mask is None:
-            f.store(result, pointers[0])
-        else:
-            f.store_masked(result, pointers[0], mask)
-
-    def _load(self, at: Value, step: int, lanes: int, mask: Value | None) -> Value:
-        f = self.f
-        if lanes == 1 or step == 0:
-            return f.broadcast(at, lanes)
-        if step == FLOAT_BYTES:
-            type_ = self.generator.vector
-            return f.load(type_, at) if mask is None else f.load_masked(type_, at, mask)
-        value = f.literal(self.generator.vector, 0.0)
-        for lane in range(lanes):
-            element = f.load(FLOAT, at + lane * step)
-            value = f.emit(value.type, f"insertelement {value}, {element}, i64 {lane}")
-        return value
+                values.append(load(f, operand.dtype, pointers[k + 1], lanes, steps[k + 1], mask))
+        result = emit(f, self.expr, values, [operand.dtype for operand in self.operands], lanes, self.dtype)
+        store(f, self.dtype, result, pointers[0], mask)
 
 
 def _moved(pointers: Sequence[Value], i: Value, steps: Sequence[int]) -> list[Value]:
     return [p + i * step if step else p for p, step in zip(pointers, steps, strict=True)]
 
 
-def _collapse(loops: Sequence[Loop]) -> list[Loop]:
+def _collapse(loops: Sequence[Loop], element: int) -> list[Loop]:
     """The same walk with fewer loops: single rounds dropped, neighbours that continue each other joined.
 
-    The last loop walks over neighbouring elements of the output, if only over one.
+    The last loop walks over neighbouring elements of the output, `element` bytes each, if only over one.
     """
     result: list[Loop] = []
     for loop in loops:
@@ -298,8 +294,8 @@ def _collapse(loops: Sequence[Loop]) -> list[Loop]:
             result[-1] = Loop(result[-1].count * loop.count, loop.steps)
         else:
             result.append(loop)
-    if not result or result[-1].steps[0] != FLOAT_BYTES:
-        result.append(Loop(1, (FLOAT_BYTES,) * len(loops[0].steps)))
+    if not result or result[-1].steps[0] != element:
+        result.append(Loop(1, (0,) * len(loops[0].steps)))
     return result
 
 
@@ -351,7 +347,7 @@ def _block_start(memory: Memory, index: Sequence[int]) -> int:
     block, lane = divmod(index[3], layout.lanes)
     start = index[0] * layout.image + index[1] * layout.row + index[2] * layout.pixel
     assert not (lane and layout.blocked), "a blocked tensor is entered in the middle of a block"
-    return start + block * layout.block + lane * FLOAT_BYTES
+    return start + block * layout.block + lane * layout.element
 
 
 def _read_block_start(operand: Operand, index: Sequence[int]) -> int:

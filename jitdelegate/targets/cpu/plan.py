@@ -109,8 +109,10 @@ class Planner:
         self.fresh -= 1
         return self.fresh
 
-    def _dense(self, shape: tuple[int, ...]) -> Layout:
-        return Layout(image_shape(shape), self.lanes)
+    def _dense(self, index: int) -> Layout:
+        """Of a tensor as it lies in the caller's memory."""
+        tensor = self.graph.tensors[index]
+        return Layout(image_shape(tensor.shape), self.lanes, dtype=tensor.dtype)
 
     def plan(self) -> Plan:
         """Inputs, nodes and outputs in order, then memory for all of them."""
@@ -127,7 +129,7 @@ class Planner:
     def _place_inputs(self) -> None:
         for position, index in enumerate(self.graph.inputs):
             shape = self.graph.tensors[index].shape
-            buffer = Memory("io", position, self._dense(shape))
+            buffer = Memory("io", position, self._dense(index))
             if self.layouts[index].plain and self._reads_exactly(index):
                 self.external[index] = buffer
             else:
@@ -176,7 +178,7 @@ class Planner:
             self.result.tasks.append(Task(source=source, target=target, shape=shape, origin=node.origin))
         else:
             between = self._new_number()
-            self.layouts[between] = self._dense(shapes[0])
+            self.layouts[between] = self._dense(source)
             self.result.tasks.append(Task(source=source, target=between, shape=shapes[0], origin=node.origin))
             self.result.tasks.append(Task(source=between, target=target, shape=shapes[1], origin=node.origin))
 
@@ -204,7 +206,7 @@ class Planner:
         for position, index in enumerate(self.graph.outputs):
             root = self._root(index)
             shape = self.graph.tensors[index].shape
-            buffer = Memory("io", len(self.graph.inputs) + position, self._dense(shape))
+            buffer = Memory("io", len(self.graph.inputs) + position, self._dense(index))
             if uses[root] == 1 and root not in read and self._is_writable(root):
                 self.external[root] = replace(buffer, layout=self.layouts[root])
             else:

@@ -208,6 +208,12 @@ class Function:
         self.module.declare(f"{type_} @llvm.{name}.{suffix}({', '.join(a.type for a in arguments)})")
         return self.emit(type_, f"call {type_} @llvm.{name}.{suffix}({', '.join(map(str, arguments))})")
 
+    def saturated(self, operation: str, value: Value, type_: str) -> Value:
+        """`fptosi fptoui` to integers of `type_`, of which NaN is 0 and what lies beyond is the nearest."""
+        name = f"llvm.{operation}.sat.{_suffix(type_)}.{_suffix(value.type)}"
+        self.module.declare(f"{type_} @{name}({value.type})")
+        return self.emit(type_, f"call {type_} @{name}({value})")
+
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         """a * b + c, rounded once where the machine has FMA, twice elsewhere."""
         return self.intrinsic("fma" if self.module.has_fma else "fmuladd", a.type, a, b, c)
@@ -228,17 +234,17 @@ class Function:
         first = self.emit(type_, f"insertelement {type_} poison, {scalar}, i64 0")
         return self.emit(type_, f"shufflevector {first}, {type_} poison, <{lanes} x i32> zeroinitializer")
 
-    def first_lanes(self, count: Value, lanes: int) -> Value:
-        """A mask whose first `count` lanes are set."""
-        numbers = ", ".join(f"i32 {lane}" for lane in range(lanes))
-        limit = self.splat(self.cast("trunc", count, "i32"), lanes)
-        return self.emit(vector(lanes, BOOL), f"icmp ult <{lanes} x i32> <{numbers}>, {limit.text}")
-
     def shuffle(self, a: Value, b: Value, order: Sequence[int]) -> Value:
         """A vector of lanes of two others, which are counted through: those of b follow those of a."""
         places = ", ".join(f"i32 {place}" for place in order)
         type_ = vector(len(order), element_type(a.type))
         return self.emit(type_, f"shufflevector {a}, {b}, <{len(order)} x i32> <{places}>")
+
+    def first_lanes(self, count: Value, lanes: int) -> Value:
+        """A mask whose first `count` lanes are set."""
+        numbers = ", ".join(f"i32 {lane}" for lane in range(lanes))
+        limit = self.splat(self.cast("trunc", count, "i32"), lanes)
+        return self.emit(vector(lanes, BOOL), f"icmp ult <{lanes} x i32> <{numbers}>, {limit.text}")
 
     # memory
 
@@ -349,5 +355,6 @@ class Function:
 
 
 def _suffix(type_: str) -> str:
-    letter = {"float": "f32", "i32": "i32", "i64": "i64"}[element_type(type_)]
+    element = element_type(type_)
+    letter = "f32" if element == FLOAT else element
     return letter if lanes_of(type_) == 1 else f"v{lanes_of(type_)}{letter}"

@@ -99,8 +99,8 @@ class StepWriter:
             return self.plan.memories[index]
         tensor = self.graph.tensors[index]
         assert tensor.data is not None
-        layout = Layout(image_shape(tensor.shape), self.generator.lanes)
-        return Memory("weights", self.generator.weights.add(tensor.data.astype(np.float32, copy=False)), layout)
+        layout = Layout(image_shape(tensor.shape), self.generator.lanes, dtype=tensor.dtype)
+        return Memory("weights", self.generator.weights.add(tensor.data), layout)
 
     def _input(self, node: Node) -> Memory:
         return self._memory(node.inputs[0])
@@ -218,8 +218,8 @@ class StepWriter:
     def _operand(self, index: int, access: Access) -> Operand:
         tensor = self.graph.tensors[index]
         if tensor.data is not None and tensor.data.size == 1 and access.fill is None:
-            return Operand(None, tensor.shape, access, float(tensor.data.flat[0]))
-        return Operand(self._memory(index), tensor.shape, access)
+            return Operand(None, tensor.shape, access, tensor.dtype, tensor.data.flat[0].item())
+        return Operand(self._memory(index), tensor.shape, access, tensor.dtype)
 
     def _concat(self, node: Node, form: Concat) -> list[Job]:
         shape = self.graph.tensors[node.outputs[0]].shape
@@ -230,17 +230,17 @@ class StepWriter:
             starts = tuple(-at if axis == form.axis else 0 for axis in range(len(shape)))
             access = Access(tuple(range(len(shape))), starts, (1,) * len(shape))
             box = whole(shape).between(form.axis, at, at + part[form.axis])
-            operand = Operand(self._memory(index), part, access)
+            operand = Operand(self._memory(index), part, access, self.graph.tensors[index].dtype)
             jobs += self.maps.jobs(self._output(node), shape, Arg(0), (operand,), box)
             at += part[form.axis]
         return jobs
 
     def _copy(self, source: Memory, target: Memory, shape: tuple[int, ...]) -> list[Job]:
         rank = len(shape)
-        dense = Layout(image_shape(shape), self.generator.lanes)
+        dense = Layout(image_shape(shape), self.generator.lanes, dtype=source.layout.dtype)
         source, target = (
             replace(side, layout=dense) if side.layout.plain and side.layout.shape != dense.shape else side
             for side in (source, target)
         )
         access = Access(tuple(range(rank)), (0,) * rank, (1,) * rank)
-        return self.maps.jobs(target, shape, Arg(0), (Operand(source, shape, access),))
+        return self.maps.jobs(target, shape, Arg(0), (Operand(source, shape, access, dense.dtype),))
