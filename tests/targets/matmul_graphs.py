@@ -1,0 +1,39 @@
+"""Graphs of one MatMul, and the sizes at which its kernels have edges."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jitdelegate.ir.expr import RESULT, Arg
+from jitdelegate.ir.forms import Access, MatMul
+from jitdelegate.ir.graph import Graph
+from tests.targets.cuda_graphs import Shape, graph_of
+
+LEADING: list[tuple[Shape, Shape]] = [((), ()), ((2,), (2,)), ((3, 1), (2,)), ((2, 2), (1,)), ((1, 2, 1), (2, 1, 3))]
+"""Leading axes of both operands: none, the same, broadcast on either side, of different ranks."""
+ADJOINTS = [(False, False), (False, True), (True, False), (True, True)]
+
+
+def matmul(
+    sizes: tuple[int, int, int],
+    leading: tuple[Shape, Shape] = ((), ()),
+    adjoint: tuple[bool, bool] = (False, False),
+    *extra: Shape,
+) -> Graph:
+    """[..., m, k] times [..., k, n] for sizes (m, k, n); (result + first extra operand) * second one."""
+    rows, depth, columns = sizes
+    adj_x, adj_y = adjoint
+    a = (*leading[0], depth, rows) if adj_x else (*leading[0], rows, depth)
+    b = (*leading[1], columns, depth) if adj_y else (*leading[1], depth, columns)
+    output = (*np.broadcast_shapes(*leading), rows, columns)
+    expr = RESULT
+    if extra:
+        expr = RESULT + Arg(1) if len(extra) == 1 else (RESULT + Arg(1)) * Arg(2)
+    form = MatMul(expr, tuple(Access.broadcast(one, output) for one in extra), adj_x, adj_y)
+    return graph_of(form, [a, b, *extra], output)
+
+
+def feeds_of(graph: Graph) -> list[np.ndarray]:
+    """Random numbers between -1 and 1."""
+    random = np.random.default_rng(0)
+    return [random.uniform(-1, 1, graph.tensors[i].shape).astype(np.float32) for i in graph.inputs]

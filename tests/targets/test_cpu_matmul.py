@@ -1,0 +1,69 @@
+"""MatMul on the CPU: all instruction sets, in memory that ends where the tensors end."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from jitdelegate.ir.graph import Graph
+from jitdelegate.targets.cpu.generate import generate
+from tests.ops.form_reference import run_graph
+from tests.targets.execute import program_of
+from tests.targets.fenced import Machine
+from tests.targets.matmul_graphs import ADJOINTS, LEADING, feeds_of, matmul
+from tests.targets.test_cpu_graphs import RUNNABLE
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="protects pages through libc")
+
+SIZES = [(1, 1, 1), (2, 37, 33), (4, 7, 17), (7, 64, 49), (13, 3, 65), (49, 32, 49), (1, 300, 200), (9, 530, 20)]
+"""Rows, depth and columns: below, at and above tiles and vectors of every width."""
+
+
+def check(graph: Graph, features: str, *, threads: int = 1, at_end: bool = True) -> None:
+    feeds = feeds_of(graph)
+    machine = Machine(graph, program_of(graph, generate(graph, features), features), threads, at_end=at_end)
+    try:
+        (found,) = machine.run(feeds)
+    finally:
+        machine.close()
+    (expected,) = run_graph(graph, feeds)
+    assert np.linalg.norm(found - expected) <= 1e-6 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("features", RUNNABLE)
+@pytest.mark.parametrize("adjoint", ADJOINTS, ids=str)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_nothing_beyond_an_operand_is_touched(
+    sizes: tuple[int, int, int], adjoint: tuple[bool, bool], features: str
+) -> None:
+    check(matmul(sizes, ((2,), (2,)), adjoint), features, at_end=sizes[0] % 2 == 1)
+
+
+@pytest.mark.parametrize("adjoint", ADJOINTS, ids=str)
+@pytest.mark.parametrize("leading", LEADING, ids=str)
+def test_leading_axes_broadcast(leading: tuple[tuple[int, ...], tuple[int, ...]], adjoint: tuple[bool, bool]) -> None:
+    for rows in (2, 5):
+        check(matmul((rows, 19, 35), leading, adjoint), RUNNABLE[-1])
+
+
+@pytest.mark.parametrize("extra", [(35,), (1,), (5, 1), (2, 3, 5, 35), (1, 3, 5, 1), (2, 1, 1, 35)], ids=str)
+@pytest.mark.parametrize("adj_y", [False, True])
+@pytest.mark.parametrize("rows", [3, 5])
+def test_an_epilogue_follows_rows_and_columns(extra: tuple[int, ...], adj_y: bool, rows: int) -> None:
+    extra = tuple(rows if size == 5 else size for size in extra)
+    graph = matmul((rows, 19, 35), ((2, 3), (2, 3)), (False, adj_y), extra, (2, 3, rows, 35))
+    for features in RUNNABLE:
+        check(graph, features)
+
+
+@pytest.mark.parametrize("sizes", [(120, 90, 70), (5, 90, 2000), (2, 700, 900)], ids=str)
+@pytest.mark.parametrize("adj_y", [False, True])
+def test_threads_share_one_product(sizes: tuple[int, int, int], adj_y: bool) -> None:
+    check(matmul(sizes, ((), ()), (False, adj_y)), RUNNABLE[-1], threads=3)
+
+
+def test_columns_that_lie_far_apart_are_copied_first() -> None:
+    for features in RUNNABLE:
+        check(matmul((40, 30, 700)), features)
