@@ -8,10 +8,13 @@ import pytest
 from jitdelegate.ir.expr import RESULT, Arg, maximum
 from jitdelegate.ir.forms import Access, Reduce
 from jitdelegate.ir.graph import Graph
+from jitdelegate.runtime.cpu_features import level
 from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
 from tests.targets.cuda_graphs import Shape, compare, graph_of, stored_between
+from tests.targets.execute import execute
 
 KINDS = ("mean", "sum", "max", "min", "prod")
+EMPTY = {"max": -np.inf, "min": np.inf}
 
 
 def reduced(shape: Shape, *axes: int, kind: str = "mean", keep: bool = False) -> Graph:
@@ -50,13 +53,25 @@ def test_every_kind_is_as_the_reference_has_it(kind: str, axes: tuple[int, ...])
     compare(reduced((21, 20), *axes, kind=kind), tolerance=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_nan_stays_wherever_it_stands(kind: str) -> None:
-    for axis in (0, 1):
-        data = np.random.default_rng(0).uniform(1, 2, (40, 40)).astype(np.float32)
-        data[np.arange(0, 40, 2), np.arange(1, 40, 2)] = np.nan
-        data[3, 4] = np.inf
-        compare(reduced((40, 40), axis, kind=kind), feeds=[data], tolerance=1e-5)
+def data_with_nan() -> np.ndarray:
+    data = np.random.default_rng(0).uniform(1, 2, (40, 40)).astype(np.float32)
+    data[np.arange(0, 40, 2), np.arange(1, 40, 2)] = data[5] = np.nan
+    data[3, 4] = np.inf
+    return data
+
+
+@pytest.mark.parametrize("kind", ["mean", "sum", "prod"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_nan_stays_wherever_it_stands(kind: str, axis: int) -> None:
+    compare(reduced((40, 40), axis, kind=kind), feeds=[data_with_nan()], tolerance=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_extremes_pass_over_nan_as_on_the_cpu(kind: str, axis: int) -> None:
+    graph, data = reduced((40, 40), axis, kind=kind), data_with_nan()
+    for found in (run(graph, [data]), execute(graph, [data], level())):
+        np.testing.assert_array_equal(*found, getattr(np, f"f{kind}").reduce(data, axis, initial=EMPTY[kind]))
 
 
 def test_a_long_sum_keeps_its_precision() -> None:

@@ -5,34 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
+from jitdelegate.targets.cuda.expression import maximum, minimum
 
 WARP = 32
 Combine = Callable[[Code, Value, Value], Value]
-"""Of two float32; the order of the two makes no difference."""
-
-
-def _maximum(code: Code, a: Value, b: Value) -> Value:
-    """The larger, or NaN where one of them is."""
-    return code.select((a > b) | _is_nan(code, a), a, b)
-
-
-def _minimum(code: Code, a: Value, b: Value) -> Value:
-    """The smaller, or NaN where one of them is."""
-    return code.select((a < b) | _is_nan(code, a), a, b)
-
-
-def _is_nan(code: Code, a: Value) -> Value:
-    return Value(code, code.builder.fcmp_unordered("uno", a.value, a.value))
+"""Of two float32; the order of the two makes no difference unless one is NaN."""
 
 
 COMBINE: dict[str, tuple[Combine, float]] = {
     "sum": (lambda code, a, b: a + b, 0.0),
     "mean": (lambda code, a, b: a + b, 0.0),
     "prod": (lambda code, a, b: a * b, 1.0),
-    "max": (_maximum, float("-inf")),
-    "min": (_minimum, float("inf")),
+    "max": (maximum, float("-inf")),
+    "min": (minimum, float("inf")),
 }
-"""By kind of reduction: how two values are combined, and what changes nothing."""
+"""By kind of reduction: how two values are combined, and what changes nothing. Extremes that are combined one by one
+from there on pass over NaN, as they do on the CPU."""
 
 
 def power_of_two(number: int) -> int:
