@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import prod
 from typing import Any, ClassVar, TypeVar
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from jitdelegate.ir.expr import RESULT, Expr
 from jitdelegate.ir.forms import Form, View
-from jitdelegate.ir.graph import Graph, Node
+from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION
 from jitdelegate.ops.call import INTEGERS, Call, Shape
 from jitdelegate.ops.case import Case
@@ -84,19 +85,20 @@ class Op:
     def check(self, graph: Graph, node: Node) -> str | None:
         """None if `lower` can express the node, else one sentence that says what was found."""
         call = Call(graph, node)
-        return next(self.structure(call), None) or next(self._values(call), None)
+        reasons = (self.structure(call), self.sizes(call.outputs), self._values(call))
+        return next(chain.from_iterable(reasons), None)
 
     def structure(self, call: Call) -> Iterator[str]:
         """Reasons why the node makes no sense or cannot be expressed, were all its operands dense and not quantized.
 
-        Only the first counts: what follows a `yield` may rely on its condition being false.
+        Only the first counts: what follows a `yield` may rely on its condition being false. The shapes of the outputs
+        are not looked at: `shapes` says what they are.
         """
         yield from self._operands(call)
         yield from self._parameters(call)
         yield from self._types(call)
         yield from self._activation(call)
         yield from self.problems(call)
-        yield from self._shapes(call)
 
     def _operands(self, call: Call) -> Iterator[str]:
         if not self.least <= call.count <= self.most:
@@ -108,17 +110,22 @@ class Op:
         if missing:
             yield f"{self.name} lacks its input {missing[0]}."
         values = [call.tensor(k) for k in range(call.count) if call.given(k) and k not in self.parameters]
+        yield from self.sizes(values)
         for tensor in values + call.outputs:
+            if tensor.is_variable:
+                yield f"{self.name}: '{tensor.name}' is a variable, which keeps its value from run to run."
+
+    def sizes(self, tensors: Sequence[Tensor]) -> Iterator[str]:
+        """Reasons why no kernel works on tensors of these shapes."""
+        for tensor in tensors:
             if not tensor.has_rank:
                 yield f"{self.name}: the rank of '{tensor.name}' is not known."
-            if 0 in tensor.shape:
+            if min(tensor.shape, default=1) < 1:
                 yield f"{self.name}: '{tensor.name}' has no elements, its shape is {list(tensor.shape)}."
             if len(tensor.shape) > MAX_RANK:
                 yield f"{self.name}: '{tensor.name}' has rank {len(tensor.shape)}, at most {MAX_RANK} is supported."
             if prod(tensor.shape) > MAX_ELEMENTS:
                 yield f"{self.name}: '{tensor.name}' has {prod(tensor.shape)} elements, more than {MAX_ELEMENTS}."
-            if tensor.is_variable:
-                yield f"{self.name}: '{tensor.name}' is a variable, which keeps its value from run to run."
 
     def _parameters(self, call: Call) -> Iterator[str]:
         for operand in filter(call.given, self.parameters):
@@ -159,14 +166,14 @@ class Op:
             if tensor.is_quantized:
                 yield f"{self.name}: the output is {tensor.dtype}, quantized."
 
-    def _shapes(self, call: Call) -> Iterator[str]:
-        for tensor, expected in zip(call.outputs, self.shapes(call), strict=True):
-            if tensor.shape != expected:
-                yield f"{self.name}: the output's shape is {list(tensor.shape)}, expected {list(expected)}."
-
     def problems(self, call: Call) -> Iterator[str]:
         """The operator's own reasons to refuse."""
         yield from ()
+
+    def updates(self, node: Node) -> tuple[int, ...]:
+        """The operands that are states: variables that the node also writes. Each is one more output, after the others,
+        once `passes.functional_state` has run."""
+        return ()
 
     def outputs(self, call: Call) -> int:
         """How many outputs the node has to have."""

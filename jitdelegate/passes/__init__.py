@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ir.verify import verify
-from jitdelegate.passes.fold_constants import fold_constants
 from jitdelegate.passes.fuse_activation import fuse_activation
 from jitdelegate.passes.fuse_elementwise import fuse_elementwise
 from jitdelegate.passes.fuse_pad import fuse_pad
 from jitdelegate.passes.fuse_scale import fuse_scale
+from jitdelegate.passes.infer_shapes import infer_shapes
 from jitdelegate.passes.lower import lower
 from jitdelegate.passes.remove_dead import remove_dead
 from jitdelegate.passes.remove_identity import remove_identity
@@ -19,10 +19,10 @@ Pass = Callable[[Graph], Graph]
 Trace = Callable[[str, Graph], None]
 
 FOLD: tuple[Pass, ...] = (
-    fold_constants,  # before anything asks what is a constant
+    infer_shapes,  # before anything asks for a shape, or what is a constant
     remove_dead,  # what SHAPE alone read, and what nobody reads
 )
-"""What makes a graph ready for `support.unsupported`: fp16 weights and static shape arithmetic are gone."""
+"""What makes a graph ready for `support.unsupported`: shapes are true, fp16 weights and shape arithmetic are gone."""
 
 REWRITE: tuple[Pass, ...] = (
     fuse_pad,  # before fuse_scale: only then does PAD stand right before the convolution

@@ -1,4 +1,4 @@
-"""What is known when the model is compiled becomes a constant, and faults are left for the check."""
+"""Shapes follow from the inputs, what is known becomes a constant, and faults are left for the check."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.graph import DimensionMetadata, Graph, Model, Node, Quant, Sparsity, Tensor
-from jitdelegate.passes import FOLD, fold_constants, run
+from jitdelegate.passes import FOLD, infer_shapes, run
 from jitdelegate.passes.support import WHOLE_MODEL, unsupported
 from tests.passes.graphs import Builder, ops
 
@@ -63,7 +63,7 @@ def test_a_sparse_constant_in_blocks_becomes_dense() -> None:
 def test_a_sparse_constant_with_places_out_of_range_is_refused(
     indices: tuple[int, ...], segments: tuple[int, ...]
 ) -> None:
-    graph = fold_constants(sparse(indices, segments))
+    graph = infer_shapes(sparse(indices, segments))
     assert ops(graph) == ["DENSIFY"]
     reasons = unsupported(Model((graph,)), graph)
     assert (0, "DENSIFY: the segments and indices of dimension 1 do not fit.") in reasons
@@ -82,19 +82,62 @@ def test_shape_arithmetic_folds_away_and_leaves_a_static_reshape() -> None:
     assert unsupported(Model((graph,)), graph) == []
 
 
+def test_shapes_follow_from_the_inputs_whatever_the_file_says() -> None:
+    build = Builder()
+    x = build.input(5, 3, 4)
+    flat = build.op("RESHAPE", [x, build.constant([-1, 4], "int32")], (1, 4))
+    graph = infer_shapes(build.finish(build.op("RELU", [flat], (1, 4))))
+    assert [tensor.shape for tensor in graph.tensors] == [(5, 3, 4), (2,), (15, 4), (15, 4)]
+
+
+def test_a_size_that_the_file_leaves_open_stays_open() -> None:
+    build = Builder()
+    graph = build.finish(build.op("RELU", [build.input(5, 4)], (1, 4)), build.op("EXP", [0], (1, 4)))
+    tensors = (graph.tensors[0], replace(graph.tensors[1], shape_signature=(-1, 4)), graph.tensors[2])
+    inferred = infer_shapes(replace(graph, tensors=tensors))
+    assert [tensor.shape_signature for tensor in inferred.tensors[1:]] == [(-1, 4), (5, 4)]
+
+
+def test_a_rank_that_the_file_does_not_know_is_found_out() -> None:
+    build = Builder()
+    graph = build.finish(build.op("RELU", [build.input(5, 4)], ()))
+    tensors = (graph.tensors[0], replace(graph.tensors[1], has_rank=False))
+    graph = infer_shapes(replace(graph, tensors=tensors))
+    assert (graph.tensors[1].shape, graph.tensors[1].has_rank) == ((5, 4), True)
+    assert unsupported(Model((graph,)), graph) == []
+
+
+def test_behind_an_unknown_operator_the_file_is_believed() -> None:
+    build = Builder()
+    unknown = build.op("ARG_SORT", [build.input(5, 4)], (1, 4))
+    graph = infer_shapes(build.finish(build.op("RELU", [unknown], (1, 2))))
+    assert [tensor.shape for tensor in graph.tensors] == [(5, 4), (1, 4), (1, 4)]
+
+
+def test_an_output_without_elements_is_a_reason() -> None:
+    build = Builder()
+    filters = build.weights(4, 3, 3, 4), build.weights(4)
+    options = {"stride_h": 1, "stride_w": 1, "padding": "VALID"}
+    graph = build.finish(build.op("CONV_2D", [build.input(1, 2, 6, 4), *filters], (1, 4, 4, 4), **options))
+    graph = run(graph, passes=FOLD)
+    assert unsupported(Model((graph,)), graph) == [
+        (0, "CONV_2D: 'CONV_2D' has no elements, its shape is [1, 0, 4, 4].")
+    ]
+
+
 def test_a_constant_of_absurd_size_is_not_made() -> None:
     build = Builder()
     shape = build.constant([1 << 20, 1 << 20], "int32")
     graph = build.finish(build.op("FILL", [shape, build.constant(1.0)], (1 << 20, 1 << 20)))
-    assert ops(fold_constants(graph)) == ["FILL"]
+    assert ops(infer_shapes(graph)) == ["FILL"]
 
 
 def test_constants_that_are_absurd_together_are_not_all_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["jitdelegate.passes.fold_constants"], "MAX_ELEMENTS", 2500)
+    monkeypatch.setattr(sys.modules["jitdelegate.passes.infer_shapes"], "MAX_ELEMENTS", 2500)
     build = Builder()
     shape = build.constant([10, 100], "int32")
     made = [build.op("FILL", [shape, build.constant(float(k))], (10, 100)) for k in range(3)]
-    assert ops(fold_constants(build.finish(*made))) == ["FILL"]
+    assert ops(infer_shapes(build.finish(*made))) == ["FILL"]
 
 
 def test_reasons_name_the_operators_of_the_file() -> None:

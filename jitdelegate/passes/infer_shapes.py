@@ -1,0 +1,73 @@
+"""What is known when the model is compiled is found out then: every shape, and the values that depend on no input."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
+from jitdelegate.ops import OPS
+from jitdelegate.ops.call import Call, Shape
+
+MAX_ELEMENTS = 1 << 27
+"""More than this, or than GROWTH times the file's constants, is left to the run: a short file can ask for constants
+that fill the memory."""
+
+GROWTH = 8
+
+
+def infer_shapes(graph: Graph) -> Graph:
+    """%2 = RELU(%1: f32[8,4]): f32[1,4] -> %2: f32[8,4]; %2 = DEQUANTIZE(%1: f16[8]) -> the constant %2: f32[8].
+
+    The shapes in a file are hints; what operators make of the inputs' shapes and of constants is true. The two go
+    together, since SHAPE makes constants of shapes and RESHAPE shapes of constants. Nodes that their operator finds a
+    fault in, and those that nobody knows, keep the file's shapes, for the check that reports them.
+    """
+    tensors, nodes = list(graph.tensors), []
+    left = max(MAX_ELEMENTS, GROWTH * sum(tensor.data.size for tensor in tensors if tensor.data is not None))
+    for node in graph.nodes:
+        made = _outputs(_apart(tensors, node), left)
+        for index, tensor in zip(node.outputs, made, strict=True):
+            tensors[index] = tensor
+            left -= tensor.size if tensor.is_constant else 0
+        if not made or not all(tensor.is_constant for tensor in made):
+            nodes.append(node)
+    return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
+
+
+def _apart(tensors: list[Tensor], node: Node) -> Call:
+    """The node in a graph of its own tensors, so that what it takes to look at it does not grow with the graph."""
+    indices = [index for index in dict.fromkeys((*node.inputs, *node.outputs)) if index != ABSENT]
+    places = {ABSENT: ABSENT} | {index: place for place, index in enumerate(indices)}
+    inputs, outputs = (tuple(places[index] for index in side) for side in (node.inputs, node.outputs))
+    apart = replace(node, inputs=inputs, outputs=outputs)
+    return Call(Graph(tuple(tensors[index] for index in indices), (apart,), (), ()), apart)
+
+
+def _outputs(call: Call, most: int) -> list[Tensor]:
+    """What the node writes: with their true shapes, and with their values if known and of at most `most` elements."""
+    op = OPS.get(call.node.op)
+    if op is None or call.node.custom or next(op.structure(call), None) is not None:
+        return call.outputs
+    outputs = [_reshaped(tensor, shape) for tensor, shape in zip(call.outputs, op.shapes(call), strict=True)]
+    if not op.foldable(call) or sum(prod(tensor.shape) for tensor in outputs) > most or next(op.sizes(outputs), None):
+        return outputs
+    with np.errstate(all="ignore"):
+        return [_constant(tensor, data) for tensor, data in zip(outputs, op.fold(call), strict=True)]
+
+
+def _reshaped(tensor: Tensor, shape: Shape) -> Tensor:
+    """Sizes that the file leaves open stay open; a fixed one that the file has wrong is put right."""
+    if tensor.shape == shape and tensor.has_rank:
+        return tensor
+    is_open = len(tensor.shape_signature) == len(shape) and -1 in tensor.shape_signature
+    return replace(tensor, shape=shape, shape_signature=tensor.shape_signature if is_open else shape, has_rank=True)
+
+
+def _constant(tensor: Tensor, data: np.ndarray) -> Tensor:
+    data = np.array(data, np.dtype(tensor.dtype), order="C")
+    assert data.shape == tensor.shape, f"'{tensor.name}' folded to {data.shape}, its shape is {tensor.shape}"
+    data.flags.writeable = False
+    return replace(tensor, data=data)
