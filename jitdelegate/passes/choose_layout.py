@@ -61,8 +61,9 @@ def _row_major_of(graph: Graph, node: Node, lanes: int) -> Iterator[int]:
 
 def is_spatial(form: Reduce, graph: Graph, node: Node) -> bool:
     """True for a reduction over H and W of an image that keeps it an image: a pool over everything."""
-    shapes = [graph.tensors[i].shape for i in (node.inputs[0], node.outputs[0])]
-    return form.axes == (1, 2) and all(len(shape) == 4 for shape in shapes) and form.kind in ("mean", "max")
+    tensors = [graph.tensors[i] for i in (node.inputs[0], node.outputs[0])]
+    is_image = all(len(tensor.shape) == 4 and tensor.dtype == "float32" for tensor in tensors)
+    return form.axes == (1, 2) and is_image and form.kind in ("mean", "max")
 
 
 def _joins_blocks(form: Concat, graph: Graph, node: Node, lanes: int) -> bool:

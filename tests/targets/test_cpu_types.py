@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.expr import Arg, Cast, Expr, binary, evaluate, maximum, minimum, select, unary
-from jitdelegate.ir.forms import Access, Concat, Form, Map, View
+from jitdelegate.ir.forms import Access, Concat, Form, Map, Reduce, View
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.runtime.cpu_features import level
 from tests.ops.form_reference import run_graph
@@ -120,3 +120,14 @@ def test_a_division_by_zero_does_not_end_the_process(features: str) -> None:
 def test_integers_beyond_a_float_keep_their_bits(features: str) -> None:
     elementwise(A + ((1 << 40) + 1), [np.arange(19, dtype=np.int64)], features)
     elementwise(maximum(A, 16777217), [np.arange(19, dtype=np.int32)], features)
+
+
+@pytest.mark.parametrize("features", RUNNABLE)
+@pytest.mark.parametrize("axes", [(0,), (2,), (0, 2), (0, 1, 2)], ids=str)
+def test_integers_and_truth_values_are_reduced(axes: tuple[int, ...], features: str) -> None:
+    shape = tuple(size for axis, size in enumerate((3, 5, 19)) if axis not in axes)
+    for dtype in ("int32", "int64"):
+        for kind in ("sum", "prod", "max", "min"):
+            check(Reduce(kind=kind, axes=axes), [values((3, 5, 19), dtype, 3)], shape, dtype, features)
+    for kind in ("max", "min"):
+        check(Reduce(kind=kind, axes=axes), [values((3, 5, 19), "bool", 3)], shape, "bool", features)

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+
 from jitdelegate.ir.forms import Reduce, Softmax
 from jitdelegate.ir.layout import FLOAT_BYTES, Layout
-from jitdelegate.targets.cpu.expression import exp
+from jitdelegate.targets.cpu.element import literal, load, store
+from jitdelegate.targets.cpu.expression import INTEGER_FUNCTIONS, exp
 from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, Stream, distances_along, divisor
-from jitdelegate.targets.cpu.vector_ir import FLOAT, Function, Value, lanes_of
+from jitdelegate.targets.cpu.vector_ir import BOOL, FLOAT, Function, Value, lanes_of
 
 INITIAL = {"sum": 0.0, "mean": 0.0, "max": float("-inf"), "min": float("inf"), "prod": 1.0}
 HORIZONTAL = {"sum": "fadd", "mean": "fadd", "max": "fmax", "min": "fmin", "prod": "fmul"}
@@ -37,6 +40,8 @@ class ReduceWriter:
         axes = _axes(a, shape)
         kept = [axis for d, axis in enumerate(axes) if d not in form.axes]
         reduced = [axis for d, axis in enumerate(axes) if d in form.axes]
+        if a.layout.dtype != "float32":
+            return self._one_by_one(form, a, kept, reduced, c)
         if len(shape) - 1 in form.axes:
             return self._along_lanes(form, a, kept, reduced, c, epilogue)
         return self._across_lanes(form, a, kept, reduced, c, epilogue)
@@ -101,6 +106,32 @@ class ReduceWriter:
                 block(f.index(vectors), f.first_lanes(f.index(left), lanes))
 
         return [self.generator.job("reduce", rows, body)]
+
+    def _one_by_one(self, form: Reduce, a: Memory, kept: list[Axis], reduced: list[Axis], c: Memory) -> list[Job]:
+        """Integers and bools, without vectors: what shapes are calculated with is small."""
+        dtype = a.layout.dtype
+        count = prod(axis.size for axis in kept)
+        total = prod(axis.size for axis in reduced)
+        at_once = divisor(count, CHUNK_ELEMENTS // total)
+
+        def body(kernel: Kernel) -> None:
+            f = kernel.f
+            source, target = kernel.pointer(a), kernel.pointer(c)
+
+            def one(i: Value) -> None:
+                number = kernel.chunk * at_once + i
+                start = source + offset_of(f, number, kept)
+
+                def fold(j: Value, folded: Value) -> list[Value]:
+                    loaded = load(f, dtype, start + offset_of(f, j, reduced), 1, 0)
+                    return [combine_integers(f, form.kind, folded, loaded)]
+
+                (folded,) = f.loop(total, fold, literal(f, dtype, 1, neutral(form.kind, dtype)))
+                store(f, dtype, folded, target + number * a.layout.element)
+
+            f.loop(at_once, one)
+
+        return [self.generator.job("reduce", count // at_once, body)]
 
     def _fold(self, f: Function, kind: str, start: Value, axes: Sequence[Axis]) -> Value:
         """All elements of a row-major part whose last axis is contiguous, as one float."""
@@ -204,6 +235,23 @@ def horizontal(f: Function, kind: str, value: Value) -> Value:
         # The lanes' order is free: a tree instead of a chain.
         return f.emit(FLOAT, f"call reassoc float @llvm.vector.reduce.{name}.{suffix}({start}, {value})")
     return f.intrinsic(f"vector.reduce.{name}", FLOAT, value)
+
+
+def neutral(kind: str, dtype: str) -> int:
+    """What changes nothing: of integers and bools."""
+    if kind in ("sum", "prod"):
+        return int(kind == "prod")
+    if dtype == "bool":
+        return int(kind == "min")
+    limits = np.iinfo(dtype)
+    return int(limits.min if kind == "max" else limits.max)
+
+
+def combine_integers(f: Function, kind: str, a: Value, b: Value) -> Value:
+    """One step of a reduction; the larger of two bools is whether one is true, the smaller whether both are."""
+    names = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+    name = {"max": "or", "min": "and"}[kind] if a.type == BOOL else names[kind]
+    return INTEGER_FUNCTIONS[name](f, a, b)
 
 
 def _combine(f: Function, kind: str, total: Value, value: Value) -> Value:
