@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import erf
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,14 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "floor": np.floor,
     "ceil": np.ceil,
     "round": np.rint,
+    "trunc": np.trunc,
+    "sign": np.sign,
+    "sin": np.sin,
+    "cos": np.cos,
+    "erf": np.vectorize(erf, otypes=[np.float32]),
     "not": np.logical_not,
 }
-"""Name -> what it computes on numpy arrays. "round" goes to the even number at halves."""
+"""Name -> what it computes on numpy arrays. "round" goes to the even number at halves; the sign of NaN is NaN."""
 
 
 def _quotient(a: Any, b: Any) -> Any:
@@ -39,18 +45,42 @@ def _quotient(a: Any, b: Any) -> Any:
     return whole + ((whole < 0) & (whole * b != a))
 
 
+def _floor_quotient(a: Any, b: Any) -> Any:
+    """Floats as TFLite has it: the quotient in float64, so that 1 / 0.1f is not yet 10."""
+    if a.dtype.kind == "f":
+        return np.floor(a.astype(np.float64) / b.astype(np.float64))
+    return np.floor_divide(a, b)
+
+
+def _floor_remainder(a: Any, b: Any) -> Any:
+    """With the sign of `b`; as TFLite has it, that of finite numbers by an infinite one may be infinite."""
+    rest = np.fmod(a, b)
+    return np.where((rest != 0) & ((b < 0) != (rest < 0)), rest + b, rest)
+
+
+def _shift_right(a: Any, b: Any) -> Any:
+    """By at least 0 bits and at most all but one, which of signed integers leaves the sign."""
+    return np.right_shift(a, np.clip(b, 0, 8 * a.dtype.itemsize - 1))
+
+
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
     "div": _quotient,
+    "floor_div": _floor_quotient,
+    "floor_mod": _floor_remainder,
+    "pow": np.power,
+    "atan2": np.arctan2,
     "max": np.maximum,
     "min": np.minimum,
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
+    "shift_right": _shift_right,
 }
-"""Name -> what it computes on numpy arrays. "div" of integers goes towards zero; "and", "or" and "xor" are bitwise."""
+"""Name -> what it computes on numpy arrays. "div" of integers goes towards zero; "and", "or" and "xor" are bitwise.
+What integers give that are divided by 0 is 0."""
 
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "eq": np.equal,
