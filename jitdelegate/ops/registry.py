@@ -28,6 +28,7 @@ MAX_PARTS = 4096
 
 
 FLOATS = ("float32",)
+BOOLEANS = ("bool",)
 NUMBERS = ("float32", "int32", "int64")
 """The types that kernels calculate with."""
 ANY = (*NUMBERS, "bool", "int8", "uint8", "int16", "uint16", "uint32", "float16")
