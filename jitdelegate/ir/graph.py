@@ -116,14 +116,48 @@ class Node:
 
 
 @dataclass(frozen=True, eq=False)
+class State:
+    """A value that lives from run to run: one run's output is the next one's input.
+
+    Attributes:
+        before: the tensor that holds what the last run left.
+        after: the tensor that holds what this run leaves.
+        initial: what the first run finds, None for zeros.
+        is_resource: True for a resource variable, which LiteRT's `reset_all_variables` leaves as it is.
+    """
+
+    before: int
+    after: int
+    initial: np.ndarray | None = None
+    is_resource: bool = False
+
+
+@dataclass(frozen=True, eq=False)
 class Graph:
-    """One subgraph: nodes in execution order over an indexed list of tensors."""
+    """One subgraph: nodes in execution order over an indexed list of tensors.
+
+    Attributes:
+        inputs: what the caller gives, then the `before` of each state.
+        outputs: what the caller gets, then the `after` of each state.
+        states: empty until `passes.functional_state` has run.
+    """
 
     tensors: tuple[Tensor, ...]
     nodes: tuple[Node, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     name: str = ""
+    states: tuple[State, ...] = ()
+
+    @property
+    def given(self) -> tuple[int, ...]:
+        """The inputs that the caller gives."""
+        return self.inputs[: len(self.inputs) - len(self.states)]
+
+    @property
+    def returned(self) -> tuple[int, ...]:
+        """The outputs that the caller gets."""
+        return self.outputs[: len(self.outputs) - len(self.states)]
 
     @cached_property
     def readers(self) -> tuple[tuple[int, ...], ...]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from jitdelegate.errors import ProgramError
+from jitdelegate.program.program import ZEROS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from jitdelegate.program.program import Launch, Port, Program
+    from jitdelegate.program.program import Launch, Port, Program, State
 
     Limits = tuple[dict[str, int], dict[str, int]]
 
@@ -37,6 +38,8 @@ def check(program: Program) -> None:
         _check_range(f"entry {name}", offset, len(program.code) - 1)
     for port in program.inputs + program.outputs:
         _check_port(port)
+    for state in program.states:
+        _check_state(program, state)
     if program.target == "cuda":
         _check_cuda(program)
     elif program.launches or program.input_offsets or program.output_offsets:
@@ -59,14 +62,22 @@ def _check_port(port: Port) -> None:
         _check_range(f"a size of tensor {port.name}", size, LARGEST_MEMORY)
 
 
+def _check_state(program: Program, state: State) -> None:
+    if program.loader == "none":
+        raise ProgramError(f"a program without code has the state {state.name}, expected none")
+    _check_range(f"bytes of state {state.name}", state.nbytes, LARGEST_MEMORY)
+    if state.initial != ZEROS:
+        _check_range(f"first value of state {state.name}", state.initial, len(program.weights) - state.nbytes)
+
+
 def _check_cuda(program: Program) -> None:
     from jitdelegate.program.cubin import check_cubin  # not before: most programs are for the CPU
 
     names = {offset: name for name, offset in program.entries}  # entries may share a binary
     for offset, name in names.items():
         check_cubin(name, program.code, offset)
-    _check_offsets(program, program.inputs, program.input_offsets, "inputs")
-    _check_offsets(program, program.outputs, program.output_offsets, "outputs")
+    _check_offsets(program, (*program.inputs, *program.states), program.input_offsets, "inputs")
+    _check_offsets(program, (*program.outputs, *program.states), program.output_offsets, "outputs")
     limits = _SMALLEST, {**_LARGEST, "a": program.arena_bytes, "w": len(program.weights)}
     for index, launch in enumerate(program.launches):
         _check_range(f"launch {index}: kernel", launch.kernel, len(program.entries) - 1)
@@ -74,7 +85,7 @@ def _check_cuda(program: Program) -> None:
         _check_arguments(index, launch, limits)
 
 
-def _check_offsets(program: Program, ports: tuple[Port, ...], offsets: tuple[int, ...], name: str) -> None:
+def _check_offsets(program: Program, ports: tuple[Port | State, ...], offsets: tuple[int, ...], name: str) -> None:
     if len(ports) != len(offsets):
         raise ProgramError(f"{len(offsets)} offsets of {name}, expected {len(ports)}")
     for port, offset in zip(ports, offsets, strict=True):

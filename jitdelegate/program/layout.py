@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 
 from jitdelegate.program.launch_list import pack, unpack
-from jitdelegate.program.program import Kernel, Operator, Port, Program, Signature
+from jitdelegate.program.program import Kernel, Operator, Port, Program, Signature, State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAGIC = b"\x89JITDEL\n"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 TABLE_IDENTIFIER = b"JITD"
 ALIGNMENT = 4096
 
@@ -113,6 +113,7 @@ KERNEL = Layout(
         ("shared_bytes", INTEGER),
     ),
 )
+STATE = Layout("State", State, (("name", STRING), ("nbytes", INTEGER), ("initial", INTEGER), ("is_resource", INTEGER)))
 LAUNCHES = Packed(pack, unpack)
 PROGRAM = Layout(
     "Program",
@@ -136,6 +137,7 @@ PROGRAM = Layout(
         ("launches", LAUNCHES),
         ("input_offsets", INTEGERS),
         ("output_offsets", INTEGERS),
+        ("states", STATE),
     ),
 )
 # Fields that only reports look at; the reader leaves them until then.

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     Bytes = bytes | memoryview
 
 NO_KERNEL = -1
+ZEROS = -1
+"""Where the first value of a state lies that begins with zeros."""
 CUBIN_ALIGNMENT = 64
 """Every CUDA binary starts at a multiple of this many bytes into the code."""
 
@@ -75,6 +77,25 @@ class Port(Record):
         self.zero_points = zero_points
         self.axis = axis
         self.nbytes = nbytes
+
+
+class State(Record):
+    """A value that lives from run to run.
+
+    Attributes:
+        name: the variable's name in the model.
+        nbytes: its length.
+        initial: where its first value lies in the weights, in bytes; ZEROS for zeros.
+        is_resource: 1 for a resource variable, which LiteRT's `reset_all_variables` leaves as it is, else 0.
+    """
+
+    __slots__ = ("initial", "is_resource", "name", "nbytes")
+
+    def __init__(self, *, name: str, nbytes: int, initial: int = ZEROS, is_resource: int = 0) -> None:
+        self.name = name
+        self.nbytes = nbytes
+        self.initial = initial
+        self.is_resource = is_resource
 
 
 class Signature(Record):
@@ -190,6 +211,8 @@ class Program(Record):
         loader: "flat" (position-independent blob), "object" (relocatable object for llvmlite's loader), "cubin" (CUDA
             binaries one after another, each at a multiple of CUBIN_ALIGNMENT) or "none".
         inputs, outputs: the model's tensors in the model's order.
+        states: what lives from run to run. The code takes each as one more input and gives it as one more output, after
+            the model's own.
         signatures, operators, kernels: for interfaces and reports. Operators and kernels may be given as functions,
             which are called at the first look: decoding hundreds of them costs more than opening the rest.
         arena_bytes, scratch_bytes, sync_bytes: memory to provide zeroed; scratch_bytes is per thread. For CUDA the
@@ -197,7 +220,7 @@ class Program(Record):
         entries: function names and their offsets into the code; for CUDA each kernel's name and the offset of its
             binary, which several may share.
         launches: what one inference launches on a CUDA device, in order.
-        input_offsets, output_offsets: where the ports lie in a CUDA device's arena, in bytes.
+        input_offsets, output_offsets: where the ports, then the states, lie in a CUDA device's arena, in bytes.
         code, weights: segments; views into the file for a program that was read.
         num_subgraphs: subgraphs of the model.
         weights_hash: xxh3-128 of the weights in hex; `write` sets its own in the file.
@@ -220,6 +243,7 @@ class Program(Record):
         "outputs",
         "scratch_bytes",
         "signatures",
+        "states",
         "sync_bytes",
         "target",
         "weights",
@@ -245,6 +269,7 @@ class Program(Record):
         launches: tuple[Launch, ...] = (),
         input_offsets: tuple[int, ...] = (),
         output_offsets: tuple[int, ...] = (),
+        states: tuple[State, ...] = (),
         code: Bytes = b"",
         weights: Bytes = b"",
         num_subgraphs: int = 1,
@@ -266,6 +291,7 @@ class Program(Record):
         self.launches = launches
         self.input_offsets = input_offsets
         self.output_offsets = output_offsets
+        self.states = states
         self.code = code
         self.weights = weights
         self.num_subgraphs = num_subgraphs

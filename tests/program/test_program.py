@@ -17,7 +17,7 @@ from jitdelegate.errors import ProgramError
 from jitdelegate.program.cubin import CUDA_MACHINE, MAGIC
 from jitdelegate.program.launch_list import unpack
 from jitdelegate.program.layout import HEADER, HEADER_BYTES, aligned
-from jitdelegate.program.program import Kernel, Launch, Operator, Port, Program, Signature
+from jitdelegate.program.program import Kernel, Launch, Operator, Port, Program, Signature, State
 from jitdelegate.program.read import read, verify_weights
 from jitdelegate.program.write import write
 
@@ -54,6 +54,7 @@ def full_program() -> Program:
         arena_bytes=1 << 33,
         scratch_bytes=4096,
         sync_bytes=64,
+        states=(State(name="cell", nbytes=120, initial=5000, is_resource=1), State(name="hidden", nbytes=8)),
         entries=(("run", 0), ("stop", 3), ("work", 2)),
         code=b"\xc3" * 5000,
         weights=bytes(range(256)) * 20,
@@ -91,8 +92,9 @@ def cuda_program() -> Program:
             Launch(kernel=1, grid=(1, 1, 1), block=(1, 1, 1)),
             Launch(kernel=0, grid=((1 << 31) - 1, 65535, 65535), block=(1, 16, 64), kinds="a", values=(512,)),
         ),
-        input_offsets=(0,),
-        output_offsets=(504,),
+        input_offsets=(0, 496),
+        output_offsets=(504, 100),
+        states=(State(name="cell", nbytes=16),),
         code=HEADER_OF_CUBIN + HEADER_OF_CUBIN.ljust(256, b"\0"),
         weights=bytes(100),
     )
@@ -228,6 +230,11 @@ def test_a_damaged_header_under_right_hashes_raises_nothing_but_program_error() 
         ({"entries": (("run", 5000),)}, "entry run is 5000, expected 0 to 4999"),
         ({"entries": (("run", -1),)}, "entry run is -1"),
         ({"inputs": (Port(name="x", index=0, shape=(-1,), dtype="int8", nbytes=1),)}, "a size of tensor x is -1"),
+        ({"states": (State(name="h", nbytes=-1),)}, "bytes of state h is -1"),
+        ({"states": (State(name="h", nbytes=1 << 41),)}, "bytes of state h is 2199023255552"),
+        ({"states": (State(name="h", nbytes=8, initial=-2),)}, "first value of state h is -2, expected 0 to 5112"),
+        ({"states": (State(name="h", nbytes=8, initial=5113),)}, "first value of state h is 5113"),
+        ({"target": "litert", "loader": "none"}, "a program without code has the state cell"),
     ],
 )
 def test_values_that_the_runtime_relies_on_are_checked(change: dict[str, object], message: str) -> None:
@@ -250,10 +257,11 @@ def test_values_that_the_runtime_relies_on_are_checked(change: dict[str, object]
         ),
         ({"entries": (("contract_0", 320),)}, "entry contract_0 is 320, expected 0 to 319"),
         ({"entries": ()}, "launch 0: kernel is 0, expected 0 to -1"),
-        ({"input_offsets": ()}, "0 offsets of inputs, expected 1"),
-        ({"input_offsets": (-1,)}, "offset of tensor image is -1"),
-        ({"output_offsets": (505,)}, "offset of tensor scores is 505, expected 0 to 504"),
-        ({"output_offsets": (0, 0)}, "2 offsets of outputs, expected 1"),
+        ({"input_offsets": ()}, "0 offsets of inputs, expected 2"),
+        ({"input_offsets": (-1, 0)}, "offset of tensor image is -1"),
+        ({"output_offsets": (505, 0)}, "offset of tensor scores is 505, expected 0 to 504"),
+        ({"output_offsets": (0, 497)}, "offset of tensor cell is 497, expected 0 to 496"),
+        ({"output_offsets": (0,)}, "1 offsets of outputs, expected 2"),
     ],
 )
 def test_values_that_the_cuda_runtime_relies_on_are_checked(change: dict[str, object], message: str) -> None:
@@ -320,7 +328,7 @@ def test_what_is_no_program_is_refused(content: object) -> None:
 def test_a_program_of_another_format_version_says_so() -> None:
     content = bytearray(small_content())
     content[8] += 1
-    with pytest.raises(ProgramError, match="format version 3, expected 2"):
+    with pytest.raises(ProgramError, match="format version 4, expected 3"):
         read(content)
 
 

@@ -1,0 +1,246 @@
+"""From variables, which keep their values from run to run, to inputs and outputs that the runtime carries over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from jitdelegate.errors import CompileError
+from jitdelegate.ir.graph import Graph, Model, Node, State, Tensor
+from jitdelegate.ops import OPS
+from jitdelegate.passes.draft import Draft
+from jitdelegate.passes.infer_shapes import infer_shapes
+
+Name = tuple[str, str]
+"""A resource variable's container and its name."""
+
+RESOURCE_OPS = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
+
+
+def functional_state(model: Model, number: int = 0) -> Graph:
+    """%1 = SVDF(%0, ..., %5 a variable) -> %1, %6 = SVDF(%0, ..., %5), with the state %5 -> %6;
+    %2 = READ_VARIABLE(%1); ASSIGN_VARIABLE(%1, %3) -> nothing, with the state %2 -> %3.
+
+    Resource variables start with what the model's CALL_ONCE assigns; one that the model only reads is a constant.
+    Where that is not known, their operators stay as they are, for the check that reports them.
+
+    Args:
+        number: of the subgraph to be rewritten.
+    """
+    graph = _Variables(model.graphs[number]).rewritten()
+    try:
+        return _Resources(model, number, graph).rewritten()
+    except CompileError:
+        return graph
+
+
+def resource_problem(model: Model, number: int = 0) -> str | None:
+    """Why resource variables of a subgraph stay where `functional_state` left them; None if they do not."""
+    try:
+        _Resources(model, number, model.graphs[number]).rewritten()
+    except CompileError as problem:
+        return str(problem)
+    return None
+
+
+class _Variables:
+    """Tensors of a graph that are variables, and the nodes that update them in place."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._draft = Draft(graph)
+        self._now: dict[int, int] = {}
+
+    def rewritten(self) -> Graph:
+        """The graph with a state for every variable that a node updates."""
+        nodes = [self._node(node) for node in self._graph.nodes]
+        changed = [index for index, now in self._now.items() if now != index]
+        for index in (*changed, *self._graph.inputs):
+            self._draft.tensors[index] = replace(self._draft.tensors[index], is_variable=False)
+        return _with_states(self._draft.graph(nodes), [State(index, self._now[index]) for index in changed])
+
+    def _node(self, node: Node) -> Node:
+        """The node reading what the variables hold by now, with an output more for each that it updates."""
+        op = None if node.custom else OPS.get(node.op)
+        inputs = tuple(self._now.get(index, index) for index in node.inputs)
+        outputs = node.outputs
+        for operand in op.updates(node) if op else ():
+            index = node.inputs[operand] if operand < len(node.inputs) else -1
+            if self._may_update(index):
+                tensor = self._graph.tensors[index]
+                self._now[index] = self._draft.add(replace(tensor, name=f"{tensor.name} after", is_variable=False))
+                outputs += (self._now[index],)
+        return replace(node, inputs=inputs, outputs=outputs)
+
+    def _may_update(self, index: int) -> bool:
+        return index >= 0 and self._graph.tensors[index].is_variable and index not in self._graph.inputs
+
+
+@dataclass
+class _Value:
+    """What a resource variable holds at some point of the run.
+
+    Attributes:
+        first: the constant that it holds before the first run.
+        before: the tensor that holds it at the start of a run; None until it is read.
+        now: the tensor that holds it by now.
+    """
+
+    first: np.ndarray
+    before: int | None = None
+    now: int | None = None
+
+
+class _Resources:
+    """Resource variables of one subgraph."""
+
+    def __init__(self, model: Model, number: int, graph: Graph) -> None:
+        self._model = model
+        self._number = number
+        self._graph = graph
+        self._draft = Draft(graph)
+        self._values: dict[Name, _Value] = {}
+        self._handles: dict[int, Name] = {}
+        self._instead: dict[int, int] = {}
+
+    def rewritten(self) -> Graph:
+        """The graph without operators on resources.
+
+        Raises:
+            CompileError: a variable's value is not known; says which and why.
+        """
+        if not any(node.op in RESOURCE_OPS for node in self._graph.nodes):
+            return self._graph
+        nodes = [node for node in self._graph.nodes if self._stays(node)]
+        nodes = [replace(node, inputs=tuple(self._current(index) for index in node.inputs)) for node in nodes]
+        graph = self._draft.graph(nodes)
+        graph = replace(graph, outputs=tuple(self._current(index) for index in graph.outputs))
+        self._refuse_shared()
+        states = [
+            State(value.before, value.now, value.first, is_resource=True)
+            for value in self._values.values()
+            if value.before is not None and value.now is not None and value.now != value.before
+        ]
+        return _with_states(self._with_constants(graph), states)
+
+    def _current(self, index: int) -> int:
+        return self._instead.get(index, index)
+
+    def _stays(self, node: Node) -> bool:
+        """Follows one operator; False for those that act on resources."""
+        if node.op == "CALL_ONCE":
+            self._initialize(int(node.attrs.get("init_subgraph_index", 0)))
+        elif node.op == "VAR_HANDLE":
+            self._handles[node.outputs[0]] = _name(node)
+        elif node.op == "READ_VARIABLE":
+            self._instead[node.outputs[0]] = self._read(node)
+        elif node.op == "ASSIGN_VARIABLE":
+            self._assign(node)
+        return node.op not in RESOURCE_OPS
+
+    def _initialize(self, number: int) -> None:
+        if not 0 < number < len(self._model.graphs):
+            raise CompileError(f"CALL_ONCE names subgraph {number}, which cannot be one that sets variables.")
+        for name, data in _assigned_constants(self._model.graphs[number], number).items():
+            if name in self._values and self._values[name].before is not None:
+                raise CompileError(f"The variable '{name[1]}' is used before CALL_ONCE sets it.")
+            self._values[name] = _Value(data)
+
+    def _value(self, node: Node, tensor: Tensor) -> _Value:
+        """The variable that a READ_VARIABLE or ASSIGN_VARIABLE names, of which `tensor` is to be a value."""
+        name = self._handles.get(node.inputs[0])
+        if name is None:
+            raise CompileError(f"{node.op}: the variable comes from another operator than VAR_HANDLE.")
+        value = self._values.get(name)
+        if value is None:
+            raise CompileError(f"{node.op}: no CALL_ONCE gives the variable '{name[1]}' its first value.")
+        if value.before is None:
+            own = replace(tensor, name=name[1], shape=value.first.shape, dtype=str(value.first.dtype), data=None)
+            value.before = value.now = self._draft.add(own)
+        assert value.now is not None
+        found, expected = _type(tensor), _type(self._draft.tensors[value.now])
+        if found != expected:
+            raise CompileError(f"{node.op}: '{tensor.name}' is {found}, but the variable '{name[1]}' is {expected}.")
+        return value
+
+    def _read(self, node: Node) -> int:
+        now = self._value(node, self._graph.tensors[node.outputs[0]]).now
+        assert now is not None
+        return now
+
+    def _assign(self, node: Node) -> None:
+        index = self._current(node.inputs[1])
+        self._value(node, self._draft.tensors[index]).now = index
+
+    def _refuse_shared(self) -> None:
+        """Variables that other subgraphs use too, while one of them changes it."""
+        calls = [node for graph in self._model.graphs for node in graph.nodes if node.op == "CALL_ONCE"]
+        first = {int(node.attrs.get("init_subgraph_index", 0)) for node in calls}
+        for number, graph in enumerate(self._model.graphs):
+            if number != self._number and number not in first:
+                self._refuse_users(number, graph)
+
+    def _refuse_users(self, number: int, graph: Graph) -> None:
+        assigns = any(node.op == "ASSIGN_VARIABLE" for node in graph.nodes)
+        for name in (_name(node) for node in graph.nodes if node.op == "VAR_HANDLE"):
+            value = self._values.get(name)
+            if value is not None and (assigns or value.now != value.before):
+                raise CompileError(f"The variable '{name[1]}' is shared with subgraph {number}.")
+
+    def _with_constants(self, graph: Graph) -> Graph:
+        """Variables that are only read hold what they held at first."""
+        tensors = list(graph.tensors)
+        for value in self._values.values():
+            if value.before is not None and value.now == value.before:
+                tensors[value.before] = replace(tensors[value.before], data=value.first)
+        return replace(graph, tensors=tuple(tensors))
+
+
+def _type(tensor: Tensor) -> str:
+    """What has to be the same wherever a variable is read or assigned."""
+    quant = tensor.quant if tensor.is_quantized else None
+    scale = f" quantized by {quant.scales} and {quant.zero_points}" if quant else ""
+    return f"{tensor.dtype}{list(tensor.shape)}{scale}"
+
+
+def _name(node: Node) -> Name:
+    return str(node.attrs.get("container", "")), str(node.attrs.get("shared_name", ""))
+
+
+def _assigned_constants(graph: Graph, number: int) -> Mapping[Name, np.ndarray]:
+    """What a subgraph without inputs assigns to variables.
+
+    Raises:
+        CompileError: it computes something that is not known now, or does something else.
+    """
+    graph = infer_shapes(graph)
+    handles = {node.outputs[0]: _name(node) for node in graph.nodes if node.op == "VAR_HANDLE"}
+    found: dict[Name, np.ndarray] = {}
+    for node in graph.nodes:
+        if node.op == "ASSIGN_VARIABLE" and node.inputs[0] in handles:
+            tensor = graph.tensors[node.inputs[1]]
+            if tensor.data is not None and tensor.data.shape == tensor.shape:
+                found[handles[node.inputs[0]]] = tensor.data
+                continue
+        if node.op != "VAR_HANDLE":
+            raise CompileError(f"CALL_ONCE: subgraph {number} does more than assign constants, it has {node.op}.")
+    return found
+
+
+def _with_states(graph: Graph, states: list[State]) -> Graph:
+    """The graph with further states; one that becomes an input of the run gets a tensor of its own."""
+    draft, nodes = Draft(graph), list(graph.nodes)
+    befores = (*graph.inputs, *(state.before for state in states))
+    for position, state in enumerate(states):
+        if state.after in befores:
+            copied = draft.add(replace(draft.tensors[state.before], name=f"{draft.tensors[state.before].name} after"))
+            nodes.append(Node("RESHAPE", (state.after,), (copied,), {"new_shape": draft.tensors[copied].shape}))
+            states[position] = replace(state, after=copied)
+    return replace(
+        draft.graph(nodes),
+        inputs=befores,
+        outputs=(*graph.outputs, *(state.after for state in states)),
+        states=(*graph.states, *states),
+    )
