@@ -1,4 +1,4 @@
-"""Where the tests find real models, which are not part of the repository."""
+"""Where the tests find real models and LiteRT's op tests, which are not part of the repository."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-DEFAULT_MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"
+SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
 def models_dir() -> Path:
@@ -15,9 +15,21 @@ def models_dir() -> Path:
 
     Skips the test, with the reason, where there is none.
     """
-    folder = Path(os.environ.get("JITDELEGATE_TEST_MODELS", DEFAULT_MODELS))
+    return _folder("real models", "JITDELEGATE_TEST_MODELS", SHARED / "models")
+
+
+def op_tests_dir() -> Path:
+    """The folder of LiteRT's op tests: JITDELEGATE_OP_TESTS, or `shared/op_tests` beside the checkout.
+
+    Skips the test, with the reason, where there is none.
+    """
+    return _folder("op tests", "JITDELEGATE_OP_TESTS", SHARED / "op_tests")
+
+
+def _folder(content: str, variable: str, default: Path) -> Path:
+    folder = Path(os.environ.get(variable, default))
     if not folder.is_dir():
-        pytest.skip(f"no real models: {folder} is not a folder (JITDELEGATE_TEST_MODELS names another)")
+        pytest.skip(f"no {content}: {folder} is not a folder ({variable} names another)")
     return folder
 
 
@@ -25,6 +37,12 @@ def models_dir() -> Path:
 def models() -> Path:
     """The folder of real models."""
     return models_dir()
+
+
+@pytest.fixture
+def op_tests() -> Path:
+    """The folder of LiteRT's op tests."""
+    return op_tests_dir()
 
 
 @pytest.fixture(autouse=True)
