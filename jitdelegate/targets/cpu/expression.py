@@ -1,46 +1,13 @@
-"""Scalar expressions as vector instructions, with the few transcendental functions written out as polynomials."""
+"""Scalar expressions as vector instructions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
 
 from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr, argument_types, parts
 from jitdelegate.targets.cpu.element import cast, literal
-from jitdelegate.targets.cpu.vector_ir import FLOAT, Function, Value, element_type, lanes_of, vector
-
-LOG2_E = 1.44269504088896341
-LN2_HIGH = 0.693359375
-LN2_LOW = -2.12194440e-4
-EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
-"""Coefficients of exp(r) - 1 - r over r^2, highest first. Source: Cephes, expf.c."""
-SMALLEST_NORMAL = 2.0**-126
-LOG = (
-    7.0376836292e-2,
-    -1.1514610310e-1,
-    1.1676998740e-1,
-    -1.2420140846e-1,
-    1.4249322787e-1,
-    -1.6668057665e-1,
-    2.0000714765e-1,
-    -2.4999993993e-1,
-    3.3333331174e-1,
-)
-"""Coefficients of (log(1 + r) - r + r^2 / 2) over r^3, highest first. Source: Cephes, logf.c."""
-TANH_LIMIT = 7.90531110763549805
-TANH_ONE = 9.0109128952026367
-"""From here on tanh(x) rounds to 1 in float32."""
-TANH_ODD = (
-    -2.76076847742355e-16,
-    2.00018790482477e-13,
-    -8.60467152213735e-11,
-    5.12229709037114e-08,
-    1.48572235717979e-05,
-    6.37261928875436e-04,
-    4.89352455891786e-03,
-)
-TANH_EVEN = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
-"""tanh(x) = x * odd(x^2) / even(x^2) for |x| <= TANH_LIMIT, highest first. Source: Eigen, MathFunctionsImpl.h."""
+from jitdelegate.targets.cpu.exponential import exp, log, logistic, negate, tanh
+from jitdelegate.targets.cpu.vector_ir import Function, Value, is_float
 
 
 def emit(
@@ -70,84 +37,8 @@ def emit(
 
 def _apply(f: Function, part: Expr, values: Sequence[Value]) -> Value:
     assert isinstance(part, Apply)
-    is_float = element_type(values[-1].type) == FLOAT
-    return (FUNCTIONS if is_float else INTEGER_FUNCTIONS)[part.function](f, *values)
-
-
-def polynomial(f: Function, x: Value, coefficients: Sequence[float]) -> Value:
-    """Horner's scheme, highest coefficient first."""
-    first = f.literal(x.type, coefficients[0])
-    return reduce(lambda total, c: f.fma(total, x, f.literal(x.type, c)), coefficients[1:], first)
-
-
-def _integers(value: Value) -> str:
-    return vector(lanes_of(value.type), "i32")
-
-
-def _power_of_two(f: Function, exponent: Value) -> Value:
-    """2 ** exponent for 32-bit integers in the range of normal floats."""
-    biased = f.arithmetic("add", exponent, 127)
-    bits = f.emit(exponent.type, f"shl {biased}, {f.literal(exponent.type, 23).text}")
-    return f.cast("bitcast", bits, vector(lanes_of(exponent.type), FLOAT))
-
-
-def exp(f: Function, x: Value) -> Value:
-    """Within 2 ulp; infinity above 88.73, denormals below -87.3, 0 below -104."""
-    x = f.minimum(f.maximum(x, f.literal(x.type, -104.0)), f.literal(x.type, 89.0))
-    n = f.intrinsic("rint", x.type, x * LOG2_E)
-    r = f.fma(n, f.literal(x.type, -LN2_HIGH), x)
-    r = f.fma(n, f.literal(x.type, -LN2_LOW), r)
-    p = f.fma(polynomial(f, r, EXP), r * r, r) + 1.0
-    # Two steps: a single 2 ** n leaves the range of normal floats at both ends.
-    whole = f.cast("fptosi", n, _integers(x))
-    half = f.emit(whole.type, f"ashr {whole}, {f.literal(whole.type, 1).text}")
-    return p * _power_of_two(f, half) * _power_of_two(f, f.arithmetic("sub", whole, half))
-
-
-def log(f: Function, x: Value) -> Value:
-    """Within 2 ulp; -infinity at 0, NaN below."""
-    integers = _integers(x)
-    denormal = f.compare("olt", x, SMALLEST_NORMAL)
-    bits = f.cast("bitcast", f.select(denormal, x * 2.0**23, x), integers)
-    exponent = f.emit(integers, f"lshr {bits}, {f.literal(integers, 23).text}")
-    exponent = f.arithmetic("sub", exponent, 126)
-    mantissa = f.emit(integers, f"and {bits}, {f.literal(integers, 0x007FFFFF).text}")
-    mantissa = f.emit(integers, f"or {mantissa}, {f.literal(integers, 0x3F000000).text}")
-    m = f.cast("bitcast", mantissa, x.type)
-    small = f.compare("olt", m, 0.707106781186547524)
-    n = f.cast("sitofp", exponent, x.type)
-    n = f.select(small, n - 1.0, n)
-    n = f.select(denormal, n - 23.0, n)
-    r = f.select(small, m + m, m) - 1.0
-    square = r * r
-    p = polynomial(f, r, LOG) * r * square
-    p = f.fma(n, f.literal(x.type, LN2_LOW), p)
-    p = f.fma(square, f.literal(x.type, -0.5), p)
-    result = f.fma(n, f.literal(x.type, LN2_HIGH), r + p)
-    result = f.select(f.compare("oeq", x, 0.0), f.literal(x.type, float("-inf")), result)
-    result = f.select(f.compare("oeq", x, float("inf")), x, result)
-    return f.select(f.compare("oge", x, 0.0), result, f.literal(x.type, float("nan")))
-
-
-def tanh(f: Function, x: Value) -> Value:
-    """Within 3 ulp."""
-    limited = f.minimum(f.maximum(x, f.literal(x.type, -TANH_LIMIT)), f.literal(x.type, TANH_LIMIT))
-    square = limited * limited
-    quotient = limited * polynomial(f, square, TANH_ODD) / polynomial(f, square, TANH_EVEN)
-    size = f.intrinsic("fabs", x.type, x)
-    quotient = f.select(f.compare("olt", size, 0.0004), x, quotient)
-    one = f.intrinsic("copysign", x.type, f.literal(x.type, 1.0), x)
-    return f.select(f.compare("oge", size, TANH_ONE), one, quotient)
-
-
-def logistic(f: Function, x: Value) -> Value:
-    """1 / (1 + exp(-x))."""
-    one = f.literal(x.type, 1.0)
-    return one / (exp(f, negate(f, x)) + one)
-
-
-def negate(f: Function, x: Value) -> Value:
-    return f.emit(x.type, f"fneg {x}")
+    functions = FUNCTIONS if is_float(values[-1].type) else INTEGER_FUNCTIONS
+    return functions[part.function](f, *values)
 
 
 def _comparison(condition: str) -> Callable[[Function, Value, Value], Value]:

@@ -11,7 +11,8 @@ import numpy as np
 from jitdelegate.ir.forms import Reduce, Softmax
 from jitdelegate.ir.layout import FLOAT_BYTES, Layout
 from jitdelegate.targets.cpu.element import literal, load, store
-from jitdelegate.targets.cpu.expression import INTEGER_FUNCTIONS, exp
+from jitdelegate.targets.cpu.exponential import exp
+from jitdelegate.targets.cpu.expression import INTEGER_FUNCTIONS
 from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, Stream, distances_along, divisor
 from jitdelegate.targets.cpu.vector_ir import BOOL, FLOAT, Function, Value, lanes_of
 

@@ -15,6 +15,7 @@ from jitdelegate.errors import CompileError
 INDEX = "i64"
 POINTER = "ptr"
 FLOAT = "float"
+DOUBLE = "double"
 BOOL = "i1"
 FLOAT_BYTES = 4
 MAX_LINES = 1_500_000
@@ -38,10 +39,16 @@ def lanes_of(type_: str) -> int:
     return int(type_[1:].split(" x ")[0]) if type_[0] == "<" else 1
 
 
-def float_literal(value: float) -> str:
-    """A float32 as LLVM writes it: the bits of the same value as a double."""
-    single = struct.unpack("<f", struct.pack("<f", value))[0]
-    return f"0x{struct.unpack('<Q', struct.pack('<d', single))[0]:016X}"
+def is_float(type_: str) -> bool:
+    """True for floats and doubles, and vectors of them."""
+    return element_type(type_) in (FLOAT, DOUBLE)
+
+
+def float_literal(value: float, element: str = FLOAT) -> str:
+    """A float or a double as LLVM writes both: the bits of the same value as a double."""
+    if element == FLOAT:
+        value = struct.unpack("<f", struct.pack("<f", value))[0]
+    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
 
 class Value:
@@ -164,7 +171,7 @@ class Function:
     def literal(self, type_: str, value: float) -> Value:
         """A constant of a scalar or vector type, the same in every lane."""
         element = element_type(type_)
-        text = float_literal(value) if element == FLOAT else str(int(value))
+        text = float_literal(value, element) if is_float(element) else str(int(value))
         return Value(self, type_, text if lanes_of(type_) == 1 else f"splat ({element} {text})")
 
     def operand(self, value: Value | float, type_: str) -> Value:
@@ -179,7 +186,7 @@ class Function:
                 return self.index(0)
         right = self.operand(right, left.type)
         assert left.type == right.type, (operation, left.type, right.type)
-        prefix = "f" if element_type(left.type) == FLOAT else ""
+        prefix = "f" if is_float(left.type) else ""
         return self.emit(left.type, f"{prefix}{operation} {left.type} {left.text}, {right.text}")
 
     def offset(self, pointer: Value, count: Value | float) -> Value:
@@ -191,7 +198,7 @@ class Function:
     def compare(self, condition: str, left: Value, right: Value | float) -> Value:
         """`eq ne ult slt ...` on integers and pointers, `olt ogt ...` on floats."""
         right = self.operand(right, left.type)
-        instruction = "fcmp" if element_type(left.type) == FLOAT else "icmp"
+        instruction = "fcmp" if is_float(left.type) else "icmp"
         type_ = vector(lanes_of(left.type), BOOL)
         return self.emit(type_, f"{instruction} {condition} {left.type} {left.text}, {right.text}")
 
@@ -356,5 +363,5 @@ class Function:
 
 def _suffix(type_: str) -> str:
     element = element_type(type_)
-    letter = "f32" if element == FLOAT else element
+    letter = {FLOAT: "f32", DOUBLE: "f64"}.get(element, element)
     return letter if lanes_of(type_) == 1 else f"v{lanes_of(type_)}{letter}"
