@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NEEDED_VERSION = 12000
 """As cuDriverGetVersion tells it: 1000 * major + 10 * minor. Code for sm_90 came with 12.0; every call is older."""
 
-_int, _unsigned, _size = ctypes.c_int, ctypes.c_uint, ctypes.c_size_t
+_int, _unsigned, _size, _byte = ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_ubyte
 _pointer, _text, _device_pointer = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64
 # Exported names: cuda.h maps the plain ones to those with _v2. An output comes first where CUDA has it first.
 PROTOTYPES: dict[str, tuple[Any, ...]] = {
@@ -46,6 +46,8 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuMemFreeHost": (_pointer,),
     "cuMemcpyHtoDAsync_v2": (_device_pointer, _pointer, _size, _pointer),
     "cuMemcpyDtoHAsync_v2": (_pointer, _device_pointer, _size, _pointer),
+    "cuMemcpyDtoDAsync_v2": (_device_pointer, _device_pointer, _size, _pointer),
+    "cuMemsetD8Async": (_device_pointer, _byte, _size, _pointer),
     "cuStreamCreate": (_pointer, _unsigned),
     "cuStreamDestroy_v2": (_pointer,),
     "cuStreamSynchronize": (_pointer,),
@@ -228,6 +230,14 @@ class Driver:
     def download(self, target: int, source: int, nbytes: int, stream: int) -> None:
         """Enqueue a copy from the device to the host."""
         self._call("cuMemcpyDtoHAsync_v2", target, source, nbytes, stream)
+
+    def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        """Enqueue a copy within the device."""
+        self._call("cuMemcpyDtoDAsync_v2", target, source, nbytes, stream)
+
+    def clear(self, target: int, nbytes: int, stream: int) -> None:
+        """Enqueue zeros for the device's memory."""
+        self._call("cuMemsetD8Async", target, 0, nbytes, stream)
 
     def create_stream(self) -> int:
         """A stream that does not wait for the default one; for `destroy_stream`."""

@@ -11,6 +11,7 @@ from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.runtime.buffers import Borrowed
 from jitdelegate.runtime.cuda_device import Context
 from jitdelegate.runtime.cuda_driver import dotted, try_release
+from jitdelegate.runtime.cuda_states import CudaStates
 from jitdelegate.runtime.cuda_weights import share_weights
 from jitdelegate.runtime.staging import Staging
 
@@ -73,6 +74,8 @@ class CudaSession(Staging):
         weights = share_weights(program, self.device, self._preparing)
         self._own(weights, type(weights).release)
         arena = self._own(driver.allocate(max(program.arena_bytes, 1)), driver.free)
+        room = self._own(driver.allocate(CudaStates.nbytes(program)), driver.free) if program.states else 0
+        self._states = CudaStates(program, driver, room, arena, weights.address)
         self._place_ports(arena)
         self._arguments = _Arguments(program.launches, arena, weights.address)
         functions = self._load()
@@ -95,13 +98,14 @@ class CudaSession(Staging):
         """Per port, where it is in pinned memory and on the device, and its length."""
         program, start = self.program, 0
         places = []
-        offsets = program.input_offsets + program.output_offsets
+        inputs, outputs = len(program.inputs), len(program.outputs)
+        offsets = program.input_offsets[:inputs] + program.output_offsets[:outputs]
         for port, offset in zip(program.inputs + program.outputs, offsets, strict=True):
             places.append((start, arena + offset, port.nbytes))
             start += -(-port.nbytes // ALIGNMENT) * ALIGNMENT
         pinned = self._own(self._driver.allocate_pinned(max(start, 1)), self._driver.free_pinned)
         places = [(pinned + start, address, nbytes) for start, address, nbytes in places]
-        self._inputs, self._outputs = places[: len(program.inputs)], places[len(program.inputs) :]
+        self._inputs, self._outputs = places[:inputs], places[inputs:]
 
     def _load(self) -> list[int]:
         """The function of every entry; entries that share a binary share its module."""
@@ -169,14 +173,17 @@ class CudaSession(Staging):
         for pinned, address, nbytes in self._inputs if copies else ():
             if nbytes:
                 driver.upload(address, pinned, nbytes, stream)
+        self._states.enqueue_before(stream)
         for step in self._steps:
             driver.launch(*step, stream)
+        self._states.enqueue_after(stream)
         for pinned, address, nbytes in self._outputs if copies else ():
             if nbytes:
                 driver.download(pinned, address, nbytes, stream)
 
     def _enqueue(self) -> None:
         """One inference from pinned memory to pinned memory."""
+        self._states.prepare(self._stream)
         if self._graph:
             self._driver.run_graph(self._graph, self._stream)
         else:
@@ -192,6 +199,11 @@ class CudaSession(Staging):
             self._driver.synchronize(self._stream)
             for target, (pinned, _, nbytes) in zip(addresses[count:], self._outputs, strict=True):
                 ctypes.memmove(target, pinned, nbytes)
+
+    def reset_states(self, *, resources: bool) -> None:
+        self._refuse_fork()
+        with self._lock:
+            self._states.reset(resources=resources)
 
     def _current(self) -> Context:
         if self._context is None:

@@ -14,6 +14,7 @@ from jitdelegate.runtime import cpu
 from jitdelegate.runtime.arena import Memory, aligned
 from jitdelegate.runtime.buffers import Borrowed
 from jitdelegate.runtime.staging import Staging
+from jitdelegate.runtime.states import States
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,8 +91,17 @@ class Session(Staging):
                 raise DeviceError("the session is closed")
             self.verify()
             self._start_workers(memory)
-            memory.io[:] = addresses
+            states, count = memory.states, len(self.program.inputs)
+            states.prepare()
+            memory.io[:] = [*addresses[:count], *states.before, *addresses[count:], *states.after]
             self._code.run(*memory.arguments[0])
+            states.advance()
+
+    def reset_states(self, *, resources: bool) -> None:
+        self._follow_fork()
+        with self._lock:
+            if self._memory is not None:
+                self._memory.states.reset(resources=resources)
 
     def _follow_fork(self) -> None:
         """A forked child has no workers, and its lock and their words may be in any state: begin again."""
@@ -126,14 +136,15 @@ class _Memory:
     """What the code works on, in one piece: io, sync, arena, scratch of each thread; and the weights where they are.
 
     Attributes:
-        io: the pointers to inputs and outputs, to be set before each run.
+        io: the pointers to inputs, states, outputs and the states to come, to be set before each run.
+        states: what lives from run to run.
         arguments: by thread, the pointers that the code is called with.
     """
 
-    __slots__ = ("_pages", "_sync", "_sync_bytes", "_weights", "arguments", "io")
+    __slots__ = ("_pages", "_sync", "_sync_bytes", "_weights", "arguments", "io", "states")
 
     def __init__(self, program: Program, num_threads: int) -> None:
-        pointers = ctypes.c_void_p * (len(program.inputs) + len(program.outputs))
+        pointers = ctypes.c_void_p * (len(program.inputs) + len(program.outputs) + 2 * len(program.states))
         self._sync_bytes = aligned(program.sync_bytes)
         scratch_bytes = aligned(program.scratch_bytes)
         sync = aligned(ctypes.sizeof(pointers))
@@ -141,6 +152,11 @@ class _Memory:
         scratch = arena + aligned(program.arena_bytes)
         self._weights = _at_page(program.weights)
         self._pages = Memory(scratch + num_threads * scratch_bytes)
+        try:
+            self.states = States(program)
+        except DeviceError:
+            self._pages.close()
+            raise
         start = self._pages.address
         self._sync = start + sync
         self.io: Any = pointers.from_address(start)
@@ -156,6 +172,7 @@ class _Memory:
     def close(self) -> None:
         """Free it; neither the code nor `io` may be used any more."""
         self._weights.release()
+        self.states.close()
         self._pages.close()
 
 

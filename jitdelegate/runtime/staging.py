@@ -75,6 +75,14 @@ class Staging:
             self._staged = [ctypes.addressof(tensor) for tensor in inputs + outputs]
         self._run(self._staged)
 
+    def reset_states(self, *, resources: bool) -> None:
+        """Let the next run find every state as the first run did.
+
+        Args:
+            resources: False leaves resource variables as they are.
+        """
+        raise NotImplementedError
+
     def verify(self) -> None:
         """Hash the weights, once; no output is released before.
 

@@ -319,6 +319,14 @@ class Library:
         self._enqueue(stream, run)
 
     @entry
+    def cuMemcpyDtoDAsync_v2(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        self._enqueue(stream, lambda: self.memory.write(target, self.memory.read(source, nbytes)))
+
+    @entry
+    def cuMemsetD8Async(self, target: int, value: int, nbytes: int, stream: int) -> None:
+        self._enqueue(stream, lambda: self.memory.write(target, bytes([value]) * nbytes))
+
+    @entry
     def cuStreamCreate(self, out: Any, flags: int) -> None:
         self._keep(out, Stream())
 

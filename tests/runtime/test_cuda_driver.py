@@ -22,6 +22,7 @@ KINDS = {
     "CUdevice_attribute": ctypes.c_int,
     "CUfunction_attribute": ctypes.c_int,
     "CUstreamCaptureMode": ctypes.c_int,
+    "unsigned char": ctypes.c_ubyte,
     "unsigned int": ctypes.c_uint,
     "unsigned long long": ctypes.c_ulonglong,
     "size_t": ctypes.c_size_t,

@@ -1,0 +1,136 @@
+"""What lives from run to run: where it begins, how it goes on, and that nobody shares it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jitdelegate.errors import DeviceError
+from jitdelegate.program.program import Program, State
+from jitdelegate.runtime import cuda_weights
+from jitdelegate.runtime.cuda_device import Device
+from jitdelegate.runtime.cuda_driver import Driver
+from jitdelegate.runtime.cuda_session import CudaSession
+from jitdelegate.runtime.session import Session
+from jitdelegate.runtime.staging import Staging
+from tests.cuda_stub import library as stub
+from tests.cuda_stub.library import Library
+from tests.cuda_stub.programs import BETWEEN_OFFSET, SCALE, library, opened, scale_and_shift
+from tests.passes.graphs import Builder, lowered
+from tests.targets.execute import program_of
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_shared_between_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_weights, "_shared", {})
+
+
+def running_sums(*, is_resource: int = 0) -> Program:
+    """y = the sum of every x so far, beginning with 1; a second state exchanges places with the first."""
+    from jitdelegate.targets.cpu.generate import generate
+
+    model = Builder()
+    x, first, second = model.input(2, 3), model.input(2, 3), model.input(2, 3)
+    total = model.op("ADD", [x, first], (2, 3))
+    graph = lowered(model.finish(total, total, model.op("ADD", [second, first], (2, 3))))
+    program = program_of(graph, generate(graph, "x86-64-v3"), "x86-64-v3")
+    program.weights = bytes(program.weights) + bytes(-len(program.weights) % 16) + np.ones(6, np.float32).tobytes()
+    program.inputs, program.outputs = program.inputs[:1], program.outputs[:1]
+    first_state = State(name="sum", nbytes=24, initial=len(program.weights) - 24, is_resource=is_resource)
+    program.states = (first_state, State(name="sums", nbytes=24))
+    return opened(program)
+
+
+def scaled_sums(driver: Library, **changes: Any) -> CudaSession:
+    """y = SCALE * x + 2.5, and the state, scaled x, is what the next run sees at the offset of x."""
+    values: dict[str, Any] = {
+        "inputs": (),
+        "states": (State(name="x", nbytes=24, initial=1024),),
+        "output_offsets": (512, BETWEEN_OFFSET),
+        "weights": np.full(1, SCALE, np.float32).tobytes().ljust(1024, b"\0") + X.tobytes(),
+    }
+    program = opened(scale_and_shift(**{**values, **changes}))
+    return CudaSession(program, Device(Driver(driver), 0))
+
+
+def sums(session: Staging, count: int) -> list[float]:
+    return [float(np.asarray(session.run([X])[0])[0, 1]) for _ in range(count)]
+
+
+def powers(session: Staging, count: int) -> list[float]:
+    return [float(np.asarray(session.run([])[0]).flat[1]) - 2.5 for _ in range(count)]
+
+
+def test_a_run_goes_on_from_where_the_last_one_stopped() -> None:
+    assert sums(Session(running_sums()), 4) == [2, 3, 4, 5]
+
+
+def test_a_run_on_a_gpu_goes_on_from_where_the_last_one_stopped() -> None:
+    assert powers(scaled_sums(library()), 4) == [3, 9, 27, 81]
+
+
+@pytest.mark.parametrize("failing", ["", "cuStreamBeginCapture_v2"])
+def test_a_state_on_a_gpu_begins_with_zeros_where_the_program_says_nothing_else(failing: str) -> None:
+    driver = library()
+    if failing:
+        driver.fail(failing, stub.INVALID_VALUE)
+    assert powers(scaled_sums(driver, states=(State(name="x", nbytes=24),)), 3) == [0, 0, 0]
+
+
+def test_sessions_of_one_program_have_states_of_their_own() -> None:
+    program = running_sums()
+    one, other = Session(program), Session(program)
+    assert (sums(one, 3), sums(other, 2), sums(one, 1)) == ([2, 3, 4], [2, 3], [5])
+    driver = library()
+    first, second = scaled_sums(driver), scaled_sums(driver)
+    assert (powers(first, 2), powers(second, 1), powers(first, 1)) == ([3, 9], [3], [27])
+
+
+@pytest.mark.parametrize(("is_resource", "after"), [(0, [2, 3]), (1, [4, 5])])
+def test_a_reset_may_leave_resource_variables_as_they_are(is_resource: int, after: list[float]) -> None:
+    session = Session(running_sums(is_resource=is_resource))
+    sums(session, 2)
+    session.reset_states(resources=False)
+    assert sums(session, 2) == after
+    session.reset_states(resources=True)
+    session.reset_states(resources=False)
+    assert sums(session, 2) == [2, 3]
+
+
+@pytest.mark.parametrize(("is_resource", "after"), [(0, [3, 9]), (1, [27, 81])])
+def test_a_reset_on_a_gpu_may_leave_resource_variables_as_they_are(is_resource: int, after: list[float]) -> None:
+    state = State(name="x", nbytes=24, initial=1024, is_resource=is_resource)
+    session = scaled_sums(library(), states=(state,))
+    powers(session, 2)
+    session.reset_states(resources=False)
+    assert powers(session, 2) == after
+    session.reset_states(resources=True)
+    session.reset_states(resources=False)
+    assert powers(session, 2) == [3, 9]
+
+
+def test_a_run_that_fails_on_a_gpu_leaves_the_state_as_it_was() -> None:
+    driver = library()
+    driver.fail("cuStreamBeginCapture_v2", stub.INVALID_VALUE)
+    session = scaled_sums(driver)
+    assert powers(session, 2) == [3, 9]
+    driver.fail("cuLaunchKernel", stub.INVALID_VALUE)
+    with pytest.raises(DeviceError, match="cuLaunchKernel"):
+        session.run([])
+    assert powers(session, 1) == [27]
+
+
+def test_states_on_a_gpu_are_given_back() -> None:
+    driver = library()
+    scaled_sums(driver).close()
+    assert not driver.leaks()
+
+
+def test_a_closed_session_can_be_reset() -> None:
+    session = Session(running_sums())
+    session.close()
+    session.reset_states(resources=True)
