@@ -6,6 +6,7 @@ from jitdelegate.ops import (
     convolution,
     elementwise,
     logic,
+    mediapipe,
     normalization,
     pooling,
     reduction,
@@ -13,7 +14,7 @@ from jitdelegate.ops import (
     shape,
     slicing,
 )
-from jitdelegate.ops.registry import OPS, Lowering, Op
+from jitdelegate.ops.registry import OPS, Lowering, Op, find
 
 __all__ = [
     "OPS",
@@ -23,7 +24,9 @@ __all__ = [
     "constant",
     "convolution",
     "elementwise",
+    "find",
     "logic",
+    "mediapipe",
     "normalization",
     "pooling",
     "reduction",

@@ -67,6 +67,8 @@ class Op:
     """
 
     name: ClassVar[str]
+    custom: ClassVar[bool] = False
+    """True where `name` is a custom code; `decode` then reads the options."""
     least: ClassVar[int] = 1
     """Fewest inputs; these must be given."""
     most: ClassVar[int] = 1
@@ -95,6 +97,8 @@ class Op:
         Only the first counts: what follows a `yield` may rely on its condition being false. The shapes of the outputs
         are not looked at: `shapes` says what they are.
         """
+        if self.custom and not call.node.attrs:
+            yield f"{self.name}: its {len(call.node.custom_options)} bytes of options are not what its kernel reads."
         yield from self._operands(call)
         yield from self._parameters(call)
         yield from self._types(call)
@@ -201,6 +205,10 @@ class Op:
         """The outputs in plain numpy, sums in float64; None in `arrays` stands for an operand that is not given."""
         raise NotImplementedError
 
+    def decode(self, options: bytes) -> dict[str, Any]:
+        """The options of a custom operator by name; none where the bytes are not what its kernel reads."""
+        raise NotImplementedError
+
     def foldable(self, call: Call) -> bool:
         """True where the node's outputs are known when the model is compiled."""
         return all(tensor.is_constant and tensor.data is not None for tensor in call.operands)
@@ -223,17 +231,23 @@ def _only(types: Sequence[str]) -> str:
 
 
 OPS: dict[str, Op] = {}
-"""TFLite's name -> the operator; filled by importing `jitdelegate.ops`."""
+"""TFLite's name or the custom code -> the operator; filled by importing `jitdelegate.ops`."""
+
+
+def find(node: Node) -> Op | None:
+    """What the node's operator means, None where nobody knows."""
+    op = OPS.get(node.op)
+    return op if op and op.custom == node.custom else None
 
 
 Definition = TypeVar("Definition", bound=type[Op])
 
 
-def op(name: str) -> Callable[[Definition], Definition]:
+def op(name: str, *, custom: bool = False) -> Callable[[Definition], Definition]:
     """Enters the class in OPS: `@op("CONV_2D")`."""
 
     def register(definition: Definition) -> Definition:
-        definition.name = name
+        definition.name, definition.custom = name, custom
         OPS[name] = definition()
         return definition
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ir.verify import verify
+from jitdelegate.passes.decode_custom_options import decode_custom_options
 from jitdelegate.passes.fuse_activation import fuse_activation
 from jitdelegate.passes.fuse_elementwise import fuse_elementwise
 from jitdelegate.passes.fuse_pad import fuse_pad
@@ -19,6 +20,7 @@ Pass = Callable[[Graph], Graph]
 Trace = Callable[[str, Graph], None]
 
 FOLD: tuple[Pass, ...] = (
+    decode_custom_options,  # from here on custom operators are like all others
     infer_shapes,  # before anything asks for a shape, or what is a constant
     remove_dead,  # what SHAPE alone read, and what nobody reads
 )

@@ -8,8 +8,9 @@ from math import prod
 import numpy as np
 
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
-from jitdelegate.ops import OPS
-from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops import find
+from jitdelegate.ops.call import Call
+from jitdelegate.passes.resize_inputs import reshaped
 
 MAX_ELEMENTS = 1 << 27
 """More than this, or than GROWTH times the file's constants, is left to the run: a short file can ask for constants
@@ -48,22 +49,14 @@ def _apart(tensors: list[Tensor], node: Node) -> Call:
 
 def _outputs(call: Call, most: int) -> list[Tensor]:
     """What the node writes: with their true shapes, and with their values if known and of at most `most` elements."""
-    op = OPS.get(call.node.op)
-    if op is None or call.node.custom or next(op.structure(call), None) is not None:
+    op = find(call.node)
+    if op is None or next(op.structure(call), None) is not None:
         return call.outputs
-    outputs = [_reshaped(tensor, shape) for tensor, shape in zip(call.outputs, op.shapes(call), strict=True)]
+    outputs = [reshaped(tensor, shape) for tensor, shape in zip(call.outputs, op.shapes(call), strict=True)]
     if not op.foldable(call) or sum(prod(tensor.shape) for tensor in outputs) > most or next(op.sizes(outputs), None):
         return outputs
     with np.errstate(all="ignore"):
         return [_constant(tensor, data) for tensor, data in zip(outputs, op.fold(call), strict=True)]
-
-
-def _reshaped(tensor: Tensor, shape: Shape) -> Tensor:
-    """Sizes that the file leaves open stay open; a fixed one that the file has wrong is put right."""
-    if tensor.shape == shape and tensor.has_rank:
-        return tensor
-    is_open = len(tensor.shape_signature) == len(shape) and -1 in tensor.shape_signature
-    return replace(tensor, shape=shape, shape_signature=tensor.shape_signature if is_open else shape, has_rank=True)
 
 
 def _constant(tensor: Tensor, data: np.ndarray) -> Tensor:

@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jitdelegate.ir.graph import Graph, Model, Node
-from jitdelegate.ops import OPS
+from jitdelegate.ops import find
+from jitdelegate.passes.functional_state import RESOURCE_OPS, resource_problem
 
 WHOLE_MODEL = -1
 """Stands for the operator's position in reasons that concern the model."""
 
 
-def unsupported(model: Model, graph: Graph) -> list[tuple[int, str]]:
+def unsupported(model: Model, graph: Graph, number: int = 0) -> list[tuple[int, str]]:
     """Every reason why the model is not compiled, in order; none if it can be.
 
     Args:
         model: as it was read.
-        graph: its main subgraph after `passes.FOLD`; what folds away needs no kernel.
+        graph: subgraph `number` after `passes.FOLD`; what folds away needs no kernel.
     Returns:
-        (position of the .tflite operator in the main subgraph or WHOLE_MODEL, one sentence) pairs.
+        (position of the .tflite operator in the subgraph or WHOLE_MODEL, one sentence) pairs.
     """
     reasons = [(WHOLE_MODEL, reason) for reason in _model_reasons(model, graph)]
+    resources = resource_problem(model, number)
     for node in graph.nodes:
-        reason = node_reason(graph, node)
+        reason = resources if resources and node.op in RESOURCE_OPS else node_reason(graph, node)
         if reason is not None:
             reasons += [(position, reason) for position in node.origin]
     return reasons
@@ -30,15 +32,13 @@ def unsupported(model: Model, graph: Graph) -> list[tuple[int, str]]:
 
 def node_reason(graph: Graph, node: Node) -> str | None:
     """Why one operator is not compiled; None if it can be."""
-    if node.custom:
-        return f"The custom operator {node.op} is not supported."
-    op = OPS.get(node.op)
-    return op.check(graph, node) if op else f"{node.op} is not supported."
+    op = find(node)
+    if op is None:
+        return f"{'The custom operator ' if node.custom else ''}{node.op} is not supported."
+    return op.check(graph, node)
 
 
 def _model_reasons(model: Model, graph: Graph) -> Iterator[str]:
-    if len({signature.graph for signature in model.signatures} | {0}) > 1:
-        yield "A signature enters another subgraph than the first."
     if not graph.outputs:
         yield "The model has no outputs."
     for index in dict.fromkeys((*graph.inputs, *graph.outputs)):
@@ -51,3 +51,10 @@ def _model_reasons(model: Model, graph: Graph) -> Iterator[str]:
         if graph.writer[index] is None:
             kind = "an input" if index in graph.inputs else "a constant"
             yield f"The output '{graph.tensors[index].name}' is {kind}."
+    for state in graph.states:
+        before, after = (graph.tensors[index] for index in (state.before, state.after))
+        if (before.dtype, before.shape) != (after.dtype, after.shape):
+            yield (
+                f"The variable '{before.name}' is {before.dtype}{list(before.shape)}, "
+                f"but a run leaves {after.dtype}{list(after.shape)} in it."
+            )
