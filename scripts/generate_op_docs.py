@@ -1,0 +1,134 @@
+"""Writes docs/ops.md, the table of operators, from their declarations.
+
+python -m scripts.generate_op_docs          write the file
+python -m scripts.generate_op_docs --check  exit 1 if the file differs from what would be written
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from jitdelegate.ir.forms import View
+from jitdelegate.ops import OPS, Op
+from jitdelegate.ops.registry import ANY, MAX_ELEMENTS, MAX_RANK, NUMBERS
+from jitdelegate.passes.lower import lower
+from jitdelegate.targets.cuda.plan import WRITERS
+
+TARGET = Path(__file__).resolve().parents[1] / "docs" / "ops.md"
+COMMAND = "python -m scripts.generate_op_docs"
+GROUPS: Mapping[tuple[str, ...], str] = {ANY: "any", NUMBERS: "numbers"}
+"""Names for types that often go together; the first that fits is taken."""
+
+HEADER = f"""# Operators
+
+Written by `{COMMAND}` from the operators' declarations; do not edit.
+
+{len(OPS)} operators are supported. An operator's version is no gate: its types, shapes and options decide. Tensors have
+at most {MAX_RANK} axes and {MAX_ELEMENTS} elements, and are not quantized. What is not listed here, or is refused with
+a reason in the report, runs on LiteRT.
+
+- **inputs**: how many, and the numbers of those that have to be constant integers, counted from 0.
+- **types**: all values of a node have one of them in common, but for inputs and outputs that are named; *numbers* are
+  {", ".join(NUMBERS)}, *any* is {", ".join(ANY)}.
+- **activation**: whether the option `fused_activation_function` is obeyed.
+- **forms**: the kernels that the operator's cases are lowered to; without any it is evaluated while compiling.
+- **cases**: how many uses of it the tests hold against LiteRT.
+"""
+
+TITLES = ("operator", "computes", "constraints", "inputs", "types", "activation", "forms", "targets", "cases")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit status: 0 the file is written or up to date, 1 it is stale, 2 wrong arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    arguments = parser.parse_args(argv)
+    content = document(OPS)
+    if not arguments.check:
+        TARGET.write_text(content)
+        return 0
+    if TARGET.exists() and TARGET.read_text() == content:
+        return 0
+    print(f"docs/ops.md does not say what the operators' declarations say; write it again: {COMMAND}", file=sys.stderr)
+    return 1
+
+
+def document(ops: Mapping[str, Op]) -> str:
+    """The file's content."""
+    rows = [TITLES, ["---"] * len(TITLES), *(row(name, ops[name]) for name in sorted(ops))]
+    return "\n".join([HEADER, *map(_line, rows), ""])
+
+
+def _line(cells: Iterable[str]) -> str:
+    escaped = [cell.replace("|", r"\|") for cell in cells]
+    return f"| {' | '.join(escaped)} |"
+
+
+def row(name: str, op: Op) -> list[str]:
+    """One operator's cells, in the order of TITLES."""
+    first, _, rest = inspect.cleandoc(op.__doc__ or "").partition("\n\n")
+    forms = forms_of(op)
+    return [
+        name,
+        _sentence(first),
+        _sentence(rest) or _family(type(op)),
+        inputs_of(op),
+        types_of(op),
+        "yes" if op.activates else "",
+        ", ".join(forms),
+        ", ".join(targets_of(forms)),
+        str(len(op.cases)),
+    ]
+
+
+def _sentence(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _family(definition: type[Op]) -> str:
+    """What the nearest class says that is no operator itself but a kind of operators."""
+    families = (each for each in definition.__mro__[1:] if issubclass(each, Op) and "name" not in vars(each))
+    family = next(families)
+    return "" if family is Op else _sentence((family.__doc__ or "").partition("\n\n")[0])
+
+
+def inputs_of(op: Op) -> str:
+    """For example "2 to 3, constant: 1"."""
+    count = str(op.least) if op.least == op.most else f"{op.least} to {op.most}"
+    constant = ", ".join(map(str, op.parameters))
+    return f"{count}, constant: {constant}" if constant else count
+
+
+def types_of(op: Op) -> str:
+    """For example "numbers; output 0: bool"."""
+    inputs = [f"input {number}: {_types(types)}" for number, types in op.kinds.items()]
+    outputs = [f"output {number}: {_types(types)}" for number, types in op.results.items()]
+    return "; ".join([_types(op.types), *inputs, *outputs])
+
+
+def _types(types: Sequence[str]) -> str:
+    for group, name in GROUPS.items():
+        if tuple(types[: len(group)]) == group:
+            return ", ".join([name, *types[len(group) :]])
+    return ", ".join(types)
+
+
+def forms_of(op: Op) -> list[str]:
+    """The names of the forms that an operator's cases are lowered to, sorted."""
+    nodes = (node for case in op.cases for node in lower(case.graph(op)).nodes)
+    return sorted({type(node.form).__name__ for node in nodes})
+
+
+def targets_of(forms: Iterable[str]) -> list[str]:
+    """The targets that have all of these forms: the CPU has every form there is."""
+    written = {form.__name__ for form in (*WRITERS, View)}
+    forms = set(forms)
+    return (["cpu", "cuda"] if forms <= written else ["cpu"]) if forms else []
+
+
+if __name__ == "__main__":
+    sys.exit(main())
