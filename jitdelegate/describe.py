@@ -8,7 +8,10 @@ import numpy as np
 
 from jitdelegate.ir.graph import Graph, Model, Tensor
 from jitdelegate.passes.support import WHOLE_MODEL
-from jitdelegate.program.program import NO_KERNEL, Operator, Port, Signature
+from jitdelegate.program.program import NO_KERNEL, ZEROS, Operator, Port, Signature, State
+
+STATE_ALIGNMENT = 16
+"""Bytes; where the first value of a state begins in the weights."""
 
 
 def litert_operators(graph: Graph, reasons: Iterable[tuple[int, str]]) -> tuple[Operator, ...]:
@@ -77,6 +80,22 @@ def _bytes(tensor: Tensor) -> int:
         return tensor.size * np.dtype(tensor.dtype).itemsize
     except TypeError:
         return 0
+
+
+def states(graph: Graph, weights: bytes) -> tuple[bytes, tuple[State, ...]]:
+    """The weights with the first values of the states after them, and the states as a program describes them."""
+    content, found = bytearray(weights), []
+    for state in graph.states:
+        initial = ZEROS
+        if state.initial is not None and any(state.initial.tobytes()):
+            content.extend(bytes(-len(content) % STATE_ALIGNMENT))
+            initial = len(content)
+            content.extend(np.ascontiguousarray(state.initial).tobytes())
+        tensor = graph.tensors[state.before]
+        found.append(
+            State(name=tensor.name, nbytes=_bytes(tensor), initial=initial, is_resource=int(state.is_resource))
+        )
+    return bytes(content), tuple(found)
 
 
 def signatures(model: Model) -> tuple[Signature, ...]:

@@ -90,9 +90,19 @@ class Fallback:
     def _leave_default_delegate(self) -> None:
         self.default_delegate = False
         self.interpreter = self._create()
+        self._restore()
+
+    def _restore(self) -> None:
+        """Give a new instance the shapes of the one before it, and make it ready."""
         for index, (shape, strict) in self._resizes.items():
             self.interpreter.resize_tensor_input(index, shape, strict)
         self.allocate()
+
+    def reset(self) -> None:
+        """Begin again with a new instance: LiteRT's own `reset_all_variables` leaves resource variables as they are."""
+        with self._lock:
+            self.interpreter = self._create()
+            self._restore()
 
     def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """One inference; inputs and outputs in the model's order.

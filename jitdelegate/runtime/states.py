@@ -1,4 +1,4 @@
-"""What lives from run to run in the host's memory: of two buffers per state, each run reads one and writes the other."""
+"""What lives from run to run in the host's memory: two buffers a state, one that a run reads and one that it writes."""
 
 from __future__ import annotations
 
