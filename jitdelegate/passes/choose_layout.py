@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from jitdelegate.ir.forms import Access, Concat, Contract, Depthwise, Form, Map, MatMul, Reduce, Softmax, View
 from jitdelegate.ir.graph import ABSENT, Graph, Node
+from jitdelegate.ir.index_forms import IndexForm
 from jitdelegate.ir.layout import Layout, image_shape
 
 Margins = tuple[int, int, int, int]
@@ -47,7 +48,7 @@ def _row_major_of(graph: Graph, node: Node, lanes: int) -> Iterator[int]:
     form = node.form
     assert form is not None
     runtime = [i for i in node.inputs if i != ABSENT and not graph.tensors[i].is_constant]
-    if isinstance(form, Softmax | View) or (isinstance(form, Reduce) and not is_spatial(form, graph, node)):
+    if isinstance(form, Softmax | View | IndexForm) or (isinstance(form, Reduce) and not is_spatial(form, graph, node)):
         yield from (*runtime, *node.outputs)
     elif (isinstance(form, Contract) and form.groups > 1) or (isinstance(form, Depthwise) and form.multiplier > 1):
         yield from (*runtime, *node.outputs)  # extra operands too: a group may begin in the middle of a block

@@ -23,7 +23,9 @@ from jitdelegate.ir.forms import (
     Window,
 )
 from jitdelegate.ir.graph import ABSENT, Graph, Node
+from jitdelegate.ir.index_forms import IndexForm
 from jitdelegate.ops.resize import bilinear_places, nearest_places
+from tests.ops.index_reference import index_result
 
 Shape = tuple[int, ...]
 REDUCTIONS = {"mean": np.mean, "sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod}
@@ -68,6 +70,8 @@ def result(form: Form, operands: Sequence[np.ndarray | None], shape: Shape) -> n
     data = operands[0]
     if isinstance(form, View):
         return data
+    if isinstance(form, IndexForm):
+        return index_result(form, operands, shape)
     if isinstance(form, Concat):
         return np.concatenate(operands, axis=form.axis)
     if isinstance(form, Softmax):

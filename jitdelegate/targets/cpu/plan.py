@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.forms import Concat, Contract, Depthwise, Map, MatMul, Reduce, Softmax, View
 from jitdelegate.ir.graph import ABSENT, Graph, Node
+from jitdelegate.ir.index_forms import IndexForm
 from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.passes.plan_memory import Life, plan_memory
 from jitdelegate.targets.cpu.kernel import ALIGN, Memory
@@ -146,7 +147,7 @@ class Planner:
             return len(self.graph.tensors[index].shape) != 4
         if isinstance(node.form, View):
             return self._reads_exactly(node.outputs[0])
-        return isinstance(node.form, Contract | Map | MatMul | Softmax | Concat)
+        return isinstance(node.form, Contract | Map | MatMul | Softmax | Concat | IndexForm)
 
     # nodes
 

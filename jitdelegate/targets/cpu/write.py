@@ -22,10 +22,13 @@ from jitdelegate.ir.forms import (
     Softmax,
 )
 from jitdelegate.ir.graph import ABSENT, Graph, Node
+from jitdelegate.ir.index_forms import ArgReduce, Gather, IndexForm, Scan, Suppress, TopK
 from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.passes.choose_layout import is_spatial
+from jitdelegate.targets.cpu.choose import ArgReduceWriter, TopKWriter
 from jitdelegate.targets.cpu.contract import ContractWriter
 from jitdelegate.targets.cpu.depthwise import DepthwiseWriter
+from jitdelegate.targets.cpu.gather import GatherWriter
 from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Memory, Step, Stream, channel_vector, follow
 from jitdelegate.targets.cpu.map import MapWriter, Operand, whole
 from jitdelegate.targets.cpu.margins import margin_jobs
@@ -33,6 +36,9 @@ from jitdelegate.targets.cpu.matmul import MatMulWriter, matrix
 from jitdelegate.targets.cpu.plan import Plan, Task
 from jitdelegate.targets.cpu.pool import ImageWriter
 from jitdelegate.targets.cpu.reduce import ReduceWriter
+from jitdelegate.targets.cpu.rows import Placed
+from jitdelegate.targets.cpu.scan import ScanWriter
+from jitdelegate.targets.cpu.suppress import SuppressWriter
 
 
 @dataclass
@@ -89,6 +95,8 @@ class StepWriter:
                 return self._map(node, node.form)
             case Concat():
                 return self._concat(node, node.form)
+            case IndexForm():
+                return self._indexed(node, node.form)
         raise AssertionError(f"no generator for {node.form}")
 
     # operands
@@ -234,6 +242,21 @@ class StepWriter:
             jobs += self.maps.jobs(self._output(node), shape, Arg(0), (operand,), box)
             at += part[form.axis]
         return jobs
+
+    def _indexed(self, node: Node, form: IndexForm) -> list[Job]:
+        first, *others = (Placed(self._memory(i), self.graph.tensors[i].shape) for i in (*node.inputs, *node.outputs))
+        match form:
+            case Gather():
+                return GatherWriter(self.generator).jobs(form, first, *others)
+            case Scan():
+                return ScanWriter(self.generator).jobs(form, first, *others)
+            case ArgReduce():
+                return ArgReduceWriter(self.generator).jobs(form, first, *others)
+            case TopK():
+                return TopKWriter(self.generator).jobs(form, first, *others)
+            case Suppress():
+                return SuppressWriter(self.generator).jobs(form, first, *others)
+        raise AssertionError(f"no generator for {form}")
 
     def _copy(self, source: Memory, target: Memory, shape: tuple[int, ...]) -> list[Job]:
         rank = len(shape)

@@ -1,0 +1,75 @@
+"""Kernel forms that read, find or sum up elements at places that only the values decide.
+
+They store their results as they are: `epilogue` stays RESULT and there are no extra operands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jitdelegate.ir.forms import Form
+
+
+@dataclass(frozen=True, slots=True)
+class IndexForm(Form):
+    """A form without epilogue, all of whose operands and results lie row-major."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gather(IndexForm):
+    """Slices of the data at runtime places; inputs (data of any type, places int32 or int64).
+
+    out[b, o, i, n] = data[b, o, places[b, i, 0], ..., places[b, i, m - 1], n]: b are the first `batch` axes, o those
+    from there to `axis`, then come the m axes that are looked up, m the last size of `places`; n are the others. The
+    slice is 0 where one of its places lies outside, below 0 included: no other memory is ever read.
+    """
+
+    core: ClassVar[int] = 2
+    axis: int = 0
+    batch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scan(IndexForm):
+    """Running sums along `axis`: each element is the sum of those before it and, unless `exclusive`, of itself.
+
+    `reverse`: of those after it. Sums are added up one by one from the first on; integers wrap.
+    """
+
+    axis: int = 0
+    exclusive: bool = False
+    reverse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ArgReduce(IndexForm):
+    """Where along `axis` the largest ("max") or smallest ("min") element is, the first one of equals: int32 or int64.
+
+    NaN is neither larger nor smaller than anything: it is the answer only where it comes first.
+    """
+
+    kind: str = "max"
+    axis: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopK(IndexForm):
+    """Where the largest elements of each row (last axis) are, as int32: largest first, of equals the earlier one.
+
+    How many is the output's last size, at most the row's. Positive NaN counts as larger than infinity.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Suppress(IndexForm):
+    """Non-maximum suppression; inputs (boxes f32[4, N]: ymin, xmin, ymax, xmax; scores f32[C, N]), output int32[C, K].
+
+    Row c holds the numbers of the boxes that are kept for class c, by descending score, the earlier box first among
+    equals, then -1s. A box is kept if its score is at least `score_threshold` and its intersection with each box kept
+    before is at most `overlap` of both's union.
+    """
+
+    core: ClassVar[int] = 2
+    score_threshold: float = 0.0
+    overlap: float = 0.5

@@ -1,0 +1,102 @@
+"""Gather: slices at places that are known at run time, copied as bytes whatever their type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jitdelegate.ir.index_forms import Gather
+from jitdelegate.targets.cpu.element import ELEMENTS, cast, load
+from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel
+from jitdelegate.targets.cpu.reduce import Axis, offset_of
+from jitdelegate.targets.cpu.rows import Placed, is_dense, job_of_rows, size_of
+from jitdelegate.targets.cpu.vector_ir import Function, Value, vector
+
+
+@dataclass(frozen=True)
+class Slices:
+    """How the slices of one Gather lie.
+
+    Attributes:
+        source, places, target: the axes that count slices; distance 0 where an operand does not move.
+        indexed: the axes of the data that are looked up.
+        inner: pairs of axes, of the data and of the output, along which the pieces of a slice lie.
+        piece: elements that follow each other in both.
+    """
+
+    source: list[Axis]
+    places: list[Axis]
+    target: list[Axis]
+    indexed: list[Axis]
+    inner: tuple[list[Axis], list[Axis]]
+    piece: int
+
+
+def slices_of(form: Gather, data: Placed, places: Placed, out: Placed) -> Slices:
+    """The slices of a Gather."""
+    batch, axis, count = form.batch, form.axis, places.shape[-1]
+    between = len(places.shape) - 1 - batch
+    outer, index = data.axes[batch:axis], places.axes[batch:-1]
+    inner = data.axes[axis + count :], out.axes[axis + between :]
+    dense = all(is_dense(axes, data.nbytes) for axes in inner)
+    return Slices(
+        source=data.axes[:axis] + [Axis(each.size, 0) for each in index],
+        places=places.axes[:batch] + [Axis(each.size, 0) for each in outer] + index,
+        target=out.axes[: axis + between],
+        indexed=data.axes[axis : axis + count],
+        inner=([], []) if dense else (inner[0][:-1], inner[1][:-1]),
+        piece=size_of(inner[0]) if dense else inner[0][-1].size,
+    )
+
+
+class GatherWriter:
+    """Writes the jobs of Gather nodes."""
+
+    def __init__(self, generator: Generator) -> None:
+        self.generator = generator
+
+    def jobs(self, form: Gather, data: Placed, places: Placed, out: Placed) -> list[Job]:
+        """One row per slice."""
+        slices = slices_of(form, data, places, out)
+        pieces = size_of(slices.inner[0])
+
+        def one(kernel: Kernel, number: Value) -> None:
+            f = kernel.f
+            at = kernel.pointer(places.memory) + offset_of(f, number, slices.places)
+            start, is_inside = _look_up(f, places.dtype, at, slices.indexed)
+            source = kernel.pointer(data.memory) + offset_of(f, number, slices.source) + start
+            target = kernel.pointer(out.memory) + offset_of(f, number, slices.target)
+
+            def piece(i: Value) -> None:
+                start, end = source + offset_of(f, i, slices.inner[0]), target + offset_of(f, i, slices.inner[1])
+                self._copy(f, data.nbytes, slices.piece, start, end, is_inside)
+
+            f.loop(pieces, piece)
+
+        return [job_of_rows(self.generator, "gather", size_of(slices.target), slices.piece * pieces, one)]
+
+    def _copy(self, f: Function, nbytes: int, count: int, source: Value, target: Value, is_inside: Value) -> None:
+        """`count` elements, or as many zeros: whole vectors, then one by one."""
+        lanes = self.generator.vector_bytes // nbytes
+        vectors, left = divmod(count, lanes)
+
+        def move(width: int, at: Value) -> None:
+            type_ = vector(width, f"i{8 * nbytes}")
+            loaded = f.load(type_, source + at, nbytes)
+            f.store(f.select(is_inside, loaded, f.literal(type_, 0)), target + at, nbytes)
+
+        if vectors:
+            f.loop(vectors, lambda i: move(lanes, i * self.generator.vector_bytes))
+        if left:
+            f.loop(left, lambda i: move(1, (i + vectors * lanes) * nbytes))
+
+
+def _look_up(f: Function, dtype: str, at: Value, indexed: Sequence[Axis]) -> tuple[Value, Value]:
+    """(bytes to the slice that the places from `at` on name, whether all of them lie inside); 0 where one does not."""
+    nbytes = ELEMENTS[dtype].nbytes
+    start, is_inside = f.index(0), f.literal("i1", 1)
+    for number, axis in enumerate(indexed):
+        place = cast(f, load(f, dtype, at + number * nbytes, 1, 0), dtype, "int64")
+        is_inside = f.emit("i1", f"and {is_inside}, {f.compare('ult', place, axis.size).text}")
+        start = place * axis.distance + start
+    return f.select(is_inside, start, f.index(0)), is_inside

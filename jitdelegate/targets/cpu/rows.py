@@ -1,0 +1,90 @@
+"""Row-major tensors as rows: what the generators of `ir.index_forms` walk over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, distances_along
+from jitdelegate.targets.cpu.reduce import Axis
+from jitdelegate.targets.cpu.vector_ir import Function, Value
+
+CHUNK_WORK = 16384
+"""Elements that are worth a chunk of their own."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A row-major tensor: where it is, and its logical shape."""
+
+    memory: Memory
+    shape: tuple[int, ...]
+
+    @property
+    def dtype(self) -> str:
+        return self.memory.layout.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Of one element."""
+        return self.memory.layout.element
+
+    @property
+    def axes(self) -> list[Axis]:
+        return [Axis(*pair) for pair in zip(self.shape, distances_along(self.memory, self.shape), strict=True)]
+
+
+def size_of(axes: Sequence[Axis]) -> int:
+    """How many elements the axes have together."""
+    return prod(axis.size for axis in axes)
+
+
+def is_dense(axes: Sequence[Axis], nbytes: int) -> bool:
+    """True where the elements of the axes follow each other without gaps."""
+    for axis in reversed(axes):
+        if axis.size > 1 and axis.distance != nbytes:
+            return False
+        nbytes *= axis.size
+    return True
+
+
+def job_of_rows(generator: Generator, name: str, rows: int, work: int, body: Callable[[Kernel, Value], None]) -> Job:
+    """A chunk function that runs `body` for some of `rows` rows, each worth `work` elements."""
+    at_once = min(rows, max(1, CHUNK_WORK // work))
+    chunks = -(-rows // at_once)
+
+    def chunk(kernel: Kernel) -> None:
+        f = kernel.f
+        first = kernel.chunk * at_once
+        count: Value | int = at_once
+        if at_once * chunks != rows:
+            left = f.index(rows) - first
+            count = f.select(f.compare("ult", left, at_once), left, f.index(at_once))
+        f.loop(count, lambda i: body(kernel, first + i))
+
+    return generator.job(name, chunks, chunk)
+
+
+def along_row(
+    f: Function,
+    size: int,
+    lanes: int,
+    body: Callable[..., Sequence[Value]],
+    *carried: Value,
+    whole: Value | int = 0,
+) -> list[Value]:
+    """Vectors along a row of `size` elements: body(first element, mask, *values) gives the next values.
+
+    Args:
+        body: its mask is None, but for the elements after the last whole vector.
+        whole: how many of the whole vectors are visited, at least one; all of them if 0.
+    """
+    values = list(carried)
+    vectors, left = divmod(size, lanes)
+    if vectors:
+        count = whole or vectors
+        values = f.loop(count, lambda i, *now: body(i * lanes, None, *now), *values)
+    if left:
+        values = list(body(f.index(vectors * lanes), f.first_lanes(f.index(left), lanes), *values))
+    return values

@@ -1,0 +1,110 @@
+"""Graphs of one node of `ir.index_forms`, for both targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jitdelegate.ir.forms import Form
+from jitdelegate.ir.graph import Graph, Node, Tensor
+from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, Suppress, TopK
+
+Shape = tuple[int, ...]
+Example = tuple[Form, list[np.ndarray], Shape, str]
+"""A form, its operands' values, the output's shape and type."""
+
+
+def graph_of(form: Form, feeds: Sequence[np.ndarray], shape: Shape, dtype: str) -> Graph:
+    """The node whose operands are inputs of the graph and whose result is its output."""
+    tensors = [Tensor(f"operand{k}", feed.shape, str(feed.dtype)) for k, feed in enumerate(feeds)]
+    inputs, output = tuple(range(len(feeds))), len(feeds)
+    node = Node("OP", inputs, (output,), form=form)
+    return Graph((*tensors, Tensor("result", shape, dtype)), (node,), inputs, (output,))
+
+
+def numbers(shape: Shape, dtype: str = "float32", seed: int = 0) -> np.ndarray:
+    """Random numbers of any type, few enough different ones that some are equal."""
+    return np.random.default_rng(seed).integers(-9, 10, shape).astype(dtype)
+
+
+def gathered(
+    data: Shape, places: Shape, axis: int = 0, batch: int = 0, dtype: str = "float32", index: str = "int32"
+) -> Example:
+    """A Gather; about one place in ten lies outside."""
+    depth = places[-1]
+    random = np.random.default_rng(1)
+    chosen = np.stack([random.integers(-1, size + 1, places[:-1]) for size in data[axis : axis + depth]], axis=-1)
+    shape = data[:axis] + places[batch:-1] + data[axis + depth :]
+    return Gather(axis=axis, batch=batch), [numbers(data, dtype), chosen.astype(index)], shape, dtype
+
+
+def scanned(
+    shape: Shape, axis: int, dtype: str = "float32", *, exclusive: bool = False, reverse: bool = False
+) -> Example:
+    """A Scan."""
+    return Scan(axis=axis, exclusive=exclusive, reverse=reverse), [numbers(shape, dtype)], shape, dtype
+
+
+def best(shape: Shape, axis: int, kind: str = "max", dtype: str = "float32", index: str = "int32") -> Example:
+    """An ArgReduce."""
+    return ArgReduce(kind=kind, axis=axis), [numbers(shape, dtype)], shape[:axis] + shape[axis + 1 :], index
+
+
+def largest(shape: Shape, count: int, dtype: str = "float32") -> Example:
+    """A TopK."""
+    return TopK(), [numbers(shape, dtype)], (*shape[:-1], count), "int32"
+
+
+def suppressed(boxes: int, classes: int, count: int, threshold: float = 0.3, overlap: float = 0.4) -> Example:
+    """A Suppress of boxes that overlap often, some without an area, with scores that are equal now and then."""
+    random = np.random.default_rng(2)
+    corner, size = random.uniform(0, 2, (2, boxes)), random.uniform(0, 1, (2, boxes))
+    size[:, ::7] = 0
+    scores = random.integers(0, 50, (classes, boxes)) / np.float32(50)
+    feeds = [np.concatenate([corner, corner + size]).astype(np.float32), scores.astype(np.float32)]
+    return Suppress(score_threshold=threshold, overlap=overlap), feeds, (classes, count), "int32"
+
+
+EXAMPLES: dict[str, Example] = {
+    "rows": gathered((7, 33), (5, 1)),
+    "rows by int64": gathered((7, 40), (3, 4, 1), index="int64"),
+    "one row": gathered((3, 16), (1,)),
+    "elements": gathered((4, 9), (6, 1), axis=1),
+    "elements one by one": gathered((2, 9), (2, 5, 1), axis=1, batch=1),
+    "middle axis": gathered((3, 4, 5), (2, 3, 1), axis=1),
+    "batches": gathered((2, 3, 4, 5), (2, 7, 1), axis=2, batch=1),
+    "two axes": gathered((3, 4, 5), (6, 2)),
+    "all axes": gathered((3, 4, 5), (2, 2, 3)),
+    "batched axes": gathered((2, 3, 4, 17), (2, 5, 2), axis=1, batch=1),
+    "images": gathered((3, 2, 5, 9), (4, 1)),
+    "int64 data": gathered((5, 19), (6, 1), dtype="int64"),
+    "bools": gathered((5, 70), (6, 1), dtype="bool"),
+    "int8 data": gathered((5, 3), (9, 1), dtype="int8"),
+    "int16 data": gathered((5, 37), (9, 1), dtype="int16"),
+    "sums of rows": scanned((5, 33), 1),
+    "sums of columns": scanned((5, 37), 0),
+    "exclusive": scanned((4, 6, 18), 1, exclusive=True),
+    "reverse": scanned((4, 6, 18), 1, reverse=True),
+    "both": scanned((9, 7), 1, exclusive=True, reverse=True),
+    "image sums": scanned((2, 3, 5, 20), 2),
+    "int32 sums": scanned((5, 33), 0, "int32"),
+    "int64 sums": scanned((3, 17, 2), 1, "int64", exclusive=True),
+    "one sum": scanned((1,), 0),
+    "largest of rows": best((9, 5), 1),
+    "largest of long rows": best((3, 103), 1),
+    "smallest of rows": best((4, 48), 1, "min"),
+    "largest of columns": best((7, 37), 0),
+    "smallest of middles": best((3, 5, 4, 18), 1, "min", index="int64"),
+    "largest int32": best((6, 50), 1, dtype="int32", index="int64"),
+    "one element": best((1, 1), 0),
+    "top of rows": largest((4, 37), 5),
+    "all of a row": largest((3, 20), 20),
+    "top int32": largest((2, 3, 19), 4, "int32"),
+    "top int64": largest((2, 21), 3, "int64"),
+    "top one": largest((5,), 1),
+    "boxes": suppressed(100, 1, 12),
+    "boxes of classes": suppressed(37, 5, 40),
+    "few boxes": suppressed(5, 2, 3),
+    "no boxes": suppressed(20, 2, 3, threshold=2.0),
+}
