@@ -18,6 +18,7 @@ from jitdelegate.ir.forms import (
     Depthwise,
     Form,
     Map,
+    MatMul,
     Pool,
     Reduce,
     Resize,
@@ -33,6 +34,7 @@ from jitdelegate.targets.cuda.epilogue import reach
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.map import copy, write_map
 from jitdelegate.targets.cuda.pool import write_pool
+from jitdelegate.targets.cuda.matmul import write_matmul
 from jitdelegate.targets.cuda.reduce import write_reduce
 from jitdelegate.targets.cuda.resize import write_resize
 from jitdelegate.targets.cuda.softmax import write_softmax
@@ -45,6 +47,7 @@ WRITERS: Mapping[type[Form], Callable[[Writer, Node], None]] = {
     Depthwise: write_depthwise,
     Map: write_map,
     Pool: write_pool,
+    MatMul: write_matmul,
     Reduce: write_reduce,
     Resize: write_resize,
     Softmax: write_softmax,

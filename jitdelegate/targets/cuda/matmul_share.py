@@ -1,0 +1,105 @@
+"""What the threads of a block bring of two runtime matrices: tiles of K, through registers to shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jitdelegate.targets.cuda.device_code import Code, Value
+from jitdelegate.targets.cuda.element import Element, load_where
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """How the matrices of one operand lie; its lines are the rows or columns of the product.
+
+    Attributes:
+        along_depth: the steps of a line are neighbours in memory; otherwise the lines of a step are.
+        width: elements of one access; it divides whatever lies contiguously.
+    """
+
+    element: Element
+    along_depth: bool
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How threads share out a tile: each one brings some units, which are a few lines by a few steps.
+
+    Attributes:
+        lines, steps: of a tile.
+        unit_steps: where steps are neighbours, a multiple of the side's width.
+    """
+
+    side: Side
+    lines: int
+    steps: int
+    unit_steps: int
+    threads: int
+
+    @property
+    def unit_lines(self) -> int:
+        return 1 if self.side.along_depth else self.side.width
+
+    @property
+    def units(self) -> int:
+        """Of each thread."""
+        units = self.lines // self.unit_lines * (self.steps // self.unit_steps)
+        assert units % self.threads == 0, self
+        return units // self.threads
+
+    def place(self, thread: Value, number: int) -> tuple[Value, Value]:
+        """The first line and the first step of a thread's unit: neighbouring threads read what is neighbouring."""
+        place = thread + number * self.threads
+        if self.side.along_depth:
+            across = self.steps // self.unit_steps
+            return place // across, place % across * self.unit_steps
+        across = self.lines // self.unit_lines
+        return place % across * self.unit_lines, place // across * self.unit_steps
+
+
+class Share:
+    """What one thread brings of every tile.
+
+    Args:
+        start: the matrix's first element.
+        first: the tile's first line.
+        count, depth: lines and steps of the whole matrix.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        shares: Shares,
+        thread: Value,
+        data: Value,
+        start: Value,
+        first: Value,
+        count: Value,
+        depth: Value,
+    ) -> None:
+        self.code, self.shares, self.data, self.count, self.depth = code, shares, data, count, depth
+        self.places = [shares.place(thread, number) for number in range(shares.units)]
+        self.inside = [first + line < count for line, _ in self.places]
+        self.starts = [start + self._index(first + line, step) for line, step in self.places]
+
+    def _index(self, line: Value, step: Value) -> Value:
+        return line * self.depth + step if self.shares.side.along_depth else step * self.count + line
+
+    def fetch(self, tile: Value) -> list[list[list[Value]]]:
+        """For each unit its lines, for each line its steps, as float32; zeros outside the matrix."""
+        return [self._unit(number, tile * self.shares.steps) for number in range(self.shares.units)]
+
+    def _unit(self, number: int, passed: Value) -> list[list[Value]]:
+        shares, width = self.shares, self.shares.side.width
+        step = self.places[number][1] + passed
+        if shares.side.along_depth:
+            start, every = self.starts[number] + passed, range(0, shares.unit_steps, width)
+            return [[value for at in every for value in self._run(number, start + at, step + at)]]
+        start = self.starts[number] + passed * self.count
+        rows = [self._run(number, start + self.count * at, step + at) for at in range(shares.unit_steps)]
+        return [list(line) for line in zip(*rows, strict=True)]
+
+    def _run(self, number: int, index: Value, step: Value) -> list[Value]:
+        side, inside = self.shares.side, self.inside[number] & (step < self.depth)
+        return load_where(self.code, side.element, inside, self.data, index, side.width)
