@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jitdelegate.ir.expr import RESULT, UNARY, unary
+from jitdelegate.ir.expr import BINARY, RESULT, UNARY, Arg, binary, unary
 from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ops import OPS
@@ -19,8 +19,8 @@ EDGES = [0.0, -0.0, 1e-38, 1e-6, 0.5, 1.0, 7.9, 9.0, 20.0, 87.0, 88.7, 89.0, 1e3
 VALUES = np.array([*EDGES, *(-edge for edge in EDGES), np.nan], np.float32)
 
 
-def one_node(op: str, form: Map | None = None, **attrs: object) -> Graph:
-    tensors = (Tensor("x", VALUES.shape, "float32"), Tensor("y", VALUES.shape, "float32"))
+def one_node(op: str, form: Map | None = None, data: np.ndarray = VALUES, **attrs: object) -> Graph:
+    tensors = (Tensor("x", data.shape, "float32"), Tensor("y", data.shape, "float32"))
     return Graph(tensors, (Node(op, (0,), (1,), attrs, origin=(0,), form=form),), (0,), (1,))
 
 
@@ -32,6 +32,56 @@ def test_a_function_of_one_value_agrees_with_numpy_everywhere(function: str, fea
     with np.errstate(all="ignore"):
         expected = UNARY[function](VALUES)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=2e-38)
+
+
+def of_two(function: str, a: np.ndarray, b: np.ndarray, features: str) -> np.ndarray:
+    """What compiled code makes of two equally long arrays."""
+    dtype, shape, same = str(a.dtype), a.shape, Access((0,), (0,), (1,))
+    tensors = tuple(Tensor(name, shape, dtype) for name in "aby")
+    node = Node("TEST", (0, 1), (2,), form=Map(binary(function, Arg(0), Arg(1)), (same, same)))
+    return execute(Graph(tensors, (node,), (0, 1), (2,)), [a, b], features)[0]
+
+
+@pytest.mark.parametrize("features", RUNNABLE)
+@pytest.mark.parametrize("function", ["pow", "atan2", "floor_div", "floor_mod"])
+def test_a_function_of_two_values_agrees_with_numpy_everywhere(function: str, features: str) -> None:
+    edges = np.array([*VALUES, 2, 3, -2, -3, 2.5, -7.25, 16777216, 16777217, 1e-45, 0.1, -0.1], np.float32)
+    random = np.random.default_rng(0).normal(0, 5, (2, 3000)).astype(np.float32)
+    a, b = (np.concatenate([grid.ravel(), own]) for grid, own in zip(np.meshgrid(edges, edges), random, strict=True))
+    found = of_two(function, a, b, features)
+    with np.errstate(all="ignore"):
+        expected = BINARY[function](a, b).astype(np.float32)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=2e-45 if function == "floor_mod" else 2e-38)
+    if function in ("pow", "atan2"):
+        same = np.isnan(expected) | (np.signbit(found) == np.signbit(expected))
+        assert same.all(), list(zip(a[~same], b[~same], strict=True))[:5]
+
+
+@pytest.mark.parametrize("features", RUNNABLE)
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("function", ["pow", "div", "floor_div", "floor_mod", "shift_right"])
+def test_a_function_of_two_integers_agrees_with_numpy_everywhere(function: str, dtype: str, features: str) -> None:
+    limits = np.iinfo(dtype)
+    edges = np.array([0, 1, -1, 2, 3, -3, 7, -7, 31, 40, 1000, limits.min, limits.max], dtype)
+    a, b = (grid.ravel() for grid in np.meshgrid(edges, edges))
+    b = np.abs(b) if function == "pow" else b
+    b = np.where(b == limits.min, 5, b)
+    with np.errstate(all="ignore"):
+        expected = BINARY[function](a, b)
+    np.testing.assert_array_equal(of_two(function, a, b, features), expected)
+
+
+@pytest.mark.parametrize("features", RUNNABLE)
+@pytest.mark.parametrize("function", ["sin", "cos", "erf", "exp", "log", "tanh", "logistic"])
+def test_a_function_is_within_few_units_of_the_exact_value(function: str, features: str) -> None:
+    random = np.random.default_rng(1)
+    data = np.concatenate([random.uniform(-10, 10, 20000), random.normal(0, 1, 5000) ** 9]).astype(np.float32)
+    (found,) = execute(
+        one_node("TEST", Map(unary(function, RESULT), (Access((0,), (0,), (1,)),)), data), [data], features
+    )
+    with np.errstate(all="ignore"):
+        expected = UNARY[function](data.astype(np.float64)).astype(np.float32)
+    np.testing.assert_allclose(found, expected, rtol=5e-7, atol=2e-38)
 
 
 @pytest.mark.parametrize("features", RUNNABLE)

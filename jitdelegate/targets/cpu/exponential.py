@@ -39,6 +39,20 @@ TANH_ODD = (
 )
 TANH_EVEN = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
 """tanh(x) = x * odd(x^2) / even(x^2) for |x| <= TANH_LIMIT, highest first. Source: Eigen, MathFunctionsImpl.h."""
+ERF_LIMIT = 0.927734375
+ERF = (-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)
+"""erf(x) = x + x * ERF(x^2) for |x| <= ERF_LIMIT, highest first."""
+ERF_TAIL = (
+    -1.72853470e-5,
+    3.83197126e-4,
+    -3.88396438e-3,
+    2.42546219e-2,
+    -1.06777877e-1,
+    -6.34846687e-1,
+    -1.28717512e-1,
+)
+"""erf(x) = 1 - exp(x * ERF_TAIL(x) - x) beyond, highest first. Source of both: Norbert Juffa's erff,
+stackoverflow.com/questions/35148198."""
 
 
 def polynomial(f: Function, x: Value, coefficients: Sequence[float]) -> Value:
@@ -105,6 +119,15 @@ def tanh(f: Function, x: Value) -> Value:
     quotient = f.select(f.compare("olt", size, 0.0004), x, quotient)
     one = f.intrinsic("copysign", x.type, f.literal(x.type, 1.0), x)
     return f.select(f.compare("oge", size, TANH_ONE), one, quotient)
+
+
+def erf(f: Function, x: Value) -> Value:
+    """Within 2 ulp."""
+    size = f.intrinsic("fabs", x.type, x)
+    limited = f.minimum(size, f.literal(x.type, 8.0))  # infinity less infinity otherwise
+    tail = f.literal(x.type, 1.0) - exp(f, f.fma(polynomial(f, limited, ERF_TAIL), limited, negate(f, limited)))
+    near = f.fma(polynomial(f, x * x, ERF), x, x)
+    return f.select(f.compare("ogt", size, ERF_LIMIT), f.intrinsic("copysign", x.type, tail, x), near)
 
 
 def logistic(f: Function, x: Value) -> Value:

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr, argument_types, parts
+from jitdelegate.targets.cpu.division import (
+    floor_quotient,
+    floor_remainder,
+    integer_floor_quotient,
+    integer_floor_remainder,
+    integer_quotient,
+)
 from jitdelegate.targets.cpu.element import cast, literal
-from jitdelegate.targets.cpu.exponential import exp, log, logistic, negate, tanh
-from jitdelegate.targets.cpu.vector_ir import Function, Value, is_float
+from jitdelegate.targets.cpu.exponential import erf, exp, log, logistic, negate, tanh
+from jitdelegate.targets.cpu.power import integer_power, power
+from jitdelegate.targets.cpu.trigonometry import atan2, cos, sin
+from jitdelegate.targets.cpu.vector_ir import INDEX, Function, Value, element_type, is_float
 
 
 def emit(
@@ -45,16 +54,26 @@ def _comparison(condition: str) -> Callable[[Function, Value, Value], Value]:
     return lambda f, a, b: f.compare(condition, a, b)
 
 
-def _integer_quotient(f: Function, a: Value, b: Value) -> Value:
-    """Towards zero; a by 0 gives a, and no division traps."""
-    minus_one = f.compare("eq", b, -1)
-    one = f.literal(b.type, 1)
-    divisor = f.select(minus_one, one, f.select(f.compare("eq", b, 0), one, b))
-    return f.select(minus_one, f.literal(a.type, 0) - a, f.arithmetic("sdiv", a, divisor))
-
-
 def _bitwise(operation: str) -> Callable[[Function, Value, Value], Value]:
     return lambda f, a, b: f.emit(a.type, f"{operation} {a}, {b.text}")
+
+
+def _sign(f: Function, x: Value) -> Value:
+    """-1, 0 or 1; NaN as it is."""
+    one, minus = f.literal(x.type, 1.0), f.literal(x.type, -1.0)
+    return f.select(f.compare("ogt", x, 0.0), one, f.select(f.compare("olt", x, 0.0), minus, x))
+
+
+def _integer_sign(f: Function, x: Value) -> Value:
+    below = f.intrinsic("smin", x.type, x, f.literal(x.type, 1))
+    return f.intrinsic("smax", x.type, below, f.literal(x.type, -1))
+
+
+def _shift_right(f: Function, x: Value, count: Value) -> Value:
+    """By none to all but one of its bits; it keeps its sign."""
+    most = f.literal(x.type, 63 if element_type(x.type) == INDEX else 31)
+    count = f.intrinsic("smax", x.type, count, f.literal(x.type, 0))
+    return f.emit(x.type, f"ashr {x}, {f.intrinsic('smin', x.type, count, most).text}")
 
 
 FUNCTIONS: dict[str, Callable[..., Value]] = {
@@ -71,6 +90,15 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "floor": lambda f, x: f.intrinsic("floor", x.type, x),
     "ceil": lambda f, x: f.intrinsic("ceil", x.type, x),
     "round": lambda f, x: f.intrinsic("rint", x.type, x),
+    "trunc": lambda f, x: f.intrinsic("trunc", x.type, x),
+    "sign": _sign,
+    "sin": sin,
+    "cos": cos,
+    "erf": erf,
+    "floor_div": floor_quotient,
+    "floor_mod": floor_remainder,
+    "pow": power,
+    "atan2": atan2,
     "exp": exp,
     "log": log,
     "tanh": tanh,
@@ -89,7 +117,12 @@ INTEGER_FUNCTIONS: dict[str, Callable[..., Value]] = {
     "add": lambda f, a, b: a + b,
     "sub": lambda f, a, b: a - b,
     "mul": lambda f, a, b: a * b,
-    "div": _integer_quotient,
+    "div": integer_quotient,
+    "floor_div": integer_floor_quotient,
+    "floor_mod": integer_floor_remainder,
+    "pow": integer_power,
+    "shift_right": _shift_right,
+    "sign": _integer_sign,
     "max": lambda f, a, b: f.intrinsic("smax", a.type, a, b),
     "min": lambda f, a, b: f.intrinsic("smin", a.type, a, b),
     "neg": lambda f, x: f.literal(x.type, 0) - x,
