@@ -1,0 +1,110 @@
+"""Products of matrices that are both computed at run time, or of which one is a constant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from jitdelegate.ir.forms import Contract, MatMul
+from jitdelegate.ir.graph import ABSENT
+from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.case import Case, Weights
+from jitdelegate.ops.registry import Lowering, Op, op
+
+ADJOINT = ("adj_x", "adj_y")
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The shapes of both operands and whether each one lies transposed."""
+
+    a: Shape
+    b: Shape
+    adj_x: bool
+    adj_y: bool
+
+    @property
+    def left(self) -> Shape:
+        """Rows and depth."""
+        return self.a[-2:][::-1] if self.adj_x else self.a[-2:]
+
+    @property
+    def right(self) -> Shape:
+        """Depth and columns."""
+        return self.b[-2:][::-1] if self.adj_y else self.b[-2:]
+
+    @property
+    def output(self) -> Shape:
+        """The shape of the product."""
+        return (*np.broadcast_shapes(self.a[:-2], self.b[:-2]), self.left[0], self.right[1])
+
+
+@op("BATCH_MATMUL")
+class BatchMatMul(Op):
+    """a[..., M, K] times b[..., K, N], the leading axes broadcast; with `adj_x` a lies as [..., K, M], with `adj_y` b as
+    [..., N, K]."""
+
+    least = most = 2
+    cases = (
+        Case(((3, 4), (4, 5))),
+        Case(((2, 7, 9), (2, 9, 17))),
+        Case(((2, 7, 9), (2, 17, 9)), {"adj_y": True}),
+        Case(((2, 9, 7), (2, 9, 17)), {"adj_x": True}),
+        Case(((2, 9, 7), (2, 17, 9)), {"adj_x": True, "adj_y": True}),
+        Case(((2, 3, 5, 4), (2, 1, 4, 6))),
+        Case(((3, 5, 4), (2, 1, 4, 6))),
+        Case(((5, 4), (2, 3, 4, 6))),
+        Case(((2, 1, 3, 5, 4), (1, 2, 1, 4, 6))),
+        Case(((4, 1, 8), (4, 33, 8)), {"adj_y": True}),
+        Case(((2, 9, 8), (2, 8, 1))),
+        Case(((2, 8, 9), (2, 1, 8)), {"adj_x": True, "adj_y": True}),
+        Case(((2, 6, 8), Weights((8, 5)))),
+        Case(((2, 2, 6, 8), Weights((5, 8))), {"adj_y": True}),
+        Case(((6, 8), Weights((1, 1, 8, 5)))),
+        Case(((2, 6, 8), Weights((2, 5, 8))), {"adj_y": True}),
+        Case((Weights((6, 8)), (3, 8, 5))),
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        shapes = a, b = call.shape(0), call.shape(1)
+        if min(map(len, shapes)) < 2:
+            yield f"BATCH_MATMUL: the shapes are {list(a)} and {list(b)}, expected two axes at least."
+        for left, right in zip(a[-3::-1], b[-3::-1], strict=False):
+            if left != right and 1 not in (left, right):
+                yield f"BATCH_MATMUL: the leading axes of {list(a)} and {list(b)} do not broadcast."
+        sides = _sides(call)
+        if sides.left[1] != sides.right[0]:
+            yield f"BATCH_MATMUL: rows of {sides.left[1]} do not fit columns of {sides.right[0]}."
+
+    def shape(self, call: Call) -> Shape:
+        return _sides(call).output
+
+    def lowering(self, call: Call) -> Lowering:
+        """A constant right side that all products share is a filter. A single column is the one row of the transposed
+        product, whose elements lie side by side."""
+        sides, a, b = _sides(call), call.index(0), call.index(1)
+        constant = call.constant(1)
+        if constant is not None and prod(sides.b[:-2]) == 1 and not sides.adj_x:
+            matrix = constant.reshape(sides.b[-2:])
+            weights = matrix if sides.adj_y else np.ascontiguousarray(matrix.T)
+            return Lowering(Contract(), (a, weights, ABSENT), (*sides.a[:-1], len(weights)))
+        if sides.right[1] == 1 and sides.left[0] > 1:
+            *leading, rows, _ = sides.output
+            return Lowering(MatMul(adj_x=not sides.adj_y, adj_y=not sides.adj_x), (b, a), (*leading, 1, rows))
+        return Lowering(MatMul(adj_x=sides.adj_x, adj_y=sides.adj_y), (a, b))
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        flags = (attrs.get(name, False) for name in ADJOINT)
+        a, b = (
+            np.asarray(array.swapaxes(-1, -2) if flag else array, np.float64)
+            for array, flag in zip(given(arrays), flags, strict=True)
+        )
+        return [(a @ b).astype(np.float32)]
+
+
+def _sides(call: Call) -> Sides:
+    return Sides(call.shape(0), call.shape(1), *(bool(call.option(name, False)) for name in ADJOINT))
