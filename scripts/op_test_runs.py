@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,10 +11,14 @@ import numpy as np
 import jitdelegate
 from jitdelegate import passes
 from jitdelegate.errors import CompileError, JitDelegateError
-from jitdelegate.ir.graph import Graph
+from jitdelegate.ir.graph import Graph, State
 from jitdelegate.model.read import read
+from jitdelegate.passes.functional_state import functional_state
+from jitdelegate.passes.resize_inputs import resize_inputs
 from jitdelegate.passes.support import unsupported
 from scripts.op_test_archive import Arrays, OpTest, in_order
+
+NO_REASON = "The report does not say why."
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ def run_cpu(test: OpTest) -> Ran:
     if report.fully_delegated:
         return ran
     told = [*report.notes, *(operator.reason for operator in report.operators)]
-    return replace(ran, reasons=tuple(dict.fromkeys(filter(None, told))))
+    return replace(ran, reasons=tuple(dict.fromkeys(filter(None, told))) or (NO_REASON,))
 
 
 def run_litert(test: OpTest) -> Ran:
@@ -87,25 +91,29 @@ def run_simulated(test: OpTest) -> Ran:
     from tests.targets.cuda_execute import run
 
     model = read(test.model)
-    folded = passes.run(model.graphs[0], passes=passes.FOLD)
-    names = [folded.tensors[index].name for index in folded.inputs]
-    feeds = [in_order(names, values.inputs) for values in test.sets]
-    reasons = [sentence for _, sentence in unsupported(model, folded)] + list(_resized(folded, feeds))
-    if reasons:
-        return Ran(reasons=tuple(dict.fromkeys(reasons)))
-    graph = passes.run(folded, passes=passes.REWRITE)
-    try:
-        return Ran([array for inputs in feeds for array in run(graph, inputs)])
-    except CompileError as error:
-        return Ran(reasons=(str(error),))
+    source = functional_state(model)
+    states = [_initial(source, state) for state in source.states]
+    outputs: list[np.ndarray] = []
+    for values in test.sets:
+        arrays = in_order([source.tensors[index].name for index in source.given], values.inputs)
+        folded = passes.run(resize_inputs(source, [array.shape for array in arrays]), passes=passes.FOLD)
+        reasons = [sentence for _, sentence in unsupported(model, folded)]
+        if reasons:
+            return Ran(reasons=tuple(dict.fromkeys(reasons)))
+        graph = passes.run(folded, passes=passes.REWRITE)
+        feeds = [array.astype(graph.tensors[index].dtype) for index, array in zip(graph.given, arrays, strict=True)]
+        try:
+            results = run(graph, [*feeds, *states])
+        except CompileError as error:
+            return Ran(reasons=(str(error),))
+        outputs += results[: len(graph.returned)]
+        states = results[len(graph.returned) :]
+    return Ran(outputs)
 
 
-def _resized(graph: Graph, feeds: Sequence[Sequence[np.ndarray]]) -> Iterator[str]:
-    for arrays in feeds:
-        for index, array in zip(graph.inputs, arrays, strict=True):
-            tensor = graph.tensors[index]
-            if tensor.shape != array.shape:
-                yield f"'{tensor.name}' is {list(tensor.shape)} in the file and {list(array.shape)} in the test."
+def _initial(graph: Graph, state: State) -> np.ndarray:
+    tensor = graph.tensors[state.before]
+    return np.zeros(tensor.shape, tensor.dtype) if state.initial is None else state.initial
 
 
 TARGETS: Mapping[str, Run] = {"cpu": run_cpu, "simulator": run_simulated}
