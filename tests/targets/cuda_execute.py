@@ -57,7 +57,7 @@ def run(
     addresses = {index: places[root] for index, root in planned.names.items() if root in places} | places
     weights = memory.place(np.frombuffer(planned.weights or bytes(16), np.uint8))
     for index, array in zip(graph.inputs, inputs, strict=True):
-        memory.write(addresses[index], np.ascontiguousarray(array, np.float32))
+        memory.write(addresses[index], np.ascontiguousarray(array, graph.tensors[index].dtype))
     for step, launch in enumerate(planned.launches):
         module = _module(ptx_of(launch.template, architecture))
         module.launch(
@@ -70,7 +70,8 @@ def run(
             schedule=schedule,
             seed=seed + step,
         )
-    return [memory.array(addresses[index], np.float32, graph.tensors[index].shape) for index in graph.outputs]
+    outputs = ((addresses[index], graph.tensors[index]) for index in graph.outputs)
+    return [memory.array(address, tensor.dtype, tensor.shape) for address, tensor in outputs]
 
 
 def _value(argument: Argument, addresses: Mapping[int, int], weights: int) -> int | float:

@@ -344,9 +344,21 @@ class Code:
         return self.call("llvm.fma.f32", [a, b, c])
 
     def shuffle_xor(self, value: Value, mask: int) -> Value:
-        """A float32 from the lane whose number differs by `mask`; all 32 lanes take part."""
+        """A float32, int32 or int64 from the lane whose number differs by `mask`; all 32 lanes take part."""
+        if value.is_float:
+            return self.from_bits(self.shuffle_xor(self.bits(value), mask))
+        if value.value.type == I64:
+            return self._shuffle_halves(value, mask)
         text = "shfl.sync.bfly.b32 $0, $1, $2, 31, -1;"
-        return self.from_bits(self.ptx(text, "r", [self.bits(value), self.integer(mask)], effects=True)[0])
+        return self.ptx(text, "r", [value, self.integer(mask)], effects=True)[0]
+
+    def _shuffle_halves(self, value: Value, mask: int) -> Value:
+        builder = self.builder
+        halves = builder.bitcast(value.value, ir.VectorType(I32, 2))
+        for place in map(I32, range(2)):
+            half = self.shuffle_xor(Value(self, builder.extract_element(halves, place)), mask)
+            halves = builder.insert_element(halves, half.value, place)
+        return Value(self, builder.bitcast(halves, I64))
 
     def special(self, register: str) -> Value:
         """A special register as int32: tid.x, ctaid.y, ntid.x, laneid, ..."""

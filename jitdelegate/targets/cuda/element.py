@@ -1,28 +1,55 @@
-"""How the elements of a tensor are stored, and how kernels read and write them as float32."""
+"""How the elements of a tensor are stored, and how kernels read and write them.
+
+In registers floats of every width are float32, bools are of one bit, all others are as they are stored.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 
-from jitdelegate.targets.cuda.device_code import F32, I16, I32, Code, Value
+from jitdelegate.ir.expr import converted
+from jitdelegate.targets.cuda.device_code import F32, I1, I8, I16, I32, I64, Code, Value
 
 HALF = ir.HalfType()
+WORD = 4
 
 
 class Element(Enum):
-    """The stored type of a tensor's elements; kernels compute in float32."""
+    """The stored type of a tensor's elements."""
 
     FLOAT32 = "float32"
     FLOAT16 = "float16"
     BFLOAT16 = "bfloat16"
+    INT32 = "int32"
+    INT64 = "int64"
+    UINT32 = "uint32"
+    INT16 = "int16"
+    UINT16 = "uint16"
+    INT8 = "int8"
+    UINT8 = "uint8"
+    BOOL = "bool"
+    FLOAT16_BITS = "bits of float16"
+
+    @property
+    def dtype(self) -> str:
+        """The type of the values that kernels make of them, as the IR names it."""
+        if self is Element.FLOAT16_BITS:
+            return "float16"
+        return "float32" if self.is_narrow_float else self.value
+
+    @property
+    def is_narrow_float(self) -> bool:
+        """Whether they are 16 bits of what is a float32 elsewhere."""
+        return self in (Element.FLOAT16, Element.BFLOAT16)
 
     @property
     def nbytes(self) -> int:
-        return 4 if self is Element.FLOAT32 else 2
+        return 2 if self.is_narrow_float else np.dtype(self.dtype).itemsize
 
     @property
     def widest(self) -> int:
@@ -30,23 +57,47 @@ class Element(Enum):
         return 16 // self.nbytes
 
 
-def load(code: Code, element: Element, base: Value, index: Value, count: int = 1) -> list[Value]:
-    """Elements `index` ... `index + count - 1` after `base` as float32, read in one access.
+OWN: Mapping[str, Element] = {element.dtype: element for element in Element if not element.is_narrow_float}
+"""By the type of a tensor, how it is stored where no precision was asked for."""
+_REGISTERS: Mapping[int, Any] = {1: I8, 2: I16, 4: I32, 8: I64}
 
-    `count` is 1, 2, 4 or, for 16-bit elements, 8; the address is a multiple of the access.
+
+def register(dtype: str) -> Any:
+    """The LLVM type of a value; those of float16 are just moved, as their bits."""
+    if dtype == "float32":
+        return F32
+    return I1 if dtype == "bool" else _REGISTERS[np.dtype(dtype).itemsize]
+
+
+def constant(code: Code, dtype: str, number: float) -> Value:
+    """A number as a value of a type, converted as `ir.expr.Cast` does."""
+    if dtype == "float32":
+        return code.real(number)
+    found = converted(np.asarray(number), dtype)
+    whole = found.view(np.int16) if dtype == "float16" else found
+    return Value(code, ir.Constant(register(dtype), int(whole)))
+
+
+def load(code: Code, element: Element, base: Value, index: Value, count: int = 1) -> list[Value]:
+    """The values of elements `index` ... `index + count - 1` after `base`, read in one access.
+
+    `count` is a power of two of at most `element.widest`; the address is a multiple of the access.
     """
     offset = index * element.nbytes
-    if element is Element.FLOAT32:
-        return code.load(base, offset, F32, count)
-    if count == 1:
-        return [_widen(code, element, code.load(base, offset, I16)[0])]
-    return unpack(code, element, code.load(base, offset, I32, count // 2))
+    if element.nbytes >= WORD:
+        return code.load(base, offset, register(element.dtype), count)
+    nbytes = count * element.nbytes
+    words = code.load(base, offset, _REGISTERS[min(nbytes, WORD)], max(1, nbytes // WORD))
+    if not element.is_narrow_float:
+        return [_from_byte(code, element, value) for word in words for value in _split(code, word, element.nbytes)]
+    return [_widen(code, element, words[0])] if count == 1 else unpack(code, element, words)
 
 
 def load_where(
     code: Code, element: Element, condition: Value, base: Value, index: Value, count: int = 1
 ) -> list[Value]:
-    """As `load`, but zeros where the condition does not hold, and then nothing is read."""
+    """As `load`, of floats, but zeros where the condition does not hold, and then nothing is read."""
+    assert element.dtype == "float32", element
     offset = index * element.nbytes
     if element is Element.FLOAT32:
         return [code.from_bits(word) for word in code.load_where(condition, base, offset, count)]
@@ -56,15 +107,65 @@ def load_where(
 
 
 def store(code: Code, element: Element, values: Sequence[Value], base: Value, index: Value) -> None:
-    """Float32 values to elements `index` and on after `base`, in one access; rounded to nearest even."""
-    offset = index * element.nbytes
-    if element is Element.FLOAT32:
-        code.store(values, base, offset)
-    elif len(values) == 1:
-        narrow = code.builder.trunc(pack(code, element, [values[0], values[0]])[0].value, I16)
-        code.store([Value(code, narrow)], base, offset)
-    else:
-        code.store(pack(code, element, values), base, offset)
+    """Values to elements `index` and on after `base`, in as few accesses as there can be; float32 is rounded to nearest
+    even."""
+    step = min(len(values), element.widest)
+    for at in range(0, len(values), step):
+        code.store(_stored(code, element, values[at : at + step]), base, (index + at) * element.nbytes)
+
+
+def _stored(code: Code, element: Element, values: Sequence[Value]) -> list[Value]:
+    """The values as what one access writes."""
+    if element.nbytes >= WORD:
+        return list(values)
+    if not element.is_narrow_float:
+        nbytes = min(len(values) * element.nbytes, WORD)
+        each = nbytes // element.nbytes
+        return [_join(code, values[at : at + each], nbytes) for at in range(0, len(values), each)]
+    if len(values) == 1:
+        return [Value(code, code.builder.trunc(pack(code, element, [values[0], values[0]])[0].value, I16))]
+    return pack(code, element, values)
+
+
+def _from_byte(code: Code, element: Element, value: Value) -> Value:
+    return Value(code, code.builder.icmp_signed("!=", value.value, I8(0))) if element is Element.BOOL else value
+
+
+def _split(code: Code, word: Value, nbytes: int) -> list[Value]:
+    """The integers of `nbytes` that an integer is made of, the lowest first."""
+    bits = 8 * nbytes
+    return [
+        resized(code, word >> at if at else word, _REGISTERS[nbytes]) for at in range(0, word.value.type.width, bits)
+    ]
+
+
+def _join(code: Code, values: Sequence[Value], nbytes: int) -> Value:
+    """An integer of `nbytes` made of equally wide ones, the first the lowest."""
+    type_, bits = _REGISTERS[nbytes], 8 * nbytes // len(values)
+    first, *rest = (resized(code, value, type_) for value in values)
+    for place, value in enumerate(rest, 1):
+        first = first | (value << place * bits)
+    return first
+
+
+def resized(code: Code, value: Value, type_: Any) -> Value:
+    """The bits of an integer in another type of integers, zeros above them."""
+    if value.value.type == type_:
+        return value
+    wider = value.value.type.width < type_.width
+    return Value(code, (code.builder.zext if wider else code.builder.trunc)(value.value, type_))
+
+
+def widened(code: Code, value: Value) -> Value:
+    """A value in at least a word, which can be moved between threads: narrow ones are an int32."""
+    type_ = value.value.type
+    return resized(code, value, I32) if type_ in (I1, I8, I16) else value
+
+
+def narrowed(code: Code, value: Value, dtype: str) -> Value:
+    """What `widened` was given, a value of type `dtype`."""
+    type_ = register(dtype)
+    return resized(code, value, type_) if type_ in (I1, I8, I16) else value
 
 
 def pack(code: Code, element: Element, values: Sequence[Value]) -> list[Value]:

@@ -29,10 +29,12 @@ class Epilogue:
 
     Attributes:
         operands: how each extra operand is read, and how it is stored.
+        dtype: the type of the kernel's result.
     """
 
     expr: Expr = RESULT
     operands: tuple[tuple[Reach, Element], ...] = ()
+    dtype: str = "float32"
 
     def apply(
         self,
@@ -55,7 +57,8 @@ class Epilogue:
             _read(code, reach, element, base, pixel, channel, channels, width)
             for (reach, element), base in zip(self.operands, extra, strict=True)
         ]
-        return [emit(code, self.expr, [result, *row]) for result, *row in zip(results, *columns, strict=True)]
+        types = [self.dtype, *(element.dtype for _, element in self.operands)]
+        return [emit(code, self.expr, row, types, self.dtype) for row in zip(results, *columns, strict=True)]
 
 
 def _read(
@@ -77,7 +80,7 @@ def _read(
 
 
 def load_run(code: Code, element: Element, base: Value, index: Value, count: int) -> list[Value]:
-    """`count` neighbouring elements as float32, in as few accesses as there can be."""
+    """The values of `count` neighbouring elements, in as few accesses as there can be."""
     step = min(count, element.widest)
     return [x for at in range(0, count, step) for x in load(code, element, base, index + at, step)]
 

@@ -1,63 +1,47 @@
-"""Scalar expressions as float32 device code."""
+"""Scalar expressions as device code, every part in the type of its operands."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from jitdelegate.ir.expr import Apply, Arg, Const, Expr
+from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr, argument_types, parts
+from jitdelegate.targets.cuda.cast import cast
 from jitdelegate.targets.cuda.device_code import Code, Value
+from jitdelegate.targets.cuda.element import constant
+from jitdelegate.targets.cuda.float_functions import FLOAT_FUNCTIONS
+from jitdelegate.targets.cuda.integer_functions import INTEGER_FUNCTIONS
 
 
-def emit(code: Code, expr: Expr, arguments: Sequence[Value]) -> Value:
-    """The value of `expr` with `arguments` for its Args; equal sub-expressions are computed once."""
+def emit(code: Code, expr: Expr, arguments: Sequence[Value], types: Sequence[str], dtype: str = "float32") -> Value:
+    """The value of `expr` with `arguments`, of `types`, for its Args; equal sub-expressions are computed once.
+
+    `dtype` is the type of an expression that is but a constant.
+    """
     known: dict[Expr, Value] = {}
 
-    def value(part: Expr) -> Value:
+    def value(part: Expr, of: str) -> Value:
         if isinstance(part, Arg):
             return arguments[part.index]
         if isinstance(part, Const):
-            return code.real(part.value)
-        assert isinstance(part, Apply)
+            return constant(code, of, part.value)
+        if isinstance(part, Cast) and isinstance(part.value, Const):
+            return constant(code, part.dtype, part.value.value)
         if part not in known:
-            known[part] = FUNCTIONS[part.function](code, *map(value, part.arguments))
+            inner = argument_types(part, types)
+            known[part] = _result(code, part, inner, list(map(value, parts(part), inner)))
         return known[part]
 
-    return value(expr)
+    return value(expr, dtype)
 
 
-def _device_function(name: str) -> Callable[[Code, Value], Value]:
-    return lambda code, x: code.call(name, [x])
-
-
-def _logistic(code: Code, x: Value) -> Value:
-    return 1.0 / (1.0 + code.call("__nv_expf", [-x]))
-
-
-def maximum(code: Code, a: Value, b: Value) -> Value:
-    """As `Expr.maximum`: the larger, and NaN where `a` is NaN, so that a clamp keeps it."""
-    return code.select(a < b, b, a)
-
-
-def minimum(code: Code, a: Value, b: Value) -> Value:
-    """As `Expr.minimum`: the smaller, and NaN where `a` is NaN."""
-    return code.select(b < a, b, a)
-
-
-FUNCTIONS: dict[str, Callable[..., Value]] = {
-    "neg": lambda code, x: -x,
-    "abs": _device_function("__nv_fabsf"),
-    "exp": _device_function("__nv_expf"),
-    "log": _device_function("__nv_logf"),
-    "sqrt": _device_function("__nv_fsqrt_rn"),
-    "rsqrt": lambda code, x: 1.0 / code.call("__nv_fsqrt_rn", [x]),
-    "tanh": _device_function("__nv_tanhf"),
-    "logistic": _logistic,
-    "floor": _device_function("__nv_floorf"),
-    "add": lambda code, a, b: a + b,
-    "sub": lambda code, a, b: a - b,
-    "mul": lambda code, a, b: a * b,
-    "div": lambda code, a, b: a / b,
-    "max": maximum,
-    "min": minimum,
-}
-"""Every name of `ir.expr.UNARY` and `BINARY`."""
+def _result(code: Code, part: Expr, types: Sequence[str], values: Sequence[Value]) -> Value:
+    """A cast or function of values of `types`."""
+    if isinstance(part, Cast):
+        return cast(code, values[0], types[0], part.dtype)
+    assert isinstance(part, Apply)
+    if part.function == "select":
+        return code.select(*values)
+    if types[-1] == "float32":
+        return FLOAT_FUNCTIONS[part.function](code, *values)
+    assert types[-1] != "float16", f"{part} of float16, which is only moved"
+    return INTEGER_FUNCTIONS[part.function](code, types[-1], *values)

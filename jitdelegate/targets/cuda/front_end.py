@@ -25,6 +25,8 @@ POINTER_ALIGN = 16
 TYPES = {
     "void": types.void,
     "int32": types.int32,
+    # Numba makes int64 of sums of int32, which become int32 again; what needs 64 bits comes unsigned.
+    "int64": types.uint64,
     "float32": types.float32,
     "boolean": types.boolean,
     "pointer": types.CPointer(types.uint8),
@@ -39,8 +41,9 @@ Body = Callable[..., Any]
 def macro(returns: Kind = "void") -> Callable[[Body], Any]:
     """A decorator: a function in Numba kernels whose body writes its device code itself.
 
-    The body is called with a `Code` and, for each argument, a `Value` (integers as int32, local arrays and pointers as
-    pointers) or a list of them (tuples). It returns a Value, or a sequence of n where `returns` is ("int32", n).
+    The body is called with a `Code` and, for each argument, a `Value` (integers as int32 but for "int64", local arrays
+    and pointers as pointers) or a list of them (tuples). It returns a Value, or a sequence of n where `returns` is
+    ("int32", n).
     """
     numba_type = _numba_type(returns)
 
@@ -73,7 +76,7 @@ def _argument(code: Code, target: Any, type_: Any, value: Any) -> Any:
         return Value(code, target.make_array(type_)(target, code.builder, value=value).data)
     if isinstance(type_, types.Boolean):
         return Value(code, value if value.type.width == 1 else code.builder.trunc(value, ir.IntType(1)))
-    if isinstance(type_, types.Integer):
+    if isinstance(type_, types.Integer) and type_ != TYPES["int64"]:
         return Value(code, _narrowed(code, type_, value))
     return Value(code, value)
 

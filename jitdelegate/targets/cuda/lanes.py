@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 
-from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
-from jitdelegate.targets.cuda.expression import maximum, minimum
+import numpy as np
+
+from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree, size_of
+from jitdelegate.targets.cuda.float_functions import maximum, minimum
 
 WARP = 32
 Combine = Callable[[Code, Value, Value], Value]
-"""Of two float32; the order of the two makes no difference unless one is NaN."""
+"""Of two values of one type; the order of the two makes no difference unless one is NaN."""
 
 
-COMBINE: dict[str, tuple[Combine, float]] = {
-    "sum": (lambda code, a, b: a + b, 0.0),
-    "mean": (lambda code, a, b: a + b, 0.0),
-    "prod": (lambda code, a, b: a * b, 1.0),
-    "max": (maximum, float("-inf")),
-    "min": (minimum, float("inf")),
+COMBINE: dict[str, Combine] = {
+    "sum": lambda code, a, b: a + b,
+    "mean": lambda code, a, b: a + b,
+    "prod": lambda code, a, b: a * b,
+    "max": maximum,
+    "min": minimum,
 }
-"""By kind of reduction: how two values are combined, and what changes nothing. Extremes that are combined one by one
-from there on pass over NaN, as they do on the CPU."""
+"""By kind of reduction: how two float32, int32 or int64 are combined."""
+
+
+def neutral(kind: str, dtype: str) -> float:
+    """What changes nothing in a reduction of that kind. Extremes that are combined one by one from there on pass over
+    NaN, as they do on the CPU."""
+    if kind == "max":
+        return -inf if dtype == "float32" else int(np.iinfo(dtype).min)
+    if kind == "min":
+        return inf if dtype == "float32" else int(np.iinfo(dtype).max)
+    return 1 if kind == "prod" else 0
 
 
 def power_of_two(number: int) -> int:
@@ -42,11 +54,13 @@ def combine_lanes(code: Code, value: Value, lanes: int, combine: Combine, name: 
 
 
 def _combine_warps(code: Code, value: Value, warps: int, combine: Combine, name: str) -> Value:
-    shared, thread = code.static_shared(4 * warps, name), code.special("tid.x")
+    type_ = value.value.type
+    nbytes = size_of(type_)
+    shared, thread = code.static_shared(nbytes * warps, name), code.special("tid.x")
     with code.when((thread & (WARP - 1)).equals(0)):
-        code.store([value], shared, thread // WARP * 4)
+        code.store([value], shared, thread // WARP * nbytes)
     code.barrier()
-    found = [code.load(shared, warp * 4)[0] for warp in range(warps)]
+    found = [code.load(shared, warp * nbytes, type_)[0] for warp in range(warps)]
     return reduce_tree(found, lambda a, b: combine(code, a, b))
 
 
@@ -56,19 +70,21 @@ def combine_rows(
     """The values of the threads of a column combined, in the thread of its row 0; all threads take part.
 
     Args:
-        values: float32, equally many in each thread; 1, 2 or 4.
+        values: float32, int32 or int64, equally many in each thread; 1, 2 or 4.
         rows: a power of two; 1 for nothing to do.
     """
     if rows == 1:
         return list(values)
-    pitch = columns * len(values) * 4
-    shared = code.static_shared(rows * pitch, "rows") + column * (len(values) * 4)
+    type_ = values[0].value.type
+    nbytes = len(values) * size_of(type_)
+    pitch = columns * nbytes
+    shared = code.static_shared(rows * pitch, "rows") + column * nbytes
     code.store(values, shared, row * pitch)
     half = rows // 2
     while half:
         code.barrier()
         with code.when(row < half):
-            own, other = (code.load(shared, place * pitch, count=len(values)) for place in (row, row + half))
+            own, other = (code.load(shared, place * pitch, type_, len(values)) for place in (row, row + half))
             code.store([combine(code, a, b) for a, b in zip(own, other, strict=True)], shared, row * pitch)
         half //= 2
-    return code.load(shared, row * pitch, count=len(values))
+    return code.load(shared, row * pitch, type_, len(values))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-from jitdelegate.ir.expr import RESULT, Arg, Const, Expr, substitute
+from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, Expr, substitute
 from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.device_code import Code, Value
@@ -92,7 +92,7 @@ class MapTemplate(Template):
     ) -> None:
         """Outputs `index` and on, which have the coordinates `place`."""
         walks = iter(numbers[self._own_numbers :])
-        results = apply(code, self.expr, self.operands, pointers, walks, place, width)
+        results = apply(code, self.expr, self.operands, pointers, walks, place, width, self.target.dtype)
         store(code, self.target, results, out, index)
 
 
@@ -102,7 +102,8 @@ def write_map(writer: Writer, node: Node) -> None:
     assert isinstance(form, Map)
     shape = writer.shape(output)
     walks = [walk(writer.shape(index), access, shape) for index, access in zip(node.inputs, form.operands, strict=True)]
-    expr, read = _without_empty(form.epilogue, walks)
+    types = [writer.element(index).dtype for index in node.inputs]
+    expr, read = _without_empty(form.epilogue, walks, types)
     index_map = canonical(shape, [walks[k] for k in read])
     _write_launch(writer, expr, index_map, [node.inputs[k] for k in read], output)
 
@@ -114,10 +115,13 @@ def copy(writer: Writer, source: int, target: int) -> None:
     _write_launch(writer, RESULT, index_map, [source], target)
 
 
-def _without_empty(expr: Expr, walks: Sequence[Walk]) -> tuple[Expr, list[int]]:
+def _without_empty(expr: Expr, walks: Sequence[Walk], types: Sequence[str]) -> tuple[Expr, list[int]]:
     """The expression with constants for operands that no index reads, and the numbers of the others."""
     read = [k for k, walk in enumerate(walks) if not walk.is_empty]
-    arguments = [Const(walk.fill) if walk.is_empty else Arg(read.index(k)) for k, walk in enumerate(walks)]
+    arguments = [
+        Cast(Const(walk.fill), dtype) if walk.is_empty else Arg(read.index(k))
+        for k, (walk, dtype) in enumerate(zip(walks, types, strict=True))
+    ]
     return substitute(expr, arguments), read
 
 

@@ -8,7 +8,7 @@ from enum import Enum
 
 from jitdelegate.ir.expr import Expr
 from jitdelegate.targets.cuda.device_code import Code, Value
-from jitdelegate.targets.cuda.element import Element
+from jitdelegate.targets.cuda.element import Element, constant
 from jitdelegate.targets.cuda.epilogue import load_run
 from jitdelegate.targets.cuda.expression import emit
 from jitdelegate.targets.cuda.index_map import IndexMap, Walk
@@ -50,7 +50,7 @@ class Operand:
     def read(
         self, code: Code, base: Value, numbers: Iterator[Value], coordinates: Sequence[Value], width: int
     ) -> list[Value]:
-        """The values for `width` outputs from `coordinates` on along the last axis, as float32.
+        """The values for `width` outputs from `coordinates` on along the last axis.
 
         Args:
             base: pointer to the operand.
@@ -101,7 +101,8 @@ class Operand:
         if inside is None:
             return load_run(code, self.element, base, offset, width)
         found = load_run(code, self.element, base, code.select(inside, offset, 0), width)
-        return [code.select(inside, value, self.fill) for value in found]
+        fill = constant(code, self.element.dtype, self.fill)
+        return [code.select(inside, value, fill) for value in found]
 
 
 def operands_of(index_map: IndexMap, elements: Sequence[Element], width: int) -> tuple[Operand, ...]:
@@ -131,7 +132,10 @@ def apply(
     numbers: Iterator[Value],
     coordinates: Sequence[Value],
     width: int,
+    dtype: str,
 ) -> list[Value]:
-    """`expr` over the operands for `width` outputs from `coordinates` on; arguments as for `Operand.read`."""
+    """`expr` over the operands for `width` outputs of type `dtype` from `coordinates` on; arguments as for
+    `Operand.read`."""
     columns = [one.read(code, base, numbers, coordinates, width) for one, base in zip(operands, pointers, strict=True)]
-    return [emit(code, expr, [column[k] for column in columns]) for k in range(width)]
+    types = [one.element.dtype for one in operands]
+    return [emit(code, expr, [column[k] for column in columns], types, dtype) for k in range(width)]

@@ -25,16 +25,17 @@ from jitdelegate.ir.forms import (
     Softmax,
     View,
 )
-from jitdelegate.ir.graph import Graph, Node
+from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.passes.plan_memory import Life, plan_memory
 from jitdelegate.targets.cuda.concat import write_concat
 from jitdelegate.targets.cuda.contract import write_contract
 from jitdelegate.targets.cuda.depthwise import write_depthwise
+from jitdelegate.targets.cuda.element import OWN
 from jitdelegate.targets.cuda.epilogue import reach
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.map import copy, write_map
-from jitdelegate.targets.cuda.pool import write_pool
 from jitdelegate.targets.cuda.matmul import write_matmul
+from jitdelegate.targets.cuda.pool import write_pool
 from jitdelegate.targets.cuda.reduce import write_reduce
 from jitdelegate.targets.cuda.resize import write_resize
 from jitdelegate.targets.cuda.softmax import write_softmax
@@ -46,8 +47,8 @@ WRITERS: Mapping[type[Form], Callable[[Writer, Node], None]] = {
     Contract: write_contract,
     Depthwise: write_depthwise,
     Map: write_map,
-    Pool: write_pool,
     MatMul: write_matmul,
+    Pool: write_pool,
     Reduce: write_reduce,
     Resize: write_resize,
     Softmax: write_softmax,
@@ -83,8 +84,8 @@ def plan(graph: Graph, gpu: Gpu, precision: str) -> Plan:
     """Launches and memory of a lowered graph.
 
     Raises:
-        CompileError: a tensor is too large, there are too many nodes or launches, a window reaches too far, or the GPU
-            lacks what the precision needs.
+        CompileError: a tensor is too large or of a type that kernels do not know, there are too many nodes or launches,
+            a window reaches too far, or the GPU lacks what the precision needs.
     """
     _check_size(graph)
     graph = split_epilogues(graph)
@@ -99,8 +100,11 @@ def plan(graph: Graph, gpu: Gpu, precision: str) -> Plan:
 
 def _check_size(graph: Graph) -> None:
     _check_steps("nodes", len(graph.nodes))
-    for tensor in graph.tensors:
-        check_memory(f"'{tensor.name}'", 4 * tensor.size)
+    touched = {*graph.inputs, *(index for node in graph.nodes for index in (*node.inputs, *node.outputs))} - {ABSENT}
+    for tensor in (graph.tensors[index] for index in sorted(touched)):
+        if tensor.dtype not in OWN:
+            raise CompileError(f"'{tensor.name}' is {tensor.dtype}, expected one of {', '.join(OWN)}.")
+        check_memory(f"'{tensor.name}'", OWN[tensor.dtype].nbytes * tensor.size)
 
 
 def _check_steps(what: str, count: int) -> None:
@@ -118,7 +122,9 @@ def split_epilogues(graph: Graph) -> Graph:
         form, output = node.form, node.outputs[0]
         assert isinstance(form, Form)
         between = len(tensors)
-        tensors.append(replace(graph.tensors[output], name=f"{graph.tensors[output].name} before its epilogue"))
+        # What a form computes has the type of its data; its epilogue may make another one of it.
+        name, dtype = f"{graph.tensors[output].name} before its epilogue", graph.tensors[node.inputs[0]].dtype
+        tensors.append(replace(graph.tensors[output], name=name, dtype=dtype))
         nodes.append(
             replace(
                 node,

@@ -11,10 +11,10 @@ from jitdelegate.ir.forms import Reduce
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
 from jitdelegate.targets.cuda.division import DIVISOR_SIZES, coordinates, divided, divisor, divisors
-from jitdelegate.targets.cuda.element import Element, common_width, store
+from jitdelegate.targets.cuda.element import OWN, Element, common_width, constant, narrowed, store, widened
 from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.index_map import dense_strides
-from jitdelegate.targets.cuda.lanes import COMBINE, WARP, combine_lanes, combine_rows, power_of_two
+from jitdelegate.targets.cuda.lanes import COMBINE, WARP, combine_lanes, combine_rows, neutral, power_of_two
 from jitdelegate.targets.cuda.template import Argument, Definition, Pointer, Template
 from jitdelegate.targets.cuda.writer import Writer
 
@@ -25,6 +25,8 @@ ENOUGH_THREADS = 1024
 """Per multiprocessor, to hide the latency of memory."""
 LONG_SHARE, SHORT_SHARE = 64, 8
 """Vectors of a thread: from how many on a second launch pays, and how many are left to each then."""
+WIDEST = 8
+"""Elements of a vector: bools would have more."""
 OWN_NUMBERS = 3 + DIVISOR_SIZES
 
 
@@ -48,6 +50,11 @@ def runs_of(shape: Sequence[int], axes: Sequence[int]) -> list[Run]:
         else:
             runs.append(Run(size, stride, axis in axes))
     return runs
+
+
+def combined_type(dtype: str) -> str:
+    """The type in which values of type `dtype` are combined: bools as 0 and 1."""
+    return "int32" if dtype == "bool" else dtype
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,11 @@ class ReduceTemplate(Template):
         return THREADS
 
     @property
+    def dtype(self) -> str:
+        """The type in which values are combined."""
+        return combined_type(self.source.dtype)
+
+    @property
     def columns(self) -> int:
         """Outputs of a block, or vectors of them."""
         return THREADS // self.lanes
@@ -92,13 +104,13 @@ class ReduceTemplate(Template):
     def define(self) -> Definition:
         from jitdelegate.targets.cuda.front_end import macro
 
-        @macro(("float32", self.outputs))
+        @macro((self.dtype, self.outputs))
         def combine_inputs(code: Code, data: Value, numbers: Sequence[Value]) -> list[Value]:
             return self._combine_inputs(code, data, numbers)
 
-        @macro(("float32", self.outputs))
+        @macro((self.dtype, self.outputs))
         def combine_threads(code: Code, values: Sequence[Value]) -> list[Value]:
-            combine, _ = COMBINE[self.kind]
+            combine = COMBINE[self.kind]
             if self.along:
                 return [combine_lanes(code, values[0], self.lanes, combine, "warps")]
             lane, column = self._place(code)
@@ -145,16 +157,17 @@ class ReduceTemplate(Template):
         last = code.select(output < outputs, code.minimum(first + share, inputs), 0)
 
         def load(index: Value) -> list[Value]:
-            return load_run(code, self.source, data, base + _offset(code, index, reduced), self.width)
+            found = load_run(code, self.source, data, base + _offset(code, index, reduced), self.width)
+            return [widened(code, value) for value in found]
 
         found = self._chains(code, load, first + lane, last)
-        combine, _ = COMBINE[self.kind]
+        combine = COMBINE[self.kind]
         return [reduce_tree(found, lambda a, b: combine(code, a, b))] if self.along else found
 
     def _chains(self, code: Code, load: Callable[[Value], list[Value]], first: Value, last: Value) -> list[Value]:
         """All vectors from `first` on, in steps of `lanes`, before `last`, combined element by element."""
-        combine, neutral = COMBINE[self.kind]
-        start = [first, *[code.real(neutral)] * (CHAINS * self.width)]
+        combine, nothing = COMBINE[self.kind], constant(code, self.dtype, neutral(self.kind, self.dtype))
+        start = [first, *[nothing] * (CHAINS * self.width)]
         with code.carried(last - (CHAINS - 1) * self.lanes, start, first, CHAINS * self.lanes) as (index, now, then):
             loaded = [value for chain in range(CHAINS) for value in load(index + chain * self.lanes)]
             then[0] = index + CHAINS * self.lanes
@@ -180,6 +193,7 @@ class ReduceTemplate(Template):
             index = (code.special("ctaid.y") * outputs + output) * self.outputs
             pixel, channel = divided(code, index, channels)
             results = [value / count for value in values] if self.kind == "mean" else values
+            results = [narrowed(code, value, self.epilogue.dtype) for value in results]
             results = self.epilogue.apply(code, results, pixel, channel, channels[0], extra)
             store(code, self.target, results, out, index)
 
@@ -221,8 +235,8 @@ class Work:
     def width(self) -> int:
         """Elements of a vector; outputs of one vector are channels of one pixel where the epilogue asks."""
         if self.along:
-            return common_width([self.runs[-1].size], self.source.widest)
-        widest = min(self.source.widest, self.target.widest)
+            return common_width([self.runs[-1].size], min(self.source.widest, WIDEST))
+        widest = min(self.source.widest, self.target.widest, WIDEST)
         return common_width([self.runs[-1].size, *([self.channels] if self.extra else [])], widest)
 
     def axes(self, is_reduced: bool) -> list[Run]:
@@ -241,7 +255,8 @@ def write_reduce(writer: Writer, node: Node) -> None:
     form, output = node.form, node.outputs[0]
     assert isinstance(form, Reduce)
     source, shape = node.inputs[0], writer.shape(node.inputs[0])
-    epilogue, extra = writer.epilogue(node)
+    assert form.kind != "mean" or writer.element(source).dtype == "float32", "integers have no mean"
+    epilogue, extra = writer.epilogue(node, writer.element(source).dtype)
     work = Work(
         kind=form.kind,
         runs=runs_of(shape, form.axes) or [Run(1, 1, False)],
@@ -263,14 +278,13 @@ def _write_work(writer: Writer, work: Work, out: Pointer) -> None:
     if parts == 1:
         _launch(writer, work, lanes, 1, out)
         return
-    first = replace(
-        work, kind="sum" if work.kind == "mean" else work.kind, target=Element.FLOAT32, epilogue=Epilogue(), extra=()
-    )
+    kind, stored = "sum" if work.kind == "mean" else work.kind, OWN[combined_type(work.source.dtype)]
+    first = replace(work, kind=kind, target=stored, epilogue=Epilogue(dtype=stored.dtype), extra=())
     outputs = prod(run.size for run in work.runs if not run.is_reduced)
-    between = writer.temporary(parts * outputs * Element.FLOAT32.nbytes)
+    between = writer.temporary(parts * outputs * stored.nbytes)
     _launch(writer, first, lanes, parts, between)
     runs = [Run(parts, outputs, True), Run(outputs, 1, False)]
-    second = replace(work, runs=runs if outputs > 1 else [Run(parts, 1, True)], source=Element.FLOAT32, data=between)
+    second = replace(work, runs=runs if outputs > 1 else [Run(parts, 1, True)], source=stored, data=between)
     _launch(writer, second, _lanes(writer, second), 1, out)
 
 

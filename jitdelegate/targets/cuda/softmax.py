@@ -12,7 +12,7 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
 from jitdelegate.targets.cuda.element import Element, common_width, store
 from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
-from jitdelegate.targets.cuda.lanes import COMBINE, WARP, combine_lanes, power_of_two
+from jitdelegate.targets.cuda.lanes import COMBINE, WARP, combine_lanes, neutral, power_of_two
 from jitdelegate.targets.cuda.template import Definition, Template
 from jitdelegate.targets.cuda.writer import Writer
 
@@ -112,8 +112,8 @@ class _Row:
 
     def _chains(self, kind: str, function: Callable[[Value], Value]) -> list[Value]:
         """`function` of the thread's elements, combined for each element of a vector."""
-        combine, neutral = COMBINE[kind]
-        start = [self.code.real(neutral)] * self.template.width
+        combine = COMBINE[kind]
+        start = [self.code.real(neutral(kind, "float32"))] * self.template.width
         with self.code.carried(self.end, start, self.first, self.step) as (column, now, then):
             loaded = self._load(column)
             then[:] = [combine(self.code, a, function(b)) for a, b in zip(now, loaded, strict=True)]
@@ -121,7 +121,7 @@ class _Row:
 
     def _combined(self, kind: str, values: Sequence[Value]) -> Value:
         """The values of all threads of the row combined."""
-        combine, _ = COMBINE[kind]
+        combine = COMBINE[kind]
         own = reduce_tree(values, lambda a, b: combine(self.code, a, b))
         return combine_lanes(self.code, own, self.template.lanes, combine, kind)
 

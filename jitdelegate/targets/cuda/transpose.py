@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jitdelegate.ir.expr import Expr
-from jitdelegate.targets.cuda.device_code import Code, Value
+from jitdelegate.targets.cuda.device_code import F32, I32, I64, Code, Value, size_of
 from jitdelegate.targets.cuda.division import DIVISOR_SIZES, coordinates, divisors
-from jitdelegate.targets.cuda.element import Element, store
+from jitdelegate.targets.cuda.element import Element, narrowed, register, store, widened
 from jitdelegate.targets.cuda.expression import emit
 from jitdelegate.targets.cuda.index_map import IndexMap, dense_strides
 from jitdelegate.targets.cuda.operand import Neighbours, Operand, operands_of
@@ -19,7 +19,7 @@ from jitdelegate.targets.cuda.template import Definition, Template
 TILE = 32
 """Rows and columns; neighbouring threads read along columns and write along rows."""
 PITCH = TILE + 1
-"""Floats between rows, so that a column lies in as many banks as it has elements."""
+"""Elements between rows, so that a column lies in as many banks as it has elements."""
 THREADS = 256
 ROWS = THREADS // TILE
 """Rows that the threads of a block touch at once."""
@@ -105,7 +105,7 @@ class TransposeTemplate(Template):
             place, inside = self._place(code, numbers, column, first + row)
             with code.when(inside):
                 found = operand.read(code, pointers[self.across], iter(walk), place, 1)
-                code.store(found, _tile(code), ((first + row) * PITCH + column) * 4)
+                self._put(code, found[0], (first + row) * PITCH + column)
 
     def _write_tile(self, code: Code, out: Value, pointers: Sequence[Value], numbers: Sequence[Value]) -> None:
         """Neighbouring threads write neighbours along the last axis."""
@@ -113,9 +113,26 @@ class TransposeTemplate(Template):
         for row in range(0, TILE, ROWS):
             place, inside = self._place(code, numbers, first + row, column)
             with code.when(inside):
-                across = code.load(_tile(code), (column * PITCH + first + row) * 4)[0]
+                across = self._get(code, column * PITCH + first + row)
                 result = self._result(code, pointers, numbers, place, across)
                 store(code, self.target, [result], out, self._index(numbers, place))
+
+    @property
+    def _tile_type(self) -> Any:
+        """The LLVM type of the tile's elements, words at least: those of neighbours lie in banks of their own."""
+        type_ = register(self.operands[self.across].element.dtype)
+        return type_ if type_ in (F32, I64) else I32
+
+    def _tile(self, code: Code) -> Value:
+        return code.static_shared(TILE * PITCH * size_of(self._tile_type), "tile")
+
+    def _put(self, code: Code, value: Value, place: Value) -> None:
+        code.store([widened(code, value)], self._tile(code), place * size_of(self._tile_type))
+
+    def _get(self, code: Code, place: Value) -> Value:
+        type_ = self._tile_type
+        (value,) = code.load(self._tile(code), place * size_of(type_), type_)
+        return narrowed(code, value, self.operands[self.across].element.dtype)
 
     def _place(
         self, code: Code, numbers: Sequence[Value], along_axis: Value, along_last: Value
@@ -135,7 +152,7 @@ class TransposeTemplate(Template):
             across if k == self.across else one.read(code, base, iter(walk), place, 1)[0]
             for k, (one, walk, base) in operands
         ]
-        return emit(code, self.expr, values)
+        return emit(code, self.expr, values, [one.element.dtype for one in self.operands], self.target.dtype)
 
     def _index(self, numbers: Sequence[Value], place: Sequence[Value]) -> Value:
         """The output's element at `place`."""
@@ -150,10 +167,6 @@ def _thread(code: Code) -> tuple[Value, Value]:
     """The thread's column, and its row of the first ROWS."""
     thread = code.special("tid.x")
     return thread & (TILE - 1), thread // TILE
-
-
-def _tile(code: Code) -> Value:
-    return code.static_shared(TILE * PITCH * 4, "tile")
 
 
 def transpose_template(

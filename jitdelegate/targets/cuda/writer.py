@@ -12,7 +12,7 @@ from jitdelegate.errors import CompileError
 from jitdelegate.ir.forms import Form
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.program.check import LARGEST_GRID
-from jitdelegate.targets.cuda.element import Element
+from jitdelegate.targets.cuda.element import OWN, Element
 from jitdelegate.targets.cuda.epilogue import Epilogue, reach
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.template import Argument, Launch, Pointer, Template, TensorPointer, WeightsPointer
@@ -60,7 +60,10 @@ class Writer:
         return self.graph.tensors[index].shape
 
     def element(self, index: int) -> Element:
-        """How a tensor is stored: constants, inputs and outputs of the graph as float32."""
+        """How a tensor is stored: float32 as the precision says, but as it is in constants, inputs and outputs of the
+        graph; all other types as they are."""
+        if self.graph.tensors[index].dtype != "float32":
+            return OWN[self.graph.tensors[index].dtype]
         is_port = index in self.graph.inputs or index in self.graph.outputs
         return Element.FLOAT32 if is_port or self.graph.tensors[index].is_constant else STORED[self.precision]
 
@@ -76,9 +79,10 @@ class Writer:
         return np.asarray(data, np.float32)
 
     def pointer(self, index: int) -> Pointer:
-        """A tensor's memory, also that of a constant."""
-        if self.graph.tensors[index].is_constant:
-            return self.constant(self.array(index))
+        """A tensor's memory, also that of a constant, which has its elements as they are."""
+        tensor = self.graph.tensors[index]
+        if tensor.data is not None:
+            return self.constant(np.asarray(tensor.data, tensor.dtype))
         return TensorPointer(index)
 
     def constant(self, array: np.ndarray) -> WeightsPointer:
@@ -107,8 +111,8 @@ class Writer:
         self.temporaries[number] = nbytes
         return TensorPointer(number)
 
-    def epilogue(self, node: Node) -> tuple[Epilogue, tuple[Pointer, ...]]:
-        """A node's epilogue as part of a template, and its extra operands.
+    def epilogue(self, node: Node, dtype: str = "float32") -> tuple[Epilogue, tuple[Pointer, ...]]:
+        """A node's epilogue as part of a template, and its extra operands; the kernel's own result is of type `dtype`.
 
         Every operand has a `reach`; the planner splits nodes where one has none.
         """
@@ -119,7 +123,7 @@ class Writer:
         found = [reach(access, self.shape(index), output) for access, index in zip(form.operands, extra, strict=True)]
         assert None not in found
         kinds = tuple((one, self.element(index)) for one, index in zip(found, extra, strict=True) if one)
-        return Epilogue(form.epilogue, kinds), tuple(map(self.pointer, extra))
+        return Epilogue(form.epilogue, kinds, dtype), tuple(map(self.pointer, extra))
 
     def launch(
         self, template: Template, grid: tuple[int, int, int], arguments: Sequence[Argument], shared_bytes: int = 0
