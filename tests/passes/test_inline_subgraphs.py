@@ -1,0 +1,150 @@
+"""Loops and branches whose way is known become what they do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jitdelegate import passes
+from jitdelegate.ir.graph import Graph, Node, Tensor
+from jitdelegate.passes import inline_subgraphs as module
+from jitdelegate.passes.inline_subgraphs import inline_subgraphs
+from tests.ops.form_reference import run_graph
+
+MAIN, CONDITION, BODY = range(3)
+LOOP = {"cond_subgraph_index": CONDITION, "body_subgraph_index": BODY}
+
+
+def constant(name: str, value: Any) -> Tensor:
+    data = np.array(value, np.int32)
+    return Tensor(name, data.shape, "int32", data)
+
+
+def counted(rounds: int, body: Graph) -> Graph:
+    """WHILE with a counter from 0, as long as the condition's subgraph says."""
+    tensors = (
+        Tensor("x", (4,), "float32"),
+        constant("zero", 0),
+        Tensor("counter", (), "int32"),
+        Tensor("y", (4,), "float32"),
+    )
+    node = Node("WHILE", (1, 0), (2, 3), LOOP, origin=(0,))
+    return inline_subgraphs(Graph(tensors, (node,), (0,), (3,)), (Graph((), (), (), ()), below(rounds), body))
+
+
+def below(limit: int) -> Graph:
+    tensors = (
+        Tensor("i", (), "int32"),
+        Tensor("x", (4,), "float32"),
+        constant("limit", limit),
+        Tensor("again", (), "bool"),
+    )
+    return Graph(tensors, (Node("LESS", (0, 2), (3,), origin=(0,)),), (0, 1), (3,))
+
+
+def step(*nodes: Node) -> Graph:
+    """i + 1, and x through `nodes`, which read %1 and write %4."""
+    tensors = (
+        Tensor("i", (), "int32"),
+        Tensor("x", (4,), "float32"),
+        constant("one", 1),
+        Tensor("next", (), "int32"),
+        Tensor("y", (4,), "float32"),
+    )
+    return Graph(tensors, (Node("ADD", (0, 2), (3,), origin=(0,)), *nodes), (0, 1), (3, 4))
+
+
+SQUARED = step(Node("SQUARE", (1,), (4,), origin=(1,)))
+
+
+def test_a_loop_becomes_as_many_rounds() -> None:
+    graph = counted(3, SQUARED)
+    assert [node.op for node in graph.nodes] == ["SQUARE"] * 3
+    assert graph.nodes[0].inputs == graph.inputs
+    assert graph.nodes[1].inputs == graph.nodes[0].outputs
+    assert graph.outputs == graph.nodes[2].outputs
+    assert {node.origin for node in graph.nodes} == {(0,)}
+
+
+def test_a_loop_without_a_round_hands_on_what_it_is_given() -> None:
+    graph = counted(0, SQUARED)
+    assert not graph.nodes
+    assert graph.outputs == graph.inputs
+
+
+def test_every_round_shares_the_body_s_constants() -> None:
+    weights = Tensor("w", (4,), "float32", np.ones(4, np.float32))
+    body = step(Node("MUL", (1, 5), (4,), origin=(1,)))
+    graph = counted(5, Graph((*body.tensors, weights), body.nodes, body.inputs, body.outputs))
+    assert len({node.inputs[1] for node in graph.nodes}) == 1
+
+
+def test_a_loop_that_depends_on_the_input_stays() -> None:
+    tensors = (
+        Tensor("n", (), "int32"),
+        Tensor("x", (4,), "float32"),
+        Tensor("m", (), "int32"),
+        Tensor("y", (4,), "float32"),
+    )
+    graph = Graph(tensors, (Node("WHILE", (0, 1), (2, 3), LOOP, origin=(0,)),), (0, 1), (3,))
+    inlined = inline_subgraphs(graph, (graph, below(3), SQUARED))
+    assert [node.op for node in inlined.nodes] == ["WHILE"]
+    assert len(inlined.tensors) == len(graph.tensors)
+
+
+def test_a_loop_that_never_ends_stays() -> None:
+    still = step(Node("SQUARE", (1,), (4,), origin=(1,)))
+    endless = Graph(still.tensors, still.nodes[1:], still.inputs, (0, 4))
+    assert [node.op for node in counted(1, endless).nodes] == ["WHILE"]
+
+
+def test_a_loop_of_too_many_nodes_stays(monkeypatch: Any) -> None:
+    monkeypatch.setattr(module._Budget, "__init__", lambda self: self.__dict__.update(nodes=50, levels=9))
+    assert [node.op for node in counted(100, SQUARED).nodes] == ["WHILE"]
+
+
+def test_only_the_branch_that_is_taken_is_left() -> None:
+    def branch(op: str) -> Graph:
+        return Graph((Tensor("a", (4,), "float32"), Tensor("b", (4,), "float32")), (Node(op, (0,), (1,)),), (0,), (1,))
+
+    attrs = {"then_subgraph_index": 1, "else_subgraph_index": 2}
+    for taken, op in ((True, "EXP"), (False, "ABS")):
+        condition = Tensor("c", (), "bool", np.array(taken))
+        tensors = (Tensor("x", (4,), "float32"), condition, Tensor("y", (4,), "float32"))
+        graph = Graph(tensors, (Node("IF", (1, 0), (2,), attrs),), (0,), (2,))
+        assert [node.op for node in inline_subgraphs(graph, (graph, branch("EXP"), branch("ABS"))).nodes] == [op]
+
+
+def test_a_composite_is_its_decomposition() -> None:
+    tensors = (Tensor("x", (4,), "float32"), Tensor("y", (4,), "float32"))
+    composite = Node("STABLEHLO_COMPOSITE", (0,), (1,), {"name": "odml.square", "decomposition_subgraph_index": 1})
+    graph = Graph(tensors, (composite,), (0,), (1,))
+    decomposition = Graph(tensors, (Node("SQUARE", (0,), (1,)),), (0,), (1,))
+    assert [node.op for node in inline_subgraphs(graph, (graph, decomposition)).nodes] == ["SQUARE"]
+
+
+def test_arguments_of_other_types_are_refused() -> None:
+    body = step(Node("SQUARE", (1,), (4,)))
+    tensors = list(body.tensors)
+    tensors[0] = Tensor("i", (), "int64")
+    assert [node.op for node in counted(2, Graph(tuple(tensors), body.nodes, body.inputs, body.outputs)).nodes] == [
+        "WHILE"
+    ]
+
+
+def test_slices_that_shrink_to_nothing_are_left_out_of_concatenations() -> None:
+    """How Keras writes one row of a list of rows: before, row, after."""
+    tensors = (
+        Tensor("x", (3, 4), "float32"),
+        Tensor("row", (1, 4), "float32"),
+        constant("begin", [0, 0]),
+        constant("size", [0, 4]),
+        Tensor("before", (1, 4), "float32"),
+        Tensor("y", (1, 4), "float32"),
+    )
+    nodes = (Node("SLICE", (0, 2, 3), (4,)), Node("CONCATENATION", (4, 1), (5,), {"axis": 0}))
+    lowered = passes.run(Graph(tensors, nodes, (0, 1), (5,)))
+    row = np.arange(4, dtype=np.float32).reshape(1, 4)
+    (found,) = run_graph(lowered, [np.zeros((3, 4), np.float32), row])
+    np.testing.assert_array_equal(found, row)
