@@ -10,6 +10,7 @@ import numpy as np
 
 from jitdelegate.ir.expr import Arg
 from jitdelegate.ir.forms import Access, Concat, Map, View
+from jitdelegate.ir.graph import Tensor
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, ints
@@ -246,6 +247,10 @@ class Concatenation(Op):
         Case(((5,), (3,)), {"axis": 0, OPTION: "NONE"}),
     )
 
+    def sizes(self, tensors: Sequence[Tensor]) -> Iterator[str]:
+        """Operands without elements are left out."""
+        yield from super().sizes([tensor for tensor in tensors if tensor.data is None or tensor.size])
+
     def problems(self, call: Call) -> Iterator[str]:
         if not all(map(call.given, range(call.count))):
             yield "CONCATENATION: an input is not given."
@@ -266,7 +271,8 @@ class Concatenation(Op):
         return tuple(shape)
 
     def lowering(self, call: Call) -> Lowering:
-        return merged(call.option("axis", 0) % len(call.shape(0)), call.node.inputs)
+        parts = tuple(call.index(k) for k in range(call.count) if call.tensor(k).size)
+        return merged(call.option("axis", 0) % len(call.shape(0)), parts)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         return [np.concatenate(given(arrays), axis=attrs.get("axis", 0))]

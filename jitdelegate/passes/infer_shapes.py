@@ -53,6 +53,8 @@ def _outputs(call: Call, most: int) -> list[Tensor]:
     if op is None or next(op.structure(call), None) is not None:
         return call.outputs
     outputs = [reshaped(tensor, shape) for tensor, shape in zip(call.outputs, op.shapes(call), strict=True)]
+    if outputs and not any(tensor.size for tensor in outputs):
+        return [_constant(tensor, np.zeros(tensor.shape)) for tensor in outputs]
     if not op.foldable(call) or sum(prod(tensor.shape) for tensor in outputs) > most or next(op.sizes(outputs), None):
         return outputs
     with np.errstate(all="ignore"):
