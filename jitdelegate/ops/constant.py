@@ -184,30 +184,6 @@ class Rank(ShapeOf):
         return [np.array(len(call.shape(0)), np.int64)]
 
 
-@op("GATHER")
-class Gather(Folded):
-    """Slices of the data along `axis`, in the order of the second operand."""
-
-    least = most = 2
-    parameters = (1,)
-    types = ANY
-
-    def problems(self, call: Call) -> Iterator[str]:
-        rank, axis = len(call.shape(0)), int(call.option("axis", 0))
-        if not -rank <= axis < rank or call.option("batch_dims", 0):
-            yield f"GATHER along axis {axis} of rank {rank} with batch_dims {call.option('batch_dims', 0)}."
-        if any(not 0 <= place < call.shape(0)[axis] for place in call.integers(1)):
-            yield f"GATHER: indices {list(call.integers(1))} are out of range for size {call.shape(0)[axis]}."
-
-    def shape(self, call: Call) -> Shape:
-        shape, axis = call.shape(0), call.option("axis", 0) % len(call.shape(0))
-        return (*shape[:axis], *call.shape(1), *shape[axis + 1 :])
-
-    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        data, places = given(arrays)
-        return [np.take(data, places, axis=attrs.get("axis", 0))]
-
-
 @op("FILL")
 class Fill(Folded):
     """An array of the shape in the first operand, filled with the second."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from jitdelegate.ir.forms import View
@@ -18,8 +20,9 @@ def lower(graph: Graph) -> Graph:
     draft = Draft(graph)
     nodes: list[Node] = []
     for node in graph.nodes:
-        expansion = _Expansion(draft, node, nodes)
-        for index, lowering in zip(node.outputs, OPS[node.op].lower(graph, node), strict=True):
+        lowerings = OPS[node.op].lower(graph, node)
+        expansion = _Expansion(draft, node, lowerings, nodes)
+        for index, lowering in zip(node.outputs, lowerings, strict=True):
             expansion.write(lowering, index)
     return draft.graph(nodes)
 
@@ -27,24 +30,26 @@ def lower(graph: Graph) -> Graph:
 class _Expansion:
     """The kernels of one node, appended to `nodes` in an order in which each finds what it reads."""
 
-    def __init__(self, draft: Draft, node: Node, nodes: list[Node]) -> None:
+    def __init__(self, draft: Draft, node: Node, lowerings: Sequence[Lowering], nodes: list[Node]) -> None:
         self._draft = draft
         self._node = node
         self._nodes = nodes
         self._written: dict[Lowering, int] = {}
+        pairs = zip(lowerings, node.outputs, strict=True)
+        self._outputs = {each: output for each, output in pairs if each.shape in (None, draft.tensors[output].shape)}
 
     def write(self, lowering: Lowering, output: int) -> None:
         """The kernels that make tensor `output`."""
-        target = self._draft.tensors[output]
-        if lowering.shape in (None, target.shape):
-            self._append(lowering, output)
-            return
-        between = self._tensor(lowering, target)
-        self._append(lowering, between)
-        self._nodes.append(Node("RESHAPE", (between,), (output,), origin=self._node.origin, form=View()))
+        source = self._index(lowering)
+        if source != output:
+            self._nodes.append(Node("RESHAPE", (source,), (output,), origin=self._node.origin, form=View()))
 
-    def _tensor(self, lowering: Lowering, target: Tensor) -> int:
+    def _place(self, lowering: Lowering) -> int:
+        """The tensor that it writes: an output of the node, or a new one."""
+        if lowering in self._outputs:
+            return self._outputs[lowering]
         assert lowering.shape is not None
+        target = self._draft.tensors[self._node.outputs[0]]
         return self._draft.add(Tensor(target.name, lowering.shape, lowering.dtype or target.dtype))
 
     def _append(self, lowering: Lowering, output: int) -> None:
@@ -61,5 +66,5 @@ class _Expansion:
         if not isinstance(entry, Lowering):
             return entry
         if entry not in self._written:
-            self._append(entry, self._tensor(entry, self._draft.tensors[self._node.outputs[0]]))
+            self._append(entry, self._place(entry))
         return self._written[entry]

@@ -1,0 +1,303 @@
+"""Operators that look elements up at runtime places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jitdelegate.ir.expr import Arg, Expr, binary, clamp, minimum, select
+from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ir.index_forms import Gather as GatherForm
+from jitdelegate.ops.call import INTEGERS, Call, Shape, given
+from jitdelegate.ops.case import Case, Fed, ints
+from jitdelegate.ops.registry import ANY, Lowering, Op, op, view
+from jitdelegate.ops.shape import axis_problems
+
+
+def places_of(call: Call, operand: int, shape: Shape) -> Lowering | np.ndarray:
+    """An operand of integers under another shape, as what a Gather looks up."""
+    known = call.constant(operand)
+    return view(call.index(operand), shape, call.tensor(operand).dtype) if known is None else known.reshape(shape)
+
+
+class Lookup(Op):
+    """Slices of the data, operand `data`, at the places in operand `places`.
+
+    LiteRT stops with an error where a place lies outside, one below 0 included; kernels give zeros there. Constant
+    places are checked when the model is compiled.
+    """
+
+    least = most = 2
+    types = ANY
+    kinds: ClassVar = {1: INTEGERS}
+    data: ClassVar[int] = 0
+    places: ClassVar[int] = 1
+
+    def problems(self, call: Call) -> Iterator[str]:
+        yield from self.misfits(call)
+        known = call.constant(self.places)
+        if known is not None:
+            sizes = np.array(self.looked_up(call))
+            chosen = known.reshape(-1, len(sizes))
+            if ((chosen < 0) | (chosen >= sizes)).any():
+                yield f"{self.name}: the places from {chosen.min()} to {chosen.max()} leave the sizes {list(sizes)}."
+
+    def misfits(self, call: Call) -> Iterator[str]:
+        """Reasons why options and shapes do not go together."""
+        yield from ()
+
+    def looked_up(self, call: Call) -> Shape:
+        """The sizes of the data's axes that a place names."""
+        raise NotImplementedError
+
+
+@op("GATHER")
+class Gather(Lookup):
+    """Slices of the data along the option `axis` at the places in the second operand.
+
+    The first `batch_dims` axes of both operands go together. A place outside: see `Lookup`.
+    """
+
+    cases = (
+        Case(((5, 7), ints(4, 0, 2)), {"axis": 0}),
+        Case(((5, 7), Fed((2, 3), "int32")), {"axis": -1}, low=0, high=7),
+        Case(((5, 17), Fed((6,), "int64")), {"axis": 0}, low=0, high=5),
+        Case(((2, 3, 4, 18), Fed((2, 5), "int32")), {"axis": 2, "batch_dims": 1}, low=0, high=4),
+        Case(((2, 9, 3), Fed((2, 4), "int32")), {"axis": -2, "batch_dims": -1}, low=0, high=9),
+        Case(((9,), Fed((), "int32")), {"axis": 0}, low=0, high=9),
+        Case((Fed((4, 3), "int64"), Fed((2, 2), "int32")), {"axis": 1}, low=0, high=3),
+        Case((Fed((4, 3), "bool"), Fed((5,), "int32")), {"axis": 0}, low=0, high=4),
+    )
+
+    def misfits(self, call: Call) -> Iterator[str]:
+        data, places = call.shape(0), call.shape(1)
+        yield from axis_problems(call, int(call.option("axis", 0)), len(data))
+        axis, batch = self._axes(call.node.attrs, data, places)
+        if not 0 <= batch <= min(axis, len(places)) or data[:batch] != places[:batch]:
+            found = f"{list(data)} and {list(places)}"
+            yield f"GATHER with batch_dims {call.option('batch_dims', 0)} along axis {axis} of shapes {found}."
+
+    @staticmethod
+    def _axes(attrs: Mapping[str, Any], data: Shape, places: Shape) -> tuple[int, int]:
+        """(axis, batch dimensions), counted from the front."""
+        axis, batch = int(attrs.get("axis", 0)), int(attrs.get("batch_dims", 0))
+        return axis % len(data), batch + len(places) if batch < 0 else batch
+
+    def looked_up(self, call: Call) -> Shape:
+        return (call.shape(0)[self._axes(call.node.attrs, call.shape(0), call.shape(1))[0]],)
+
+    def shape(self, call: Call) -> Shape:
+        data, places = call.shape(0), call.shape(1)
+        axis, batch = self._axes(call.node.attrs, data, places)
+        return data[:axis] + places[batch:] + data[axis + 1 :]
+
+    def lowering(self, call: Call) -> Lowering:
+        places = call.shape(1)
+        axis, batch = self._axes(call.node.attrs, call.shape(0), places)
+        return Lowering(GatherForm(axis=axis, batch=batch), (call.index(0), places_of(call, 1, (*places, 1))))
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, places = given(arrays)
+        axis, batch = self._axes(attrs, data.shape, places.shape)
+        outer = data.shape[:batch]
+        pairs = [np.asarray(np.take(data[index], places[index], axis - batch)) for index in np.ndindex(*outer)]
+        return [np.stack(pairs).reshape((*outer, *pairs[0].shape))]
+
+
+@op("GATHER_ND")
+class GatherNd(Lookup):
+    """Slices of the data at the places in the second operand, each a row of one index per leading axis.
+
+    A place outside: see `Lookup`.
+    """
+
+    cases = (
+        Case(((3, 4, 5), Fed((6, 2), "int32")), low=0, high=3),
+        Case(((3, 4, 5), Fed((2, 2, 3), "int64")), low=0, high=3),
+        Case(((3, 20), Fed((1,), "int32")), low=0, high=3),
+        Case(((3, 4), ints((0, 3), (2, 1)))),
+        Case((Fed((3, 4), "int32"), Fed((5, 1), "int32")), low=0, high=3),
+    )
+
+    def misfits(self, call: Call) -> Iterator[str]:
+        data, places = call.shape(0), call.shape(1)
+        if not places or not 1 <= places[-1] <= len(data):
+            yield f"GATHER_ND: places of shape {list(places)} do not fit the shape {list(data)}."
+
+    def looked_up(self, call: Call) -> Shape:
+        return call.shape(0)[: call.shape(1)[-1]]
+
+    def shape(self, call: Call) -> Shape:
+        return call.shape(1)[:-1] + call.shape(0)[call.shape(1)[-1] :]
+
+    def lowering(self, call: Call) -> Lowering:
+        return Lowering(GatherForm(), (call.index(0), call.index(1)))
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, places = given(arrays)
+        return [data[tuple(np.moveaxis(places, -1, 0))]]
+
+
+@op("EMBEDDING_LOOKUP")
+class EmbeddingLookup(Lookup):
+    """Rows of the second operand at the places in the first. A place outside: see `Lookup`."""
+
+    kinds: ClassVar = {0: ("int32",)}
+    data, places = 1, 0
+    cases = (
+        Case((Fed((4,), "int32"), (6, 17)), low=0, high=6),
+        Case((ints(5, 0), (6, 2, 3))),
+    )
+
+    def misfits(self, call: Call) -> Iterator[str]:
+        ids, rows = call.shape(0), call.shape(1)
+        if len(ids) != 1 or len(rows) < 2:
+            yield f"EMBEDDING_LOOKUP of {list(ids)} in {list(rows)}, expected rank 1 in rank 2 or more."
+
+    def looked_up(self, call: Call) -> Shape:
+        return call.shape(1)[:1]
+
+    def shape(self, call: Call) -> Shape:
+        return call.shape(0) + call.shape(1)[1:]
+
+    def lowering(self, call: Call) -> Lowering:
+        return Lowering(GatherForm(), (call.index(1), places_of(call, 0, (*call.shape(0), 1))))
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        ids, rows = given(arrays)
+        return [rows[ids]]
+
+
+@op("REVERSE_SEQUENCE")
+class ReverseSequence(Op):
+    """The first so many elements along `seq_dim` in reverse order; the second operand says how many for each index
+    along `batch_dim`, all of them if it says more than there are."""
+
+    least = most = 2
+    types = ANY
+    kinds: ClassVar = {1: INTEGERS}
+    cases = (
+        Case(((3, 7, 5), Fed((3,), "int32")), {"seq_dim": 1, "batch_dim": 0}, low=1, high=7),
+        Case(((7, 3, 5), Fed((3,), "int64")), {"seq_dim": 0, "batch_dim": 1}, low=1, high=7),
+        Case(((2, 6, 4, 3), ints(6, 1, 3)), {"seq_dim": 1, "batch_dim": 3}),
+        Case((Fed((2, 9), "int32"), ints(4, 9)), {"seq_dim": 1, "batch_dim": 0}),
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        shape, (along, batch) = call.shape(0), self._axes(call.node.attrs)
+        for axis in (along, batch):
+            if not 0 <= axis < len(shape):
+                yield f"REVERSE_SEQUENCE: axis {axis} is out of range for rank {len(shape)}."
+        if along == batch or call.shape(1) != (shape[batch],):
+            yield f"REVERSE_SEQUENCE along axis {along} with {list(call.shape(1))} lengths for axis {batch}."
+
+    @staticmethod
+    def _axes(attrs: Mapping[str, Any]) -> tuple[int, int]:
+        return int(attrs.get("seq_dim", 0)), int(attrs.get("batch_dim", 0))
+
+    def shape(self, call: Call) -> Shape:
+        return call.shape(0)
+
+    def lowering(self, call: Call) -> Lowering:
+        """One look-up in the axes from the first of both to the last of both, taken together."""
+        shape, axes = call.shape(0), self._axes(call.node.attrs)
+        first, last = min(axes), max(axes) + 1
+        window = shape[first:last]
+        apart = (prod(shape[:first]), prod(window), prod(shape[last:]))
+        places = view(self._places(call, window, first), (apart[1], 1), call.tensor(1).dtype)
+        data = view(call.index(0), apart, call.output.dtype)
+        return Lowering(GatherForm(axis=1), (data, places), apart)
+
+    def _places(self, call: Call, window: Shape, first: int) -> Lowering:
+        """Which element of the window is read for each of its elements."""
+        along, batch = (axis - first for axis in self._axes(call.node.attrs))
+        dtype, size, stride = call.tensor(1).dtype, window[along], prod(window[along + 1 :])
+        own = np.arange(prod(window), dtype=dtype).reshape(window)
+        step = np.arange(size, dtype=dtype)
+        length = minimum(Arg(0), size)
+        mirrored = Arg(1) + (length - 1 - Arg(2) - Arg(2)) * stride
+        form = Map(
+            select(binary("lt", Arg(2), length), mirrored, Arg(1)),
+            (Access((batch,), (0,), (1,)), Access.broadcast(window, window), Access((along,), (0,), (1,))),
+        )
+        return Lowering(form, (call.index(1), own, step), window, dtype)
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, lengths = given(arrays)
+        along, batch = self._axes(attrs)
+        rows = np.moveaxis(data, (batch, along), (0, 1)).copy()
+        for row, length in zip(rows, lengths, strict=True):
+            row[:length] = row[:length][::-1].copy()
+        return [np.moveaxis(rows, (0, 1), (batch, along))]
+
+
+@op("DYNAMIC_UPDATE_SLICE")
+class DynamicUpdateSlice(Op):
+    """The first operand with the second one written over it, from the place in the third on, moved so that it fits."""
+
+    least = most = 3
+    types = ANY
+    kinds: ClassVar = {2: INTEGERS}
+    cases = (
+        Case(((4, 5, 6), (2, 5, 6), Fed((3,), "int32")), low=-3, high=7),
+        Case(((1, 9, 4), (1, 3, 4), Fed((3,), "int64")), low=-3, high=7, seed=1),
+        Case(((3, 8), (2, 3), Fed((2,), "int32")), low=0, high=4),
+        Case(((3, 8), (3, 8), Fed((2,), "int32")), low=0, high=4),
+        Case((Fed((7,), "int32"), Fed((2,), "int32"), ints(6))),
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        data, update = call.shape(0), call.shape(1)
+        if len(data) != len(update) or any(a < b for a, b in zip(data, update, strict=True)):
+            yield f"DYNAMIC_UPDATE_SLICE: an update of {list(update)} does not fit into {list(data)}."
+        if not data or call.shape(2) != (len(data),):
+            yield f"DYNAMIC_UPDATE_SLICE: the place has shape {list(call.shape(2))}, expected [{len(data)}]."
+
+    def shape(self, call: Call) -> Shape:
+        return call.shape(0)
+
+    def lowering(self, call: Call) -> Lowering:
+        """The update looked up from each of the output's places, and where that lies outside, the data."""
+        data, update, dtype = call.shape(0), call.shape(1), call.output.dtype
+        count = max((axis + 1 for axis, (a, b) in enumerate(zip(data, update, strict=True)) if a != b), default=1)
+        outer, inner = data[:count], prod(data[count:])
+        places = self._places(call, count)
+        flat = (prod(outer), inner)
+        found = Lowering(GatherForm(), (view(call.index(1), (*update[:count], inner), dtype), places), flat, dtype)
+        form = Map(
+            select(Arg(0), Arg(1), Arg(2)),
+            (Access((0, -1), (0, 0), (1, 1)), Access.broadcast(flat, flat), Access.broadcast(flat, flat)),
+        )
+        own = view(call.index(0), flat, dtype)
+        return Lowering(form, (_are_inside(places, update[:count], flat[0]), found, own), flat)
+
+    @staticmethod
+    def _places(call: Call, count: int) -> Lowering:
+        """int[elements of the first `count` axes, count]: each one's place in the update."""
+        data, update, dtype = call.shape(0), call.shape(1), call.tensor(2).dtype
+        own = np.moveaxis(np.indices(data[:count], dtype), 0, -1).reshape(-1, count)
+        room = np.subtract(data, update)[:count].astype(dtype)
+        start = minimum(binary("max", Arg(1), 0), Arg(2))
+        along = Access((1,), (0,), (1,))
+        form = Map(Arg(0) - start, (Access.broadcast(own.shape, own.shape), along, along))
+        return Lowering(form, (own, call.index(2), room), own.shape, dtype)
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, update, place = given(arrays)
+        start = np.clip(place, 0, np.subtract(data.shape, update.shape))
+        out = data.copy()
+        out[tuple(slice(a, a + size) for a, size in zip(start, update.shape, strict=True))] = update
+        return [out]
+
+
+def _are_inside(places: Lowering, sizes: Shape, rows: int) -> Lowering:
+    """bool[rows, 1]: whether all places of a row lie within the sizes."""
+    columns = tuple(Access((0, -1), (0, column), (1, 1)) for column in range(len(sizes)))
+    tests: list[Expr] = [binary("eq", Arg(k), clamp(Arg(k), 0, size - 1)) for k, size in enumerate(sizes)]
+    every = tests[0]
+    for test in tests[1:]:
+        every = binary("and", every, test)
+    return Lowering(Map(every, columns), (places,) * len(sizes), (rows, 1), "bool")

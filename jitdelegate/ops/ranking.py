@@ -1,0 +1,170 @@
+"""Operators that tell where the largest elements are, and running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jitdelegate.ir.expr import Arg, Cast
+from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ir.index_forms import ArgReduce, Scan, TopK
+from jitdelegate.ir.index_forms import Gather as GatherForm
+from jitdelegate.ops.call import INTEGERS, Call, Shape, given
+from jitdelegate.ops.case import Case, Fed, ints
+from jitdelegate.ops.registry import NUMBERS, Lowering, Op, op, view
+from jitdelegate.ops.shape import axis_problems
+
+
+def one_axis(call: Call, operand: int) -> int:
+    """The axis in a constant operand of one element, counted from the front."""
+    return call.integers(operand)[0] % len(call.shape(0))
+
+
+def one_axis_problems(call: Call, operand: int) -> Iterator[str]:
+    """Reasons to refuse, where a constant operand is not one axis of operand 0."""
+    axes = call.integers(operand)
+    if len(axes) != 1:
+        yield f"{call.node.op}: the axis has {len(axes)} elements, expected 1."
+    yield from axis_problems(call, axes[0], len(call.shape(0)))
+
+
+class ArgExtreme(Op):
+    """Where along an axis the extreme element is, the first of equals; the second operand is the axis."""
+
+    least = most = 2
+    parameters = (1,)
+    types = ("float32", "int32", "bool", "int8", "uint8")
+    results: ClassVar = {0: INTEGERS}
+    kind: ClassVar[str]
+
+    def problems(self, call: Call) -> Iterator[str]:
+        yield from one_axis_problems(call, 1)
+        asked = str(call.option("output_type", call.output.dtype)).lower()
+        if asked != call.output.dtype:
+            yield f"{self.name}: the output is {call.output.dtype}, expected {asked}."
+
+    def shape(self, call: Call) -> Shape:
+        shape, axis = call.shape(0), one_axis(call, 1)
+        return shape[:axis] + shape[axis + 1 :]
+
+    def lowering(self, call: Call) -> Lowering:
+        return Lowering(ArgReduce(kind=self.kind, axis=one_axis(call, 1)), (self._numbers(call),))
+
+    @staticmethod
+    def _numbers(call: Call) -> int | Lowering:
+        """The data, small types as int32."""
+        shape, dtype = call.shape(0), call.tensor(0).dtype
+        if dtype in NUMBERS:
+            return call.index(0)
+        wide = Map(Cast(Arg(0), "int32"), (Access.broadcast(shape, shape),))
+        return Lowering(wide, (call.index(0),), shape, "int32")
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, axis = given(arrays)
+        find = np.argmax if self.kind == "max" else np.argmin
+        return [np.asarray(find(data, axis=int(axis.flat[0]))).astype(attrs.get("output_type", "INT64").lower())]
+
+
+LONG, SHORT = {"output_type": "INT64"}, {"output_type": "INT32"}
+
+
+@op("ARG_MAX")
+class ArgMax(ArgExtreme):
+    """Where along an axis, the second operand, the largest element is: the first of equals."""
+
+    kind = "max"
+    cases = (
+        Case(((3, 5), ints(1)), SHORT),
+        Case(((2, 4, 5, 19), np.array(-1, np.int32)), LONG),
+        Case(((2, 4, 5, 19), ints(1)), LONG),
+        Case(((7,), ints(0)), SHORT),
+        Case((Fed((3, 40), "int32"), ints(1)), SHORT),
+        Case((Fed((3, 40), "bool"), ints(1)), SHORT),
+    )
+
+
+@op("ARG_MIN")
+class ArgMin(ArgExtreme):
+    """Where along an axis, the second operand, the smallest element is: the first of equals."""
+
+    kind = "min"
+    cases = (Case(((3, 50), ints(1)), SHORT), Case((Fed((6, 9), "int32"), ints(0)), LONG))
+
+
+@op("TOPK_V2")
+class TopKV2(Op):
+    """The largest elements of each row, largest first, and their places; the second operand says how many.
+
+    Of equal elements the earlier one comes first. What NaN is compared to is not defined by LiteRT; here positive NaN
+    is the largest.
+    """
+
+    least = most = 2
+    parameters = (1,)
+    types = NUMBERS
+    results: ClassVar = {1: ("int32",)}
+    cases = (
+        Case(((3, 20), np.array(4, np.int32))),
+        Case(((2, 3, 33), ints(33))),
+        Case((Fed((40,), "int32"), ints(7))),
+        Case((Fed((2, 40), "int64"), ints(1))),
+    )
+
+    def outputs(self, call: Call) -> int:
+        return 2
+
+    def problems(self, call: Call) -> Iterator[str]:
+        asked, shape = call.integers(1), call.shape(0)
+        if len(asked) != 1 or not shape or not 0 < asked[0] <= shape[-1]:
+            yield f"TOPK_V2: {list(asked)} elements are asked for from the shape {list(shape)}."
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        return ((*call.shape(0)[:-1], call.integers(1)[0]),) * 2
+
+    def lowering(self, call: Call) -> tuple[Lowering, ...]:
+        last, shape = len(call.shape(0)) - 1, self.shapes(call)[0]
+        places = Lowering(TopK(), (call.index(0),), shape, "int32")
+        values = Lowering(GatherForm(axis=last, batch=last), (call.index(0), view(places, (*shape, 1), "int32")))
+        return values, places
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, count = given(arrays)
+        places = np.argsort(-data, axis=-1, kind="stable")[..., : int(count.flat[0])]
+        return [np.take_along_axis(data, places, -1), places.astype(np.int32)]
+
+
+@op("CUMSUM")
+class Cumsum(Op):
+    """Running sums along the axis in the second operand, in the order of the elements; without the element itself where
+    the option `exclusive` is set, from the end on with `reverse`."""
+
+    least = most = 2
+    parameters = (1,)
+    types = NUMBERS
+    cases = (
+        Case(((3, 20), ints(1)), {"exclusive": False, "reverse": False}),
+        Case(((3, 20), np.array(-2, np.int32)), {"exclusive": True, "reverse": False}),
+        Case(((2, 5, 6, 17), ints(2)), {"exclusive": False, "reverse": True}),
+        Case((Fed((4, 5), "int32"), ints(0)), {"exclusive": True, "reverse": True}),
+        Case((Fed((9,), "int64"), ints(0)), {"exclusive": False, "reverse": False}),
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        yield from one_axis_problems(call, 1)
+
+    def shape(self, call: Call) -> Shape:
+        return call.shape(0)
+
+    def lowering(self, call: Call) -> Lowering:
+        exclusive, reverse = (bool(call.option(name, False)) for name in ("exclusive", "reverse"))
+        return Lowering(Scan(axis=one_axis(call, 1), exclusive=exclusive, reverse=reverse), (call.index(0),))
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, place = given(arrays)
+        axis = int(place.flat[0])
+        data = np.flip(data, axis) if attrs.get("reverse") else data
+        sums = np.cumsum(data, axis, dtype=np.float64 if data.dtype.kind == "f" else data.dtype)
+        sums = sums - data if attrs.get("exclusive") else sums
+        return [(np.flip(sums, axis) if attrs.get("reverse") else sums).astype(data.dtype)]
