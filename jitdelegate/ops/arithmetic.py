@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from operator import mul
+from typing import Any, ClassVar
 
-from jitdelegate.ir.expr import maximum, minimum
+import numpy as np
+
+from jitdelegate.ir.expr import binary, maximum, minimum
+from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import Call
-from jitdelegate.ops.case import Case, Weights
+from jitdelegate.ops.call import INTEGERS, Call, Shape, given
+from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.pointwise import Pointwise, X, Y
-from jitdelegate.ops.registry import NUMBERS, op
+from jitdelegate.ops.registry import FLOATS, MAX_PARTS, NUMBERS, Lowering, Op, op
 
 BROADCASTS = (
     Case(((1, 4, 5, 6), (1, 4, 5, 6))),
@@ -19,28 +24,44 @@ BROADCASTS = (
     Case((Weights((1, 1, 1, 1)), (1, 4, 5, 6))),
     Case(((2, 1, 5, 1), (4, 1, 6))),
     Case(((3,), (3,))),
+    Case(((), ())),
     Case(((2, 3, 1, 2, 5), (1, 4, 1, 5))),
+    Case(((2, 1, 3, 1, 2, 5), (3, 1, 2, 2, 1))),
 )
-FUSED = (
-    *(Case(((1, 4, 5, 6), (1, 1, 1, 6)), {OPTION: name}) for name in ("RELU", "RELU6", "RELU_N1_TO_1")),
-    *BROADCASTS,
-)
-DIVISORS = tuple(Case(case.inputs, case.attrs, low=0.5) for case in FUSED)
 
 
-def divisor_problems(call: Call) -> Iterator[str]:
-    """A reason to refuse, where integers may be divided by zero: LiteRT then stops with an error, kernels cannot."""
-    divisors = call.constant(1)
-    if call.tensor(1).dtype != "float32" and (divisors is None or not divisors.all()):
-        yield f"{call.node.op}: input 1 may be zero; integers are divided by constants other than 0 only."
+def typed(*dtypes: str) -> tuple[Case, ...]:
+    """Cases of two operands that are integers."""
+    shapes = (((2, 1, 5), (4, 1)), ((3, 7), (3, 7)), ((4, 17), ()))
+    return tuple(Case((Fed(a, dtype), Fed(b, dtype)), low=-50, high=50) for dtype in dtypes for a, b in shapes)
+
+
+def by_constants(dtype: str, *constants: np.ndarray) -> tuple[Case, ...]:
+    """Cases of integers and the constants that they are divided by."""
+    return tuple(Case((Fed((2, 17), dtype), constant.astype(dtype)), low=-50, high=50) for constant in constants)
+
+
+DIVISORS = (np.array([3]), np.array([-7]), np.where(np.arange(17) % 2, -4, 5))
+FUSED = tuple(Case(((1, 4, 5, 6), (1, 1, 1, 6)), {OPTION: name}) for name in ("RELU", "RELU6", "RELU_N1_TO_1"))
+POSITIVE = tuple(Case(case.inputs, case.attrs, low=0.5) for case in BROADCASTS)
+
+
+class Division(Op):
+    """Of integers by constants other than 0 only: where one is 0, LiteRT stops with an error, which kernels cannot."""
+
+    def problems(self, call: Call) -> Iterator[str]:
+        yield from super().problems(call)
+        divisors = call.constant(1)
+        if call.tensor(1).dtype != "float32" and (divisors is None or not divisors.all()):
+            yield f"{self.name}: input 1 may be zero; integers are divided by constants other than 0 only."
 
 
 class Arithmetic(Pointwise):
     """Two operands and their broadcast."""
 
     least = most = 2
-    types = NUMBERS
-    cases: ClassVar[tuple[Case, ...]] = BROADCASTS
+    types: ClassVar[tuple[str, ...]] = NUMBERS
+    cases: ClassVar[tuple[Case, ...]] = (*BROADCASTS, *typed("int32", "int64"))
 
 
 @op("ADD")
@@ -48,7 +69,7 @@ class Add(Arithmetic):
     """y = a + b"""
 
     activates = True
-    cases = FUSED
+    cases = (*FUSED, *Arithmetic.cases)
     formula = X + Y
 
 
@@ -57,7 +78,7 @@ class Sub(Arithmetic):
     """y = a - b"""
 
     activates = True
-    cases = FUSED
+    cases = (*FUSED, *Arithmetic.cases)
     formula = X - Y
 
 
@@ -66,22 +87,33 @@ class Mul(Arithmetic):
     """y = a * b"""
 
     activates = True
-    cases = FUSED
+    cases = (*FUSED, *Arithmetic.cases)
     formula = X * Y
 
 
 @op("DIV")
-class Div(Arithmetic):
+class Div(Division, Arithmetic):
     """y = a / b, of integers rounded towards zero"""
 
     activates = True
-    cases = DIVISORS
-
-    def problems(self, call: Call) -> Iterator[str]:
-        yield from super().problems(call)
-        yield from divisor_problems(call)
-
+    cases = (*POSITIVE, *(Case(case.inputs, case.attrs, low=0.5) for case in FUSED), *by_constants("int32", *DIVISORS))
     formula = X / Y
+
+
+@op("FLOOR_DIV")
+class FloorDiv(Division, Arithmetic):
+    """y = a / b, rounded down"""
+
+    cases = (*POSITIVE, *by_constants("int32", *DIVISORS))
+    formula = binary("floor_div", X, Y)
+
+
+@op("FLOOR_MOD")
+class FloorMod(Division, Arithmetic):
+    """y = a - b * floor(a / b)"""
+
+    cases = (*POSITIVE, *by_constants("int32", *DIVISORS), *by_constants("int64", *DIVISORS))
+    formula = binary("floor_mod", X, Y)
 
 
 @op("MAXIMUM")
@@ -102,4 +134,93 @@ class Minimum(Arithmetic):
 class SquaredDifference(Arithmetic):
     """y = (a - b) * (a - b)"""
 
+    cases = (*BROADCASTS, *typed("int32"))
     formula = (X - Y) * (X - Y)
+
+
+@op("ATAN2")
+class Atan2(Arithmetic):
+    """y = the angle of the point (b, a)"""
+
+    types = FLOATS
+    cases = (Case(((2, 3, 5), (2, 3, 5))), Case(((17,), (17,))))
+    formula = binary("atan2", X, Y)
+
+
+@op("BITWISE_XOR")
+class BitwiseXor(Arithmetic):
+    """y = the bits in which a and b differ"""
+
+    types = INTEGERS
+    cases = typed("int32")
+    formula = binary("xor", X, Y)
+
+
+@op("RIGHT_SHIFT")
+class RightShift(Arithmetic):
+    """y = a moved b bits to the right, 0 at least and all but one at most; it keeps its sign"""
+
+    types = INTEGERS
+    cases = typed("int32")
+    formula = binary("shift_right", X, Y)
+
+
+@op("POW")
+class Pow(Arithmetic):
+    """y = a to the power of b, of integers a constant without negative ones; NaN for roots of what is negative"""
+
+    cases = (
+        *POSITIVE,
+        *(Case(((2, 17), np.array(exponent, np.float32))) for exponent in (0, 1, 2, 3, -2, 7, 0.5)),
+        *by_constants("int32", np.array([3]), np.arange(17) % 5),
+    )
+    formula = binary("pow", X, Y)
+
+    def problems(self, call: Call) -> Iterator[str]:
+        yield from super().problems(call)
+        exponents = call.constant(1)
+        if call.tensor(1).dtype != "float32" and (exponents is None or exponents.min() < 0):
+            yield "POW: input 1 may be negative; integers have constants that are not as exponents only."
+
+    def lowering(self, call: Call) -> Lowering:
+        """Of a few whole exponents, products."""
+        exponents = call.constant(1)
+        if exponents is not None and exponents.size == 1 and exponents.flat[0] in (1, 2, 3, 4):
+            product = reduce(mul, [X] * int(exponents.flat[0]))
+            access = Access.broadcast(call.shape(0), call.output.shape)
+            return Lowering(Map(product, (access,)), (call.index(0),))
+        return super().lowering(call)
+
+
+@op("ADD_N")
+class AddN(Op):
+    """y = the sum of all operands, which have one shape"""
+
+    types = ("float32", "int32")
+    least, most = 2, MAX_PARTS
+    cases = (
+        Case(((2, 3, 4),) * 2),
+        Case(((1, 4, 5, 6),) * 7),
+        Case((Fed((3, 5), "int32"),) * 3),
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        shapes = {tensor.shape for tensor in call.operands}
+        if len(call.operands) < call.count or len(shapes) > 1:
+            yield f"ADD_N: the inputs' shapes differ: {' and '.join(str(list(shape)) for shape in sorted(shapes))}."
+
+    def shape(self, call: Call) -> Shape:
+        return call.shape(0)
+
+    def lowering(self, call: Call) -> Lowering:
+        shape, dtype = call.shape(0), call.tensor(0).dtype
+        form = Map(X + Y, (Access.broadcast(shape, shape),) * 2)
+        first, *others = call.node.inputs
+        total: int | Lowering = first
+        for index in others:
+            total = Lowering(form, (total, index), shape, dtype)
+        assert isinstance(total, Lowering)
+        return total
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        return [reduce(np.add, given(arrays))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,12 +10,13 @@ import numpy as np
 from jitdelegate.ir import expr
 from jitdelegate.ir.expr import Arg, Expr, clamp, converted, maximum, minimum, unary
 from jitdelegate.ir.forms import Access, Map
-from jitdelegate.ops.call import Call, Shape
-from jitdelegate.ops.case import Case, Weights
+from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.pointwise import Pointwise, X, Y
-from jitdelegate.ops.registry import ANY, Lowering, Op, op
+from jitdelegate.ops.registry import ANY, NUMBERS, Lowering, Op, op
 
 SHAPES = (Case(((1, 8, 8, 4),)), Case(((5,),)), Case(((1, 1, 1, 1),)), Case(((),)))
+INTEGERS = tuple(Case((Fed((2, 3, 5), dtype),)) for dtype in ("int32", "int64"))
 POSITIVE = (Case(((1, 8, 8, 4),), low=0.125), Case(((2, 3, 5),), low=0.125))
 
 
@@ -29,6 +30,8 @@ class Elementwise(Pointwise):
 class Abs(Elementwise):
     """y = |x|"""
 
+    types = NUMBERS
+    cases = (*SHAPES, INTEGERS[0])
     formula = unary("abs", X)
 
 
@@ -36,6 +39,8 @@ class Abs(Elementwise):
 class Neg(Elementwise):
     """y = -x"""
 
+    types = NUMBERS
+    cases = (*SHAPES, *INTEGERS)
     formula = -X
 
 
@@ -44,6 +49,44 @@ class Floor(Elementwise):
     """y = the largest integer that is not above x"""
 
     formula = unary("floor", X)
+
+
+@op("CEIL")
+class Ceil(Elementwise):
+    """y = the smallest integer that is not below x"""
+
+    formula = unary("ceil", X)
+
+
+@op("ROUND")
+class Round(Elementwise):
+    """y = the integer next to x, the even one of two"""
+
+    cases = (*SHAPES, Case((Fed((3, 4), "float32"),), low=-0.5, high=0.5))
+    formula = unary("round", X)
+
+
+@op("SIGN")
+class Sign(Elementwise):
+    """y = -1, 0 or 1"""
+
+    types = NUMBERS
+    cases = (*SHAPES, INTEGERS[0])
+    formula = unary("sign", X)
+
+
+@op("SIN")
+class Sin(Elementwise):
+    """y = the sine of x"""
+
+    formula = unary("sin", X)
+
+
+@op("COS")
+class Cos(Elementwise):
+    """y = the cosine of x"""
+
+    formula = unary("cos", X)
 
 
 @op("SQUARE")
@@ -152,16 +195,14 @@ class Elu(Elementwise):
 
 @op("GELU")
 class Gelu(Elementwise):
-    """y = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))): TFLite's approximation"""
+    """y = x / 2 * (1 + erf(x / sqrt(2))), or x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))"""
 
-    cases = tuple(Case(case.inputs, {"approximate": True}) for case in SHAPES)
+    cases = tuple(Case(case.inputs, {"approximate": approximate}) for case in SHAPES for approximate in (True, False))
 
-    def problems(self, call: Call) -> Iterator[str]:
-        yield from super().problems(call)
-        if not call.option("approximate", False):
-            yield "GELU without the option approximate is not supported."
-
-    formula = X * 0.5 * (unary("tanh", (X + X * X * X * 0.044715) * 0.7978845608028654) + 1)
+    def expression(self, attrs: Mapping[str, Any]) -> Expr:
+        if attrs.get("approximate", False):
+            return X * 0.5 * (unary("tanh", (X + X * X * X * 0.044715) * 0.7978845608028654) + 1)
+        return X * 0.5 * (unary("erf", X * 0.7071067811865476) + 1)
 
 
 @op("CAST")
@@ -170,6 +211,11 @@ class Cast(Op):
 
     types = ANY
     results: ClassVar = {0: ANY}
+    cases = tuple(
+        Case((Fed((2, 3, 7), source),), {"in_data_type": source.upper(), "out_data_type": target.upper()})
+        for source in (*NUMBERS, "bool")
+        for target in (*NUMBERS, "bool")
+    )
 
     def problems(self, call: Call) -> Iterator[str]:
         if "float16" in (call.tensor(0).dtype, call.output.dtype) and not call.tensor(0).is_constant:
@@ -183,9 +229,11 @@ class Cast(Op):
         return Lowering(Map(expr.Cast(Arg(0), call.output.dtype), (access,)), (call.index(0),))
 
     def fold(self, call: Call) -> list[np.ndarray]:
-        data = call.constant(0)
-        assert data is not None
-        return [converted(data, call.output.dtype)]
+        return self.reference([call.constant(0)], {"out_data_type": call.output.dtype.upper()})
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        (data,) = given(arrays)
+        return [converted(data, attrs["out_data_type"].lower())]
 
 
 @op("PRELU")
