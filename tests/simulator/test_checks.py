@@ -235,6 +235,11 @@ def test_an_unknown_instruction_is_named_when_it_is_reached():
     accepted("bra END; tcgen05.alloc.b32 %r1, %r2; END:", threads=32)
 
 
+@pytest.mark.parametrize("text", ["add.f32 %f1, %h1, %f2;", "add.f32.f16 %f1, %f2, %f2;", "max.u32 %r1, %d1, %r2;"])
+def test_an_operand_as_wide_as_none_of_the_instructions_types_is_refused(text):
+    assert "as wide" in str(refusal(text, threads=32))
+
+
 def test_an_endless_loop_ends():
     assert refusal("L: bra L;", limit=1000).kind == "limit"
 

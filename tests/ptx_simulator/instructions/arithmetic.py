@@ -10,7 +10,7 @@ import numpy as np
 from tests.ptx_simulator.decode import Decoder, Get, Step, instruction, types_of
 from tests.ptx_simulator.group import Group
 from tests.ptx_simulator.rounding import exact, finish, flush_inputs
-from tests.ptx_simulator.syntax import Instruction
+from tests.ptx_simulator.syntax import Instruction, Register
 from tests.ptx_simulator.types import TYPES, Array, Type
 
 Operation = Callable[..., Array]
@@ -21,7 +21,9 @@ def elementwise(decoder: Decoder, instruction: Instruction, operation: Operation
     """The step `first operand = operation(other operands)`, all of one type but for the first ones of the others."""
     sources = instruction.operands[1:]
     kinds = (*narrow, *[kind] * (len(sources) - len(narrow)))
-    pairs = zip(sources, kinds, strict=True)
+    pairs = list(zip(sources, kinds, strict=True))
+    if any(isinstance(source, Register) and decoder.raw_dtype(source) != one.raw for source, one in pairs):
+        raise decoder.unknown(instruction, "an operand's register is not as wide as its type")
     gets = [flush_inputs(decoder.get(source, one), instruction, kind) for source, one in pairs]
     put = decoder.put(instruction.operands[0], kind)
     if kind.is_float:
