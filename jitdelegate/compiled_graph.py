@@ -1,4 +1,4 @@
-"""CompiledGraph: a compiled program behind the methods of LiteRT's interpreter, with LiteRT's indices and arrays."""
+"""CompiledGraph: a compiled subgraph behind the methods of LiteRT's interpreter, with LiteRT's indices and arrays."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from jitdelegate.opened import Opened
     from jitdelegate.program.program import Port
+    from jitdelegate.variants import Variants
+
+    Shape = tuple[int, ...]
 
 NOT_READY = "Invoke called on model that is not ready."
 UNALLOCATED = "Cannot set tensor: Tensor is unallocated. Try calling allocate_tensors() first"
@@ -20,18 +23,70 @@ NO_DATA = "Tensor data is null. Run allocate_tensors() first"
 
 
 class CompiledGraph:
-    """What the interpreter does while its model is compiled; questions about the rest of the file go to LiteRT."""
+    """What the interpreter does while its model is compiled; questions about the rest of the file go to LiteRT.
 
-    def __init__(self, opened: Opened) -> None:
-        self._opened = opened
-        self._inputs = opened.program.inputs
-        self._outputs = opened.program.outputs
+    Attributes:
+        opened: the program for the shapes that the inputs had at the last `allocate_tensors`.
+    """
+
+    def __init__(self, variants: Variants, base: Opened) -> None:
+        """
+        Args:
+            base: the subgraph's program for the shapes that the file says, with a session.
+        """
+        self._variants = variants
+        self._base = base
+        self._use(base)
+        self._shapes = [*base.shapes]
         self._input_places = {port.index: place for place, port in enumerate(self._inputs)}
         self._output_places = {port.index: place for place, port in enumerate(self._outputs)}
         self._allocated = False
 
-    def allocate_tensors(self) -> None:
-        self._allocated = True
+    def _use(self, opened: Opened) -> None:
+        self.opened = opened
+        self._inputs = opened.program.inputs
+        self._outputs = opened.program.outputs
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """The shapes that the inputs have by now."""
+        return tuple(self._shapes)
+
+    def resize(self, tensor_index: int, shape: Shape, *, strict: bool = False) -> bool:
+        """Give an input another shape, for which `allocate_tensors` finds or makes a program.
+
+        Returns:
+            False, and nothing has changed, where LiteRT has its own answer: the tensor is no input, a size is negative,
+            or one that the model fixes changes although `strict` forbids it.
+        """
+        place = self._input_places.get(_index(tensor_index))
+        if place is None or min(shape, default=0) < 0 or (strict and not self._may_become(place, shape)):
+            return False
+        if shape != self._shapes[place]:
+            self._shapes[place] = shape
+            self._allocated = False
+        return True
+
+    def _may_become(self, place: int, shape: Shape) -> bool:
+        """Whether only sizes change that the model leaves open."""
+        signature, now = self._inputs[place].shape_signature, self._shapes[place]
+        return len(shape) == len(now) == len(signature) and all(
+            size == -1 or new == old for size, new, old in zip(signature, shape, now, strict=True)
+        )
+
+    def allocate_tensors(self) -> str:
+        """Make ready for the shapes that the inputs have by now.
+
+        Returns:
+            Why nothing is compiled for them and LiteRT has to take over, "" where all is well.
+        """
+        if not self._allocated:
+            opened = self._variants.resized(self._base, self.shapes)
+            if opened.session is None:
+                return opened.reason
+            self._use(opened)
+            self._allocated = True
+        return ""
 
     def invoke(self) -> None:
         """
@@ -48,12 +103,12 @@ class CompiledGraph:
 
     @property
     def _session(self) -> Any:
-        return self._opened.session
+        return self.opened.session
 
     def _heal(self, reason: str) -> None:
         """Replace a program whose weights proved bad, keeping the inputs."""
         values = [bytes(self._session.input_memory(place)) for place in range(len(self._inputs))]
-        self._opened.heal(self._session, reason)
+        self.opened.heal(self._session, reason)
         for place, value in enumerate(values):
             self._session.set_input(place, value)
 
@@ -82,7 +137,7 @@ class CompiledGraph:
         tensor_index, subgraph_index = _index(tensor_index), _index(subgraph_index)
         if not self._allocated:
             raise TensorError(NO_DATA)
-        if subgraph_index != 0 or not self._is_port(tensor_index):
+        if subgraph_index != self._base.subgraph or not self._is_port(tensor_index):
             return self._litert().get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]
         return self._view(tensor_index).copy()
 
@@ -130,43 +185,45 @@ class CompiledGraph:
         port = self._port(tensor_index)
         return np.frombuffer(memory, port.dtype).reshape(port.shape)
 
-    def is_resize(self, tensor_index: int, shape: tuple[int, ...]) -> bool:
-        """Whether giving this tensor this shape changes anything."""
-        tensor_index = _index(tensor_index)
-        return not self._is_port(tensor_index) or self._port(tensor_index).shape != shape
-
     def get_input_details(self) -> list[dict[str, Any]]:
-        return [describe(port) for port in self._inputs]
+        return [self._describe(port.index) for port in self._inputs]
 
     def get_output_details(self) -> list[dict[str, Any]]:
-        return [describe(port) for port in self._outputs]
+        return [self._describe(port.index) for port in self._outputs]
+
+    def _describe(self, tensor_index: int) -> dict[str, Any]:
+        place = self._input_places.get(tensor_index)
+        return describe(self._port(tensor_index), None if place is None else self._shapes[place])
 
     def get_tensor_details(self, subgraph_index: int = 0) -> list[dict[str, Any]]:
         return self._litert().get_tensor_details(subgraph_index)  # type: ignore[no-any-return]
 
     def _get_tensor_details(self, tensor_index: int, subgraph_index: int) -> dict[str, Any]:
-        if subgraph_index == 0 and self._is_port(tensor_index):
-            return describe(self._port(tensor_index))
+        if subgraph_index == self._base.subgraph and self._is_port(tensor_index):
+            return self._describe(tensor_index)
         return self._litert()._get_tensor_details(tensor_index, subgraph_index)  # type: ignore[no-any-return]
 
     def _get_ops_details(self) -> list[dict[str, Any]]:
         return self._litert()._get_ops_details()  # type: ignore[no-any-return]
 
     def num_subgraphs(self) -> int:
-        return self._opened.program.num_subgraphs
+        return self._base.program.num_subgraphs
 
     def reset_all_variables(self) -> None:
-        """Nothing: a model with variables is not compiled."""
+        """Variable tensors begin anew; resource variables keep their values, as in LiteRT."""
+        self._session.reset_states(resources=False)
 
     def _get_full_signature_list(self) -> dict[str, Any]:
         return {
             each.key: {"inputs": dict(each.inputs), "outputs": dict(each.outputs)}
-            for each in self._opened.program.signatures
+            for each in self._base.program.signatures
         }
 
     def _litert(self) -> Any:
-        """The same model in LiteRT, in the same state of allocation."""
-        fallback = self._opened.fallback()
+        """The same model in LiteRT, with the same shapes and in the same state of allocation."""
+        fallback = self._base.source.fallback()
+        if self._base.subgraph == 0:
+            fallback.fit(self.shapes)
         if self._allocated:
             fallback.allocate()
         return fallback.interpreter
@@ -203,16 +260,18 @@ def _check(array: np.ndarray, port: Port) -> None:
             )
 
 
-def describe(port: Port) -> dict[str, Any]:
-    """LiteRT's description of a tensor."""
+def describe(port: Port, shape: Shape | None = None) -> dict[str, Any]:
+    """LiteRT's description of a tensor, one that has been resized to `shape` where that is given."""
     import numpy as np
 
+    shape = port.shape if shape is None else shape
+    signature = port.shape_signature if -1 in port.shape_signature else shape
     per_tensor = len(port.scales) == 1
     return {
         "name": port.name,
         "index": port.index,
-        "shape": np.array(port.shape, np.int32),
-        "shape_signature": np.array(port.shape_signature, np.int32),
+        "shape": np.array(shape, np.int32),
+        "shape_signature": np.array(signature, np.int32),
         "dtype": np.dtype(port.dtype).type,
         "quantization": (float(port.scales[0]), int(port.zero_points[0])) if per_tensor else (0.0, 0),
         "quantization_parameters": {

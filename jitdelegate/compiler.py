@@ -8,16 +8,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from jitdelegate import passes
 from jitdelegate.cache.key import Key
 from jitdelegate.cache.store import open_store
 from jitdelegate.debug import dump, dump_graph
-from jitdelegate.describe import compiled_operators, litert_operators, ports, signatures
+from jitdelegate.describe import compiled_operators, litert_operators, ports, signatures, states
 from jitdelegate.errors import CompileError, DeviceError, ModelError
 from jitdelegate.ir.graph import Graph, Model
 from jitdelegate.model.read import read
 from jitdelegate.options import Options
+from jitdelegate.passes.functional_state import functional_state
+from jitdelegate.passes.inline_subgraphs import inline_subgraphs
+from jitdelegate.passes.resize_inputs import resize_inputs
 from jitdelegate.passes.support import WHOLE_MODEL, unsupported
 from jitdelegate.program.program import Kernel, Program
 from jitdelegate.program.write import write
@@ -32,7 +36,8 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
     Args:
         content: the .tflite file.
         options: what was asked for.
-        key: named parts that the program carries; says which instruction set to compile for.
+        key: named parts that the program carries; says which subgraph to compile, for which shapes of its inputs and
+            for which instruction set.
         seconds: receives the time that each stage took, by its name.
     Raises:
         ModelError: the bytes are not a model, or one that would corrupt LiteRT's memory.
@@ -40,18 +45,30 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
     """
     with _stage(seconds, "read"):
         model = read(content)
-        dump_graph("read", model.graphs[0])
+        asked = _asked_for(model, key)
+        graph = functional_state(asked, key.subgraph)
+        dump_graph("read", graph)
     with _stage(seconds, "passes"):
-        folded = passes.run(model.graphs[0], dump_graph, passes.FOLD)
-        reasons = [(WHOLE_MODEL, ASKED)] if options.target == "litert" else unsupported(model, folded)
-        graph = None if reasons else passes.run(folded, dump_graph, passes.REWRITE)
-    if graph is None:
+        folded = passes.run(graph, dump_graph, passes.FOLD)
+        reasons = [(WHOLE_MODEL, ASKED)] if options.target == "litert" else unsupported(asked, folded, key.subgraph)
+        lowered = None if reasons else passes.run(folded, dump_graph, passes.REWRITE)
+    if lowered is None:
         program = litert_program(model, key, reasons)
     else:
         with _stage(seconds, "generate"):
-            program = _generated_program(model, graph, options, key)
+            program = _generated_program(model, lowered, options, key)
     with _stage(seconds, "write"):
         return write(program)
+
+
+def _asked_for(model: Model, key: Key) -> Model:
+    """The model with the key's shapes for the inputs of the subgraph that the key names, and with the subgraphs that
+    this one runs in their places."""
+    graphs = list(model.graphs)
+    graph = graphs[key.subgraph]
+    graph = resize_inputs(graph, key.shapes) if key.shapes else graph
+    graphs[key.subgraph] = inline_subgraphs(graph, model.graphs)
+    return replace(model, graphs=tuple(graphs))
 
 
 def _generated_program(model: Model, graph: Graph, options: Options, key: Key) -> Program:
@@ -72,23 +89,25 @@ def _stage(seconds: MutableMapping[str, float], name: str) -> Iterator[None]:
 
 def cpu_program(model: Model, graph: Graph, generated: Generated, key: Key) -> Program:
     """A program with machine code for the whole lowered `graph`."""
+    weights, found = states(graph, generated.weights)
     origins = [kernel.origin for kernel in generated.kernels]
     return Program(
         key=tuple(key.parts),
         target="cpu",
         features=key.part("features"),
         loader=generated.loader,
-        inputs=ports(graph, graph.inputs),
-        outputs=ports(graph, graph.outputs),
+        inputs=ports(graph, graph.given),
+        outputs=ports(graph, graph.returned),
+        states=found,
         signatures=signatures(model),
-        operators=compiled_operators(model.graphs[0], graph, origins, "cpu"),
+        operators=compiled_operators(model.graphs[key.subgraph], graph, origins, "cpu"),
         kernels=tuple(Kernel(name=k.name, form=k.form, chunks=k.chunks) for k in generated.kernels),
         arena_bytes=generated.arena_bytes,
         scratch_bytes=generated.scratch_bytes,
         sync_bytes=generated.sync_bytes,
         entries=generated.entries,
         code=generated.code,
-        weights=generated.weights,
+        weights=weights,
         num_subgraphs=len(model.graphs),
     )
 
@@ -108,15 +127,17 @@ def cuda_program(model: Model, graph: Graph, options: Options, key: Key) -> Prog
         raise DeviceError(
             f"{error}; CUDA kernels are compiled by the extra 'cuda': pip install jitdelegate[cuda]"
         ) from error
+    weights, found = states(graph, generated.weights)
     return Program(
         key=tuple(key.parts),
         target="cuda",
         features=key.part("features"),
         loader="cubin",
-        inputs=ports(graph, graph.inputs),
-        outputs=ports(graph, graph.outputs),
+        inputs=ports(graph, graph.given),
+        outputs=ports(graph, graph.returned),
+        states=found,
         signatures=signatures(model),
-        operators=compiled_operators(model.graphs[0], graph, generated.origins, "cuda"),
+        operators=compiled_operators(model.graphs[key.subgraph], graph, generated.origins, "cuda"),
         kernels=generated.kernels,
         launches=generated.launches,
         arena_bytes=generated.arena_bytes,
@@ -124,7 +145,7 @@ def cuda_program(model: Model, graph: Graph, options: Options, key: Key) -> Prog
         output_offsets=generated.output_offsets,
         entries=generated.entries,
         code=generated.code,
-        weights=generated.weights,
+        weights=weights,
         num_subgraphs=len(model.graphs),
     )
 
@@ -139,7 +160,7 @@ def litert_program(model: Model, key: Key, reasons: list[tuple[int, str]]) -> Pr
     """
     for graph in model.graphs:
         _refuse_narrow_state(graph)
-    graph = model.graphs[0]
+    graph = model.graphs[key.subgraph]
     return Program(
         key=tuple(key.parts),
         target="litert",

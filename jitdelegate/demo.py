@@ -19,7 +19,7 @@ from jitdelegate.errors import JitDelegateError, ModelError
 from jitdelegate.example import mobilenet_v1
 from jitdelegate.ir.graph import Tensor
 from jitdelegate.model.read import read
-from jitdelegate.opened import default_threads
+from jitdelegate.model_source import default_threads
 from jitdelegate.warm import threads
 
 RUNS = 20

@@ -7,12 +7,14 @@ import os
 from jitdelegate.compiled_graph import CompiledGraph
 from jitdelegate.delegate import GpuDelegate
 from jitdelegate.errors import OptionError, TensorError
+from jitdelegate.model_source import ModelSource
 from jitdelegate.opened import Opened
 from jitdelegate.options import MOST_THREADS, Options
+from jitdelegate.variants import Variants, named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     import numpy as np
@@ -27,8 +29,8 @@ DEFAULT_RESOLVERS = ("AUTO", "BUILTIN")
 class Interpreter:
     """Runs a .tflite model with the methods, dictionaries and error types of `ai_edge_litert.interpreter.Interpreter`.
 
-    A model that is compiled whole runs from its program; any other runs on LiteRT, and so does an instance whose inputs
-    get other shapes. `report` says which and why.
+    A subgraph that is compiled whole runs from its program, one for every choice of its inputs' shapes; any other runs
+    on LiteRT. `report` says which and why.
     """
 
     def __init__(
@@ -77,20 +79,36 @@ class Interpreter:
         if notes:
             options.target = "litert"
         source = model_content or os.fsdecode(model_path)  # type: ignore[arg-type]
-        self._opened = Opened(source, options, litert_arguments=arguments, notes=notes)
-        self._compiled = CompiledGraph(self._opened) if self._opened.session is not None else None
+        self._opened = Opened(ModelSource(source, options, arguments), notes=notes)
+        self._variants = Variants(self._opened)
+        self._graphs: dict[int, CompiledGraph | None] = {}
+        self._all_on_litert = options.target == "litert"
+        self._graph(0)
+
+    def _graph(self, subgraph: int) -> CompiledGraph | None:
+        """A subgraph as far as it is compiled; None for one that runs on LiteRT."""
+        if subgraph not in self._graphs:
+            found = self._opened if self._all_on_litert else self._variants.subgraph(subgraph)
+            self._graphs[subgraph] = CompiledGraph(self._variants, found) if found.session is not None else None
+        return self._graphs[subgraph]
+
+    @property
+    def _compiled(self) -> CompiledGraph | None:
+        """The main subgraph, None where it runs on LiteRT."""
+        return self._graphs[0]
 
     @property
     def _backend(self) -> Any:
         """What answers LiteRT's methods: the compiled graph, or LiteRT's own interpreter."""
-        return self._compiled or self._opened.fallback().interpreter
+        return self._compiled or self._opened.source.fallback().interpreter
 
     def __repr__(self) -> str:
         return f"Interpreter({self._opened})"
 
     def report(self) -> Report:
         """Where the model runs and why, what the cache did, and how long each stage took."""
-        return self._opened.report()
+        opened = self._compiled.opened if self._compiled else self._opened
+        return opened.report(self._variants.notes)
 
     def allocate_tensors(self) -> None:
         """Make the model ready; before, only shapes and details are known.
@@ -98,9 +116,13 @@ class Interpreter:
         Raises:
             RuntimeError: LiteRT cannot run the model, a `DeviceError` with LiteRT's message.
         """
-        if self._compiled:
-            self._compiled.allocate_tensors()
-        else:
+        reason = self._compiled.allocate_tensors() if self._compiled else ""
+        if self._compiled and reason:
+            fallback = self._opened.source.fallback()
+            fallback.fit(self._compiled.shapes)
+            fallback.allocate()  # before anything changes: shapes that LiteRT refuses too leave the program
+            self._leave_compiled(f"{named(self._compiled.shapes)}: {reason}")
+        if not self._compiled:
             self._opened.allocate()
 
     def invoke(self) -> None:
@@ -125,14 +147,15 @@ class Interpreter:
         Raises:
             ValueError: there is no such tensor, it has no value, or tensors are not allocated.
         """
-        return self._backend.get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]
+        backend = self._graphs.get(subgraph_index) or self._backend
+        return backend.get_tensor(tensor_index, subgraph_index)
 
     def tensor(self, tensor_index: int) -> Callable[[], np.ndarray]:
         """A function that gives a view of the tensor's memory; views are for reading and writing between runs."""
         return lambda: self._backend.tensor(tensor_index)()
 
     def resize_tensor_input(self, input_index: int, tensor_size: Sequence[int], strict: bool = False) -> None:
-        """Give an input another shape. From then on the instance runs on LiteRT.
+        """Give an input another shape, for which the next `allocate_tensors` finds a program, or makes one.
 
         Raises:
             ValueError, RuntimeError, TypeError: as LiteRT's method, where `strict`, the index or the shape forbids it.
@@ -141,16 +164,28 @@ class Interpreter:
 
         sizes = np.array(tensor_size, np.int32)
         shape = tuple(sizes.tolist()) if sizes.ndim == 1 else None
-        if self._compiled and shape is not None and not self._compiled.is_resize(input_index, shape):
+        if self._compiled and shape is not None and self._compiled.resize(input_index, shape, strict=strict):
             return
-        self._opened.fallback().resize(input_index, sizes, strict)
-        if self._compiled:  # only now: a size that LiteRT refuses leaves everything as it was
-            self._leave_compiled(f"input {input_index} was resized to {sizes.tolist()}, for which nothing is compiled.")
+        fallback = self._opened.source.fallback()
+        if self._compiled:
+            fallback.fit(self._compiled.shapes)
+        fallback.resize(input_index, sizes, strict)
+        self._leave_compiled(f"tensor {input_index}, which is no input, was resized to {sizes.tolist()}.")
 
     def _leave_compiled(self, reason: str) -> None:
-        self._opened.fallback()  # before anything changes: a file that is gone cannot take over
         self._opened.leave(reason)
-        self._compiled = None
+        self._graphs[0] = None
+
+    def _ready(self, subgraph: int, shapes: Mapping[int, tuple[int, ...]]) -> CompiledGraph | None:
+        """A subgraph, allocated for these shapes by input; None where it runs on LiteRT."""
+        if subgraph == 0:
+            for index, shape in shapes.items():
+                self.resize_tensor_input(index, shape)
+            self.allocate_tensors()
+            return self._compiled
+        graph = self._graph(subgraph)
+        fits = graph is not None and all(graph.resize(index, shape) for index, shape in shapes.items())
+        return graph if graph is not None and fits and not graph.allocate_tensors() else None
 
     def get_input_details(self) -> list[dict[str, Any]]:
         """Per input a dictionary: name, index, shape, shape_signature, dtype, quantization and its parameters."""
@@ -165,7 +200,8 @@ class Interpreter:
         return self._backend.get_tensor_details(subgraph_index)  # type: ignore[no-any-return]
 
     def _get_tensor_details(self, tensor_index: int, subgraph_index: int) -> dict[str, Any]:
-        return self._backend._get_tensor_details(tensor_index, subgraph_index)  # type: ignore[no-any-return]
+        backend = self._graphs.get(subgraph_index) or self._backend
+        return backend._get_tensor_details(tensor_index, subgraph_index)
 
     def _get_ops_details(self) -> list[dict[str, Any]]:
         return self._backend._get_ops_details()  # type: ignore[no-any-return]
@@ -174,7 +210,9 @@ class Interpreter:
         return self._backend.num_subgraphs()  # type: ignore[no-any-return]
 
     def reset_all_variables(self) -> None:
-        self._backend.reset_all_variables()
+        """Variables of all subgraphs begin anew, as in LiteRT; resource variables keep their values."""
+        for graph in self._graphs.values():
+            (graph or self._opened.source.fallback().interpreter).reset_all_variables()
 
     @property
     def experimental_compress_quantization_zero_points(self) -> bool:
@@ -222,6 +260,8 @@ class SignatureRunner:
         self._key = signature_key
         self._inputs: dict[str, int] = signatures[signature_key]["inputs"]
         self._outputs: dict[str, int] = signatures[signature_key]["outputs"]
+        self._subgraph = self._find_subgraph()
+        interpreter._graph(self._subgraph)
 
     def __call__(self, **kwargs: Any) -> dict[str, np.ndarray]:
         """Run the signature on arrays; inputs may have other shapes than the file says.
@@ -237,39 +277,30 @@ class SignatureRunner:
                 "Invalid number of inputs provided for running a SignatureDef, "
                 f"expected {len(self._inputs)} vs provided {len(kwargs)}"
             )
-        for name, value in kwargs.items():
+        for name in kwargs:
             if name not in self._inputs:
                 raise TensorError(f"Invalid Input name ({name}) for SignatureDef")
-            self._fit(name, tuple(value.shape))
-        if self._interpreter._compiled is None:
+        shapes = {self._inputs[name]: tuple(value.shape) for name, value in kwargs.items()}
+        graph = self._interpreter._ready(self._subgraph, shapes)
+        if graph is None:
             return self._litert_runner()(**kwargs)  # type: ignore[no-any-return]
-        return self._run_compiled(kwargs)
+        return self._run_compiled(graph, kwargs)
 
-    def _fit(self, name: str, shape: tuple[int, ...]) -> None:
-        """Other shapes than compiled for: LiteRT takes over."""
-        compiled = self._interpreter._compiled
-        if compiled and compiled.is_resize(self._inputs[name], shape):
-            self._interpreter._leave_compiled(
-                f"signature '{self._key}' got '{name}' of shape {list(shape)}, for which nothing is compiled."
-            )
-
-    def _graph(self) -> int:
+    def _find_subgraph(self) -> int:
         """The subgraph that the signature runs."""
         signatures = self._interpreter._opened.program.signatures
         return next((each.graph for each in signatures if each.key == self._key), 0)
 
     def _litert_runner(self) -> Any:
-        fallback = self._interpreter._opened.fallback()
+        fallback = self._interpreter._opened.source.fallback()
         fallback.allocate()
         return fallback.interpreter.get_signature_runner(self._key)
 
-    def _run_compiled(self, arguments: dict[str, Any]) -> dict[str, np.ndarray]:
-        interpreter = self._interpreter
-        interpreter.allocate_tensors()
+    def _run_compiled(self, graph: CompiledGraph, arguments: dict[str, Any]) -> dict[str, np.ndarray]:
         for name, value in arguments.items():
-            interpreter.set_tensor(self._inputs[name], value)
-        interpreter.invoke()
-        return {name: interpreter.get_tensor(index) for name, index in self._outputs.items()}
+            graph.set_tensor(self._inputs[name], value)
+        graph.invoke()
+        return {name: graph.get_tensor(index, self._subgraph) for name, index in self._outputs.items()}
 
     def get_input_details(self) -> dict[str, dict[str, Any]]:
         """Argument name to the tensor's details, as `Interpreter.get_input_details` gives them."""
@@ -280,8 +311,8 @@ class SignatureRunner:
         return self._details(self._outputs)
 
     def _details(self, tensors: dict[str, int]) -> dict[str, dict[str, Any]]:
-        graph = self._graph()
-        return {name: self._interpreter._get_tensor_details(index, graph) for name, index in tensors.items()}
+        details = self._interpreter._get_tensor_details
+        return {name: details(index, self._subgraph) for name, index in tensors.items()}
 
 
 def _check_arguments(path: Any, content: Any, num_threads: Any, resolver: Any) -> None:

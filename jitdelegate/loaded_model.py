@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from jitdelegate.errors import DeviceError, ProgramError, TensorError
+from jitdelegate.model_source import ModelSource
 from jitdelegate.opened import Opened
 from jitdelegate.options import Options, check_mapping
 from jitdelegate.runtime.buffers import accepted_shape
+from jitdelegate.variants import Variants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
-    from jitdelegate.opened import Source
+    from jitdelegate.model_source import Source
     from jitdelegate.program.program import Port
     from jitdelegate.report import Report
 
@@ -62,6 +64,7 @@ class Model:
 
     def __init__(self, opened: Opened) -> None:
         self._opened = opened
+        self._variants = Variants(opened)
         self._program = opened.program
         self._closed = False
 
@@ -71,7 +74,7 @@ class Model:
 
     def report(self) -> Report:
         """Where each operator runs and why, what the cache did, and how long each stage took."""
-        return self._opened.report()
+        return self._opened.report(self._variants.notes)
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -116,32 +119,30 @@ class Model:
         return dict(zip(results, self._run([inputs[name] for name in names]), strict=True))
 
     def _run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        opened, session = self._opened, self._opened.session  # looked at once: another thread may close the model
+        opened = self._fitting(inputs)
+        session = opened.session  # looked at once: another thread may close the model
         if self._closed:
             raise DeviceError("the model is closed")
         if session is None:
-            return opened.fallback().run(inputs)
-        if self._resizes(inputs):
-            outputs = opened.fallback().run(inputs)
-            opened.note("inputs of another shape than compiled for ran on LiteRT.")
-            return outputs
+            return opened.source.fallback().run(inputs)
         try:
             return session.run(inputs)
         except ProgramError as error:
             opened.heal(session, str(error))
             return self._run(inputs)
 
-    def _resizes(self, inputs: Sequence[Any]) -> bool:
-        """Whether an array has another shape than the program's, where the model leaves its size open."""
+    def _fitting(self, inputs: Sequence[Any]) -> Opened:
+        """The program for these inputs: another one where arrays have other sizes than the file says."""
         ports = self._program.inputs
-        return len(inputs) == len(ports) and any(
-            accepted_shape(value, port) != port.shape for value, port in zip(inputs, ports, strict=True)
-        )
+        if self._closed or self._opened.session is None or len(inputs) != len(ports):
+            return self._opened
+        shapes = tuple(accepted_shape(value, port) for value, port in zip(inputs, ports, strict=True))
+        return self._variants.resized(self._opened, shapes)
 
     def close(self) -> None:
         """End worker threads and free memory; the model cannot run any more."""
         self._closed = True
-        self._opened.close()
+        self._variants.close()
 
     def __enter__(self) -> Model:
         return self
@@ -192,6 +193,6 @@ def load(
         "model_token": model_token,
         "num_threads": num_threads,
     }
-    opened = Opened(path_or_bytes, Options.from_mapping({**named, **further}))
+    opened = Opened(ModelSource(path_or_bytes, Options.from_mapping({**named, **further})))
     opened.allocate()
     return Model(opened)

@@ -57,6 +57,30 @@ report = interpreter.report()
 result = dict(shape=(1, 4, 4, 4), outcome=report.cache.outcome, stages=list(report.seconds))
 """
 
+RESIZED = """
+import numpy
+before |= set(sys.modules)
+import jitdelegate
+delegate = jitdelegate.GpuDelegate(serialization_dir=sys.argv[2])
+interpreter = jitdelegate.Interpreter(sys.argv[1], experimental_delegates=[delegate])
+interpreter.resize_tensor_input(0, [5, 8, 8, 3])
+interpreter.allocate_tensors()
+interpreter.invoke()
+(output,) = interpreter.get_output_details()
+report = interpreter.report()
+result = dict(shape=output["shape"].tolist(), outcome=report.cache.outcome, stages=list(report.seconds))
+"""
+SIGNATURE = """
+import numpy
+before |= set(sys.modules)
+import jitdelegate
+delegate = jitdelegate.GpuDelegate(serialization_dir=sys.argv[2])
+interpreter = jitdelegate.Interpreter(sys.argv[1], experimental_delegates=[delegate])
+output = interpreter.get_signature_runner("triple")(x=numpy.ones((5, 2), numpy.float32))["y"]
+counters = interpreter.report().cache.counters
+result = dict(shape=output.shape, hits=counters["hits"], misses=counters["misses"])
+"""
+
 
 @pytest.fixture
 def warm(tmp_path: Path) -> tuple[str, str]:
@@ -105,6 +129,31 @@ def test_a_warm_start_on_arrays_imports_no_compiler(warm: tuple[str, str]) -> No
     found = start(ARRAY, *warm)
     assert found["outcome"] == "hit"
     assert {name.split(".")[0] for name in found["loaded"]} & {"numba", "llvmlite", "flatbuffers"} == set()
+
+
+def test_a_shape_that_was_seen_before_imports_no_compiler(tmp_path: Path) -> None:
+    path, cache = tmp_path / "model.tflite", tmp_path / "cache"
+    path.write_bytes(small_models.convolution())
+    first, second = (start(RESIZED, str(path), str(cache)) for _ in range(2))
+    assert (first["outcome"], second["outcome"]) == ("miss", "hit")
+    assert second["shape"] == [5, 4, 4, 4]
+    assert second["stages"] == ["fingerprint", "cache", "open"]
+    assert_no_compiler(second)
+
+
+def test_a_signature_of_another_subgraph_that_was_seen_before_imports_no_compiler(tmp_path: Path) -> None:
+    path, cache = tmp_path / "model.tflite", tmp_path / "cache"
+    path.write_bytes(small_models.two_signatures())
+    first, second = (start(SIGNATURE, str(path), str(cache)) for _ in range(2))
+    assert (first["hits"], first["misses"]) == (0, {"absent": 3})
+    assert (second["hits"], second["misses"]) == (3, {})
+    assert_no_compiler(second)
+
+
+def assert_no_compiler(found: dict[str, Any]) -> None:
+    heavy = {"numba", "llvmlite", "flatbuffers", "ai_edge_litert"}
+    assert {name.split(".")[0] for name in found["loaded"]} & heavy == set()
+    assert "jitdelegate.compiler" not in found["loaded"]
 
 
 def test_a_warm_start_opens_few_files(warm: tuple[str, str]) -> None:

@@ -13,8 +13,10 @@ from jitdelegate.program.layout import FORMAT_VERSION
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     Parts = tuple[tuple[str, str], ...]
+    Shapes = tuple[tuple[int, ...], ...]
 
 MODEL, TOKEN, TOOLCHAIN = "model", "token", "toolchain"
+SUBGRAPH, SHAPES = "subgraph", "shapes"
 SUFFIX = ".jitd"
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 _LONGEST_PREFIX = 64
@@ -46,6 +48,18 @@ class Key:
     def part(self, name: str) -> str:
         """The value of a part, "" where there is none of that name."""
         return dict(self.parts).get(name, "")
+
+    @property
+    def subgraph(self) -> int:
+        """The subgraph that the program computes."""
+        return int(self.part(SUBGRAPH) or 0)
+
+    @property
+    def shapes(self) -> Shapes:
+        """The shapes of the program's inputs, () for those that the file says."""
+        return tuple(
+            tuple(int(size) for size in shape.split("x") if size) for shape in self.part(SHAPES).split(";")[:-1]
+        )
 
     def digest(self) -> str:
         """xxh3-128 over the parts that name the entry, as 32 hex digits.
@@ -110,6 +124,18 @@ def model_key(
         (TOOLCHAIN, installed_toolchain(target) if toolchain is None else toolchain),
     )
     return Key(parts, token)
+
+
+def variant_parts(subgraph: int, shapes: Shapes = ()) -> Parts:
+    """The parts that tell a model's further programs from its main one, which has none of them.
+
+    Args:
+        subgraph: the one that the program computes.
+        shapes: of its inputs; () for those that the file says. f32[2,3] and a scalar read "2x3;;".
+    """
+    which = ((SUBGRAPH, str(subgraph)),) if subgraph else ()
+    text = "".join(f"{'x'.join(map(str, shape))};" for shape in shapes)
+    return (*which, *(((SHAPES, text),) if text else ()))
 
 
 def _machine(target: str) -> str:

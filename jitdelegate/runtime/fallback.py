@@ -120,15 +120,16 @@ class Fallback:
             if len(inputs) != len(self._inputs):
                 raise TensorError(f"{len(inputs)} inputs given, expected {len(self._inputs)}: {_names(self._inputs)}")
             values = [_array(value, detail) for value, detail in zip(inputs, self._inputs, strict=True)]
-            self._fit(values)
+            self.fit([value.shape for value in values])
+            if not self._allocated:
+                self.allocate()
             return self._invoke(values)
 
-    def _fit(self, values: list[np.ndarray]) -> None:
-        for value, detail in zip(values, self.interpreter.get_input_details(), strict=True):
-            if value.shape != tuple(detail["shape"]):
-                self.resize(detail["index"], value.shape)
-        if not self._allocated:
-            self.allocate()
+    def fit(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Give the inputs these shapes, in order; takes effect with the next `allocate`."""
+        for shape, detail in zip(shapes, self.interpreter.get_input_details(), strict=True):
+            if shape != tuple(detail["shape"]):
+                self.resize(detail["index"], shape)
 
     def _invoke(self, values: list[np.ndarray]) -> tuple[Any, ...]:
         """Run, a second time without XNNPACK where only that failed (some shapes show while running)."""

@@ -24,6 +24,35 @@ def convolution(seed: int = 0, signature: bool = False, open_batch: bool = False
     return model.finish()
 
 
+def flattened() -> bytes:
+    """f32[?,4,4,2] -> RESHAPE to [batch, -1], the batch taken from SHAPE -> FULLY_CONNECTED -> f32[?,3]; compiled."""
+    random = np.random.default_rng(0)
+    model = ModelBuilder()
+    image = model.input((1, 4, 4, 2), name="image", shape_signature=(-1, 4, 4, 2))
+    shape = model.op("SHAPE", [image], (4,), dtype="int32")
+    ends = [model.constant(np.array([value], np.int32)) for value in (0, 1, 1)]
+    batch = model.op("STRIDED_SLICE", [shape, *ends], (), dtype="int32", options={"shrink_axis_mask": 1})
+    sizes = [batch, model.constant(np.array(-1, np.int32))]
+    asked = model.op("PACK", sizes, (2,), dtype="int32", options={"values_count": 2, "axis": 0})
+    rows = model.op("RESHAPE", [image, asked], (1, 32))
+    weights = model.constant(random.standard_normal((3, 32)).astype(np.float32))
+    model.output(model.op("FULLY_CONNECTED", [rows, weights, None], (1, 3), name="scores"))
+    return model.finish()
+
+
+def two_signatures() -> bytes:
+    """Signature "double" on the first subgraph, "triple" on the second: f32[?,2] times 2 or 3; both compiled."""
+    model = ModelBuilder()
+    second = model.subgraph("second")
+    for key, graph, factor in (("double", model, 2), ("triple", second, 3)):
+        value = graph.input((1, 2), name=f"{key} value", shape_signature=(-1, 2))
+        factors = graph.constant(np.full(2, factor, np.float32))
+        result = graph.op("MUL", [value, factors], (1, 2), name=f"{key} result")
+        graph.output(result)
+        model.signature(key, {"x": value}, {"y": result}, 0 if graph is model else 1)
+    return model.finish()
+
+
 def two_outputs() -> bytes:
     """f32[2,3], f32[2,3] -> their sum and product; compiled for the CPU."""
     model = ModelBuilder()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import jitdelegate
-from jitdelegate.errors import DeviceError, TensorError
+from jitdelegate.errors import TensorError
 from jitdelegate.model.write import ModelBuilder
 from tests.front import small_models
 
@@ -124,14 +124,3 @@ def test_bytes_are_raw_memory_where_the_only_size_is_open(target: str) -> None:
     for same in (RAW, memoryview(RAW), np.frombuffer(RAW, np.uint8), VALUES.ravel()):
         np.testing.assert_array_equal(model(same), VALUES.ravel() ** 2)
     assert model(np.ones(9, np.float32)).shape == (9,)
-
-
-def test_a_run_on_litert_that_failed_leaves_no_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(fallback: object, inputs: object) -> None:
-        raise DeviceError("LiteRT cannot run this model")
-
-    monkeypatch.setattr("jitdelegate.runtime.fallback.Fallback.run", fail)
-    model = jitdelegate.load(small_models.convolution(open_batch=True), serialization_dir=False)
-    with pytest.raises(DeviceError, match="LiteRT cannot run"):
-        model(np.zeros((2, 8, 8, 3), np.float32))
-    assert not any("another shape" in note for note in model.report().notes)
