@@ -1,15 +1,22 @@
-"""Operators with weights: convolutions and the fully connected layer."""
+"""Operators with weights: convolutions and the fully connected layer.
+
+Constant weights are rearranged when the model is compiled. Weights that are only known at run time are one side of a
+product, the other of which are the data's rows, or what the window sees.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from jitdelegate.ir.forms import Contract, Depthwise
-from jitdelegate.ops.activation import OPTION, activated
+from jitdelegate.ir.expr import RESULT, Arg
+from jitdelegate.ir.forms import Access, Concat, Contract, Depthwise, Form, Map, MatMul
+from jitdelegate.ir.graph import ABSENT
+from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
 from jitdelegate.ops.call import Call, Shape
 from jitdelegate.ops.case import Case, Weights, ints
 from jitdelegate.ops.registry import MAX_PARTS, Lowering, Op, op, view
@@ -25,18 +32,20 @@ MAX_ZEROS = 1 << 26
 
 
 class Weighted(Op):
-    """Operands (data, filter, optional bias), the last two constants; a fused activation."""
+    """Operands (data, filter, optional bias) and a fused activation."""
 
     least, most = 2, 3
     activates = True
     filter_operand = 1
     bias_operand = 2
     filter_rank = 4
+    multiplies = False
+    """True where the filter may be computed at run time."""
 
     def problems(self, call: Call) -> Iterator[str]:
-        for operand in filter(call.given, (self.filter_operand, self.bias_operand)):
-            if not call.tensor(operand).is_constant:
-                yield f"{self.name}: input {operand} ('{call.tensor(operand).name}') is not a constant."
+        if not (self.multiplies or self.is_constant(call)):
+            name = call.tensor(self.filter_operand).name
+            yield f"{self.name}: input {self.filter_operand} ('{name}') is not a constant."
         if len(call.shape(self.filter_operand)) != self.filter_rank:
             found = list(call.shape(self.filter_operand))
             yield f"{self.name}: the filter's shape is {found}, expected rank {self.filter_rank}."
@@ -53,6 +62,32 @@ class Weighted(Op):
     def channels(self, call: Call) -> int:
         """How many output channels the filter makes."""
         return call.shape(self.filter_operand)[0]
+
+    def weighted(
+        self, call: Call, form: Form, operands: Sequence[int | Lowering], shape: Shape | None = None
+    ) -> Lowering:
+        """The lowering by `form` of data and filter, with bias and activation; `shape` is what the form writes.
+
+        A constant bias is the form's third operand where it takes one; any other is added in the epilogue.
+        """
+        bias, activation = call.index(self.bias_operand), ACTIVATIONS[call.option(OPTION, "NONE")]
+        is_constant = bias != ABSENT and call.tensor(self.bias_operand).is_constant
+        is_own = is_constant and form.core > len(operands)
+        own = (*operands, bias if is_own else ABSENT)[: form.core]
+        if is_own or bias == ABSENT:
+            return Lowering(replace(form, epilogue=activation(RESULT)), own, shape)
+        access = Access.broadcast((self.channels(call),), shape or call.output.shape)
+        return Lowering(replace(form, epilogue=activation(RESULT + Arg(1)), operands=(access,)), (*own, bias), shape)
+
+    def product(self, call: Call, rows: int | Lowering, count: int) -> Lowering:
+        """So many rows of numbers times a filter that is computed at run time."""
+        shape, weights = call.shape(self.filter_operand), call.index(self.filter_operand)
+        filters = view(weights, (shape[0], prod(shape[1:]))) if len(shape) > 2 else weights
+        return self.weighted(call, MatMul(adj_y=True), (rows, filters), (count, shape[0]))
+
+    def is_constant(self, call: Call) -> bool:
+        """Whether the filter is known when the model is compiled."""
+        return call.tensor(self.filter_operand).is_constant
 
 
 def image_problems(call: Call, operand: int) -> Iterator[str]:
@@ -77,6 +112,31 @@ def zero_problems(call: Call) -> Iterator[str]:
         yield f"{call.node.op}: the window reaches so far that {list(call.shape(0))} becomes {padded} elements."
 
 
+def patch_rows(call: Call) -> Lowering:
+    """What the window sees of the data [N, H, W, C] for each pixel of the output, as f32[pixels, kh * kw * C]."""
+    window, (batch, _, _, channels) = convolution_window(call), call.shape(0)
+    seen = _seen(call, window)
+    return view(seen, (batch * prod(window.output), prod(window.kernel) * channels))
+
+
+def _seen(call: Call, window: Sliding) -> int | Lowering:
+    """The taps of the window side by side: [N, output h, output w, kh * kw * C]."""
+    if call.shape(0)[1:3] == window.output and window.kernel == (1, 1):
+        return call.index(0)
+    batch, _, _, channels = call.shape(0)
+    taps = tuple(_tap(call, window, ky, kx) for ky in range(window.kernel[0]) for kx in range(window.kernel[1]))
+    return Lowering(Concat(axis=3), taps, (batch, *window.output, len(taps) * channels)) if len(taps) > 1 else taps[0]
+
+
+def _tap(call: Call, window: Sliding, ky: int, kx: int) -> Lowering:
+    """The data under one place of the window, zeros outside the image."""
+    batch, _, _, channels = call.shape(0)
+    top, _, left, _ = window.padding
+    (sy, sx), (dy, dx) = window.stride, window.dilation
+    access = Access((0, 1, 2, 3), (0, ky * dy - top, kx * dx - left, 0), (1, sy, sx, 1), fill=0.0)
+    return Lowering(Map(Arg(0), (access,)), (call.index(0),), (batch, *window.output, channels))
+
+
 def finish(total: np.ndarray, bias: np.ndarray | None, attrs: Mapping[str, Any]) -> list[np.ndarray]:
     """Sums with the bias added, rounded to float32 and activated."""
     return [activated(attrs.get(OPTION, "NONE"), total if bias is None else total + bias)]
@@ -94,6 +154,7 @@ def split(arrays: Sequence[np.ndarray | None]) -> tuple[np.ndarray, np.ndarray, 
 class Conv2D(Weighted):
     """A convolution, grouped where the filter has fewer channels than the data."""
 
+    multiplies = True
     cases = (
         Case(((1, 8, 8, 4), Weights((8, 3, 3, 4)), Weights((8,))), {**UNIT, "padding": "SAME", OPTION: "RELU6"}),
         Case(((1, 9, 7, 3), Weights((5, 3, 3, 3)), Weights((5,))), {**UNIT, "padding": "VALID"}),
@@ -107,6 +168,10 @@ class Conv2D(Weighted):
         Case(((1, 7, 7, 6), Weights((9, 3, 3, 2)), Weights((9,))), {**UNIT, OPTION: "RELU"}),
         Case(((1, 1, 1, 64), Weights((10, 1, 1, 64)), Weights((10,))), {**UNIT, OPTION: "RELU_N1_TO_1"}),
         Case(((1, 3, 3, 2), Weights((2, 7, 7, 2)), Weights((2,))), {"padding": "SAME", "stride_h": 2, "stride_w": 2}),
+        Case(((2, 5, 4, 17), (9, 1, 1, 17), Weights((9,))), {**UNIT, OPTION: "RELU"}),
+        Case(((2, 9, 7, 3), (5, 3, 2, 3), (5,)), {"stride_h": 2, "stride_w": 3, "dilation_h_factor": 1}),
+        Case(((1, 9, 9, 4), (6, 3, 3, 4), Weights((6,))), {**UNIT, "padding": "VALID", "dilation_w_factor": 2}),
+        Case(((1, 6, 6, 4), Weights((6, 3, 3, 4)), (6,)), {**UNIT, OPTION: "RELU6"}),
     )
 
     def problems(self, call: Call) -> Iterator[str]:
@@ -119,15 +184,28 @@ class Conv2D(Weighted):
             yield f"CONV_2D: a filter of shape {list(call.shape(1))} does not fit {channels} channels."
         if channels // depth > MAX_PARTS:
             yield f"CONV_2D: {channels // depth} groups are more than {MAX_PARTS}."
+        if not self.is_constant(call):
+            yield from self._product_problems(call)
         yield from zero_problems(call)
+
+    @staticmethod
+    def _product_problems(call: Call) -> Iterator[str]:
+        """Reasons why the convolution is no product of what the window sees and the filter."""
+        name, (_, height, width, depth) = call.tensor(1).name, call.shape(1)
+        if depth != call.shape(0)[3]:
+            yield f"CONV_2D: the filter '{name}' of {call.shape(0)[3] // depth} groups is not a constant."
+        if height * width > MAX_PARTS:
+            yield f"CONV_2D: the filter '{name}' of {height * width} places is not a constant, the most is {MAX_PARTS}."
 
     def shape(self, call: Call) -> Shape:
         return (call.shape(0)[0], *convolution_window(call).output, self.channels(call))
 
     def lowering(self, call: Call) -> Lowering:
         groups = call.shape(0)[3] // call.shape(1)[3]
-        form = Contract(self.epilogue(call), (), **convolution_window(call).geometry, groups=groups)
-        return Lowering(form, (call.index(0), call.index(1), call.index(2)))
+        if self.is_constant(call):
+            form = Contract(**convolution_window(call).geometry, groups=groups)
+            return self.weighted(call, form, (call.index(0), call.index(1)))
+        return self.product(call, patch_rows(call), prod(call.output.shape[:3]))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, weights, bias = split(arrays)
@@ -157,6 +235,7 @@ class DepthwiseConv2D(Weighted):
             {**UNIT, "dilation_h_factor": 2, "dilation_w_factor": 2},
         ),
         Case(((1, 4, 4, 2), Weights((1, 4, 4, 2)), Weights((2,))), {**UNIT, "padding": "VALID"}),
+        Case(((1, 8, 8, 5), Weights((1, 3, 3, 5)), (5,)), {**UNIT, OPTION: "RELU6"}),
     )
 
     def channels(self, call: Call) -> int:
@@ -180,8 +259,8 @@ class DepthwiseConv2D(Weighted):
 
     def lowering(self, call: Call) -> Lowering:
         multiplier = self.channels(call) // call.shape(0)[3]
-        form = Depthwise(self.epilogue(call), (), **convolution_window(call).geometry, multiplier=multiplier)
-        return Lowering(form, (call.index(0), call.index(1), call.index(2)))
+        form = Depthwise(**convolution_window(call).geometry, multiplier=multiplier)
+        return self.weighted(call, form, (call.index(0), call.index(1)))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, weights, bias = split(arrays)
@@ -198,6 +277,7 @@ class FullyConnected(Weighted):
     """Rows of K numbers times the filter [O, K]; the data is flattened to [rows, K], whatever its rank."""
 
     filter_rank = 2
+    multiplies = True
     cases = (
         Case(((1, 64), Weights((10, 64)), Weights((10,))), {OPTION: "RELU"}),
         Case(((5, 17), Weights((33, 17)), None)),
@@ -207,6 +287,10 @@ class FullyConnected(Weighted):
         Case(((2, 3, 8), Weights((5, 8))), {"keep_num_dims": True}),
         Case(((2, 3, 8), Weights((5, 8)))),
         Case(((12,), Weights((5, 4)), Weights((5,)))),
+        Case(((5, 17), (33, 17), Weights((33,))), {OPTION: "RELU"}),
+        Case(((2, 3, 8), (5, 8), (5,)), {"keep_num_dims": True}),
+        Case(((1, 64), (10, 64))),
+        Case(((5, 17), Weights((33, 17)), (33,))),
     )
 
     def problems(self, call: Call) -> Iterator[str]:
@@ -226,9 +310,11 @@ class FullyConnected(Weighted):
     def lowering(self, call: Call) -> Lowering:
         """The data is read in its own shape where its last axis is a row and a Contract makes the output's shape."""
         data, depth = call.shape(0), call.shape(1)[1]
+        rows, count = call.index(0), prod(data) // depth
+        if not self.is_constant(call):
+            return self.product(call, rows if data == (count, depth) else view(rows, (count, depth)), count)
         direct = data and data[-1] == depth and (len(data) != 4 or len(call.output.shape) == 4)
-        rows = call.index(0) if direct else view(call.index(0), (prod(data) // depth, depth))
-        return Lowering(Contract(self.epilogue(call)), (rows, call.index(1), call.index(2)))
+        return self.weighted(call, Contract(), (rows if direct else view(rows, (count, depth)), call.index(1)))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, weights, bias = split(arrays)
@@ -292,8 +378,10 @@ class TransposeConv(Weighted):
         _, *output, _ = call.output.shape
         kernel = call.shape(1)[1], call.shape(1)[2]
         padding = slide_back((height, width), (output[0], output[1]), kernel, call.node.attrs)
-        form = Contract(self.epilogue(call), (), kernel, stride(call.node.attrs), (1, 1), padding, transposed=True)
-        return Lowering(form, (call.index(2), call.index(1), call.index(3)))
+        form = Contract(
+            kernel=kernel, stride=stride(call.node.attrs), dilation=(1, 1), padding=padding, transposed=True
+        )
+        return self.weighted(call, form, (call.index(2), call.index(1)))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         asked, *others = arrays

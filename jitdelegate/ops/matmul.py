@@ -16,6 +16,8 @@ from jitdelegate.ops.case import Case, Weights
 from jitdelegate.ops.registry import Lowering, Op, op
 
 ADJOINT = ("adj_x", "adj_y")
+MAX_RANK = 5
+"""Of an operand; LiteRT refuses more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,8 @@ class Sides:
 
 @op("BATCH_MATMUL")
 class BatchMatMul(Op):
-    """a[..., M, K] times b[..., K, N], the leading axes broadcast; with `adj_x` a lies as [..., K, M], with `adj_y` b as
-    [..., N, K]."""
+    """a[..., M, K] times b[..., K, N], the leading axes broadcast; with `adj_x` a lies as [..., K, M], with `adj_y`
+    b as [..., N, K]."""
 
     least = most = 2
     cases = (
@@ -71,8 +73,8 @@ class BatchMatMul(Op):
 
     def problems(self, call: Call) -> Iterator[str]:
         shapes = a, b = call.shape(0), call.shape(1)
-        if min(map(len, shapes)) < 2:
-            yield f"BATCH_MATMUL: the shapes are {list(a)} and {list(b)}, expected two axes at least."
+        if not 2 <= min(map(len, shapes)) <= max(map(len, shapes)) <= MAX_RANK:
+            yield f"BATCH_MATMUL: the shapes are {list(a)} and {list(b)}, expected ranks 2 to {MAX_RANK}."
         for left, right in zip(a[-3::-1], b[-3::-1], strict=False):
             if left != right and 1 not in (left, right):
                 yield f"BATCH_MATMUL: the leading axes of {list(a)} and {list(b)} do not broadcast."

@@ -57,7 +57,13 @@ def _per_channel(constant: np.ndarray, shape: tuple[int, ...]) -> int:
 
 def _is_open(graph: Graph, producer: Node, output: int) -> bool:
     plain = producer.attrs.get(OPTION, "NONE") == "NONE"
-    return producer.op in CHANNEL_AXIS and plain and graph.only_reader(output) is not None
+    is_scalable = producer.op in CHANNEL_AXIS and plain and _has_constants(graph, producer)
+    return is_scalable and graph.only_reader(output) is not None
+
+
+def _has_constants(graph: Graph, producer: Node) -> bool:
+    """True where filter and bias are constants; those that are new are."""
+    return all(i == ABSENT or i >= len(graph.tensors) or graph.tensors[i].is_constant for i in producer.inputs[1:])
 
 
 def _scaled(draft: Draft, producer: Node, node: Node, constant: np.ndarray) -> Node:

@@ -93,6 +93,16 @@ def test_a_chain_of_arithmetic_goes_into_a_depthwise_convolution() -> None:
     assert_same(graph, fused)
 
 
+def test_weights_that_are_computed_are_not_scaled_but_their_product_is() -> None:
+    build = Builder()
+    product = build.op("FULLY_CONNECTED", [build.input(3, 8), build.input(5, 8), build.weights(5)], (3, 5))
+    graph = build.finish(build.op("MUL", [product, build.weights(5)], (3, 5)))
+    assert ops(fuse_scale(graph)) == ["FULLY_CONNECTED", "MUL"]
+    fused = fuse_elementwise(lower(graph))
+    assert ops(fused) == ["FULLY_CONNECTED"]
+    assert_same(graph, fused)
+
+
 def test_an_activation_becomes_an_option_of_its_producer() -> None:
     build = Builder()
     graph = build.finish(build.op("RELU6", [build.convolution(build.input(1, 6, 6, 4))], (1, 6, 6, 4)))
