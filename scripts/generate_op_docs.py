@@ -73,7 +73,7 @@ def row(name: str, op: Op) -> list[str]:
     first, _, rest = inspect.cleandoc(op.__doc__ or "").partition("\n\n")
     forms = forms_of(op)
     return [
-        name,
+        f"{name} (custom)" if op.custom else name,
         _sentence(first),
         _sentence(rest) or _family(type(op)),
         inputs_of(op),
