@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from jitdelegate.ir.expr import Apply, Arg, Cast, Expr, parts, substitute
-from jitdelegate.ir.forms import Access, Concat, Form, Map, Softmax, View
+from jitdelegate.ir.forms import Access, Concat, Form, Map, Recurrent, Softmax, View
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ir.index_forms import IndexForm
 
@@ -62,7 +62,7 @@ class _Fusion:
 
     def _may_join(self, producer: Node, node: Node) -> bool:
         (value,), (output,) = producer.outputs, node.outputs
-        if isinstance(producer.form, Softmax | Concat | View | IndexForm):
+        if isinstance(producer.form, Softmax | Concat | Recurrent | View | IndexForm):
             return False
         if not isinstance(producer.form, Map) and not self._is_float((*producer.outputs, *node.inputs, *node.outputs)):
             return False

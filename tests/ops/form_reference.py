@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from jitdelegate.ir.forms import (
     Map,
     MatMul,
     Pool,
+    Recurrent,
     Reduce,
     Resize,
     Softmax,
@@ -84,6 +86,8 @@ def result(form: Form, operands: Sequence[np.ndarray | None], shape: Shape) -> n
         return resize(form, data, shape)
     if isinstance(form, MatMul):
         return matmul(form, data, operands[1])
+    if isinstance(form, Recurrent):
+        return recurrent(form, *operands)
     if isinstance(form, Pool):
         return pool(form, data, shape)
     if isinstance(form, Depthwise):
@@ -108,6 +112,20 @@ def matmul(form: MatMul, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     a = a.swapaxes(-1, -2) if form.adj_x else a
     b = b.swapaxes(-1, -2) if form.adj_y else b
     return a.astype(np.float64) @ b
+
+
+def recurrent(
+    form: Recurrent, projected: np.ndarray, hidden: np.ndarray, state: np.ndarray, weights: np.ndarray, *constants: Any
+) -> np.ndarray:
+    rows = projected if form.time_major else projected.swapaxes(0, 1)
+    out = np.empty((len(rows) + 1, *state.shape))
+    for time in range(len(rows))[:: -1 if form.reverse else 1]:
+        gates = np.split(rows[time].astype(np.float64) + hidden @ weights.T.astype(np.float64), form.gates, axis=1)
+        state = evaluate(form.cell, [*(gate.astype(np.float32) for gate in gates), state, *constants])
+        hidden = evaluate(form.output, [*(gate.astype(np.float32) for gate in gates), state, *constants])
+        out[time] = hidden
+    out[-1] = state
+    return out
 
 
 def seen(form: Window, data: np.ndarray, y: int, x: int) -> tuple[list[int], list[int]]:

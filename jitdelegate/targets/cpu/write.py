@@ -17,6 +17,7 @@ from jitdelegate.ir.forms import (
     Map,
     MatMul,
     Pool,
+    Recurrent,
     Reduce,
     Resize,
     Softmax,
@@ -35,6 +36,7 @@ from jitdelegate.targets.cpu.margins import margin_jobs
 from jitdelegate.targets.cpu.matmul import MatMulWriter, matrix
 from jitdelegate.targets.cpu.plan import Plan, Task
 from jitdelegate.targets.cpu.pool import ImageWriter
+from jitdelegate.targets.cpu.recurrent import RecurrentWriter
 from jitdelegate.targets.cpu.reduce import ReduceWriter
 from jitdelegate.targets.cpu.rows import Placed
 from jitdelegate.targets.cpu.scan import ScanWriter
@@ -54,6 +56,7 @@ class StepWriter:
         self.depthwise = DepthwiseWriter(self.generator, self.contracts)
         self.images = ImageWriter(self.generator)
         self.matmuls = MatMulWriter(self.generator)
+        self.recurrences = RecurrentWriter(self.generator)
         self.reductions = ReduceWriter(self.generator)
         self.maps = MapWriter(self.generator)
 
@@ -86,6 +89,8 @@ class StepWriter:
                 return self.images.pool(node.form, self._input(node), self._output(node), self._epilogue(node))
             case Resize():
                 return self.images.resize(node.form, self._input(node), self._output(node), self._epilogue(node))
+            case Recurrent():
+                return self._recurrent(node, node.form)
             case Reduce():
                 return self._reduce(node, node.form)
             case Softmax():
@@ -169,6 +174,14 @@ class StepWriter:
         leading = self.graph.tensors[output].shape[:-2]
         a, b, c = (matrix(self._memory(i), self.graph.tensors[i].shape, leading) for i in (*node.inputs[:2], output))
         return self.matmuls.jobs(form, a, b, c, self._epilogue(node))
+
+    def _recurrent(self, node: Node, form: Recurrent) -> list[Job]:
+        operands = [self._memory(index) for index in node.inputs[:3]]
+        weights, *constants = map(self._constant, node.inputs[3:])
+        assert weights is not None
+        shape = self.graph.tensors[node.outputs[0]].shape
+        known = [each for each in constants if each is not None]
+        return self.recurrences.jobs(form, shape, operands, self._output(node), weights, known)
 
     def _filter(self, node: Node) -> np.ndarray:
         """A Contract's weights as f32[O, kh, kw, I]."""

@@ -1,0 +1,332 @@
+"""Long short-term memory: cells and sequences of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jitdelegate.ir.expr import Arg, Expr, unary
+from jitdelegate.ir.forms import Access, Concat, Contract
+from jitdelegate.ir.graph import Node
+from jitdelegate.ops.activation import OPTION
+from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.case import Case, Weights
+from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Cell, Norm, Steps, apply, clamped
+from jitdelegate.ops.registry import Lowering, Op, op, view
+
+MOST_KERNELS = 1024
+"""Of one sequence whose steps take kernels of their own; a hundred take about a second to compile."""
+BASIC_INPUTS = 5
+
+
+def lstm_update(gates: int, activation: str, limit: float) -> Expr:
+    """The new state from the gates (input, forget, cell, output) and the state; of three gates, input = 1 - forget."""
+    forget = unary("logistic", Arg(gates - 3))
+    entry = unary("logistic", Arg(0)) if gates == 4 else 1 - forget
+    return clamped(forget * Arg(gates) + entry * CELL_ACTIVATIONS[activation](Arg(gates - 2)), limit)
+
+
+def lstm_output(gates: int, activation: str) -> Expr:
+    """The hidden value from the last gate and the new state."""
+    return unary("logistic", Arg(gates - 1)) * CELL_ACTIVATIONS[activation](Arg(gates))
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """Where the operands of one direction's cell are among a node's; four in a row are for the gates input, forget,
+    cell, output, of which the peepholes have no cell.
+
+    Attributes:
+        first: input weights; recurrent weights, peepholes, biases and projection follow.
+        hidden, state: variables.
+        norm: layer normalization's scales; as many as inputs where there are none.
+    """
+
+    first: int
+    hidden: int
+    state: int
+    norm: int
+
+    def gates(self, call: Call) -> range:
+        """The gates of the cell: all four, or all but the input's."""
+        return range(0 if call.given(self.first) else 1, 4)
+
+    def expected(self, call: Call, batch: int, depth: int) -> Iterator[tuple[int, Shape, bool]]:
+        """Per operand its number, its shape, and whether it has to be there (else it must not be, or is optional)."""
+        units, outputs = call.shape(self.first + 1)[0], call.shape(self.first + 5)[-1]
+        first, gates = self.first, self.gates(call)
+        for gate in gates:
+            yield first + gate, (units, depth), True
+            yield first + 4 + gate, (units, outputs), True
+            yield first + 11 + gate, (units,), True
+        if call.given(first + 10):
+            for place in (8, 9, 10) if 0 in gates else (9, 10):
+                yield first + place, (units,), True
+        if call.given(first + 15):
+            yield first + 15, (outputs, units), True
+            yield first + 16, (outputs,), False
+        if call.given(self.norm + 1):
+            for gate in gates:
+                yield self.norm + gate, (units,), True
+        yield self.hidden, (batch, outputs), True
+        yield self.state, (batch, units), True
+
+    def problems(self, call: Call, batch: int, depth: int) -> Iterator[str]:
+        """Reasons why these are no cell's operands."""
+        name = call.node.op
+        for operand in (self.first + 1, self.first + 5, self.hidden, self.state):
+            if not call.given(operand):
+                yield f"{name} lacks its input {operand}."
+            elif len(call.shape(operand)) != 2:
+                yield f"{name}: input {operand} has rank {len(call.shape(operand))}, expected 2."
+        found = set()
+        for operand, shape, needed in self.expected(call, batch, depth):
+            found.add(operand)
+            if needed and not call.given(operand):
+                yield f"{name} lacks its input {operand}, while it has those that go with it."
+            elif call.given(operand) and call.shape(operand) != shape:
+                yield f"{name}: the shape of input {operand} is {list(call.shape(operand))}, expected {list(shape)}."
+            elif call.given(operand) and operand not in (self.hidden, self.state) and call.constant(operand) is None:
+                yield f"{name}: input {operand} ('{call.tensor(operand).name}') is not a constant."
+        surplus = [k for k in self.own() if call.given(k) and k not in found]
+        if surplus:
+            yield f"{name} has the input {surplus[0]} without those that go with it."
+        if not call.given(self.first + 15) and call.shape(self.hidden) != call.shape(self.state):
+            yield f"{name} has {call.shape(self.hidden)[1]} outputs for {call.shape(self.state)[1]} units, unprojected."
+
+    def own(self) -> tuple[int, ...]:
+        """The numbers of all operands that the cell may have."""
+        return (*range(self.first, self.first + 17), *range(self.norm, self.norm + 4))
+
+    def cell(self, call: Call) -> Cell:
+        """The cell; the operands have no `problems`."""
+
+        def stacked(start: int) -> np.ndarray:
+            return np.concatenate([_array(call, start + gate) for gate in gates])
+
+        first, gates = self.first, self.gates(call)
+        units, normalizes = call.shape(first + 1)[0], call.given(self.norm + 1)
+        activation = call.option(OPTION, "NONE")
+        peepholes = (first + 8, first + 9, -1, first + 10)
+        return Cell(
+            units=units,
+            inputs=stacked(first),
+            recurrent=stacked(first + 4),
+            bias=None if normalizes else stacked(first + 11),
+            update=lstm_update(len(gates), activation, float(call.option("cell_clip", 0.0))),
+            output=lstm_output(len(gates), activation),
+            peepholes=tuple(_optional(call, peepholes[gate]) for gate in gates),
+            norms=tuple(Norm(_array(call, self.norm + g), _array(call, first + 11 + g)) for g in gates)
+            if normalizes
+            else (),
+            projection=(_array(call, first + 15), _optional(call, first + 16), float(call.option("proj_clip", 0.0)))
+            if call.given(first + 15)
+            else None,
+        )
+
+
+def _array(call: Call, operand: int) -> np.ndarray:
+    data = call.constant(operand)
+    assert data is not None
+    return data
+
+
+def _optional(call: Call, operand: int) -> np.ndarray | None:
+    return _array(call, operand) if operand >= 0 and call.given(operand) else None
+
+
+class Recurrence(Op):
+    """A cell, or several, over the steps of a sequence; the states are variables that the node updates.
+
+    A subclass names the states and says what it computes.
+    """
+
+    states: ClassVar[tuple[int, ...]]
+
+    def updates(self, node: Node) -> tuple[int, ...]:
+        return self.states
+
+    def outputs(self, call: Call) -> int:
+        return 1 + len(self.updates(call.node))
+
+    def _activation(self, call: Call) -> Iterator[str]:
+        name = call.option(OPTION, "NONE")
+        if name not in CELL_ACTIVATIONS:
+            yield f"{self.name} with the activation {name} is not supported."
+
+    def foldable(self, call: Call) -> bool:
+        return False
+
+    @staticmethod
+    def steps(call: Call, *, reverse: bool = False) -> Steps:
+        """The data: a sequence, or one step of rank 2."""
+        shape = call.shape(0)
+        if len(shape) == 2:
+            return Steps(view(call.index(0), (1, *shape)), 1, shape[0], reverse=reverse)
+        time_major = bool(call.option("time_major", False))
+        batch, count = (shape[1], shape[0]) if time_major else shape[:2]
+        return Steps(call.index(0), count, batch, time_major, reverse)
+
+
+def outcome(outputs: Sequence[Lowering], states: Sequence[Lowering]) -> tuple[Lowering, ...]:
+    """The outputs of a node and then its states, which other kernels may have computed already."""
+    return (*outputs, *(view(state, state.shape or ()) for state in states))
+
+
+class Lstm(Recurrence):
+    """One direction; i, f, o = logistic and g = the activation of gates, state = f * state + i * g,
+    hidden = o * activation(state), perhaps projected; peepholes, layer normalization and input gates are optional."""
+
+    least = 1
+    most = 24
+    states = (18, 19)
+    operands: ClassVar[Operands] = Operands(first=1, hidden=18, state=19, norm=20)
+
+    def problems(self, call: Call) -> Iterator[str]:
+        shape = call.shape(0)
+        if len(shape) not in self.ranks:
+            yield f"{self.name}: the input's rank is {len(shape)}, expected {self.ranks[0]}."
+        if call.option("diagonal_recurrent_tensors", False):
+            yield f"{self.name} with diagonal_recurrent_tensors is not supported."
+        steps = self.steps(call)
+        yield from self.operands.problems(call, steps.batch, shape[-1])
+        kernels = self.operands.cell(call).kernels * steps.count
+        if kernels > MOST_KERNELS:
+            yield f"{self.name}: {steps.count} steps of this cell take {kernels} kernels, over {MOST_KERNELS}."
+
+    ranks: ClassVar[tuple[int, ...]] = (2,)
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        return (*call.shape(0)[:-1], call.shape(18)[1]), call.shape(18), call.shape(19)
+
+    def lowering(self, call: Call) -> tuple[Lowering, ...]:
+        run = self.operands.cell(call).run(self.steps(call), call.index(18), call.index(19))
+        return outcome([run.outputs], [run.hidden, run.state])
+
+
+@op("UNIDIRECTIONAL_SEQUENCE_LSTM")
+class UnidirectionalSequenceLstm(Lstm):
+    """As LSTM's FULL kernel, for every step of f32[batch, time, depth], or f32[time, batch, depth] if `time_major`."""
+
+    ranks = (3,)
+
+
+@op("LSTM")
+class LstmStep(Lstm):
+    """One step. Kernel FULL: states are variables. Kernel BASIC: operands (data, hidden, weights, bias, state), gates
+    (input, cell, forget, output) = weights @ [data, hidden] + bias; outputs (hidden, state, that row, the gates)."""
+
+    cases = (
+        Case(((1, 12), (1, 20), Weights((80, 32)), Weights((80,)), (1, 20)), {OPTION: "TANH", "kernel_type": "BASIC"}),
+        Case(((3, 5), (3, 7), Weights((28, 12)), Weights((28,)), (3, 7)), {OPTION: "TANH", "kernel_type": "BASIC"}),
+    )
+
+    @staticmethod
+    def is_basic(node: Node) -> bool:
+        return bool(node.attrs.get("kernel_type", "FULL") == "BASIC")
+
+    def updates(self, node: Node) -> tuple[int, ...]:
+        return () if self.is_basic(node) else self.states
+
+    def outputs(self, call: Call) -> int:
+        return 4 if self.is_basic(call.node) else super().outputs(call)
+
+    def problems(self, call: Call) -> Iterator[str]:
+        yield from self._basic_problems(call) if self.is_basic(call.node) else super().problems(call)
+
+    def _basic_problems(self, call: Call) -> Iterator[str]:
+        missing = [k for k in range(BASIC_INPUTS) if not call.given(k)]
+        if missing or call.count != BASIC_INPUTS:
+            yield f"LSTM of kernel BASIC: inputs {missing or call.count} found, expected all of {BASIC_INPUTS}."
+        if call.option(OPTION, "NONE") != "TANH":
+            yield f"LSTM of kernel BASIC with the activation {call.option(OPTION, 'NONE')} is not supported."
+        if call.option("cell_clip", 0.0) or call.option("proj_clip", 0.0):
+            yield "LSTM of kernel BASIC takes neither cell_clip nor proj_clip."
+        data, hidden, weights, bias, state = map(call.shape, range(BASIC_INPUTS))
+        if len(data) != 2 or len(hidden) != 2 or data[0] != hidden[0] or state != hidden:
+            yield f"LSTM: data {list(data)}, hidden {list(hidden)} and state {list(state)} do not belong together."
+        gates, depth = 4 * hidden[1], data[1] + hidden[1]
+        if weights != (gates, depth) or bias != (gates,):
+            yield f"LSTM: weights {list(weights)} and bias {list(bias)}, expected {[gates, depth]} and {[gates]}."
+        if call.constant(2) is None or call.constant(3) is None:
+            yield "LSTM: weights and bias are no constants."
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        if not self.is_basic(call.node):
+            return super().shapes(call)
+        batch, depth = call.shape(0)
+        units = call.shape(1)[1]
+        return (batch, units), (batch, units), (batch, depth + units), (batch, 4 * units)
+
+    def lowering(self, call: Call) -> tuple[Lowering, ...]:
+        if not self.is_basic(call.node):
+            return super().lowering(call)
+        whole, _, row, total = self.shapes(call)
+        units = whole[1]
+        joined = Lowering(Concat(axis=1), (call.index(0), call.index(1)), row, "float32")
+        gates = Lowering(Contract(), (joined, call.index(2), call.index(3)), total, "float32")
+        reads = [(gates, Access((0, 1), (0, number * units), (1, 1))) for number in (0, 2, 1, 3)]
+        own = Access.broadcast(whole, whole)
+        state = apply(lstm_update(4, "TANH", 0.0), [*reads, (call.index(4), own)], whole)
+        hidden = apply(lstm_output(4, "TANH"), [*reads, (state, own)], whole)
+        return hidden, view(state, whole), view(joined, row), view(gates, total)
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, hidden, weights, bias, state = given(arrays)
+        row = np.concatenate([data, hidden], axis=1)
+        gates = row.astype(np.float64) @ weights.T + bias
+        i, g, f, o = np.split(gates, 4, axis=1)
+        state = _logistic(f) * state + _logistic(i) * np.tanh(g)
+        outputs = (_logistic(o) * np.tanh(state), state, row, gates)
+        return [each.astype(np.float32) for each in outputs]
+
+
+def _logistic(x: np.ndarray) -> np.ndarray:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+@op("BIDIRECTIONAL_SEQUENCE_LSTM")
+class BidirectionalSequenceLstm(Recurrence):
+    """UNIDIRECTIONAL_SEQUENCE_LSTM from either end; with `merge_outputs` the two outputs as one, forward first."""
+
+    least = 1
+    most = 48
+    states = (35, 36, 37, 38)
+    directions: ClassVar = (Operands(1, 35, 36, norm=48), Operands(18, 37, 38, norm=48))
+    auxiliary: ClassVar = range(39, 48)
+
+    def outputs(self, call: Call) -> int:
+        return (1 if call.option("merge_outputs", False) else 2) + len(self.states)
+
+    def problems(self, call: Call) -> Iterator[str]:
+        if len(call.shape(0)) != 3:
+            yield f"{self.name}: the input's rank is {len(call.shape(0))}, expected 3."
+        if any(map(call.given, self.auxiliary)):
+            yield f"{self.name} with an auxiliary input is not supported."
+        steps = self.steps(call)
+        for operands in self.directions:
+            yield from operands.problems(call, steps.batch, call.shape(0)[-1])
+            kernels = operands.cell(call).kernels * steps.count
+            if kernels > MOST_KERNELS:
+                yield f"{self.name}: {steps.count} steps of this cell take {kernels} kernels, over {MOST_KERNELS}."
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        states = tuple(map(call.shape, self.states))
+        leading, widths = call.shape(0)[:-1], (states[0][1], states[2][1])
+        merged = call.option("merge_outputs", False)
+        return (*((*leading, width) for width in ([sum(widths)] if merged else widths)), *states)
+
+    def lowering(self, call: Call) -> tuple[Lowering, ...]:
+        runs = [
+            operands.cell(call).run(
+                self.steps(call, reverse=reverse), call.index(operands.hidden), call.index(operands.state)
+            )
+            for operands, reverse in zip(self.directions, (False, True), strict=True)
+        ]
+        outputs = [run.outputs for run in runs]
+        if call.option("merge_outputs", False):
+            outputs = [Lowering(Concat(axis=2), tuple(outputs), self.shapes(call)[0], "float32")]
+        return outcome(outputs, [each for run in runs for each in (run.hidden, run.state)])
