@@ -31,13 +31,17 @@ def node_of(form: Form, data: tuple[int, ...], weights: tuple[int, ...], output:
     return Graph(tensors, (Node("CONV_2D", (0, 1, ABSENT), (2,), form=form),), (0,), (2,))
 
 
-def mapped(shape: tuple[int, ...], access: Access, output: tuple[int, ...]) -> Graph:
-    tensors = (Tensor("data", shape, "float32"), Tensor("output", output, "float32"))
+def mapped(shape: tuple[int, ...], access: Access, output: tuple[int, ...], dtype: str = "float32") -> Graph:
+    tensors = (Tensor("data", shape, dtype), Tensor("output", output, dtype))
     return Graph(tensors, (Node("SLICE", (0,), (1,), form=Map(RESULT, (access,))),), (0,), (1,))
 
 
 REFUSED = {
     "a tensor": (mapped((1 << 29,), Access((0,), (0,), (1,)), (1 << 29,)), "'data' has 2147483648 bytes"),
+    "elements of one byte": (
+        mapped(((1 << 31) - 1,), Access((0,), (0,), (1,)), ((1 << 31) - 1,), "int8"),
+        "'data' has 2147483647 elements",
+    ),
     "weights padded to whole tiles": (
         node_of(Contract(groups=1 << 20), (1, 1, 5, 1 << 20), (1 << 20, 1, 1, 1), (1, 1, 5, 1 << 20)),
         "A constant of",

@@ -54,6 +54,8 @@ WRITERS: Mapping[type[Form], Callable[[Writer, Node], None]] = {
     Softmax: write_softmax,
 }
 """What writes the launches of each form; Views have none."""
+MOST_ELEMENTS = 1 << 30
+"""Of a tensor, however narrow they are: threads past its last element have numbers too."""
 MOST_STEPS = 20_000
 """Nodes or launches: planning memory takes time with their square, some ten seconds for this many."""
 
@@ -104,6 +106,8 @@ def _check_size(graph: Graph) -> None:
     for tensor in (graph.tensors[index] for index in sorted(touched)):
         if tensor.dtype not in OWN:
             raise CompileError(f"'{tensor.name}' is {tensor.dtype}, expected one of {', '.join(OWN)}.")
+        if tensor.size > MOST_ELEMENTS:
+            raise CompileError(f"'{tensor.name}' has {tensor.size} elements, expected at most {MOST_ELEMENTS}.")
         check_memory(f"'{tensor.name}'", OWN[tensor.dtype].nbytes * tensor.size)
 
 
