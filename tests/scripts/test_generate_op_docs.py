@@ -74,7 +74,7 @@ def test_a_row_is_taken_from_the_declaration() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "forms", "targets"), [("CONV_2D", "Contract", "cpu, cuda"), ("RESHAPE", "View", "cpu, cuda")]
+    ("name", "forms", "targets"), [("MAX_POOL_2D", "Pool", "cpu, cuda"), ("RESHAPE", "View", "cpu, cuda")]
 )
 def test_forms_are_found_by_lowering_the_cases(name: str, forms: str, targets: str) -> None:
     cells = dict(zip(TITLES, row(name, OPS[name]), strict=True))
