@@ -94,6 +94,17 @@ def test_too_many_launches_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         plan(replace(graph, tensors=tensors, nodes=nodes, outputs=(3,)), GPUS["sm_90"], "float16")
 
 
+def test_a_form_without_a_kernel_is_refused() -> None:
+    class Unheard(Form):
+        pass
+
+    graph, _ = REFUSED["a tensor"]
+    tensors = tuple(replace(tensor, shape=(4,)) for tensor in graph.tensors)
+    nodes = (replace(graph.nodes[0], form=Unheard()),)
+    with pytest.raises(CompileError, match="SLICE needs a Unheard, which has no CUDA kernel"):
+        plan(replace(graph, tensors=tensors, nodes=nodes), GPUS["sm_90"], "float32")
+
+
 def test_a_row_that_is_read_for_every_pixel_is_no_operand_that_an_epilogue_can_follow() -> None:
     """It has the output's shape, but only its first row is read."""
     assert reach(Access((-1, 1), (0, 0), (1, 1)), (4, 8), (4, 8)) is None

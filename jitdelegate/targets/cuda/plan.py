@@ -86,8 +86,8 @@ def plan(graph: Graph, gpu: Gpu, precision: str) -> Plan:
     """Launches and memory of a lowered graph.
 
     Raises:
-        CompileError: a tensor is too large or of a type that kernels do not know, there are too many nodes or launches,
-            a window reaches too far, or the GPU lacks what the precision needs.
+        CompileError: a tensor is too large or of a type that kernels do not know, a form has no kernel, there are too
+            many nodes or launches, a window reaches too far, or the GPU lacks what the precision needs.
     """
     _check_size(graph)
     graph = split_epilogues(graph)
@@ -160,8 +160,7 @@ def _write(writer: Writer) -> dict[int, int]:
         _check_steps("launches", len(writer.launches))
         writer.begin(node)
         if not isinstance(node.form, View):
-            assert node.form is not None
-            WRITERS[type(node.form)](writer, node)
+            _write_kernels(writer, node)
             continue
         source, target = node.inputs[0], node.outputs[0]
         if writer.graph.tensors[source].is_constant or writer.element(source) is not writer.element(target):
@@ -169,6 +168,14 @@ def _write(writer: Writer) -> dict[int, int]:
         else:
             alias[target] = source
     return alias
+
+
+def _write_kernels(writer: Writer, node: Node) -> None:
+    assert node.form is not None
+    write = WRITERS.get(type(node.form))
+    if write is None:
+        raise CompileError(f"{node.op} needs a {type(node.form).__name__}, which has no CUDA kernel.")
+    write(writer, node)
 
 
 def _root(alias: Mapping[int, int], index: int) -> int:
