@@ -307,6 +307,9 @@ class BidirectionalSequenceLstm(Recurrence):
         if any(map(call.given, self.auxiliary)):
             yield f"{self.name} with an auxiliary input is not supported."
         steps = self.steps(call)
+        if call.option("merge_outputs", False) and call.given(16) and not steps.time_major:
+            # LiteRT's kernel gives something else here than for each direction by itself
+            yield f"{self.name} with merge_outputs and a projection is supported with time_major only."
         for operands in self.directions:
             yield from operands.problems(call, steps.batch, call.shape(0)[-1])
             kernels = operands.cell(call).kernels * steps.count

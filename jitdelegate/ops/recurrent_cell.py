@@ -46,7 +46,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a cell leaves: `outputs` lie as `Steps.source`, `hidden` is f32[batch, outputs], `state` f32[batch, units]."""
+    """What a cell leaves: `outputs` lie as the data, `hidden` is f32[batch, outputs], `state` f32[batch, units]."""
 
     outputs: Lowering
     hidden: Lowering
