@@ -16,9 +16,11 @@ from jitdelegate.ops import (
     recurrent,
     recurrent_network,
     reduction,
+    repetition,
     resize,
     shape,
     slicing,
+    splitting,
 )
 from jitdelegate.ops.registry import OPS, Lowering, Op, find
 
@@ -42,7 +44,9 @@ __all__ = [
     "recurrent",
     "recurrent_network",
     "reduction",
+    "repetition",
     "resize",
     "shape",
     "slicing",
+    "splitting",
 ]

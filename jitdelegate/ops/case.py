@@ -99,7 +99,7 @@ class Case:
         expected = self.outputs(op)
         outputs = tuple(range(len(tensors), len(tensors) + len(expected)))
         tensors += [Tensor(f"output{k}", array.shape, str(array.dtype)) for k, array in enumerate(expected)]
-        node = Node(op.name, tuple(operands), outputs, self.attrs, custom=op.custom, origin=(0,))
+        node = Node(op.name, tuple(operands), outputs, self.attrs, op.version, op.custom, origin=(0,))
         return Graph(tuple(tensors), (node,), inputs, outputs)
 
 

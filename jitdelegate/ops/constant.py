@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jitdelegate.ir.graph import DimensionMetadata, Graph, Node, Sparsity, Tensor
-from jitdelegate.ops.call import INTEGERS, Call, Shape, given
+from jitdelegate.ops.call import INTEGERS, Call, Shape
 from jitdelegate.ops.registry import ANY, FLOATS, Lowering, Op, op
 
 
@@ -182,26 +182,6 @@ class Rank(ShapeOf):
 
     def fold(self, call: Call) -> list[np.ndarray]:
         return [np.array(len(call.shape(0)), np.int64)]
-
-
-@op("FILL")
-class Fill(Folded):
-    """An array of the shape in the first operand, filled with the second."""
-
-    least = most = 2
-    parameters = (0,)
-    types = ANY
-
-    def problems(self, call: Call) -> Iterator[str]:
-        if min(call.integers(0), default=1) < 1 or call.shape(1) != ():
-            yield f"FILL of {list(call.integers(0))} with a value of shape {list(call.shape(1))}."
-
-    def shape(self, call: Call) -> Shape:
-        return call.integers(0)
-
-    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        shape, value = given(arrays)
-        return [np.full(tuple(shape.flat), value)]
 
 
 @op("RANGE")

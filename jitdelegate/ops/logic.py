@@ -119,6 +119,8 @@ class SelectV2(Pointwise):
         *(Case((Fed((1, 4, 5, 6), "bool"), Fed((1, 4, 5, 6), dtype), Fed((1, 4, 5, 6), dtype))) for dtype in types),
         Case((Fed((4, 1, 6), "bool"), (2, 1, 5, 1), ())),
         Case((Fed((2, 4, 3), "bool"), (2, 4, 3), np.array([-1e9], np.float32))),
+        Case((Fed((2, 5), "bool"), np.array([7], np.int64), np.array([[-3]]))),
+        Case((Fed((2, 5), "bool"), np.array(True), np.array(False))),
         Case((Fed((), "bool"), (2, 3), (3,))),
         Case((Fed((1, 1, 3, 4), "bool"), Fed((1,), "int64"), Fed((2, 5, 3, 4), "int64"))),
     )

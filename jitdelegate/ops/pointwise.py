@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg, Const, Expr, evaluate, substitute
+from jitdelegate.ir.expr import Arg, Const, Expr, evaluate, result_type, substitute
 from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION
 from jitdelegate.ops.call import Call, Shape, given
@@ -62,14 +62,26 @@ def broadcasts(*shapes: Shape) -> bool:
 def pointwise(formula: Expr, call: Call) -> Lowering:
     """The formula of all operands, for every element of the output.
 
-    A constant of one element becomes part of the expression; all else is read through its broadcast.
+    A constant of one element becomes part of the expression, where that leaves an operand that says the type; all else
+    is read through its broadcast.
     """
-    values: list[Expr] = []
-    read: list[int] = []
-    for operand in range(call.count):
-        data = call.constant(operand)
-        alone = data is not None and data.size == 1
-        values.append(Const(data.flat[0].item()) if data is not None and alone else Arg(len(read)))
-        read += [] if alone else [operand]
+    constants = {k: data.flat[0].item() for k in range(call.count) if (data := _number(call, k)) is not None}
+    read = [operand for operand in range(call.count) if operand not in constants]
+    types = [call.tensor(operand).dtype for operand in read]
+    expr = _with(formula, call.count, constants)
+    if result_type(expr, types) != call.output.dtype:
+        read, expr = list(range(call.count)), formula
     accesses = tuple(Access.broadcast(call.shape(operand), call.output.shape) for operand in read)
-    return Lowering(Map(substitute(formula, values), accesses), tuple(map(call.index, read)))
+    return Lowering(Map(expr, accesses), tuple(map(call.index, read)))
+
+
+def _number(call: Call, operand: int) -> np.ndarray | None:
+    """The operand, if it is a constant of one element."""
+    data = call.constant(operand)
+    return data if data is not None and data.size == 1 else None
+
+
+def _with(formula: Expr, count: int, constants: Mapping[int, float]) -> Expr:
+    """The formula with numbers for some of its `count` operands; the others are counted anew."""
+    numbers = iter(range(count))
+    return substitute(formula, [Const(constants[k]) if k in constants else Arg(next(numbers)) for k in range(count)])

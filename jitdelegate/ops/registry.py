@@ -69,6 +69,8 @@ class Op:
     name: ClassVar[str]
     custom: ClassVar[bool] = False
     """True where `name` is a custom code; `decode` then reads the options."""
+    version: ClassVar[int] = 1
+    """The version that the cases' models say, which LiteRT asks for; no gate."""
     least: ClassVar[int] = 1
     """Fewest inputs; these must be given."""
     most: ClassVar[int] = 1

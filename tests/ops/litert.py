@@ -20,7 +20,7 @@ def model_of(graph: Graph) -> bytes:
             builder.tensor(tensor.shape, tensor.dtype, name=tensor.name)
     for node in graph.nodes:
         operands = [None if index == ABSENT else index for index in node.inputs]
-        builder.node(node.op, operands, node.outputs, options=node.attrs)
+        builder.node(node.op, operands, node.outputs, options=node.attrs, version=node.version)
     builder.output(*graph.outputs)
     return builder.finish()
 
