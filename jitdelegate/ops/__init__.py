@@ -2,6 +2,7 @@
 
 from jitdelegate.ops import (
     arithmetic,
+    batch_space,
     constant,
     convolution,
     detection,
@@ -10,6 +11,7 @@ from jitdelegate.ops import (
     logic,
     matmul,
     mediapipe,
+    mirror,
     normalization,
     pooling,
     ranking,
@@ -29,6 +31,7 @@ __all__ = [
     "Lowering",
     "Op",
     "arithmetic",
+    "batch_space",
     "constant",
     "convolution",
     "detection",
@@ -38,6 +41,7 @@ __all__ = [
     "logic",
     "matmul",
     "mediapipe",
+    "mirror",
     "normalization",
     "pooling",
     "ranking",

@@ -165,19 +165,12 @@ class Transpose(Op):
         return [np.transpose(data, tuple(order.flat))]
 
 
-@op("PAD")
-class Pad(Op):
-    """Zeros around the data: row a of the second operand says how many go before and after axis a."""
+class Padding(Op):
+    """Something around the data: row a of the second operand says how much goes before and after axis a."""
 
     types = ANY
     least = most = 2
     parameters = (1,)
-    cases: ClassVar[tuple[Case, ...]] = (
-        Case(((1, 4, 5, 6), ints((0, 0), (1, 2), (2, 1), (0, 0)))),
-        Case(((1, 4, 5, 17), ints((0, 0), (0, 1), (0, 1), (0, 0)))),
-        Case(((2, 3, 4), ints((1, 0), (0, 0), (2, 3)))),
-        Case(((1, 4, 4, 6), ints((0, 0), (0, 0), (0, 0), (0, 10)))),
-    )
 
     def problems(self, call: Call) -> Iterator[str]:
         if call.shape(1) != (len(call.shape(0)), 2):
@@ -185,10 +178,6 @@ class Pad(Op):
             yield f"{self.name}: the paddings' shape is {found}, expected [{len(call.shape(0))}, 2]."
         if min(call.integers(1), default=0) < 0:
             yield f"{self.name}: the paddings are {list(call.integers(1))}, expected none below 0."
-
-    def value(self, call: Call) -> float:
-        """What the padding is filled with."""
-        return 0.0
 
     @staticmethod
     def borders(call: Call) -> list[tuple[int, int]]:
@@ -199,6 +188,23 @@ class Pad(Op):
     def shape(self, call: Call) -> Shape:
         pairs = zip(call.shape(0), self.borders(call), strict=True)
         return tuple(before + size + after for size, (before, after) in pairs)
+
+
+@op("PAD")
+class Pad(Padding):
+    """Zeros around the data."""
+
+    cases: ClassVar[tuple[Case, ...]] = (
+        Case(((1, 4, 5, 6), ints((0, 0), (1, 2), (2, 1), (0, 0)))),
+        Case(((1, 4, 5, 17), ints((0, 0), (0, 1), (0, 1), (0, 0)))),
+        Case(((2, 3, 4), np.array([[1, 0], [0, 0], [2, 3]]))),
+        Case(((1, 4, 4, 6), ints((0, 0), (0, 0), (0, 0), (0, 10)))),
+        Case(((2, 1, 3, 2, 3), ints((0, 1), (1, 0), (0, 0), (2, 2), (1, 1)))),
+    )
+
+    def value(self, call: Call) -> float:
+        """What the padding is filled with."""
+        return 0.0
 
     def lowering(self, call: Call) -> Lowering:
         rank, borders = len(call.shape(0)), self.borders(call)

@@ -1,0 +1,113 @@
+"""Operators that read their operand backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jitdelegate.ir.expr import Arg
+from jitdelegate.ir.forms import Access, Concat, Map
+from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.case import Case, Fed, ints
+from jitdelegate.ops.registry import ANY, Lowering, Op, op
+from jitdelegate.ops.shape import Padding, axis_problems, moved
+
+
+@op("REVERSE_V2")
+class ReverseV2(Op):
+    """The data backwards along the axes in the second operand."""
+
+    types = ANY
+    least = most = 2
+    parameters = (1,)
+    cases = (
+        Case(((2, 3, 5), ints(1))),
+        Case(((1, 4, 5, 6), ints(-1))),
+        Case((Fed((4, 3), "int64"), ints(0, 1))),
+        Case((Fed((17,), "bool"), ints(0))),
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        for axis in call.integers(1):
+            yield from axis_problems(call, axis, len(call.shape(0)))
+
+    def shape(self, call: Call) -> Shape:
+        return call.shape(0)
+
+    def lowering(self, call: Call) -> Lowering:
+        shape = call.shape(0)
+        axes = {axis % len(shape) for axis in call.integers(1)}
+        starts = tuple(size - 1 if axis in axes else 0 for axis, size in enumerate(shape))
+        steps = tuple(-1 if axis in axes else 1 for axis in range(len(shape)))
+        return moved(Access(tuple(range(len(shape))), starts, steps), call)
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, axes = given(arrays)
+        return [np.flip(data, tuple(axes.flat))]
+
+
+@op("MIRROR_PAD")
+class MirrorPad(Padding):
+    """The data's own elements around it, backwards, from the border on (SYMMETRIC) or from the next on (REFLECT)."""
+
+    cases = tuple(
+        Case((data, paddings), {"mode": mode})
+        for mode in ("REFLECT", "SYMMETRIC")
+        for data, paddings in (
+            ((1, 4, 5, 6), ints((0, 0), (1, 2), (3, 1), (0, 0))),
+            ((3, 4), ints((2, 2), (0, 3))),
+            ((7,), np.array([[4, 0]])),
+            (Fed((2, 3, 4, 1, 5), "int32"), ints((1, 1), (2, 0), (0, 0), (0, 0), (4, 4))),
+        )
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        yield from super().problems(call)
+        own = self._kept(call.node.attrs)
+        for size, borders in zip(call.shape(0), self.borders(call), strict=True):
+            if max(borders) > size - own:
+                yield f"MIRROR_PAD: a border of {max(borders)} is more than an axis of size {size} mirrors."
+
+    @staticmethod
+    def _kept(attrs: Mapping[str, Any]) -> int:
+        """How many elements next to the border are not repeated."""
+        return 1 if attrs.get("mode", "REFLECT") == "REFLECT" else 0
+
+    def lowering(self, call: Call) -> Lowering:
+        """Axis after axis, so that corners are mirrored twice."""
+        source: int | Lowering = call.index(0)
+        shape = call.shape(0)
+        for axis, borders in enumerate(self.borders(call)):
+            if any(borders):
+                source = self._widened(call, source, shape, axis)
+                shape = (*shape[:axis], sum(borders) + shape[axis], *shape[axis + 1 :])
+        return source if isinstance(source, Lowering) else moved(Access.broadcast(shape, shape), call)
+
+    def _widened(self, call: Call, source: int | Lowering, shape: Shape, axis: int) -> Lowering:
+        (before, after), kept, size = self.borders(call)[axis], self._kept(call.node.attrs), shape[axis]
+        parts = [source]
+        if before:
+            parts.insert(0, self._mirrored(call, source, shape, (axis, before - 1 + kept, before)))
+        if after:
+            parts.append(self._mirrored(call, source, shape, (axis, size - 1 - kept, after)))
+        wide = (*shape[:axis], before + size + after, *shape[axis + 1 :])
+        return Lowering(Concat(axis=axis), tuple(parts), wide, call.output.dtype)
+
+    @staticmethod
+    def _mirrored(call: Call, source: int | Lowering, shape: Shape, place: tuple[int, int, int]) -> Lowering:
+        """The (axis, first, count) elements of the source from `first` on, backwards."""
+        axis, first, count = place
+        rank = range(len(shape))
+        access = Access(
+            tuple(rank), tuple(first * (a == axis) for a in rank), tuple(-1 if a == axis else 1 for a in rank)
+        )
+        return Lowering(
+            Map(Arg(0), (access,)), (source,), (*shape[:axis], count, *shape[axis + 1 :]), call.output.dtype
+        )
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, paddings = given(arrays)
+        mode = "reflect" if self._kept(attrs) else "symmetric"
+        return [np.pad(data, paddings, mode=mode)]  # type: ignore[call-overload]
