@@ -75,7 +75,7 @@ class CompiledGraph:
         )
 
     def allocate_tensors(self) -> str:
-        """Make ready for the shapes that the inputs have by now.
+        """Make ready for the shapes that the inputs have by now, with variables at their first values if these changed.
 
         Returns:
             Why nothing is compiled for them and LiteRT has to take over, "" where all is well.
@@ -84,6 +84,7 @@ class CompiledGraph:
             opened = self._variants.resized(self._base, self.shapes)
             if opened.session is None:
                 return opened.reason
+            opened.session.reset_states(resources=False)
             self._use(opened)
             self._allocated = True
         return ""

@@ -28,6 +28,7 @@ from jitdelegate.program.write import write
 from jitdelegate.targets.cpu.generate import Generated, generate
 
 ASKED = "LiteRT was asked for."
+ONE_STATE = "Resource variables live in the program for the shapes that the file says."
 
 
 def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMapping[str, float]) -> bytes:
@@ -50,7 +51,7 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
         dump_graph("read", graph)
     with _stage(seconds, "passes"):
         folded = passes.run(graph, dump_graph, passes.FOLD)
-        reasons = [(WHOLE_MODEL, ASKED)] if options.target == "litert" else unsupported(asked, folded, key.subgraph)
+        reasons = _reasons(asked, folded, options, key)
         lowered = None if reasons else passes.run(folded, dump_graph, passes.REWRITE)
     if lowered is None:
         program = litert_program(model, key, reasons)
@@ -69,6 +70,15 @@ def _asked_for(model: Model, key: Key) -> Model:
     graph = resize_inputs(graph, key.shapes) if key.shapes else graph
     graphs[key.subgraph] = inline_subgraphs(graph, model.graphs)
     return replace(model, graphs=tuple(graphs))
+
+
+def _reasons(model: Model, graph: Graph, options: Options, key: Key) -> list[tuple[int, str]]:
+    """Why LiteRT has to run the folded `graph`, as `unsupported` gives it."""
+    if options.target == "litert":
+        return [(WHOLE_MODEL, ASKED)]
+    if key.shapes and any(state.is_resource for state in graph.states):
+        return [(WHOLE_MODEL, ONE_STATE)]
+    return unsupported(model, graph, key.subgraph)
 
 
 def _generated_program(model: Model, graph: Graph, options: Options, key: Key) -> Program:

@@ -66,6 +66,7 @@ class Model:
         self._opened = opened
         self._variants = Variants(opened)
         self._program = opened.program
+        self._ran_last = opened
         self._closed = False
 
     def __repr__(self) -> str:
@@ -125,6 +126,9 @@ class Model:
             raise DeviceError("the model is closed")
         if session is None:
             return opened.source.fallback().run(inputs)
+        if opened is not self._ran_last:  # as LiteRT does where shapes change
+            session.reset_states(resources=False)
+            self._ran_last = opened
         try:
             return session.run(inputs)
         except ProgramError as error:

@@ -224,6 +224,11 @@ class Opened:
         return tuple(port.shape for port in self.program.inputs)
 
     @property
+    def resized(self) -> Shapes:
+        """These shapes, () where they are those that the file says."""
+        return self._key.shapes
+
+    @property
     def target(self) -> str:
         """Where the model runs, "cuda", "cpu" or "litert"."""
         return "litert" if self._left else self.program.target

@@ -65,7 +65,8 @@ class Variants:
     def notes(self) -> list[str]:
         """One sentence per kept program, for the report."""
         with self._lock:
-            return [f"{named(shapes)} {_place(opened)}" for (_, shapes), opened in self._resized.items()]
+            kept = [*self._subgraphs.values(), *self._resized.values()]
+        return [_note(opened) for opened in kept if opened is not self.main]
 
     def close(self) -> None:
         """End all worker threads and free the memory."""
@@ -81,7 +82,8 @@ def named(shapes: Shapes) -> str:
     return f"inputs of {' and '.join(str(list(shape)) for shape in shapes)}"
 
 
-def _place(opened: Opened) -> str:
-    if opened.session is None:
-        return f"run on LiteRT: {opened.reason}"
-    return f"run on {opened.target}, cache {opened.outcome}."
+def _note(opened: Opened) -> str:
+    parts = [f"subgraph {opened.subgraph}"] if opened.subgraph else []
+    parts += [named(opened.resized)] if opened.resized else []
+    place = f"LiteRT, {opened.reason}" if opened.session is None else f"{opened.target}, cache {opened.outcome}."
+    return f"{', '.join(parts)}: {place}"

@@ -9,7 +9,7 @@ import numpy as np
 
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ops import find
-from jitdelegate.ops.call import Call
+from jitdelegate.ops.call import Call, Shape
 from jitdelegate.passes.resize_inputs import reshaped
 
 MAX_ELEMENTS = 1 << 27
@@ -53,12 +53,17 @@ def _outputs(call: Call, most: int) -> list[Tensor]:
     if op is None or next(op.structure(call), None) is not None:
         return call.outputs
     outputs = [reshaped(tensor, shape) for tensor, shape in zip(call.outputs, op.shapes(call), strict=True)]
-    if outputs and not any(tensor.size for tensor in outputs):
+    if outputs and all(_is_empty(tensor.shape) for tensor in outputs):
         return [_constant(tensor, np.zeros(tensor.shape)) for tensor in outputs]
     if not op.foldable(call) or sum(prod(tensor.shape) for tensor in outputs) > most or next(op.sizes(outputs), None):
         return outputs
     with np.errstate(all="ignore"):
         return [_constant(tensor, data) for tensor, data in zip(outputs, op.fold(call), strict=True)]
+
+
+def _is_empty(shape: Shape) -> bool:
+    """Whether there are no elements, in a shape that numpy can have."""
+    return min(shape, default=1) == 0 and prod(size for size in shape if size) <= MAX_ELEMENTS
 
 
 def _constant(tensor: Tensor, data: np.ndarray) -> Tensor:

@@ -48,9 +48,11 @@ def _model_reasons(model: Model, graph: Graph) -> Iterator[str]:
         if tensor.is_variable:
             yield f"'{tensor.name}' is a variable, which keeps its value from run to run."
     for index in dict.fromkeys(graph.outputs):
-        if graph.writer[index] is None:
-            kind = "an input" if index in graph.inputs else "a constant"
-            yield f"The output '{graph.tensors[index].name}' is {kind}."
+        name, shape = graph.tensors[index].name, graph.tensors[index].shape
+        if 0 in shape:
+            yield f"The output '{name}' has no elements: {list(shape)}."
+        elif graph.writer[index] is None:
+            yield f"The output '{name}' is {'an input' if index in graph.inputs else 'a constant'}."
     for state in graph.states:
         before, after = (graph.tensors[index] for index in (state.before, state.after))
         if (before.dtype, before.shape) != (after.dtype, after.shape):

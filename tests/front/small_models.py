@@ -29,7 +29,7 @@ def flattened() -> bytes:
     random = np.random.default_rng(0)
     model = ModelBuilder()
     image = model.input((1, 4, 4, 2), name="image", shape_signature=(-1, 4, 4, 2))
-    shape = model.op("SHAPE", [image], (4,), dtype="int32")
+    shape = model.op("SHAPE", [image], (4,), dtype="int32", options={"out_type": "INT32"})
     ends = [model.constant(np.array([value], np.int32)) for value in (0, 1, 1)]
     batch = model.op("STRIDED_SLICE", [shape, *ends], (), dtype="int32", options={"shrink_axis_mask": 1})
     sizes = [batch, model.constant(np.array(-1, np.int32))]

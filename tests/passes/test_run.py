@@ -58,7 +58,7 @@ def test_the_folder_in_the_environment_receives_one_file_per_stage(
     run(network(), dump_graph)
     dump("kernels", lambda: "text")
     names = sorted(path.name for path in (tmp_path / "new").iterdir())
-    assert names[0] == "00_infer_shapes.txt"
+    assert names[0] == "00_decode_custom_options.txt"
     assert names[-1] == f"{len(PIPELINE):02}_kernels.txt"
     assert "CONV_2D" in (tmp_path / "new" / names[0]).read_text()
 
