@@ -65,11 +65,15 @@ def test_a_function_of_one_value_agrees_with_numpy_everywhere(function: str) -> 
 
 @pytest.mark.parametrize("function", ["sin", "cos"])
 def test_an_angle_may_be_as_large_as_a_float(function: str) -> None:
-    bits = np.random.default_rng(0).integers(0x3E000000, 0x7F800000, 4000, np.int32)
-    nearest = np.arange(1, 3000, dtype=np.float64) * (np.pi / 2)
-    data = np.concatenate([bits.view(np.float32), nearest.astype(np.float32), np.float32([16367173 * 2.0**72])])
+    exact = {"sin": np.sin, "cos": np.cos}[function]
+    random = np.random.default_rng(0)
+    data = random.integers(0x3E000000, 0x7F800000, 2000, np.int32).view(np.float32)
+    large = random.integers(0x7D000000, 0x7F800000, 2_000_000, np.int32).view(np.float32)
+    hardest = np.argsort(np.abs(exact(large.astype(np.float64))))[:1000]
+    near = (np.arange(1, 3000) * (np.pi / 2)).astype(np.float32)
+    data = np.concatenate([data, large[hardest], near, np.float32([16367173 * 2.0**72])])
     found, _ = answered(unary(function, Arg(0)), data)
-    expected = {"sin": np.sin, "cos": np.cos}[function](data.astype(np.float64))
+    expected = exact(data.astype(np.float64))
     np.testing.assert_allclose(found, expected, rtol=3e-7, atol=1e-30)
 
 

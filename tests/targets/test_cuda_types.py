@@ -171,6 +171,14 @@ def test_integers_are_reduced_without_rounding(kind: str, dtype: str, shape: Sha
     )
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_extremes_of_integers_may_be_the_ends_of_their_range(dtype: str) -> None:
+    limits = np.iinfo(dtype)
+    for kind, value in (("max", limits.min), ("min", limits.max)):
+        (found,) = run(typed(reduced(kind, (2, 5), 1), dtype), [np.full((2, 5), value, dtype)])
+        np.testing.assert_array_equal(found, [value, value])
+
+
 @pytest.mark.parametrize(("shape", "axes"), [*REDUCED, ((9_000, 16), (0,)), ((2, 160), (1,))])
 def test_any_and_all_are_extremes_of_truth_values(shape: Shape, axes: Shape) -> None:
     for seldom in (True, False):
@@ -179,6 +187,15 @@ def test_any_and_all_are_extremes_of_truth_values(shape: Shape, axes: Shape) -> 
         data.reshape(-1)[data.size // 3] = seldom
         (found,) = run(graph, [data])
         np.testing.assert_array_equal(found, data.any(axes) if seldom else data.all(axes), strict=True)
+
+
+def test_an_epilogue_reads_the_truth_value_that_a_reduction_made() -> None:
+    form = Reduce(select(RESULT, Arg(1), 0.5), (Access.broadcast((3,), (3,)),), "max", (1,))
+    graph = typed(graph_of(form, [(3, 9), (3,)], (3,)), "bool", "float32")
+    data = np.zeros((3, 9), bool)
+    data[1, 4] = True
+    (found,) = run(graph, [data, np.float32([1, 2, 3])])
+    np.testing.assert_array_equal(found, np.float32([0.5, 2, 0.5]))
 
 
 def test_an_unknown_type_is_refused() -> None:
