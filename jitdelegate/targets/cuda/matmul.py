@@ -42,8 +42,8 @@ ENDS_CYCLES = 2000
 """Before the first and after the last multiplication of a block."""
 THREADS = 512
 """Of a multiprocessor at a time, with the registers that they take."""
-FFMA_PRODUCTS, MMA_PRODUCTS = 96, 512
-"""Multiplications that a multiprocessor begins in a cycle, about."""
+LANES = 128
+"""Float32 multiply-adds that a multiprocessor begins in a cycle, at best."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,12 @@ class FfmaTile:
     def slot_bytes(self) -> int:
         return self.side_start(1) + self.steps * self.pitch(1) * FLOAT
 
+    @property
+    def products(self) -> float:
+        """Multiplications that a multiprocessor begins in a cycle; the more sums, the fewer loads for each."""
+        sums = self.height * self.width
+        return LANES * sums / (sums + 2 * QUAD)
+
 
 @dataclass(frozen=True, slots=True)
 class MmaTile:
@@ -90,6 +96,12 @@ class MmaTile:
     @property
     def slot_bytes(self) -> int:
         return (self.rows + self.columns) * self.row_bytes
+
+    @property
+    def products(self) -> float:
+        """Multiplications that a multiprocessor begins in a cycle; matrices from shared memory are what is short."""
+        rows, columns = self.rows // self.warps[0], self.columns // self.warps[1]
+        return 16 * rows * columns / (rows + columns)
 
 
 FFMA_TILES = (
@@ -284,7 +296,7 @@ def write_matmul(writer: Writer, node: Node) -> None:
 
 def _ffma(writer: Writer, node: Node, form: MatMul, product: Product, epilogue: Epilogue) -> FfmaProduct:
     left, right = _sides(writer, node, form, product, QUAD, QUAD)
-    tile = min(FFMA_TILES, key=lambda one: _cycles(writer.gpu, product, one, one.steps, FFMA_PRODUCTS))
+    tile = min(FFMA_TILES, key=lambda one: _cycles(writer.gpu, product, one, one.steps))
     run = common_width((product.columns,), QUAD)
     return FfmaProduct(tile, left, right, writer.element(node.outputs[0]), run, len(product.axes), epilogue)
 
@@ -296,7 +308,7 @@ def _mma(writer: Writer, node: Node, form: MatMul, product: Product, epilogue: E
     chunk = CHUNK // operand.element.nbytes
     left, right = _sides(writer, node, form, product, chunk, PAIR)
     steps = MMA_TILES[0].row_bytes // operand.element.nbytes
-    tile = min(MMA_TILES, key=lambda one: _cycles(writer.gpu, product, one, steps, MMA_PRODUCTS))
+    tile = min(MMA_TILES, key=lambda one: _cycles(writer.gpu, product, one, steps))
     return MmaProduct(
         tile=tile,
         left=left,
@@ -324,10 +336,10 @@ def _sides(
     return side(a, product.rows, along_depth=not form.adj_x), side(b, product.columns, along_depth=form.adj_y)
 
 
-def _cycles(gpu: Gpu, product: Product, tile: FfmaTile | MmaTile, steps: int, products: int) -> float:
+def _cycles(gpu: Gpu, product: Product, tile: FfmaTile | MmaTile, steps: int) -> float:
     """An estimate of how long all blocks of a product take; good for comparing tiles."""
     blocks = product.count * -(-product.rows // tile.rows) * -(-product.columns // tile.columns)
     turns = -(-product.depth // steps)
-    busy = -(-blocks // gpu.multiprocessors) * turns * tile.rows * tile.columns * steps / products
+    busy = -(-blocks // gpu.multiprocessors) * turns * tile.rows * tile.columns * steps / tile.products
     resident = gpu.multiprocessors * THREADS // tile.threads
     return max(busy, -(-blocks // resident) * (turns * TURN_CYCLES + ENDS_CYCLES))

@@ -1,0 +1,82 @@
+"""MatMul on CUDA: tails of every tile, both layouts of both sides, leading axes, epilogues, all precisions."""
+
+from __future__ import annotations
+
+import pytest
+
+from jitdelegate.errors import CompileError
+from jitdelegate.ir.graph import Graph
+from jitdelegate.targets.cuda import matmul as matmul_module
+from jitdelegate.targets.cuda.gpu import GPUS
+from jitdelegate.targets.cuda.plan import plan
+from tests.targets.cuda_execute import assert_compiles_everywhere, templates_of
+from tests.targets.cuda_graphs import Shape, compare, stored_between
+from tests.targets.matmul_graphs import ADJOINTS, LEADING, feeds_of, matmul
+
+TAILS = [(1, 1, 1), (5, 3, 7), (17, 19, 33), (33, 36, 64), (20, 64, 31)]
+"""Rows, depth and columns."""
+HALVES = ("float16", "bfloat16", "tf32")
+NEAR = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 1.6e-2, "tf32": 2e-3}
+"""Of sums of a few dozen products of numbers below 1."""
+
+
+def check(graph: Graph, precision: str = "float32", **options: object) -> None:
+    compare(graph, precision, feeds_of(graph), NEAR[precision] * 4, **options)
+
+
+@pytest.mark.parametrize("adjoint", ADJOINTS, ids=str)
+@pytest.mark.parametrize("sizes", TAILS, ids=str)
+def test_products_of_every_size_are_as_the_reference_has_them(
+    sizes: tuple[int, int, int], adjoint: tuple[bool, bool]
+) -> None:
+    check(matmul(sizes, ((2,), (2,)), adjoint))
+
+
+@pytest.mark.parametrize("leading", LEADING, ids=str)
+def test_leading_axes_broadcast(leading: tuple[Shape, Shape]) -> None:
+    check(matmul((3, 9, 12), leading))
+
+
+@pytest.mark.parametrize("precision", HALVES)
+@pytest.mark.parametrize("adjoint", ADJOINTS, ids=str)
+def test_tensor_cores_take_every_layout(adjoint: tuple[bool, bool], precision: str) -> None:
+    check(matmul((17, 19, 33), ((2,), (2,)), adjoint), precision)
+    check(stored_between(matmul((20, 40, 36), ((2,), (2,)), adjoint)), precision)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_large_tiles_have_tails(number: int, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "FFMA_TILES" if precision == "float32" else "MMA_TILES"
+    monkeypatch.setattr(matmul_module, name, getattr(matmul_module, name)[number : number + 1])
+    check(matmul((130, 37, 66), ((), ()), (False, True)), precision)
+    check(matmul((132, 36, 68), ((), ()), (True, False)), precision)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize("columns", [12, 33])
+def test_an_epilogue_follows_rows_and_columns(columns: int, precision: str) -> None:
+    for extra in [(columns,), (2, 5, 1), (1,)]:
+        check(matmul((5, 9, columns), ((2,), (2,)), (False, False), extra, (2, 5, columns)), precision)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_no_order_of_warps_changes_anything(precision: str) -> None:
+    check(matmul((33, 70, 40), ((), ()), (False, True)), precision, schedule="random", seed=3)
+
+
+def test_the_oldest_gpu_multiplies_halves_and_nothing_narrower() -> None:
+    check(matmul((18, 33, 20)), "float16", architecture="sm_75")
+    with pytest.raises(CompileError, match="sm_75 has no bfloat16 tensor cores"):
+        plan(matmul((18, 33, 20)), GPUS["sm_75"], "bfloat16")
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_large_tiles_compile_everywhere(number: int, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "FFMA_TILES" if precision == "float32" else "MMA_TILES"
+    monkeypatch.setattr(matmul_module, name, getattr(matmul_module, name)[number : number + 1])
+    sizes, adjoint = (((400, 50, 400), (False, True)), ((197, 63, 197), (True, False)))[number]
+    architecture = "sm_90" if precision == "float32" else "sm_75"  # whose instructions every GPU has
+    graph = matmul(sizes, ((12,), (12,)), adjoint, (sizes[2],))
+    assert_compiles_everywhere(templates_of(graph, architecture, precision))
