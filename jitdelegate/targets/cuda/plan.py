@@ -20,38 +20,51 @@ from jitdelegate.ir.forms import (
     Map,
     MatMul,
     Pool,
+    Recurrent,
     Reduce,
     Resize,
     Softmax,
     View,
 )
 from jitdelegate.ir.graph import ABSENT, Graph, Node
+from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, Suppress, TopK
 from jitdelegate.passes.plan_memory import Life, plan_memory
+from jitdelegate.targets.cuda.choose import write_arg_reduce, write_top_k
 from jitdelegate.targets.cuda.concat import write_concat
 from jitdelegate.targets.cuda.contract import write_contract
 from jitdelegate.targets.cuda.depthwise import write_depthwise
 from jitdelegate.targets.cuda.element import OWN
 from jitdelegate.targets.cuda.epilogue import reach
 from jitdelegate.targets.cuda.gpu import Gpu
+from jitdelegate.targets.cuda.look_up import write_look_up
 from jitdelegate.targets.cuda.map import copy, write_map
 from jitdelegate.targets.cuda.matmul import write_matmul
 from jitdelegate.targets.cuda.pool import write_pool
+from jitdelegate.targets.cuda.recurrent import write_recurrent
 from jitdelegate.targets.cuda.reduce import write_reduce
 from jitdelegate.targets.cuda.resize import write_resize
+from jitdelegate.targets.cuda.scan import write_scan
 from jitdelegate.targets.cuda.softmax import write_softmax
+from jitdelegate.targets.cuda.suppress import write_suppress
 from jitdelegate.targets.cuda.template import Launch, TensorPointer
 from jitdelegate.targets.cuda.writer import ALIGN, Writer, check_memory
 
 WRITERS: Mapping[type[Form], Callable[[Writer, Node], None]] = {
+    ArgReduce: write_arg_reduce,
     Concat: write_concat,
     Contract: write_contract,
     Depthwise: write_depthwise,
+    Gather: write_look_up,
     Map: write_map,
     MatMul: write_matmul,
     Pool: write_pool,
+    Recurrent: write_recurrent,
     Reduce: write_reduce,
     Resize: write_resize,
+    Scan: write_scan,
     Softmax: write_softmax,
+    Suppress: write_suppress,
+    TopK: write_top_k,
 }
 """What writes the launches of each form; Views have none."""
 MOST_ELEMENTS = 1 << 30

@@ -1,0 +1,171 @@
+"""ArgReduce and TopK: where the largest or smallest elements are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from jitdelegate.errors import CompileError
+from jitdelegate.ir.graph import Node
+from jitdelegate.ir.index_forms import ArgReduce
+from jitdelegate.targets.cuda.device_code import I32, I64, Code, Value
+from jitdelegate.targets.cuda.division import DIVISOR_SIZES, divided, divisor
+from jitdelegate.targets.cuda.element import Element, load, store
+from jitdelegate.targets.cuda.lanes import WARP, combine_lanes, power_of_two
+from jitdelegate.targets.cuda.template import Definition, Template
+from jitdelegate.targets.cuda.writer import Writer
+
+THREADS = 256
+HIGHEST_PLACE = (1 << 31) - 1
+NOTHING = -(1 << 63)
+"""As a rank: lower than that of any element."""
+FIRST = (1 << 63) - 1
+"""As a rank: higher than that of any element."""
+
+
+@dataclass(frozen=True)
+class ArgReduceTemplate(Template):
+    """Each output is made by `lanes` threads of a warp, each of which looks at every lanes-th element."""
+
+    family: ClassVar[str] = "arg_reduce"
+    kind: str
+    lanes: int
+    source: Element
+    target: Element
+
+    @property
+    def threads(self) -> int:
+        return THREADS
+
+    def define(self) -> Definition:
+        from jitdelegate.targets.cuda.front_end import macro
+
+        @macro()
+        def find(code: Code, out: Value, data: Value, numbers: Sequence[Value]) -> None:
+            self._write(code, out, data, numbers)
+
+        def kernel(out, data, numbers):  # type: ignore[no-untyped-def]
+            find(out, data, numbers)
+
+        return Definition(kernel, ("pointer", "pointer", ("int32", 2 + DIVISOR_SIZES)))
+
+    def _write(self, code: Code, out: Value, data: Value, numbers: Sequence[Value]) -> None:
+        outputs, size = numbers[:2]
+        thread = code.special("ctaid.x") * THREADS + code.special("tid.x")
+        output, lane = thread // self.lanes, thread & (self.lanes - 1)
+        exists = output < outputs
+        outer, inner = divided(code, code.select(exists, output, 0), numbers[2:])
+        first = outer * size * numbers[2] + inner
+        start = [load(code, self.source, data, first)[0], code.integer(0)]
+        with code.carried(size, start, lane, self.lanes) as (place, (best, at), following):
+            value = load(code, self.source, data, first + place * numbers[2])[0]
+            better = self._beats(value, best)
+            following[:] = code.select(better, value, best), code.select(better, place, at)
+        best, at = self._combined(code, *following)
+        with code.when(exists & lane.equals(0)):
+            place = at if self.target is Element.INT32 else Value(code, code.builder.zext(at.value, I64))
+            store(code, self.target, [place], out, output)
+
+    def _beats(self, a: Value, b: Value) -> Value:
+        return a > b if self.kind == "max" else a < b
+
+    def _combined(self, code: Code, best: Value, at: Value) -> tuple[Value, Value]:
+        """Of all lanes the best, of equals the first."""
+        mask = 1
+        while mask < self.lanes:
+            other, there = code.shuffle_xor(best, mask), code.shuffle_xor(at, mask)
+            better = self._beats(other, best) | (other.equals(best) & (there < at))
+            best, at = code.select(better, other, best), code.select(better, there, at)
+            mask *= 2
+        return best, at
+
+
+def write_arg_reduce(writer: Writer, node: Node) -> None:
+    """Launch of an ArgReduce node: a warp or a part of one for each row, a thread for each column."""
+    form, source, target = node.form, node.inputs[0], node.outputs[0]
+    assert isinstance(form, ArgReduce)
+    shape = writer.shape(source)
+    size, inner = shape[form.axis], prod(shape[form.axis + 1 :])
+    outputs = prod(shape) // size
+    lanes = min(WARP, power_of_two(size)) if inner == 1 else 1
+    template = ArgReduceTemplate(form.kind, lanes, writer.element(source), writer.element(target))
+    numbers = (outputs, size, *divisor(inner))
+    blocks = -(-outputs * lanes // THREADS)
+    writer.launch(template, (blocks, 1, 1), [*map(writer.pointer, (target, source)), *numbers])
+
+
+def rank(code: Code, value: Value, place: Value) -> Value:
+    """An int64 that orders by the value, a float32 or int32, and where it is equal by the place, the first highest."""
+    bits = code.bits(value + 0.0) if value.is_float else value  # -0.0 + 0.0 is 0.0, its equal
+    if value.is_float:
+        sign = Value(code, code.builder.ashr(bits.value, I32(31)))
+        bits = bits ^ (sign & HIGHEST_PLACE)
+    high = Value(code, code.builder.sext(bits.value, I64)) << 32
+    return high | Value(code, code.builder.zext((HIGHEST_PLACE - place).value, I64))
+
+
+def place_of(code: Code, found: Value) -> Value:
+    """The place in a rank."""
+    return HIGHEST_PLACE - Value(code, code.builder.trunc(found.value, I32))
+
+
+def highest(code: Code, a: Value, b: Value) -> Value:
+    """The higher of two ranks."""
+    return code.select(a > b, a, b)
+
+
+@dataclass(frozen=True)
+class TopKTemplate(Template):
+    """A block for each row, and a round for each result: the highest rank below that of the round before."""
+
+    family: ClassVar[str] = "top_k"
+    source: Element
+
+    @property
+    def threads(self) -> int:
+        return THREADS
+
+    def define(self) -> Definition:
+        from jitdelegate.targets.cuda.front_end import macro
+
+        @macro()
+        def find(code: Code, out: Value, data: Value, numbers: Sequence[Value]) -> None:
+            size, count = numbers
+            row, thread = code.special("ctaid.x"), code.special("tid.x")
+            last = Value(code, I64(FIRST))
+            with code.carried(count, [last]) as (number, (last,), following):
+                own = self._own(code, data, row * size, size, last)
+                following[0] = combine_lanes(code, own, THREADS, highest, "ranks")
+                with code.when(thread.equals(0)):
+                    store(code, Element.INT32, [place_of(code, following[0])], out, row * count + number)
+                code.barrier()  # the next round writes where this one reads
+
+        def kernel(out, data, numbers):  # type: ignore[no-untyped-def]
+            find(out, data, numbers)
+
+        return Definition(kernel, ("pointer", "pointer", ("int32", 2)))
+
+    def _own(self, code: Code, data: Value, first: Value, size: Value, last: Value) -> Value:
+        """The highest rank below `last` among the thread's own elements of a row."""
+        start = [Value(code, I64(NOTHING))]
+        with code.carried(size, start, code.special("tid.x"), THREADS) as (place, (best,), following):
+            found = rank(code, load(code, self.source, data, first + place)[0], place)
+            following[0] = code.select((found < last) & (found > best), found, best)
+        return following[0]
+
+
+def write_top_k(writer: Writer, node: Node) -> None:
+    """Launch of a TopK node.
+
+    Raises:
+        CompileError: the elements are int64.
+    """
+    source, target = node.inputs[0], node.outputs[0]
+    if writer.element(source) is Element.INT64:
+        raise CompileError(f"{node.op} of int64 has no CUDA kernel.")
+    size, count = writer.shape(source)[-1], writer.shape(target)[-1]
+    rows = prod(writer.shape(source)) // size
+    template = TopKTemplate(writer.element(source))
+    writer.launch(template, (rows, 1, 1), [*map(writer.pointer, (target, source)), size, count])

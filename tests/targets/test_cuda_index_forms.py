@@ -1,0 +1,75 @@
+"""Forms of places on CUDA, in the simulator, against their numpy references."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from jitdelegate.errors import CompileError
+from jitdelegate.ir.index_forms import ArgReduce, TopK
+from tests.ops.form_reference import run_graph
+from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
+from tests.targets.cuda_graphs import stored_between
+from tests.targets.index_graphs import EXAMPLES, Example, gathered, graph_of
+
+REFUSED = {"top int64"}
+
+
+def check(example: Example, **options: str) -> np.ndarray:
+    form, feeds, shape, dtype = example
+    graph = graph_of(form, feeds, shape, dtype)
+    (found,) = run(graph, feeds, **options)
+    (expected,) = run_graph(graph, feeds)
+    np.testing.assert_array_equal(found, expected, strict=True)
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in REFUSED])
+def test_a_form_of_places_is_as_the_reference_has_it(name: str) -> None:
+    check(EXAMPLES[name])
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_kernel_is_refused(name: str) -> None:
+    with pytest.raises(CompileError, match="no CUDA kernel"):
+        check(EXAMPLES[name])
+
+
+@pytest.mark.parametrize("name", ["largest of long rows", "top of rows", "boxes", "boxes of classes"])
+def test_the_order_of_threads_makes_no_difference(name: str) -> None:
+    check(EXAMPLES[name], schedule="random")
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_nan_is_the_extreme_only_where_it_comes_first(kind: str) -> None:
+    for axis in (0, 1):
+        data = np.random.default_rng(0).uniform(-1, 1, (40, 40)).astype(np.float32)
+        data[::3, 1::2] = data[0, 0] = np.nan
+        check((ArgReduce(kind=kind, axis=axis), [data], (40,), "int32"))
+
+
+def test_infinities_and_zeros_of_both_signs_are_ranked() -> None:
+    data = np.array([[0.0, -np.inf, -0.0, np.inf, 0.0, -np.inf, -1.0]], np.float32)
+    assert check((TopK(), [data], (1, 7), "int32")).tolist() == [[3, 0, 2, 4, 6, 1, 5]]
+
+
+def test_more_elements_than_threads_are_shared_among_them() -> None:
+    data = np.random.default_rng(0).integers(0, 300, (2, 700)).astype(np.float32)
+    check((TopK(), [data], (2, 9), "int32"))
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_16_bit_elements_are_looked_up(precision: str) -> None:
+    form, feeds, shape, _ = gathered((5, 3, 8), (4, 1), axis=1)
+    places = np.minimum(feeds[1], 2)
+    graph = graph_of(form, [feeds[0], places], shape, "float32")
+    graph = stored_between(graph)
+    np.testing.assert_array_equal(
+        run(graph, [feeds[0], places], precision=precision), run_graph(graph, [feeds[0], places])
+    )
+
+
+def test_forms_of_places_compile_everywhere_without_local_memory() -> None:
+    names = ("two axes", "rows by int64", "int8 data", "int64 sums", "largest of rows", "smallest of middles")
+    graphs = [graph_of(*EXAMPLES[name]) for name in (*names, "top int32", "boxes")]
+    assert_compiles_everywhere(list(dict.fromkeys(t for graph in graphs for t in templates_of(graph))))
