@@ -62,11 +62,9 @@ def test_more_elements_than_threads_are_shared_among_them() -> None:
 def test_16_bit_elements_are_looked_up(precision: str) -> None:
     form, feeds, shape, _ = gathered((5, 3, 8), (4, 1), axis=1)
     places = np.minimum(feeds[1], 2)
-    graph = graph_of(form, [feeds[0], places], shape, "float32")
-    graph = stored_between(graph)
-    np.testing.assert_array_equal(
-        run(graph, [feeds[0], places], precision=precision), run_graph(graph, [feeds[0], places])
-    )
+    feeds = [feeds[0], places]
+    graph = stored_between(graph_of(form, feeds, shape, "float32"))
+    np.testing.assert_array_equal(run(graph, feeds, precision=precision), run_graph(graph, feeds))
 
 
 def test_forms_of_places_compile_everywhere_without_local_memory() -> None:

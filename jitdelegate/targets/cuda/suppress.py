@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Suppress
@@ -21,6 +21,11 @@ THREADS = 256
 GONE = -inf
 """The score of a box that is kept already, or suppressed."""
 SIDES = 4
+
+
+def own_boxes(code: Code, size: Value) -> AbstractContextManager[tuple[Value, list[Value], list[Value]]]:
+    """A loop over the thread's own boxes that carries the highest rank."""
+    return code.carried(size, [Value(code, I64(NOTHING))], code.special("tid.x"), THREADS)
 
 
 @dataclass(frozen=True)
@@ -62,15 +67,7 @@ class SuppressTemplate(Template):
         from jitdelegate.targets.cuda.front_end import macro
 
         @macro()
-        def suppress(
-            code: Code,
-            out: Value,
-            left: Value,
-            boxes: Value,
-            scores: Value,
-            limits: Sequence[Value],
-            sizes: Sequence[Value],
-        ) -> None:
+        def suppress(code: Code, out: Value, left: Value, boxes: Value, scores: Value, limits: Any, sizes: Any) -> None:
             size, count = sizes
             row = code.special("ctaid.x")
             first = self._candidates(code, left, scores, row * size, size, limits[0])
@@ -92,7 +89,7 @@ class SuppressTemplate(Template):
 
     def _candidates(self, code: Code, left: Value, scores: Value, first: Value, size: Value, threshold: Value) -> Value:
         """Keeps the scores that reach the threshold; the highest rank of the thread's own ones."""
-        with self._own(code, size) as (place, (best,), following):
+        with own_boxes(code, size) as (place, (best,), following):
             score = load(code, self.scores, scores, first + place)[0]
             score = code.select(score >= threshold, score, GONE)
             store(code, Element.FLOAT32, [score], left, first + place)
@@ -104,17 +101,13 @@ class SuppressTemplate(Template):
     ) -> Value:
         """Strikes out box `kept` and what overlaps it; the highest rank of the thread's own boxes that are left."""
         one = self._box(code, boxes, size, kept)
-        with self._own(code, code.select(found, size, 0)) as (place, (best,), following):
+        with own_boxes(code, code.select(found, size, 0)) as (place, (best,), following):
             score = load(code, Element.FLOAT32, left, first + place)[0]
             struck = overlap_exceeds(code, one, self._box(code, boxes, size, place), limit) | place.equals(kept)
             score = code.select(struck, GONE, score)
             store(code, Element.FLOAT32, [score], left, first + place)
             following[0] = _better(code, score, place, best)
         return following[0]
-
-    def _own(self, code: Code, size: Value):  # type: ignore[no-untyped-def]
-        """A loop over the thread's own boxes that carries the highest rank."""
-        return code.carried(size, [Value(code, I64(NOTHING))], code.special("tid.x"), THREADS)
 
     def _box(self, code: Code, boxes: Value, size: Value, place: Value) -> Boxes:
         return Boxes(*(load(code, self.boxes, boxes, size * side + place)[0] for side in range(SIDES)))
