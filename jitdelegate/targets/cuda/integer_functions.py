@@ -72,6 +72,15 @@ def _leans_away(rest: Value, b: Value) -> Value:
     return ~rest.equals(0) & ((rest ^ b) < 0)
 
 
+def _power(code: Code, dtype: str, a: Value, b: Value) -> Value:
+    """To the power of a signed integer that is not negative: squared once for each of its bits."""
+    start = [code.like(1, a), a, b]
+    with code.carried(a.value.type.width - 1, start) as (_, (result, base, left), following):
+        odd = ~(left & 1).equals(0)
+        following[:] = [code.select(odd, result * base, result), base * base, left >> 1]
+    return following[0]
+
+
 def _shift_right(code: Code, dtype: str, a: Value, b: Value) -> Value:
     """By 0 bits at least, and all but one at most."""
     most = code.like(a.value.type.width - 1, a)
@@ -96,6 +105,7 @@ INTEGER_FUNCTIONS: Mapping[str, Callable[..., Value]] = {
     "div": _quotient,
     "floor_div": _floor_quotient,
     "floor_mod": _floor_remainder,
+    "pow": _power,
     "max": maximum,
     "min": minimum,
     "and": lambda code, dtype, a, b: a & b,
