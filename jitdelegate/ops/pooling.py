@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.forms import Pool
+from jitdelegate.ir.expr import RESULT, Arg, substitute, unary
+from jitdelegate.ir.forms import Access, Map, Pool
 from jitdelegate.ops.activation import OPTION, activated
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case
@@ -64,6 +65,13 @@ class Pooling(Op):
         raise NotImplementedError
 
 
+def means(data: np.ndarray, window: Sliding) -> np.ndarray:
+    """The mean of the part of every window that lies inside the image, in float64."""
+    total = sum(seen for _, _, seen in patches(data.astype(np.float64), window, 0))
+    count = sum(seen for _, _, seen in patches(np.ones_like(data), window, 0))
+    return np.asarray(total / count)
+
+
 @op("AVERAGE_POOL_2D")
 class AveragePool2D(Pooling):
     """The mean of the part of the window that lies inside the image."""
@@ -71,9 +79,7 @@ class AveragePool2D(Pooling):
     kind = "mean"
 
     def pooled(self, data: np.ndarray, window: Sliding) -> np.ndarray:
-        total = sum(seen for _, _, seen in patches(data.astype(np.float64), window, 0))
-        count = sum(seen for _, _, seen in patches(np.ones_like(data), window, 0))
-        return np.asarray(total / count)
+        return means(data, window)
 
 
 @op("MAX_POOL_2D")
@@ -84,3 +90,19 @@ class MaxPool2D(Pooling):
 
     def pooled(self, data: np.ndarray, window: Sliding) -> np.ndarray:
         return np.asarray(np.maximum.reduce([seen for _, _, seen in patches(data, window, -np.inf)]))
+
+
+@op("L2_POOL_2D")
+class L2Pool2D(Pooling):
+    """The root of the mean of squares of the part of the window that lies inside the image."""
+
+    kind = "mean"
+
+    def lowering(self, call: Call) -> Lowering:
+        shape, window = call.shape(0), self.window(call.shape(0), call.node.attrs)
+        squares = Lowering(Map(Arg(0) * Arg(0), (Access.broadcast(shape, shape),)), (call.index(0),), shape, "float32")
+        root = substitute(self.epilogue(call), [unary("sqrt", RESULT)])
+        return Lowering(Pool(root, (), **window.geometry, kind=self.kind), (squares,))
+
+    def pooled(self, data: np.ndarray, window: Sliding) -> np.ndarray:
+        return np.asarray(np.sqrt(means(data.astype(np.float64) ** 2, window)))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.forms import Reduce
+from jitdelegate.ir.expr import Arg, Cast
+from jitdelegate.ir.forms import Access, Map, Reduce, View
 from jitdelegate.ops.call import Call, Shape, given
-from jitdelegate.ops.case import Case, ints
-from jitdelegate.ops.registry import Lowering, Op, op
+from jitdelegate.ops.case import Case, Fed, ints
+from jitdelegate.ops.registry import BOOLEANS, NUMBERS, Lowering, Op, op
 
 
 class Reduction(Op):
@@ -18,6 +20,7 @@ class Reduction(Op):
 
     least = most = 2
     parameters = (1,)
+    types: ClassVar[tuple[str, ...]] = NUMBERS
     kind: ClassVar[str]
     function: ClassVar[Callable[..., Any]]
     cases: ClassVar[tuple[Case, ...]] = (
@@ -28,6 +31,15 @@ class Reduction(Op):
         Case(((3, 5), ints(0)), {"keep_dims": False}),
         Case(((2, 3, 4), ints(0, 1, 2)), {"keep_dims": False}),
         Case(((2, 3, 4), np.array(1, np.int32)), {"keep_dims": False}),
+        Case(((2, 3, 4), np.zeros(0, np.int32)), {"keep_dims": False}),
+        Case(((), np.zeros(0, np.int32)), {"keep_dims": False}),
+        Case(((2, 3, 2, 4, 5), ints(1, 3)), {"keep_dims": True}),
+        Case(((2, 3, 2, 2, 2, 3), ints(0, 2, 5)), {"keep_dims": False}),
+    )
+    whole: ClassVar[tuple[Case, ...]] = tuple(
+        Case((Fed(shape, dtype), ints(*axes)), {"keep_dims": keep})
+        for dtype in ("int32", "int64")
+        for shape, axes, keep in (((3, 7), (1,), False), ((2, 5, 19), (0, 2), True))
     )
 
     def problems(self, call: Call) -> Iterator[str]:
@@ -48,13 +60,17 @@ class Reduction(Op):
         return tuple(size for axis, size in enumerate(data) if axis not in axes)
 
     def lowering(self, call: Call) -> Lowering:
-        return Lowering(Reduce(kind=self.kind, axes=self.axes(call)), (call.index(0),))
+        """A view, where every element stays."""
+        axes = self.axes(call)
+        stays = all(call.shape(0)[axis] == 1 for axis in axes)
+        return Lowering(View() if stays else Reduce(kind=self.kind, axes=axes), (call.index(0),))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, axes = given(arrays)
         chosen = tuple({int(axis) % data.ndim for axis in axes.flat})
-        result = type(self).function(data.astype(np.float64), axis=chosen, keepdims=bool(attrs.get("keep_dims")))
-        return [np.asarray(result, np.float32)]
+        exact = data.astype(np.float64) if data.dtype == np.float32 else data
+        result = type(self).function(exact, axis=chosen, keepdims=bool(attrs.get("keep_dims")))
+        return [np.asarray(result).astype(data.dtype)]
 
 
 @op("MEAN")
@@ -62,6 +78,17 @@ class Mean(Reduction):
     """The mean over the axes."""
 
     kind, function = "mean", np.mean
+    cases = (*Reduction.cases, *Reduction.whole)
+
+    def lowering(self, call: Call) -> Lowering:
+        """Of integers, the sum of 64 bits divided, towards zero."""
+        axes, shape, dtype = self.axes(call), call.shape(0), call.output.dtype
+        if dtype == "float32":
+            return super().lowering(call)
+        wide = Lowering(Map(Cast(Arg(0), "int64"), (Access.broadcast(shape, shape),)), (call.index(0),), shape, "int64")
+        total = Lowering(Reduce(kind="sum", axes=axes), (wide,), self.shape(call), "int64")
+        quotient = Cast(Arg(0) / prod(shape[axis] for axis in axes), dtype)
+        return Lowering(Map(quotient, (Access.broadcast(self.shape(call), self.shape(call)),)), (total,))
 
 
 @op("SUM")
@@ -69,6 +96,7 @@ class Sum(Reduction):
     """The sum over the axes."""
 
     kind, function = "sum", np.sum
+    cases = (*Reduction.cases, *Reduction.whole)
 
 
 @op("REDUCE_PROD")
@@ -76,7 +104,10 @@ class ReduceProd(Reduction):
     """The product over the axes."""
 
     kind, function = "prod", np.prod
-    cases = tuple(Case(case.inputs, case.attrs, low=0.9, high=1.1) for case in Reduction.cases)
+    cases = (
+        *(Case(case.inputs, case.attrs, low=0.9, high=1.1) for case in Reduction.cases),
+        *(Case(case.inputs, case.attrs, low=1, high=3) for case in Reduction.whole),
+    )
 
 
 @op("REDUCE_MAX")
@@ -84,6 +115,7 @@ class ReduceMax(Reduction):
     """The largest value over the axes."""
 
     kind, function = "max", np.max
+    cases = (*Reduction.cases, *Reduction.whole)
 
 
 @op("REDUCE_MIN")
@@ -91,3 +123,28 @@ class ReduceMin(Reduction):
     """The smallest value over the axes."""
 
     kind, function = "min", np.min
+    cases = (*Reduction.cases, *Reduction.whole)
+
+
+class Truths(Reduction):
+    """Of truth values."""
+
+    types = BOOLEANS
+    cases = tuple(
+        Case((Fed(shape, "bool"), ints(*axes)), {"keep_dims": keep})
+        for shape, axes, keep in (((3, 4), (1,), False), ((2, 5, 3), (0, 2), True), ((17, 2), (-2,), False))
+    )
+
+
+@op("REDUCE_ANY")
+class ReduceAny(Truths):
+    """Whether one or more are true over the axes."""
+
+    kind, function = "max", np.any
+
+
+@op("REDUCE_ALL")
+class ReduceAll(Truths):
+    """Whether all are true over the axes."""
+
+    kind, function = "min", np.all
