@@ -172,18 +172,18 @@ class Concat(Form):
 
 @dataclass(frozen=True, slots=True)
 class Recurrent(Form):
-    """A cell of U units that runs over the steps of a sequence; inputs (projected, hidden, state, weights, f32[U] ...).
+    """A cell of U units that runs over the steps of a sequence; inputs (projected, hidden, state, weights, more).
 
     projected f32[T, N, gates * U], or f32[N, T, gates * U] without `time_major`, is what each step's data adds to the
-    gates; hidden and state f32[N, U]; weights f32[gates * U, U]. The step of time t, from 0 up, or down to 0 where
-    `reverse`:
+    gates; hidden and state f32[N, U]; weights f32[gates * U, U]; more f32[count, U] or ABSENT. The step of time t, from
+    0 up, or down to 0 where `reverse`:
         gate[g] = projected[t, n, g * U + u] + sum over k of weights[g * U + u, k] * hidden[n, k]
-        state = cell(Arg(0 ... gates - 1) = the gates, Arg(gates) = state, Arg(gates + 1 + k) = further input k)
+        state = cell(Arg(0 ... gates - 1) = the gates, Arg(gates) = state, Arg(gates + 1 + k) = more[k])
         hidden = output(the same, of which Arg(gates) is the new state)
     out f32[T + 1, N, U]: hidden of every time, then the state after the last step. There is no epilogue.
     """
 
-    core: ClassVar[int] = 4
+    core: ClassVar[int] = 5
     gates: int = 1
     cell: Expr = RESULT
     output: Expr = RESULT

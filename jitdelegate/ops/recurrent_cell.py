@@ -128,7 +128,8 @@ class Cell:
             time_major=steps.time_major,
             reverse=steps.reverse,
         )
-        operands = (projected, hidden, state, self.recurrent, *self.constants)
+        more = np.stack(self.constants) if self.constants else ABSENT
+        operands = (projected, hidden, state, self.recurrent, more)
         rows = Lowering(form, operands, (steps.count + 1, steps.batch, self.units), FLOAT)
         order = (0, 1, 2) if steps.time_major else (1, 0, 2)
         outputs = apply(Arg(0), [(rows, Access(order, (0, 0, 0), (1, 1, 1)))], steps.shape(self.units))

@@ -115,8 +115,9 @@ def matmul(form: MatMul, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def recurrent(
-    form: Recurrent, projected: np.ndarray, hidden: np.ndarray, state: np.ndarray, weights: np.ndarray, *constants: Any
+    form: Recurrent, projected: np.ndarray, hidden: np.ndarray, state: np.ndarray, weights: np.ndarray, more: Any
 ) -> np.ndarray:
+    constants = () if more is None else tuple(more)
     rows = projected if form.time_major else projected.swapaxes(0, 1)
     out = np.empty((len(rows) + 1, *state.shape))
     for time in range(len(rows))[:: -1 if form.reverse else 1]:

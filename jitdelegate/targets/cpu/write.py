@@ -177,11 +177,12 @@ class StepWriter:
 
     def _recurrent(self, node: Node, form: Recurrent) -> list[Job]:
         operands = [self._memory(index) for index in node.inputs[:3]]
-        weights, *constants = map(self._constant, node.inputs[3:])
+        weights, more = map(self._constant, node.inputs[3:])
         assert weights is not None
         shape = self.graph.tensors[node.outputs[0]].shape
-        known = [each for each in constants if each is not None]
-        return self.recurrences.jobs(form, shape, operands, self._output(node), weights, known)
+        return self.recurrences.jobs(
+            form, shape, operands, self._output(node), weights, () if more is None else tuple(more)
+        )
 
     def _filter(self, node: Node) -> np.ndarray:
         """A Contract's weights as f32[O, kh, kw, I]."""
