@@ -64,7 +64,7 @@ class Weighted(Op):
         return call.shape(self.filter_operand)[0]
 
     def weighted(
-        self, call: Call, form: Form, operands: Sequence[int | Lowering], shape: Shape | None = None
+        self, call: Call, form: Form, operands: Sequence[int | Lowering | np.ndarray], shape: Shape | None = None
     ) -> Lowering:
         """The lowering by `form` of data and filter, with bias and activation; `shape` is what the form writes.
 
