@@ -143,6 +143,18 @@ class Model:
         shapes = tuple(accepted_shape(value, port) for value, port in zip(inputs, ports, strict=True))
         return self._variants.resized(self._opened, shapes)
 
+    def reset_all_variables(self) -> None:
+        """Let the next inference find every variable, resource variables too, as the first one did.
+
+        Raises:
+            DeviceError: the model is closed, or LiteRT cannot make it ready again.
+        """
+        if self._closed:
+            raise DeviceError("the model is closed")
+        if self._opened.session is None:
+            self._opened.source.fallback().reset()
+        self._variants.reset()
+
     def close(self) -> None:
         """End worker threads and free memory; the model cannot run any more."""
         self._closed = True

@@ -61,6 +61,14 @@ class Variants:
                 self._resized[key] = found
         return found
 
+    def reset(self) -> None:
+        """Let the next run of each program find its variables, resource variables too, as its first one did."""
+        with self._lock:
+            kept = [*self._subgraphs.values(), *self._resized.values()]
+        for opened in kept:
+            if opened.session is not None:
+                opened.session.reset_states(resources=True)
+
     @property
     def notes(self) -> list[str]:
         """One sentence per kept program, for the report."""
