@@ -6,7 +6,12 @@ from collections.abc import Iterator
 
 from jitdelegate.ir.graph import Graph, Model, Node
 from jitdelegate.ops import find
+from jitdelegate.ops.registry import ANY
 from jitdelegate.passes.functional_state import RESOURCE_OPS, resource_problem
+from jitdelegate.runtime.buffers import ELEMENTS
+
+PORTS = tuple(dtype for dtype in ANY if dtype in ELEMENTS)
+"""The types of inputs and outputs that kernels move and the runtime hands over."""
 
 WHOLE_MODEL = -1
 """Stands for the operator's position in reasons that concern the model."""
@@ -43,16 +48,11 @@ def _model_reasons(model: Model, graph: Graph) -> Iterator[str]:
         yield "The model has no outputs."
     for index in dict.fromkeys((*graph.inputs, *graph.outputs)):
         tensor = graph.tensors[index]
-        if tensor.dtype != "float32":
-            yield f"'{tensor.name}' is {tensor.dtype}; inputs and outputs have to be float32."
+        if tensor.is_quantized or tensor.dtype not in PORTS:
+            found = f"{tensor.dtype}, quantized" if tensor.is_quantized else tensor.dtype
+            yield f"'{tensor.name}' is {found}; inputs and outputs have to be {', '.join(PORTS[:-1])} or {PORTS[-1]}."
         if tensor.is_variable:
             yield f"'{tensor.name}' is a variable, which keeps its value from run to run."
-    for index in dict.fromkeys(graph.outputs):
-        name, shape = graph.tensors[index].name, graph.tensors[index].shape
-        if 0 in shape:
-            yield f"The output '{name}' has no elements: {list(shape)}."
-        elif graph.writer[index] is None:
-            yield f"The output '{name}' is {'an input' if index in graph.inputs else 'a constant'}."
     for state in graph.states:
         before, after = (graph.tensors[index] for index in (state.before, state.after))
         if (before.dtype, before.shape) != (after.dtype, after.shape):

@@ -114,13 +114,15 @@ def test_behind_an_unknown_operator_the_file_is_believed() -> None:
     assert [tensor.shape for tensor in graph.tensors] == [(5, 4), (1, 4), (1, 4)]
 
 
-def test_an_output_without_elements_is_a_reason() -> None:
+def test_an_output_without_elements_is_a_constant() -> None:
     build = Builder()
     filters = build.weights(4, 3, 3, 4), build.weights(4)
     options = {"stride_h": 1, "stride_w": 1, "padding": "VALID"}
     graph = build.finish(build.op("CONV_2D", [build.input(1, 1, 6, 4), *filters], (1, 4, 4, 4), **options))
     graph = run(graph, passes=FOLD)
-    assert unsupported(Model((graph,)), graph) == [(-1, "The output 'CONV_2D' has no elements: [1, 0, 4, 4].")]
+    assert not graph.nodes
+    assert graph.tensors[graph.outputs[0]].data.shape == (1, 0, 4, 4)
+    assert unsupported(Model((graph,)), graph) == []
 
 
 def test_a_constant_of_absurd_size_is_not_made() -> None:
@@ -146,10 +148,14 @@ def test_reasons_name_the_operators_of_the_file() -> None:
     assert unsupported(Model((graph,)), graph) == [(1, "ARG_SORT is not supported.")]
 
 
-def test_inputs_that_are_not_float32_are_a_reason_of_the_model() -> None:
+@pytest.mark.parametrize(
+    ("dtype", "quant", "found"),
+    [("int8", Quant((0.5,), (0,)), "int8, quantized"), ("complex64", None, "complex64"), ("string", None, "string")],
+)
+def test_inputs_that_kernels_do_not_move_are_a_reason_of_the_model(dtype: str, quant: Quant | None, found: str) -> None:
     build = Builder()
     graph = build.finish(build.op("RELU", [build.input(1, 4)], (1, 4)))
-    tensors = (replace(graph.tensors[0], dtype="int8"), *graph.tensors[1:])
-    graph = replace(graph, tensors=tensors)
-    first, *_ = unsupported(Model((graph,)), graph)
-    assert first == (WHOLE_MODEL, "'input' is int8; inputs and outputs have to be float32.")
+    graph = replace(graph, tensors=(replace(graph.tensors[0], dtype=dtype, quant=quant), *graph.tensors[1:]))
+    position, reason = unsupported(Model((graph,)), graph)[0]
+    assert position == WHOLE_MODEL
+    assert reason.startswith(f"'input' is {found}; inputs and outputs have to be float32, int32, int64, bool, int8, ")

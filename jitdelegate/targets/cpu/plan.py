@@ -207,6 +207,8 @@ class Planner:
         for position, index in enumerate(self.graph.outputs):
             root = self._root(index)
             shape = self.graph.tensors[index].shape
+            if 0 in shape:
+                continue
             buffer = Memory("io", len(self.graph.inputs) + position, self._dense(index))
             if uses[root] == 1 and root not in read and self._is_writable(root):
                 self.external[root] = replace(buffer, layout=self.layouts[root])

@@ -1,0 +1,29 @@
+"""Outputs that no kernel makes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from jitdelegate.ir.expr import Arg
+from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ir.graph import Graph, Node
+from jitdelegate.passes.draft import Draft
+
+
+def copy_outputs(graph: Graph) -> Graph:
+    """return %0, the input -> %1 = COPY(%0) by Map(a0); return %1. So with constants, and with what states keep.
+
+    An output without elements stays: there is nothing to copy.
+    """
+    draft = Draft(graph)
+    copies: list[Node] = []
+    instead: dict[int, int] = {}
+    for index in dict.fromkeys(graph.outputs):
+        tensor = graph.tensors[index]
+        if graph.writer[index] is None and tensor.size:
+            instead[index] = draft.add(replace(tensor, data=None, is_variable=False))
+            form = Map(Arg(0), (Access.broadcast(tensor.shape, tensor.shape),))
+            copies.append(Node("COPY", (index,), (instead[index],), form=form))
+    outputs = tuple(instead.get(index, index) for index in graph.outputs)
+    states = tuple(replace(state, after=instead.get(state.after, state.after)) for state in graph.states)
+    return replace(draft.graph((*graph.nodes, *copies)), outputs=outputs, states=states)
