@@ -234,6 +234,28 @@ class ReverseSequence(Op):
         return [np.moveaxis(rows, (0, 1), (batch, along))]
 
 
+def cut_out(call: Call, sizes: Shape) -> Lowering:
+    """The box of operand 0 that has these sizes and starts at the runtime place in operand 1."""
+    data, dtype = call.shape(0), call.tensor(1).dtype
+    count = leading(data, sizes)
+    own = numbered(sizes[:count], dtype)
+    form = Map(Arg(0) + Arg(1), (Access.broadcast(own.shape, own.shape), Access((1,), (0,), (1,))))
+    places = Lowering(form, (own, call.index(1)), own.shape, dtype)
+    inner = prod(data[count:])
+    source = view(call.index(0), (*data[:count], inner), call.output.dtype)
+    return Lowering(GatherForm(), (source, places), (len(own), inner))
+
+
+def leading(whole: Shape, part: Shape) -> int:
+    """How many axes there are up to the last one along which a part is less than the whole; at least one."""
+    return max((axis + 1 for axis, (a, b) in enumerate(zip(whole, part, strict=True)) if a != b), default=1)
+
+
+def numbered(shape: Shape, dtype: str) -> np.ndarray:
+    """The index of every element, in order: [elements, axes]."""
+    return np.moveaxis(np.indices(shape, dtype), 0, -1).reshape(-1, len(shape))
+
+
 @op("DYNAMIC_UPDATE_SLICE")
 class DynamicUpdateSlice(Op):
     """The first operand with the second one written over it, from the place in the third on, moved so that it fits."""
@@ -262,7 +284,7 @@ class DynamicUpdateSlice(Op):
     def lowering(self, call: Call) -> Lowering:
         """The update looked up from each of the output's places, and where that lies outside, the data."""
         data, update, dtype = call.shape(0), call.shape(1), call.output.dtype
-        count = max((axis + 1 for axis, (a, b) in enumerate(zip(data, update, strict=True)) if a != b), default=1)
+        count = leading(data, update)
         outer, inner = data[:count], prod(data[count:])
         places = self._places(call, count)
         flat = (prod(outer), inner)
@@ -278,7 +300,7 @@ class DynamicUpdateSlice(Op):
     def _places(call: Call, count: int) -> Lowering:
         """int[elements of the first `count` axes, count]: each one's place in the update."""
         data, update, dtype = call.shape(0), call.shape(1), call.tensor(2).dtype
-        own = np.moveaxis(np.indices(data[:count], dtype), 0, -1).reshape(-1, count)
+        own = numbered(data[:count], dtype)
         room = np.subtract(data, update)[:count].astype(dtype)
         start = minimum(binary("max", Arg(1), 0), Arg(2))
         along = Access((1,), (0,), (1,))

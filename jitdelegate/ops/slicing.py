@@ -4,43 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from jitdelegate.ir.forms import Access
-from jitdelegate.ops.call import Call, Shape, given
-from jitdelegate.ops.case import Case, ints
+from jitdelegate.ops.call import INTEGERS, Call, Shape, given
+from jitdelegate.ops.case import Case, Fed, ints
+from jitdelegate.ops.indexing import cut_out
 from jitdelegate.ops.registry import ANY, Lowering, Op, op
 from jitdelegate.ops.shape import moved
 
 
 @op("SLICE")
 class Slice(Op):
-    """The box that starts at the second operand and has the size of the third; size -1 reaches to the end."""
+    """The box that starts at the second operand and has the size of the third; size -1 reaches to the end.
+
+    A start that is known at run time only and leaves no room for the box, LiteRT stops at; here what lies outside is 0.
+    """
 
     types = ANY
+    kinds: ClassVar = {1: INTEGERS}
     least = most = 3
-    parameters = (1, 2)
+    parameters = (2,)
     cases = (
         Case(((2, 5, 6, 7), ints(0, 1, 2, 3), ints(2, 3, -1, 2))),
         Case(((10,), ints(3), ints(4))),
         Case(((1, 8, 8, 20), ints(0, 0, 0, 0), ints(1, 8, 8, 16))),
+        Case(((5, 6, 7), Fed((3,), "int32"), ints(2, 3, 4)), low=0, high=4),
+        Case((Fed((9,), "int64"), Fed((1,), "int64"), np.array([4], np.int64)), low=0, high=6),
     )
 
     def problems(self, call: Call) -> Iterator[str]:
-        data, begin, size = call.shape(0), call.integers(1), call.integers(2)
-        if not len(data) == len(begin) == len(size):
-            yield f"SLICE: begin {list(begin)} and size {list(size)} do not fit the input's shape {list(data)}."
+        data, size = call.shape(0), call.integers(2)
+        if call.shape(1) != (len(data),) or len(size) != len(data) or not data:
+            yield f"SLICE: a begin of {list(call.shape(1))} and size {list(size)} do not fit the shape {list(data)}."
+        if call.constant(1) is None and -1 in size:
+            yield f"SLICE: size {list(size)} depends on where the slice begins, which is known at run time only."
+        begin = self._begin(call)
         for extent, start, count in zip(data, begin, size, strict=True):
             if not 0 <= start <= extent or count < -1 or start + count > extent:
                 yield f"SLICE: begin {list(begin)} and size {list(size)} leave the input's shape {list(data)}."
 
     def shape(self, call: Call) -> Shape:
-        triples = zip(call.shape(0), call.integers(1), call.integers(2), strict=True)
+        triples = zip(call.shape(0), self._begin(call), call.integers(2), strict=True)
         return tuple(extent - start if count == -1 else count for extent, start, count in triples)
 
+    @staticmethod
+    def _begin(call: Call) -> Shape:
+        """Where the box starts; at zeros, if that is known at run time only."""
+        return (0,) * len(call.shape(0)) if call.constant(1) is None else call.integers(1)
+
     def lowering(self, call: Call) -> Lowering:
+        if call.constant(1) is None:
+            return cut_out(call, self.shape(call))
         begin = call.integers(1)
         return moved(Access(tuple(range(len(begin))), begin, (1,) * len(begin)), call)
 
