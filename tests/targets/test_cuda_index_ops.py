@@ -17,6 +17,7 @@ NAMES = (
     "EMBEDDING_LOOKUP",
     "REVERSE_SEQUENCE",
     "DYNAMIC_UPDATE_SLICE",
+    "SLICE",
     "ARG_MAX",
     "ARG_MIN",
     "TOPK_V2",
