@@ -167,13 +167,22 @@ class MatMulWriter:
         self.dots = DotWriter(generator)
 
     def jobs(self, form: MatMul, a: Matrix, b: Matrix, c: Matrix, epilogue: Epilogue) -> list[Job]:
-        """The jobs of a whole node."""
+        """The jobs of a whole node.
+
+        Where there are too few products, columns are cut rather than rows if there are more of them, or if chunks of
+        rows would have to bring the same columns of b to scratch memory one after another.
+        """
         product = Product(form, a, b, c, epilogue)
-        wanted = 1 if product.work < SMALL_WORK else max(FEWEST_CHUNKS, product.work // CHUNK_WORK)
         panels = list(self._panels(product))
-        if product.count < wanted and product.columns > product.rows:
-            return [self._panel_job(product, group) for group in panels]
-        return [self._row_job(product, panels, wanted)]
+        wanted = 1 if product.work < SMALL_WORK else max(FEWEST_CHUNKS, product.work // CHUNK_WORK)
+        if product.count >= wanted:
+            return [self._job(product, panels, divisor(product.count, product.count // wanted), product.rows)]
+        by_panel = product.columns > product.rows or (product.is_packed and not product.is_dot)
+        pieces = product.count * (sum(group.count for group in panels) if by_panel else 1)
+        rows = max(-(-product.rows // -(-wanted // pieces)), self._fewest_rows(product, panels))
+        if by_panel:
+            return [self._job(product, [group], 1, min(rows, product.rows), group.count) for group in panels]
+        return [self._job(product, panels, 1, min(rows, product.rows))]
 
     def _panels(self, product: Product) -> Iterator[Panels]:
         """All columns in panels of nearly equal widths."""
@@ -190,45 +199,35 @@ class MatMulWriter:
 
     # chunks
 
-    def _row_job(self, product: Product, panels: Sequence[Panels], wanted: int) -> Job:
-        """Chunks are some whole products, or some rows of one with all columns; the last rows may be fewer."""
-        at_once = divisor(product.count, product.count // wanted)
-        parts = min(-(-wanted // product.count), -(-product.rows // self._fewest_rows(product, panels)))
-        size = -(-product.rows // parts)
-        parts = -(-product.rows // size)
-        last = product.rows - (parts - 1) * size
+    def _job(self, product: Product, panels: Sequence[Panels], at_once: int, rows: int, among: int = 1) -> Job:
+        """Chunks are (`at_once` products, one `among` equal panels, `rows` rows); the last rows may be fewer."""
+        parts = -(-product.rows // rows)
+        last = product.rows - (parts - 1) * rows
+        chosen = panels if among == 1 else [replace(panels[0], count=1)]
 
         def body(kernel: Kernel) -> None:
             f = kernel.f
-            part, group = kernel.chunk % parts, kernel.chunk // parts
+            part, rest = kernel.chunk % parts, kernel.chunk // parts
+            number, group = rest % among, rest // among
+            column = number * (panels[0].vectors * self.generator.lanes)
 
             def one(i: Value) -> None:
-                place = self._down(product, self._place(kernel, product, group * at_once + i), part * size)
+                place = self._place(kernel, product, group * at_once + i)
+                place = self._across(product, self._down(product, place, part * rows), column)
 
                 def run(rows: int) -> None:
-                    for panel in panels:
+                    for panel in chosen:
                         self._walk(kernel, product, panel, self._across(product, place, panel.start), rows)
 
-                f.when_last(part, parts if last != size else 1, lambda: run(size), lambda: run(last))
+                f.when_last(part, parts if last != rows else 1, lambda: run(rows), lambda: run(last))
 
             f.loop(at_once, one)
 
-        return self.generator.job("matmul", product.count // at_once * parts, body)
-
-    def _panel_job(self, product: Product, panels: Panels) -> Job:
-        """Chunks are panels, with all rows."""
-
-        def body(kernel: Kernel) -> None:
-            number, index = kernel.chunk % panels.count, kernel.chunk // panels.count
-            column = number * (panels.vectors * self.generator.lanes) + panels.start
-            place = self._across(product, self._place(kernel, product, index), column)
-            self._walk(kernel, product, replace(panels, count=1), place, product.rows)
-
-        return self.generator.job("matmul", product.count * panels.count, body)
+        return self.generator.job("matmul", product.count // at_once * among * parts, body)
 
     def _fewest_rows(self, product: Product, panels: Sequence[Panels]) -> int:
         """Rows that are worth a chunk: bringing b to scratch memory costs as much as some rows of a."""
-        return FEWEST_COPIED_ROWS if product.is_packed else self._tile_rows(panels[0])
+        return 2 * FEWEST_COPIED_ROWS if product.is_packed else self._tile_rows(panels[0])
 
     def _tile_rows(self, panels: Panels) -> int:
         tiles = self.generator.machine.tiles
