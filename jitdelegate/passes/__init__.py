@@ -9,6 +9,7 @@ from jitdelegate.ir.verify import verify
 from jitdelegate.passes.copy_outputs import copy_outputs
 from jitdelegate.passes.decode_custom_options import decode_custom_options
 from jitdelegate.passes.fuse_activation import fuse_activation
+from jitdelegate.passes.fuse_dilation import fuse_dilation
 from jitdelegate.passes.fuse_elementwise import fuse_elementwise
 from jitdelegate.passes.fuse_pad import fuse_pad
 from jitdelegate.passes.fuse_scale import fuse_scale
@@ -28,6 +29,7 @@ FOLD: tuple[Pass, ...] = (
 """What makes a graph ready for `support.unsupported`: shapes are true, fp16 weights and shape arithmetic are gone."""
 
 REWRITE: tuple[Pass, ...] = (
+    fuse_dilation,  # before fuse_scale: what follows BATCH_TO_SPACE_ND then follows the convolution
     fuse_pad,  # before fuse_scale: only then does PAD stand right before the convolution
     fuse_scale,  # before fuse_activation: a scale cannot pass an activation
     fuse_activation,
