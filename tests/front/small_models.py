@@ -62,8 +62,24 @@ def two_outputs() -> bytes:
     return model.finish()
 
 
+def uncompiled() -> bytes:
+    """f32[4] -> FAKE_QUANT: whole numbers from 0 to 255; nobody compiles that, so it runs on LiteRT."""
+    model = ModelBuilder()
+    options = {"min": 0.0, "max": 255.0, "num_bits": 8}
+    model.output(model.op("FAKE_QUANT", [model.input((4,), name="value")], (4,), options=options, name="rounded"))
+    return model.finish()
+
+
+def moved(dtype: str) -> bytes:
+    """[2,3] of any type -> TRANSPOSE -> [3,2]; compiled for the CPU."""
+    model = ModelBuilder()
+    order = model.constant(np.array([1, 0], np.int32))
+    model.output(model.op("TRANSPOSE", [model.input((2, 3), dtype, name="value"), order], (3, 2), dtype=dtype))
+    return model.finish()
+
+
 def integers() -> bytes:
-    """i32[4], i32[4] -> their sum; int32 is not compiled, so it runs on LiteRT."""
+    """i32[4], i32[4] -> their sum; compiled for the CPU."""
     model = ModelBuilder()
     left, right = model.input((4,), "int32", name="left"), model.input((4,), "int32", name="right")
     model.output(model.op("ADD", [left, right], (4,), dtype="int32", name="sum"))

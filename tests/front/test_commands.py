@@ -103,7 +103,7 @@ def test_warming_works_as_a_command(model: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.startswith(f"{model}: compiled"), done.stderr) == (0, True, "")
 
 
-@pytest.mark.parametrize("make", [small_models.convolution, small_models.integers, small_models.quantized])
+@pytest.mark.parametrize("make", [small_models.convolution, small_models.uncompiled, small_models.quantized])
 def test_the_demo_shows_start_up_latency_and_agreement(
     make: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -234,10 +234,10 @@ def test_a_model_that_no_gpu_takes_is_left_to_the_cpu_for_good(
 
 
 def test_a_model_that_nothing_compiles_runs_on_litert_and_says_why_it_is_not_on_the_gpu(gpu: Library) -> None:
-    report = jitdelegate.load(small_models.integers(), serialization_dir=False).report()
+    report = jitdelegate.load(small_models.uncompiled(), serialization_dir=False).report()
     assert report.target == "litert"
     (note,) = report.notes
-    assert note.startswith("not on a GPU: ") and "int32" in note
+    assert note.startswith("not on a GPU: ") and "FAKE_QUANT" in note
 
 
 def test_auto_asks_no_compiler_that_is_not_installed(

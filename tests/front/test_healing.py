@@ -39,7 +39,7 @@ def test_the_second_start_is_a_hit_and_answers_the_same(tmp_path: Path) -> None:
 
 def test_a_model_on_litert_is_a_hit_the_second_time_too(tmp_path: Path) -> None:
     for expected in ("miss", "hit"):
-        model = jitdelegate.load(small_models.integers(), serialization_dir=tmp_path / "cache")
+        model = jitdelegate.load(small_models.uncompiled(), serialization_dir=tmp_path / "cache")
         report = model.report()
         assert report.cache.outcome == expected
         assert report.operators[0].reason

@@ -65,14 +65,16 @@ def test_the_same_values_are_refused_compiled_and_on_litert(model: jitdelegate.M
         model(VALUES, value)
 
 
+@pytest.mark.parametrize("target", ["cpu", "litert"])
 @pytest.mark.parametrize("value", [[1, 2, 3, 4], array.array("i", [1, 2, 3, 4])])
-def test_integers_come_from_lists_and_flat_buffers(value: Any) -> None:
-    model = jitdelegate.load(small_models.integers(), serialization_dir=False)
+def test_integers_come_from_lists_and_flat_buffers(value: Any, target: str) -> None:
+    model = jitdelegate.load(small_models.integers(), target=target, serialization_dir=False)
     assert model(value, value).tolist() == [2, 4, 6, 8]
 
 
-def test_fractions_are_not_cut_to_integers() -> None:
-    model = jitdelegate.load(small_models.integers(), serialization_dir=False)
+@pytest.mark.parametrize("target", ["cpu", "litert"])
+def test_fractions_are_not_cut_to_integers(target: str) -> None:
+    model = jitdelegate.load(small_models.integers(), target=target, serialization_dir=False)
     with pytest.raises(TensorError, match=r"'left'.*float64 values, expected numbers that fit int32"):
         model([0.5, 1, 2, 3], [1, 2, 3, 4])
 

@@ -23,6 +23,7 @@ MODELS = {
     "open sizes": small_models.convolution(signature=True, open_batch=True),
     "two outputs": small_models.two_outputs(),
     "integers": small_models.integers(),
+    "uncompiled": small_models.uncompiled(),
     "quantized": small_models.quantized(),
 }
 Both = tuple[Any, Any]

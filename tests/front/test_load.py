@@ -70,11 +70,37 @@ def test_several_outputs_come_as_a_tuple_and_by_name() -> None:
 
 
 def test_a_model_that_is_not_compiled_runs_on_litert_and_says_why() -> None:
-    model = jitdelegate.load(small_models.integers(), serialization_dir=False)
+    model = jitdelegate.load(small_models.uncompiled(), serialization_dir=False)
     assert model.report().target == "litert"
     assert all(operator.reason for operator in model.report().operators)
-    output = model(np.array([1, 2, 3, 4], np.int32), np.array([4, 3, 2, 1], np.int32).tobytes())
-    assert (output.dtype, output.shape, output.tolist()) == ("int32", (4,), [5, 5, 5, 5])
+    output = model(np.array([-1, 2.4, 3, 300], np.float32))
+    assert (output.dtype, output.shape, output.tolist()) == ("float32", (4,), [0, 2, 3, 255])
+
+
+@pytest.mark.parametrize("target", ["cpu", "litert"])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int64", "bool", "int8", "uint8", "int16"])
+def test_tensors_of_every_type_go_in_and_out(dtype: str, target: str) -> None:
+    model = jitdelegate.load(small_models.moved(dtype), target=target, serialization_dir=False)
+    value = np.array([[1, 0, 3], [0, 5, 120]]).astype(dtype)
+    for given in (value, value.tobytes(), value.tolist(), np.asfortranarray(value)):
+        output = model(given)
+        assert (output.dtype, output.shape, output.tolist()) == (dtype, (3, 2), value.T.tolist())
+    assert model.report().target == target
+    assert np.asarray(output).dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "bool", "int8", "uint8", "int16"])
+def test_the_interpreter_takes_every_type_as_litert_does(dtype: str) -> None:
+    value = np.array([[1, 0, 3], [0, 5, 120]]).astype(dtype)
+    delegate = jitdelegate.GpuDelegate(target="cpu", serialization_dir=False)
+    interpreter = jitdelegate.Interpreter(model_content=small_models.moved(dtype), experimental_delegates=[delegate])
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], value)
+    interpreter.invoke()
+    (expected,) = litert(small_models.moved(dtype), value)
+    found = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_the_target_litert_runs_whatever_could_be_compiled() -> None:

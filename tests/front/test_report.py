@@ -22,12 +22,12 @@ def test_a_compiled_model_is_fully_delegated(tmp_path: Path) -> None:
 
 
 def test_the_reasons_for_litert_are_per_operator() -> None:
-    report = jitdelegate.load(small_models.integers(), serialization_dir=False).report()
+    report = jitdelegate.load(small_models.uncompiled(), serialization_dir=False).report()
     assert not report.fully_delegated
     assert report.delegated == 0
     (operator,) = report.operators
-    assert (operator.op, operator.place) == ("ADD", "litert")
-    assert "int32" in operator.reason
+    assert (operator.op, operator.place) == ("FAKE_QUANT", "litert")
+    assert operator.reason == "FAKE_QUANT is not supported."
 
 
 def test_the_stages_are_timed_and_the_cache_counted(tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ def test_objects_show_what_they_are(tmp_path: Path) -> None:
 
 
 def test_printing_gives_a_table_with_target_cache_stages_and_reasons() -> None:
-    text = str(jitdelegate.load(small_models.integers(), serialization_dir=False).report())
+    text = str(jitdelegate.load(small_models.uncompiled(), serialization_dir=False).report())
     assert "litert" in text
     assert "0 of 1 delegated" in text
     assert "off" in text
     assert "fingerprint" in text
-    assert "int32" in text
+    assert "FAKE_QUANT is not supported." in text
