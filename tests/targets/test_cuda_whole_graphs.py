@@ -16,6 +16,8 @@ from tests.conftest import models_dir
 from tests.cuda_stub.install import install
 from tests.cuda_stub.library import Library
 from tests.cuda_stub.simulator import SimulatedMemory, simulate
+from tests.front.resource_models import streaming
+from tests.ops.recurrent_models import LstmModel
 from tests.targets.detector import detector
 
 pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
@@ -62,6 +64,19 @@ def _compile(content: bytes, folder: Path, precision: str) -> Program:
     return precompile.precompile(str(path), ARCHITECTURE, options).program
 
 
+def _load(content: bytes, folder: Path, gpu: Library, precision: str = "float32") -> jitdelegate.Model:
+    """The model on the simulated GPU."""
+    program = _compile(content, folder, precision)
+    kernels = [kernel.name for kernel in program.kernels]
+    gpu.kinds.update({kernels[launch.kernel]: launch.kinds for launch in program.launches})  # type: ignore[attr-defined]
+    cache = str(folder / "cache")
+    model = jitdelegate.load(content, target="cuda", serialization_dir=cache, options={"precision": precision})
+    assert model.report().cache.hit
+    assert model.report().fully_delegated
+    assert model.report().target == "cuda"
+    return model
+
+
 @pytest.mark.parametrize("precision", TOLERANCES)
 @pytest.mark.parametrize(
     "make",
@@ -70,14 +85,7 @@ def _compile(content: bytes, folder: Path, precision: str) -> Program:
 )
 def test_a_model_on_the_gpu_matches_the_cpu(make: Any, precision: str, gpu: Library, tmp_path: Path) -> None:
     content = make()
-    program = _compile(content, tmp_path, precision)
-    kernels = [kernel.name for kernel in program.kernels]
-    gpu.kinds.update({kernels[launch.kernel]: launch.kinds for launch in program.launches})  # type: ignore[attr-defined]
-    cache = str(tmp_path / "cache")
-    model = jitdelegate.load(content, target="cuda", serialization_dir=cache, options={"precision": precision})
-    assert model.report().cache.hit
-    assert model.report().fully_delegated
-    assert model.report().target == "cuda"
+    model = _load(content, tmp_path, gpu, precision)
     random = np.random.default_rng(0)
     feeds = [random.uniform(0, 1, port.shape).astype(np.float32) for port in model.inputs]
     found = model.run({port.name: feed for port, feed in zip(model.inputs, feeds, strict=True)})
@@ -90,3 +98,20 @@ def test_a_model_on_the_gpu_matches_the_cpu(make: Any, precision: str, gpu: Libr
         reference = np.asarray(value)
         error = np.linalg.norm(np.asarray(found[name]) - reference) / np.linalg.norm(reference)
         assert error <= TOLERANCES[precision], (name, error)
+
+
+@pytest.mark.parametrize(
+    "content", [LstmModel(steps=3).content(), streaming()], ids=["sequence of LSTM", "resource variables"]
+)
+def test_states_on_the_gpu_go_on_from_run_to_run(content: bytes, gpu: Library, tmp_path: Path) -> None:
+    model = _load(content, tmp_path, gpu)
+    other = jitdelegate.load(content, target="cpu", serialization_dir=False)
+    random = np.random.default_rng(0)
+    for run in range(4):
+        if run == 3:
+            model.reset_all_variables()
+            other.reset_all_variables()
+        feed = random.uniform(-1, 1, model.inputs[0].shape).astype(np.float32)
+        np.testing.assert_allclose(np.asarray(model(feed)), np.asarray(other(feed)), rtol=1e-5, atol=1e-6)
+    model.close()
+    assert gpu.leaks() == []
