@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -42,15 +44,23 @@ def test_sequences_stored_as_16_bits_are_computed_in_float32(precision: str) -> 
     compare(stored_between(CASES["backwards"]), precision)
 
 
+def large(form: Recurrent, units: int) -> Graph:
+    """One step of many units, whose weights are zeros that take no memory."""
+    graph = recurrent(form, 1, 1, 1)
+    weights = np.broadcast_to(np.float32(0), (form.gates * units, units))
+    shapes = [(1, 1, form.gates * units), (1, units), (1, units), weights.shape, (2, 1, units)]
+    tensors = tuple(Tensor(f"t{k}", shape, "float32") for k, shape in enumerate(shapes))
+    return replace(graph, tensors=(*tensors[:3], replace(tensors[3], data=weights), tensors[4]))
+
+
 def test_a_cell_that_does_not_fit_in_a_block_is_refused() -> None:
-    graph = recurrent(PLAIN, 1, 1, 1)
-    shapes = [(1, 1, 30_000), (1, 30_000), (1, 30_000), (30_000, 30_000), (2, 1, 30_000)]
-    tensors = [Tensor(f"t{k}", shape, "float32") for k, shape in enumerate(shapes)]
-    weights = np.broadcast_to(np.float32(0), shapes[3])
-    tensors[3] = Tensor("weights", shapes[3], "float32", weights)
-    graph = Graph(tuple(tensors), graph.nodes, graph.inputs, graph.outputs)
-    with pytest.raises(CompileError, match="bytes"):
-        templates_of(graph)
+    with pytest.raises(CompileError, match="bytes of shared memory"):
+        templates_of(large(PLAIN, 20_000))
+
+
+def test_weights_that_padding_makes_too_many_are_refused() -> None:
+    with pytest.raises(CompileError, match=r"A constant of \[11584, 4, 11776\]"):
+        templates_of(large(LSTM, 11_584))
 
 
 def test_recurrent_compiles_everywhere_without_local_memory() -> None:

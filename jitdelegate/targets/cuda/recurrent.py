@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.expr import Expr
 from jitdelegate.ir.forms import Recurrent
@@ -19,6 +17,7 @@ from jitdelegate.ir.graph import ABSENT, Node
 from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
 from jitdelegate.targets.cuda.element import Element, load, store
 from jitdelegate.targets.cuda.expression import emit
+from jitdelegate.targets.cuda.gather import blank
 from jitdelegate.targets.cuda.lanes import WARP, power_of_two
 from jitdelegate.targets.cuda.template import Definition, NoPointer, Template
 from jitdelegate.targets.cuda.writer import Writer
@@ -191,7 +190,7 @@ def write_recurrent(writer: Writer, node: Node) -> None:
     """The launch of a Recurrent.
 
     Raises:
-        CompileError: hidden values and states do not fit in a block's shared memory.
+        CompileError: hidden values and states do not fit in a block's shared memory, or there are too many weights.
     """
     form, output = node.form, node.outputs[0]
     assert isinstance(form, Recurrent)
@@ -220,7 +219,7 @@ def write_recurrent(writer: Writer, node: Node) -> None:
         constants=0 if more == ABSENT else writer.shape(more)[0],
         reverse=form.reverse,
     )
-    packed = np.zeros((share * slices, form.gates, padded), np.float32)
+    packed = blank(share * slices, form.gates, padded)
     packed[:units, :, :units] = writer.array(weights).reshape(form.gates, units, units).transpose(2, 0, 1)
     ahead, apart = (batch * width, width) if form.time_major else (width, steps * width)
     writer.launch(
