@@ -34,6 +34,8 @@ DEFAULT_FOLDER = Path(__file__).resolve().parents[2] / "shared" / "op_tests"
 BATCH = 25
 SECONDS_EACH = 120
 TOLERANCE = 1e-4
+ROUNDING = 2.0**-20
+"""Of an output's largest value: what sums of such numbers in another order may be off by where they cancel."""
 STEPS = 2
 """By how much quantized values may differ."""
 KINDS = ("equal", "refused", "wrong", "crashed")
@@ -156,7 +158,8 @@ def difference(found: np.ndarray, expected: np.ndarray, limit: float = 0) -> str
         return f"has shape {list(found.shape)}, expected {list(expected.shape)}"
     wide = found.astype(np.float64) if found.dtype.kind == "f" else found
     if found.dtype.kind in "fc":
-        close = np.isclose(wide, expected, TOLERANCE, max(TOLERANCE, limit), equal_nan=True)
+        largest = float(np.abs(expected[np.isfinite(expected)]).max(initial=0))
+        close = np.isclose(wide, expected, TOLERANCE, max(TOLERANCE, ROUNDING * largest, limit), equal_nan=True)
     else:
         close = np.asarray(np.abs(found.astype(np.int64) - expected) <= limit) if limit else found == expected
     if close.all():

@@ -20,7 +20,7 @@ from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
 from jitdelegate.ops.call import Call, Shape
 from jitdelegate.ops.case import Case, Weights, ints
 from jitdelegate.ops.registry import MAX_PARTS, Lowering, Op, op, view
-from jitdelegate.ops.window import Sliding, dilation, patches, slide, slide_back, stride, window_problems
+from jitdelegate.ops.window import Borders, Pair, Sliding, dilation, patches, slide, slide_back, stride, window_problems
 
 UNIT = {"stride_h": 1, "stride_w": 1}
 
@@ -124,17 +124,20 @@ def _seen(call: Call, window: Sliding) -> int | Lowering:
     if call.shape(0)[1:3] == window.output and window.kernel == (1, 1):
         return call.index(0)
     batch, _, _, channels = call.shape(0)
-    taps = tuple(_tap(call, window, ky, kx) for ky in range(window.kernel[0]) for kx in range(window.kernel[1]))
-    return Lowering(Concat(axis=3), taps, (batch, *window.output, len(taps) * channels)) if len(taps) > 1 else taps[0]
+    (top, _, left, _), (dy, dx) = window.padding, window.dilation
+    starts = [(ky * dy - top, kx * dx - left) for ky, kx in np.ndindex(*window.kernel)]
+    return taps(call.index(0), starts, window.stride, (batch, *window.output, channels))
 
 
-def _tap(call: Call, window: Sliding, ky: int, kx: int) -> Lowering:
-    """The data under one place of the window, zeros outside the image."""
-    batch, _, _, channels = call.shape(0)
-    top, _, left, _ = window.padding
-    (sy, sx), (dy, dx) = window.stride, window.dilation
-    access = Access((0, 1, 2, 3), (0, ky * dy - top, kx * dx - left, 0), (1, sy, sx, 1), fill=0.0)
-    return Lowering(Map(Arg(0), (access,)), (call.index(0),), (batch, *window.output, channels))
+def taps(source: int | Lowering, starts: Sequence[Pair], steps: Pair, shape: Shape) -> Lowering:
+    """Pixels of an image from each of the starting points on, zeros outside it, their channels side by side.
+
+    Args:
+        shape: of what one starting point gives.
+    """
+    accesses = [Access((0, 1, 2, 3), (0, y, x, 0), (1, *steps, 1), fill=0.0) for y, x in starts]
+    seen = tuple(Lowering(Map(Arg(0), (access,)), (source,), shape) for access in accesses)
+    return Lowering(Concat(axis=3), seen, (*shape[:3], len(seen) * shape[3])) if len(seen) > 1 else seen[0]
 
 
 def finish(total: np.ndarray, bias: np.ndarray | None, attrs: Mapping[str, Any]) -> list[np.ndarray]:
@@ -330,6 +333,7 @@ class TransposeConv(Weighted):
     least, most = 3, 4
     parameters = (0,)
     bias_operand = 3
+    multiplies = True
     cases = (
         Case((ints(1, 8, 8, 5), Weights((5, 3, 3, 4)), (1, 4, 4, 4)), {"stride_h": 2, "stride_w": 2}),
         Case((ints(1, 8, 7, 3), Weights((3, 4, 5, 2)), (1, 4, 4, 2)), {"stride_h": 2, "stride_w": 2}),
@@ -346,6 +350,9 @@ class TransposeConv(Weighted):
             {"stride_h": 2, "stride_w": 2, "padding": "VALID"},
         ),
         Case((ints(1, 8, 8, 2), Weights((2, 1, 1, 2)), (1, 4, 4, 2)), {"stride_h": 2, "stride_w": 2}),
+        Case((ints(1, 8, 7, 3), (3, 4, 5, 2), (1, 4, 4, 2)), {"stride_h": 2, "stride_w": 2}),
+        Case((ints(2, 9, 6, 5), (5, 3, 2, 4), (2, 4, 2, 4), (5,)), {"stride_h": 2, "stride_w": 3, "padding": "VALID"}),
+        Case((ints(1, 3, 3, 5), (5, 1, 1, 4), (1, 3, 3, 4)), {**UNIT}),
     )
 
     def problems(self, call: Call) -> Iterator[str]:
@@ -363,6 +370,9 @@ class TransposeConv(Weighted):
         if phases > MAX_PARTS:
             yield f"TRANSPOSE_CONV: strides of {list(stride(call.node.attrs))} are {phases} parts, over {MAX_PARTS}."
         yield from self._sizes(call, asked)
+        if not self.is_constant(call) and max(prod(call.shape(1)[1:3]), prod(stride(call.node.attrs))) > MAX_PARTS:
+            name, (_, height, width, _) = call.tensor(1).name, call.shape(1)
+            yield f"TRANSPOSE_CONV: the filter '{name}' of {height * width} places is not a constant."
 
     def _sizes(self, call: Call, asked: Shape) -> Iterator[str]:
         """The convolution that this one transposes has to make the data's size of the output's."""
@@ -378,10 +388,26 @@ class TransposeConv(Weighted):
         _, *output, _ = call.output.shape
         kernel = call.shape(1)[1], call.shape(1)[2]
         padding = slide_back((height, width), (output[0], output[1]), kernel, call.node.attrs)
+        if not self.is_constant(call):
+            return self.product(call, self._patch_rows(call, padding), prod(call.output.shape[:3]))
         form = Contract(
             kernel=kernel, stride=stride(call.node.attrs), dilation=(1, 1), padding=padding, transposed=True
         )
         return self.weighted(call, form, (call.index(2), call.index(1)))
+
+    @staticmethod
+    def _patch_rows(call: Call, dropped: Borders) -> Lowering:
+        """For each pixel of the output, the input pixels that the filter's places bring to it; pixels lie a stride
+        apart among zeros."""
+        (batch, height, width, depth), (sy, sx) = call.shape(2), stride(call.node.attrs)
+        access = Access((0, 1, 2, 3, 4, 5), (0,) * 6, (1,) * 6, fill=0.0)
+        apart = view(call.index(2), (batch, height, 1, width, 1, depth))
+        spread = Lowering(Map(Arg(0), (access,)), (apart,), (batch, height, sy, width, sx, depth))
+        kernel = call.shape(1)[1], call.shape(1)[2]
+        starts = [(dropped[0] - ky, dropped[2] - kx) for ky, kx in np.ndindex(*kernel)]
+        shape = (*call.output.shape[:3], depth)
+        rows = taps(view(spread, (batch, height * sy, width * sx, depth)), starts, (1, 1), shape)
+        return view(rows, (prod(shape[:3]), len(starts) * depth))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         asked, *others = arrays

@@ -135,7 +135,7 @@ class MaxPoolingWithArgmax2D(MaxPool2D):
         largest = super().lowering(call)
         assert isinstance(largest, Lowering)
         window = self.window(call.shape(0), call.node.attrs)
-        accesses = []
+        accesses: list[Access] = []
         best: Expr = Const(LOWEST)
         place: Expr = Const(_place(0))
         for ky, kx in np.ndindex(*window.kernel):

@@ -27,7 +27,7 @@ class Pooling(Op):
 
     activates = True
     kind: ClassVar[str]
-    cases = (
+    cases: ClassVar[tuple[Case, ...]] = (
         _case((1, 8, 8, 4), (2, 2), (2, 2), "VALID", "NONE"),
         _case((1, 9, 7, 17), (3, 3), (2, 2), "SAME", "RELU"),
         _case((2, 7, 7, 5), (7, 7), (1, 1), "VALID", "NONE"),
@@ -52,7 +52,7 @@ class Pooling(Op):
         batch, _, _, channels = call.shape(0)
         return (batch, *self.window(call.shape(0), call.node.attrs).output, channels)
 
-    def lowering(self, call: Call) -> Lowering:
+    def lowering(self, call: Call) -> Lowering | tuple[Lowering, ...]:
         window = self.window(call.shape(0), call.node.attrs)
         return Lowering(Pool(self.epilogue(call), (), **window.geometry, kind=self.kind), (call.index(0),))
 
