@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from jitdelegate.errors import CompileError
-from jitdelegate.ir.graph import Graph, Model, Node, State, Tensor
-from jitdelegate.ops import OPS
+from jitdelegate.ir.graph import ABSENT, Graph, Model, Node, State, Tensor
+from jitdelegate.ops import find
 from jitdelegate.passes.draft import Draft
 from jitdelegate.passes.infer_shapes import infer_shapes
 
 Name = tuple[str, str]
 """A resource variable's container and its name."""
 
-RESOURCE_OPS = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
+RESOURCE_OPS = {"VAR_HANDLE": (0, 1), "READ_VARIABLE": (1, 1), "ASSIGN_VARIABLE": (2, 0), "CALL_ONCE": (0, 0)}
+"""TFLite's name -> how many inputs and outputs it has."""
 
 
 def functional_state(model: Model, number: int = 0) -> Graph:
@@ -59,23 +60,25 @@ class _Variables:
         changed = [index for index, now in self._now.items() if now != index]
         for index in (*changed, *self._graph.inputs):
             self._draft.tensors[index] = replace(self._draft.tensors[index], is_variable=False)
-        return _with_states(self._draft.graph(nodes), [State(index, self._now[index]) for index in changed])
+        graph = self._draft.graph(nodes)
+        graph = replace(graph, outputs=tuple(self._now.get(index, index) for index in graph.outputs))
+        return _with_states(graph, [State(index, self._now[index]) for index in changed])
 
     def _node(self, node: Node) -> Node:
         """The node reading what the variables hold by now, with an output more for each that it updates."""
-        op = None if node.custom else OPS.get(node.op)
+        op = find(node)
         inputs = tuple(self._now.get(index, index) for index in node.inputs)
         outputs = node.outputs
         for operand in op.updates(node) if op else ():
-            index = node.inputs[operand] if operand < len(node.inputs) else -1
-            if self._may_update(index):
+            index = node.inputs[operand] if operand < len(node.inputs) else ABSENT
+            if self._may_update(index) and node.inputs.count(index) == 1:
                 tensor = self._graph.tensors[index]
                 self._now[index] = self._draft.add(replace(tensor, name=f"{tensor.name} after", is_variable=False))
                 outputs += (self._now[index],)
         return replace(node, inputs=inputs, outputs=outputs)
 
     def _may_update(self, index: int) -> bool:
-        return index >= 0 and self._graph.tensors[index].is_variable and index not in self._graph.inputs
+        return index != ABSENT and self._graph.tensors[index].is_variable and index not in self._graph.inputs
 
 
 @dataclass
@@ -111,12 +114,13 @@ class _Resources:
         Raises:
             CompileError: a variable's value is not known; says which and why.
         """
-        if not any(node.op in RESOURCE_OPS for node in self._graph.nodes):
+        if not any(_is_resource_op(node) for node in self._graph.nodes):
             return self._graph
         nodes = [node for node in self._graph.nodes if self._stays(node)]
         nodes = [replace(node, inputs=tuple(self._current(index) for index in node.inputs)) for node in nodes]
         graph = self._draft.graph(nodes)
         graph = replace(graph, outputs=tuple(self._current(index) for index in graph.outputs))
+        self._refuse_other_users(graph)
         self._refuse_shared()
         states = [
             State(value.before, value.now, value.first, is_resource=True)
@@ -130,15 +134,17 @@ class _Resources:
 
     def _stays(self, node: Node) -> bool:
         """Follows one operator; False for those that act on resources."""
+        if not _is_resource_op(node):
+            return True
         if node.op == "CALL_ONCE":
-            self._initialize(int(node.attrs.get("init_subgraph_index", 0)))
+            self._initialize(_first_subgraph(node))
         elif node.op == "VAR_HANDLE":
             self._handles[node.outputs[0]] = _name(node)
         elif node.op == "READ_VARIABLE":
             self._instead[node.outputs[0]] = self._read(node)
         elif node.op == "ASSIGN_VARIABLE":
             self._assign(node)
-        return node.op not in RESOURCE_OPS
+        return False
 
     def _initialize(self, number: int) -> None:
         if not 0 < number < len(self._model.graphs):
@@ -157,8 +163,9 @@ class _Resources:
         if value is None:
             raise CompileError(f"{node.op}: no CALL_ONCE gives the variable '{name[1]}' its first value.")
         if value.before is None:
-            own = replace(tensor, name=name[1], shape=value.first.shape, dtype=str(value.first.dtype), data=None)
-            value.before = value.now = self._draft.add(own)
+            first = value.first
+            quant = tensor.quant if tensor.is_quantized else None
+            value.before = value.now = self._draft.add(Tensor(name[1], first.shape, str(first.dtype), quant=quant))
         assert value.now is not None
         found, expected = _type(tensor), _type(self._draft.tensors[value.now])
         if found != expected:
@@ -174,17 +181,25 @@ class _Resources:
         index = self._current(node.inputs[1])
         self._value(node, self._draft.tensors[index]).now = index
 
+    def _refuse_other_users(self, graph: Graph) -> None:
+        """Handles that leave the graph, or go to other operators."""
+        users = {index: node.op for node in graph.nodes for index in node.inputs}
+        users |= dict.fromkeys(graph.outputs, "the model's output")
+        for index in users.keys() & self._handles.keys():
+            raise CompileError(f"The variable '{self._handles[index][1]}' goes to {users[index]}.")
+
     def _refuse_shared(self) -> None:
         """Variables that other subgraphs use too, while one of them changes it."""
-        calls = [node for graph in self._model.graphs for node in graph.nodes if node.op == "CALL_ONCE"]
-        first = {int(node.attrs.get("init_subgraph_index", 0)) for node in calls}
+        nodes = (node for graph in self._model.graphs for node in graph.nodes)
+        first = {_first_subgraph(node) for node in nodes if node.op == "CALL_ONCE"}
         for number, graph in enumerate(self._model.graphs):
             if number != self._number and number not in first:
                 self._refuse_users(number, graph)
 
     def _refuse_users(self, number: int, graph: Graph) -> None:
-        assigns = any(node.op == "ASSIGN_VARIABLE" for node in graph.nodes)
-        for name in (_name(node) for node in graph.nodes if node.op == "VAR_HANDLE"):
+        ops = [node for node in graph.nodes if _is_resource_op(node)]
+        assigns = any(node.op == "ASSIGN_VARIABLE" for node in ops)
+        for name in (_name(node) for node in ops if node.op == "VAR_HANDLE"):
             value = self._values.get(name)
             if value is not None and (assigns or value.now != value.before):
                 raise CompileError(f"The variable '{name[1]}' is shared with subgraph {number}.")
@@ -199,10 +214,27 @@ class _Resources:
 
 
 def _type(tensor: Tensor) -> str:
-    """What has to be the same wherever a variable is read or assigned."""
+    """What has to be the same wherever a variable is read or assigned; shapes in a file are hints."""
     quant = tensor.quant if tensor.is_quantized else None
-    scale = f" quantized by {quant.scales} and {quant.zero_points}" if quant else ""
-    return f"{tensor.dtype}{list(tensor.shape)}{scale}"
+    return f"{tensor.dtype} quantized by {quant.scales} and {quant.zero_points}" if quant else tensor.dtype
+
+
+def _is_resource_op(node: Node) -> bool:
+    """
+    Raises:
+        CompileError: it is one, but has not the inputs and outputs that it should have.
+    """
+    if node.custom or node.op not in RESOURCE_OPS:
+        return False
+    inputs, outputs = RESOURCE_OPS[node.op]
+    if (len(node.inputs), len(node.outputs)) != (inputs, outputs) or ABSENT in node.inputs:
+        raise CompileError(f"{node.op} has not {inputs} inputs and {outputs} outputs.")
+    return True
+
+
+def _first_subgraph(node: Node) -> int:
+    """The subgraph that a CALL_ONCE runs."""
+    return int(node.attrs.get("init_subgraph_index", 0))
 
 
 def _name(node: Node) -> Name:
@@ -216,16 +248,18 @@ def _assigned_constants(graph: Graph, number: int) -> Mapping[Name, np.ndarray]:
         CompileError: it computes something that is not known now, or does something else.
     """
     graph = infer_shapes(graph)
-    handles = {node.outputs[0]: _name(node) for node in graph.nodes if node.op == "VAR_HANDLE"}
+    handles: dict[int, Name] = {}
     found: dict[Name, np.ndarray] = {}
     for node in graph.nodes:
-        if node.op == "ASSIGN_VARIABLE" and node.inputs[0] in handles:
+        if _is_resource_op(node) and node.op == "VAR_HANDLE":
+            handles[node.outputs[0]] = _name(node)
+            continue
+        if _is_resource_op(node) and node.op == "ASSIGN_VARIABLE" and node.inputs[0] in handles:
             tensor = graph.tensors[node.inputs[1]]
             if tensor.data is not None and tensor.data.shape == tensor.shape:
                 found[handles[node.inputs[0]]] = tensor.data
                 continue
-        if node.op != "VAR_HANDLE":
-            raise CompileError(f"CALL_ONCE: subgraph {number} does more than assign constants, it has {node.op}.")
+        raise CompileError(f"CALL_ONCE: subgraph {number} does more than assign constants, it has {node.op}.")
     return found
 
 
