@@ -31,6 +31,19 @@ class Gather(IndexForm):
 
 
 @dataclass(frozen=True, slots=True)
+class Scatter(IndexForm):
+    """Slices combined at runtime places; inputs (updates float32, int32 or int64; places int32 or int64).
+
+    out[s, n] = `initial` combined with updates[i, n] for every i, in order, with places[i] == s; `kind` is "sum",
+    "prod", "max" or "min". The last axis of `places` holds one index per axis of s; a place outside is passed over.
+    """
+
+    core: ClassVar[int] = 2
+    kind: str = "sum"
+    initial: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Scan(IndexForm):
     """Running sums along `axis`: each element is the sum of those before it and, unless `exclusive`, of itself.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jitdelegate.ir.index_forms import ArgReduce, Gather, IndexForm, Scan, Suppress, TopK
+from jitdelegate.ir.index_forms import ArgReduce, Gather, IndexForm, Scan, Scatter, Suppress, TopK
 
 Shape = tuple[int, ...]
 
@@ -16,6 +16,8 @@ def index_result(form: IndexForm, operands: Sequence[np.ndarray], shape: Shape) 
     data = operands[0]
     if isinstance(form, Gather):
         return gather(form, data, operands[1])
+    if isinstance(form, Scatter):
+        return scatter(form, data, operands[1], shape)
     if isinstance(form, Scan):
         return scan(form, data)
     if isinstance(form, ArgReduce):
@@ -38,6 +40,18 @@ def gather(form: Gather, data: np.ndarray, places: np.ndarray) -> np.ndarray:
             if all(0 <= p < size for p, size in zip(place, sizes, strict=True)):
                 rows = (slice(None),) * len(outer)
                 out[(*b, *rows, *i)] = data[(*b, *rows, *place)]
+    return out
+
+
+COMBINE = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def scatter(form: Scatter, updates: np.ndarray, places: np.ndarray, shape: Shape) -> np.ndarray:
+    out = np.full(shape, form.initial, updates.dtype)
+    for i in np.ndindex(*places.shape[:-1]):
+        place = tuple(int(p) for p in places[i])
+        if all(0 <= p < size for p, size in zip(place, shape, strict=False)):
+            out[place] = COMBINE[form.kind](out[place], updates[i])
     return out
 
 

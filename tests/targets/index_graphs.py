@@ -8,7 +8,7 @@ import numpy as np
 
 from jitdelegate.ir.forms import Form
 from jitdelegate.ir.graph import Graph, Node, Tensor
-from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, Suppress, TopK
+from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, Scatter, Suppress, TopK
 
 Shape = tuple[int, ...]
 Example = tuple[Form, list[np.ndarray], Shape, str]
@@ -37,6 +37,16 @@ def gathered(
     chosen = np.stack([random.integers(-1, size + 1, places[:-1]) for size in data[axis : axis + depth]], axis=-1)
     shape = data[:axis] + places[batch:-1] + data[axis + depth :]
     return Gather(axis=axis, batch=batch), [numbers(data, dtype), chosen.astype(index)], shape, dtype
+
+
+def scattered(
+    places: Shape, out: Shape, kind: str = "sum", initial: float = 0, dtype: str = "float32", index: str = "int32"
+) -> Example:
+    """A Scatter; some places lie outside, and some are the same."""
+    random = np.random.default_rng(3)
+    chosen = np.stack([random.integers(-1, size + 1, places[:-1]) for size in out[: places[-1]]], axis=-1)
+    updates = numbers(places[:-1] + out[places[-1] :], dtype)
+    return Scatter(kind=kind, initial=initial), [updates, chosen.astype(index)], out, dtype
 
 
 def scanned(
@@ -82,6 +92,14 @@ EXAMPLES: dict[str, Example] = {
     "bools": gathered((5, 70), (6, 1), dtype="bool"),
     "int8 data": gathered((5, 3), (9, 1), dtype="int8"),
     "int16 data": gathered((5, 37), (9, 1), dtype="int16"),
+    "scattered rows": scattered((9, 1), (5, 37)),
+    "scattered elements": scattered((40, 1), (7,)),
+    "scattered over two axes": scattered((3, 8, 2), (2, 3, 5), index="int64"),
+    "scattered images": scattered((4, 1), (3, 2, 3, 18)),
+    "scattered products": scattered((9, 1), (5, 6), "prod", 1),
+    "scattered maxima": scattered((9, 1), (5, 6), "max", -(2**31), "int32"),
+    "scattered minima": scattered((9, 1), (5, 6), "min", 3e38),
+    "scattered int64": scattered((9, 1), (5, 6), dtype="int64"),
     "sums of rows": scanned((5, 33), 1),
     "sums of columns": scanned((5, 37), 0),
     "exclusive": scanned((4, 6, 18), 1, exclusive=True),

@@ -63,7 +63,7 @@ class GatherWriter:
         def one(kernel: Kernel, number: Value) -> None:
             f = kernel.f
             at = kernel.pointer(places.memory) + offset_of(f, number, slices.places)
-            start, is_inside = _look_up(f, places.dtype, at, slices.indexed)
+            start, is_inside = look_up(f, places.dtype, at, slices.indexed)
             source = kernel.pointer(data.memory) + offset_of(f, number, slices.source) + start
             target = kernel.pointer(out.memory) + offset_of(f, number, slices.target)
 
@@ -91,7 +91,7 @@ class GatherWriter:
             f.loop(left, lambda i: move(1, (i + vectors * lanes) * nbytes))
 
 
-def _look_up(f: Function, dtype: str, at: Value, indexed: Sequence[Axis]) -> tuple[Value, Value]:
+def look_up(f: Function, dtype: str, at: Value, indexed: Sequence[Axis]) -> tuple[Value, Value]:
     """(bytes to the slice that the places from `at` on name, whether all of them lie inside); 0 where one does not."""
     nbytes = ELEMENTS[dtype].nbytes
     start, is_inside = f.index(0), f.literal("i1", 1)

@@ -23,7 +23,7 @@ from jitdelegate.ir.forms import (
     Softmax,
 )
 from jitdelegate.ir.graph import ABSENT, Graph, Node
-from jitdelegate.ir.index_forms import ArgReduce, Gather, IndexForm, Scan, Suppress, TopK
+from jitdelegate.ir.index_forms import ArgReduce, Gather, IndexForm, Scan, Scatter, Suppress, TopK
 from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.passes.choose_layout import is_spatial
 from jitdelegate.targets.cpu.choose import ArgReduceWriter, TopKWriter
@@ -40,6 +40,7 @@ from jitdelegate.targets.cpu.recurrent import RecurrentWriter
 from jitdelegate.targets.cpu.reduce import ReduceWriter
 from jitdelegate.targets.cpu.rows import Placed
 from jitdelegate.targets.cpu.scan import ScanWriter
+from jitdelegate.targets.cpu.scatter import ScatterWriter
 from jitdelegate.targets.cpu.suppress import SuppressWriter
 
 
@@ -262,6 +263,8 @@ class StepWriter:
         match form:
             case Gather():
                 return GatherWriter(self.generator).jobs(form, first, *others)
+            case Scatter():
+                return ScatterWriter(self.generator).jobs(form, first, *others)
             case Scan():
                 return ScanWriter(self.generator).jobs(form, first, *others)
             case ArgReduce():

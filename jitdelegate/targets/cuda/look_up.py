@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-from llvmlite import ir
-
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Gather
 from jitdelegate.targets.cuda.device_code import I32, Code, Value
 from jitdelegate.targets.cuda.division import coordinates, divisors
-from jitdelegate.targets.cuda.element import Element, common_width, constant, load, register, store
+from jitdelegate.targets.cuda.element import Element, common_width, constant, load, resized, store
 from jitdelegate.targets.cuda.template import Definition, Template
 from jitdelegate.targets.cuda.writer import Writer
 
@@ -65,26 +63,21 @@ class LookUpTemplate(Template):
         together, passing, place, inner = coordinates(code, thread, numbers[:split])
         row, slices, count, slice_size, *sizes = numbers[split:]
         first = (together * count + place) * self.depth
-        number, is_inside = self._slice(code, operands[1], first, sizes)
+        number, is_inside = slice_at(code, self.places, operands[1], first, sizes)
         index = (together * row + passing * slices + number) * slice_size + inner * self.width
         zero = constant(code, self.source.dtype, 0)
         loaded = load(code, self.source, operands[0], index, self.width)
         store(code, self.target, [code.select(is_inside, value, zero) for value in loaded], out, thread * self.width)
 
-    def _slice(self, code: Code, places: Value, first: Value, sizes: Sequence[Value]) -> tuple[Value, Value]:
-        """(number of the slice among those of its row, whether all its places lie inside); 0 where one does not."""
-        number, is_inside = code.integer(0), code.boolean(True)
-        for axis, size in enumerate(sizes):
-            place = load(code, self.places, places, first + axis)[0]
-            wide = Value(code, code.builder.zext(size.value, place.value.type)) if self._is_wide else size
-            is_inside = is_inside & code.within(place, wide)
-            narrow = Value(code, code.builder.trunc(place.value, I32)) if self._is_wide else place
-            number = number * size + narrow
-        return code.select(is_inside, number, 0), is_inside
 
-    @property
-    def _is_wide(self) -> bool:
-        return bool(register(self.places.dtype) == ir.IntType(64))
+def slice_at(code: Code, element: Element, places: Value, first: Value, sizes: Sequence[Value]) -> tuple[Value, Value]:
+    """(number of the slice that the indices from `first` on name, whether all lie inside `sizes`); 0 where not."""
+    number, is_inside = code.integer(0), code.boolean(True)
+    for axis, size in enumerate(sizes):
+        place = load(code, element, places, first + axis)[0]
+        is_inside = is_inside & code.within(place, resized(code, size, place.value.type))
+        number = number * size + resized(code, place, I32)
+    return code.select(is_inside, number, 0), is_inside
 
 
 def write_look_up(writer: Writer, node: Node) -> None:

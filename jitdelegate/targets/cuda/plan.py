@@ -27,7 +27,7 @@ from jitdelegate.ir.forms import (
     View,
 )
 from jitdelegate.ir.graph import ABSENT, Graph, Node
-from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, Suppress, TopK
+from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, Scatter, Suppress, TopK
 from jitdelegate.passes.plan_memory import Life, plan_memory
 from jitdelegate.targets.cuda.choose import write_arg_reduce, write_top_k
 from jitdelegate.targets.cuda.concat import write_concat
@@ -44,6 +44,7 @@ from jitdelegate.targets.cuda.recurrent import write_recurrent
 from jitdelegate.targets.cuda.reduce import write_reduce
 from jitdelegate.targets.cuda.resize import write_resize
 from jitdelegate.targets.cuda.scan import write_scan
+from jitdelegate.targets.cuda.scatter import write_scatter
 from jitdelegate.targets.cuda.softmax import write_softmax
 from jitdelegate.targets.cuda.suppress import write_suppress
 from jitdelegate.targets.cuda.template import Launch, TensorPointer
@@ -62,6 +63,7 @@ WRITERS: Mapping[type[Form], Callable[[Writer, Node], None]] = {
     Reduce: write_reduce,
     Resize: write_resize,
     Scan: write_scan,
+    Scatter: write_scatter,
     Softmax: write_softmax,
     Suppress: write_suppress,
     TopK: write_top_k,

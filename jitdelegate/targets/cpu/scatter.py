@@ -1,0 +1,89 @@
+"""Scatter: slices combined at places that are known at run time, one after another; vectors along the slices."""
+
+from __future__ import annotations
+
+from jitdelegate.ir.index_forms import Scatter
+from jitdelegate.targets.cpu.element import ELEMENTS, literal, load, store
+from jitdelegate.targets.cpu.expression import INTEGER_FUNCTIONS
+from jitdelegate.targets.cpu.gather import look_up
+from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel
+from jitdelegate.targets.cpu.reduce import Axis, offset_of
+from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, size_of
+from jitdelegate.targets.cpu.vector_ir import FLOAT, Function, Value, element_type
+
+FUNCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+
+
+class ScatterWriter:
+    """Writes the jobs of Scatter nodes."""
+
+    def __init__(self, generator: Generator) -> None:
+        self.generator = generator
+
+    def jobs(self, form: Scatter, updates: Placed, places: Placed, out: Placed) -> list[Job]:
+        """One row per row of a slice, of all slices: two that are combined at one place are never apart."""
+        depth, count = places.shape[-1], len(places.shape) - 1
+        inner = [side.axes[start:] or [Axis(1, side.nbytes)] for side, start in ((updates, count), (out, depth))]
+        columns = inner[0][-1].size
+        lanes = self.generator.lanes if columns > 1 else 1
+
+        def row(kernel: Kernel, number: Value) -> None:
+            f = kernel.f
+            source, target = (
+                kernel.pointer(side.memory) + offset_of(f, number, axes[:-1])
+                for side, axes in zip((updates, out), inner, strict=True)
+            )
+
+            def column(first: Value, mask: Value | None) -> list[Value]:
+                at = first * out.nbytes
+                self._fill(f, form, out.dtype, target + at, out.axes[:depth], lanes, mask)
+                self._combine(kernel, form, (updates, places, out), (source + at, target + at), lanes, mask)
+                return []
+
+            along_row(f, columns, lanes, column)
+
+        work = columns * (size_of(places.axes[:-1]) + size_of(out.axes[:depth]))
+        return [job_of_rows(self.generator, "scatter", size_of(inner[0][:-1]), work, row)]
+
+    @staticmethod
+    def _fill(
+        f: Function, form: Scatter, dtype: str, target: Value, axes: list[Axis], lanes: int, mask: Value | None
+    ) -> None:
+        initial = literal(f, dtype, lanes, form.initial)
+        f.loop(size_of(axes), lambda i: store(f, dtype, initial, target + offset_of(f, i, axes), mask))
+
+    @staticmethod
+    def _combine(
+        kernel: Kernel,
+        form: Scatter,
+        tensors: tuple[Placed, Placed, Placed],
+        ends: tuple[Value, Value],
+        lanes: int,
+        mask: Value | None,
+    ) -> None:
+        f, (updates, places, out), (source, target) = kernel.f, tensors, ends
+        start, count = kernel.pointer(places.memory), len(places.shape) - 1
+        step = ELEMENTS[out.dtype].nbytes
+
+        def one(i: Value) -> None:
+            distance, is_inside = look_up(
+                f, places.dtype, start + offset_of(f, i, places.axes[:-1]), out.axes[: places.shape[-1]]
+            )
+
+            def combine() -> None:
+                at = target + distance
+                update = load(f, out.dtype, source + offset_of(f, i, updates.axes[:count]), lanes, step, mask)
+                store(f, out.dtype, combined(f, form.kind, load(f, out.dtype, at, lanes, step, mask), update), at, mask)
+
+            f.when(is_inside, combine)
+
+        f.loop(size_of(places.axes[:-1]), one)
+
+
+def combined(f: Function, kind: str, a: Value, b: Value) -> Value:
+    """Two values, floats or integers, as one."""
+    if element_type(a.type) != FLOAT:
+        return INTEGER_FUNCTIONS[FUNCTIONS[kind]](f, a, b)
+    if kind in ("max", "min"):
+        return f.maximum(a, b) if kind == "max" else f.minimum(a, b)
+    return a * b if kind == "prod" else a + b
