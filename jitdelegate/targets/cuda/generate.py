@@ -54,7 +54,7 @@ def generate(
     """Code for one lowered graph and one GPU architecture; equal graphs give equal bytes.
 
     Args:
-        graph: every node carries a form; inputs and outputs are float32.
+        graph: every node carries a form.
         architecture: one of `gpu.GPUS`.
         precision: "float32", "tf32", "float16" or "bfloat16".
         place: where the templates' IR is kept; None for nowhere.
