@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jitdelegate.ir.graph import DimensionMetadata, Graph, Node, Sparsity, Tensor
-from jitdelegate.ops.call import INTEGERS, Call, Shape
+from jitdelegate.ops.call import INTEGERS, Call, Shape, given
 from jitdelegate.ops.registry import ANY, FLOATS, Lowering, Op, op
 
 
@@ -203,3 +203,24 @@ class Range(Folded):
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         start, limit, delta = (int(array.flat[0]) for array in arrays if array is not None)
         return [np.arange(start, limit, delta)]
+
+
+@op("WHERE")
+class Where(Folded):
+    """The indices of all elements that are not 0, one row each: int64[elements, rank].
+
+    A kernel cannot compute it: how many rows there are depends on the values.
+    """
+
+    types = ANY
+    results: ClassVar = {0: ("int64",)}
+
+    def problems(self, call: Call) -> Iterator[str]:
+        if call.constant(0) is None:
+            yield "WHERE: the size of its output depends on values that are known at run time only."
+
+    def shape(self, call: Call) -> Shape:
+        return self.fold(call)[0].shape
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        return [np.argwhere(given(arrays)[0])]

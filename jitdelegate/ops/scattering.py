@@ -1,0 +1,161 @@
+"""Operators that combine slices at runtime places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jitdelegate.ir.index_forms import Scatter
+from jitdelegate.ops.call import INTEGERS, Call, Shape, given
+from jitdelegate.ops.case import Case, Fed, ints
+from jitdelegate.ops.indexing import places_of
+from jitdelegate.ops.registry import NUMBERS, Lowering, Op, op
+
+
+@op("SCATTER_ND")
+class ScatterNd(Op):
+    """Zeros of the shape in the third operand, with the updates, the second, added at the places in the first.
+
+    A place is a row of one index per leading axis. LiteRT stops with an error where one lies outside; here its update
+    is passed over.
+    """
+
+    least = most = 3
+    parameters = (2,)
+    types = NUMBERS
+    kinds: ClassVar = {0: INTEGERS}
+    cases = (
+        Case((Fed((5, 1), "int32"), (5, 7), ints(6, 7)), low=0, high=6),
+        Case((Fed((2, 3, 2), "int32"), (2, 3, 17), ints(3, 4, 17)), low=0, high=3),
+        Case((ints((1,), (3,)), Fed((2,), "int32"), ints(4))),
+        Case((Fed((4, 2), "int32"), Fed((4,), "int64"), ints(3, 3)), low=0, high=3),
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        places, updates, shape = call.shape(0), call.shape(1), call.integers(2)
+        if not places or not 1 <= places[-1] <= len(shape) or updates != places[:-1] + shape[places[-1] :]:
+            found = f"{list(updates)} at places of shape {list(places)} into {list(shape)}"
+            yield f"SCATTER_ND of updates of shape {found}."
+
+    def shape(self, call: Call) -> Shape:
+        return call.integers(2)
+
+    def lowering(self, call: Call) -> Lowering:
+        return Lowering(Scatter(), (call.index(1), call.index(0)))
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        places, updates, shape = given(arrays)
+        out = np.zeros(tuple(shape.flat), updates.dtype)
+        np.add.at(out, tuple(np.moveaxis(places, -1, 0)), updates)
+        return [out]
+
+
+class UnsortedSegment(Op):
+    """The slices of the data that have the same number in the second operand, combined; the third operand is how many
+    there are.
+
+    A number below 0 has its slice passed over, and here so has one beyond, at which LiteRT stops with an error.
+    """
+
+    least = most = 3
+    parameters = (2,)
+    types = ("float32", "int32")
+    kinds: ClassVar = {1: ("int32",)}
+    kind: ClassVar[str]
+    cases = (
+        Case(((6, 5), Fed((6,), "int32"), ints(4)), low=-1, high=4),
+        Case(((3, 2, 17), Fed((3, 2), "int32"), np.array(3, np.int32)), low=0, high=3),
+        Case((Fed((9,), "int32"), Fed((9,), "int32"), ints(5)), low=0, high=4),
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        data, numbers, count = call.shape(0), call.shape(1), call.integers(2)
+        if not numbers or data[: len(numbers)] != numbers or len(count) != 1 or count[0] < 1:
+            yield f"{self.name} of {list(data)} by {list(numbers)} numbers into {list(count)} segments."
+
+    def shape(self, call: Call) -> Shape:
+        return (*call.integers(2), *call.shape(0)[len(call.shape(1)) :])
+
+    def lowering(self, call: Call) -> Lowering:
+        places = places_of(call, 1, (*call.shape(1), 1))
+        initial = self.initial(np.dtype(call.output.dtype))
+        return Lowering(Scatter(kind=self.kind, initial=initial), (call.index(0), places))
+
+    def initial(self, dtype: np.dtype[Any]) -> float:
+        """What a segment without slices is."""
+        if self.kind in ("sum", "prod"):
+            return float(self.kind == "prod")
+        limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+        return float(limits.min if self.kind == "max" else limits.max)
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, numbers, count = given(arrays)
+        shape = (int(count.flat[0]), *data.shape[numbers.ndim :])
+        out = np.full(shape, self.initial(data.dtype)).astype(data.dtype)
+        used = (numbers >= 0) & (numbers < shape[0])
+        combine: Any = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[self.kind]
+        combine.at(out, numbers[used], data[used])
+        return [out]
+
+
+@op("UNSORTED_SEGMENT_SUM")
+class UnsortedSegmentSum(UnsortedSegment):
+    """As `UnsortedSegment`: sums, 0 where there are no slices."""
+
+    kind = "sum"
+
+
+@op("UNSORTED_SEGMENT_PROD")
+class UnsortedSegmentProd(UnsortedSegment):
+    """As `UnsortedSegment`: products, 1 where there are no slices."""
+
+    kind = "prod"
+
+
+@op("UNSORTED_SEGMENT_MAX")
+class UnsortedSegmentMax(UnsortedSegment):
+    """As `UnsortedSegment`: the largest, the lowest number that there is where there are no slices."""
+
+    kind = "max"
+
+
+@op("UNSORTED_SEGMENT_MIN")
+class UnsortedSegmentMin(UnsortedSegment):
+    """As `UnsortedSegment`: the smallest, the highest number that there is where there are no slices."""
+
+    kind = "min"
+
+
+@op("SEGMENT_SUM")
+class SegmentSum(Op):
+    """Sums of neighbouring slices of the data that have the same number in the second operand, a constant that never
+    falls; the last number is that of the output's last row."""
+
+    least = most = 2
+    parameters = (1,)
+    types = ("float32", "int32")
+    cases = (
+        Case(((6, 5), ints(0, 0, 1, 1, 1, 2))),
+        Case((Fed((4, 2, 3), "int32"), ints(0, 1, 1, 2))),
+    )
+
+    def problems(self, call: Call) -> Iterator[str]:
+        data, numbers = call.shape(0), call.integers(1)
+        if call.shape(1) != data[:1] or not data:
+            yield f"SEGMENT_SUM of {list(data)} by {list(call.shape(1))} numbers."
+        if any(step not in (0, 1) for step in np.diff((0, *numbers))):
+            yield f"SEGMENT_SUM: the numbers {list(numbers)} do not rise one by one from 0."
+
+    def shape(self, call: Call) -> Shape:
+        return (call.integers(1)[-1] + 1, *call.shape(0)[1:])
+
+    def lowering(self, call: Call) -> Lowering:
+        return Lowering(Scatter(), (call.index(0), places_of(call, 1, (*call.shape(1), 1))))
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, numbers = given(arrays)
+        out = np.zeros((numbers[-1] + 1, *data.shape[1:]), data.dtype)
+        np.add.at(out, numbers, data)
+        return [out]
