@@ -198,9 +198,25 @@ def test_an_epilogue_reads_the_truth_value_that_a_reduction_made() -> None:
     np.testing.assert_array_equal(found, np.float32([0.5, 2, 0.5]))
 
 
+@pytest.mark.parametrize("count", [4, 5, 14])
+def test_many_operands_of_a_narrow_result_fit_into_registers(count: int) -> None:
+    total = sum(map(Arg, range(1, count)), Arg(0))
+    graph = mapped(binary("gt", total, 1), (64, 16), *[(64, 16)] * (count - 1), (64, 1))
+    graph = typed(graph, *["float32"] * count, "bool")
+    assert_equal(graph)
+    assert_compiles_everywhere(templates_of(graph))
+
+
 def test_an_unknown_type_is_refused() -> None:
     with pytest.raises(CompileError, match="'tensor0' is complex64, expected one of float32, "):
         templates_of(typed(mapped(RESULT, (3,), (3,)), "complex64"))
+
+
+def test_a_view_of_a_constant_is_a_copy_in_its_type() -> None:
+    data = np.arange(2**40, 2**40 + 9)
+    tensors = (Tensor("constant", (9,), "int64", data), Tensor("view", (3, 3), "int64"))
+    (found,) = run(Graph(tensors, (Node("RESHAPE", (0,), (1,), form=View()),), (), (1,)), [])
+    np.testing.assert_array_equal(found, data.reshape(3, 3))
 
 
 def test_kernels_of_all_types_compile_everywhere_without_local_memory() -> None:

@@ -20,6 +20,10 @@ from jitdelegate.targets.cuda.transpose import transpose_template
 from jitdelegate.targets.cuda.writer import Writer
 
 THREADS = 256
+MOST_VALUES = 64
+"""Of operands, that a thread reads before it computes."""
+FEWEST = 4
+"""Outputs per thread that all operands are read for at once, however many they are."""
 
 
 @dataclass(frozen=True)
@@ -141,5 +145,9 @@ def _write_launch(writer: Writer, expr: Expr, index_map: IndexMap, inputs: Seque
 
 
 def _width(index_map: IndexMap, target: Element) -> int:
-    """Outputs per thread: as many as a store takes, where rows of several axes are whole vectors of them."""
-    return target.widest if len(index_map.sizes) == 1 else common_width(index_map.sizes[-1:], target.widest)
+    """Outputs per thread: as many as a store takes, where rows of several axes are whole vectors of them, but fewer
+    where a thread would read too much for its registers."""
+    most = target.widest
+    while most > FEWEST and most * len(index_map.walks) > MOST_VALUES:
+        most //= 2
+    return most if len(index_map.sizes) == 1 else common_width(index_map.sizes[-1:], most)
