@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.forms import Access
+from jitdelegate.ir.expr import Arg, binary, maximum, minimum, select
+from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ir.index_forms import Gather
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.indexing import cut_out
-from jitdelegate.ops.registry import ANY, Lowering, Op, op
+from jitdelegate.ops.registry import ANY, Lowering, Op, op, view
 from jitdelegate.ops.shape import moved
 
 
@@ -69,14 +73,15 @@ class Slice(Op):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What a strided slice does with one axis: `axis` of the data (-1 for a new one), what is read, and whether the
-    output keeps the axis."""
+    """What a strided slice does with one axis: `axis` of the data (-1 for a new one), what is read, whether the output
+    keeps the axis, and in which place of the operands that is said of an axis that it does not keep."""
 
     axis: int
     start: int
     step: int
     count: int
     kept: bool
+    place: int = -1
 
 
 MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
@@ -84,11 +89,16 @@ MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axi
 
 @op("STRIDED_SLICE")
 class StridedSlice(Op):
-    """numpy's basic indexing: operands (data, begin, end, strides), and masks for what is no plain slice."""
+    """numpy's basic indexing: operands (data, begin, end, strides), and masks for what is no plain slice.
+
+    A begin or end that is known at run time only may say which index is taken (shrink_axis_mask), the nearest one there
+    is if it is out of range, but not how large the output is.
+    """
 
     types = ANY
+    kinds: ClassVar = {1: INTEGERS, 2: INTEGERS}
     least = most = 4
-    parameters = (1, 2, 3)
+    parameters = (3,)
     cases = (
         Case(((4, 6, 8), ints(1, 0, 2), ints(3, 6, 8), ints(1, 2, 3))),
         Case(((4, 6), ints(3, -1), ints(0, -7), ints(-1, -2))),
@@ -97,10 +107,22 @@ class StridedSlice(Op):
         Case(((4, 6), ints(0, 0, 1), ints(0, 0, 4), ints(1, 1, 1)), {"new_axis_mask": 1, "end_mask": 2}),
         Case(((1, 17, 5, 6), ints(0, 1, 0, 0), ints(0, 100, 0, 3), ints(1, 2, 1, 1)), {"end_mask": 5}),
         Case(((5, 6), ints(-2), ints(-1), ints(1)), {"shrink_axis_mask": 1}),
+        Case(
+            ((5, 6), Fed((2,), "int32"), Fed((2,), "int32"), ints(1, -2)),
+            {"shrink_axis_mask": 1, "begin_mask": 2, "end_mask": 2},
+            low=-5,
+            high=5,
+        ),
+        Case(
+            ((4, 5, 17), Fed((4,), "int32"), ints(0, 0, 0, 9), ints(1, 1, 1, 1)),
+            {"shrink_axis_mask": 6, "ellipsis_mask": 0, "new_axis_mask": 1, "begin_mask": 8},
+            low=0,
+            high=4,
+        ),
     )
 
     def problems(self, call: Call) -> Iterator[str]:
-        shape, specs = call.shape(0), {len(call.integers(k)) for k in self.parameters}
+        shape, specs = call.shape(0), {prod(call.shape(k)) for k in (1, 2, 3)}
         if not 1 <= len(shape) <= 5:
             yield f"STRIDED_SLICE: the input's shape is {list(shape)}, expected rank 1 to 5."
         if len(specs) != 1:
@@ -108,6 +130,7 @@ class StridedSlice(Op):
         if 0 in call.integers(3):
             yield f"STRIDED_SLICE: the strides are {list(call.integers(3))}, expected none to be 0."
         yield from self._mask_problems(call, specs.pop())
+        yield from self._runtime_problems(call)
         for cut in self._cuts(call):
             if not cut.kept and not 0 <= cut.start < shape[cut.axis]:
                 yield f"STRIDED_SLICE: index {cut.start} is out of range for axis {cut.axis} of {list(shape)}."
@@ -123,6 +146,20 @@ class StridedSlice(Op):
             yield f"STRIDED_SLICE: {specs} places are more than the input's shape {list(call.shape(0))} has."
         if any(shrunk >> place & 1 and stride < 0 for place, stride in enumerate(call.integers(3))):
             yield "STRIDED_SLICE: a negative stride where shrink_axis_mask is set."
+
+    def _runtime_problems(self, call: Call) -> Iterator[str]:
+        for operand, mask in ((1, "begin_mask"), (2, "end_mask")):
+            masked = int(call.option(mask, 0))
+            sliced = [place for kind, place in self._places(call) if kind == "slice" and not masked >> place & 1]
+            if call.constant(operand) is None and sliced:
+                yield "STRIDED_SLICE: the size of its output depends on values that are known at run time only."
+        found = self._looked_up(call)
+        if any(b.axis - a.axis != b.place - a.place or b.place - a.place != 1 for a, b in pairwise(found)):
+            yield "STRIDED_SLICE: indices that are known at run time only, with another place between them."
+
+    def _looked_up(self, call: Call) -> list[Cut]:
+        """The axes of which an index is taken that is known at run time only."""
+        return [cut for cut in self._cuts(call) if not cut.kept] if call.constant(1) is None else []
 
     def _cuts(self, call: Call) -> list[Cut]:
         """What happens along every axis of the data and every new one, in the output's order."""
@@ -142,7 +179,7 @@ class StridedSlice(Op):
         """The kind of every place; an ellipsis at the end where the file has none."""
         kinds = {"ellipsis_mask": "all", "new_axis_mask": "new", "shrink_axis_mask": "index"}
         places: list[tuple[str, int]] = []
-        for place in range(len(call.integers(1))):
+        for place in range(len(call.integers(3))):
             kind = next((kinds[mask] for mask in kinds if call.option(mask, 0) >> place & 1), "slice")
             places.append((kind, place))
         return places if ("all" in dict(places)) else [*places, ("all", -1)]
@@ -154,9 +191,9 @@ class StridedSlice(Op):
         extent = call.shape(0)[axis]
         if kind == "all":
             return Cut(axis, 0, 1, extent, True)
-        begin, end, step = (call.integers(k)[place] for k in (1, 2, 3))
+        begin, end, step = (0 if call.constant(k) is None else call.integers(k)[place] for k in (1, 2, 3))
         if kind == "index":
-            return Cut(axis, begin + extent if begin < 0 else begin, 1, 1, False)
+            return Cut(axis, begin + extent if begin < 0 else begin, 1, 1, False, place)
         end += begin if call.option("offset", False) else 0
         first = None if call.option("begin_mask", 0) >> place & 1 else begin
         last = None if call.option("end_mask", 0) >> place & 1 else end
@@ -174,7 +211,23 @@ class StridedSlice(Op):
                 entries.append((written if cut.kept else -1, cut.start, cut.step))
             written += cut.kept
         dims, starts, steps = zip(*entries, strict=True)
-        return moved(Access(dims, starts, steps), call)
+        found = self._looked_up(call)
+        source = self._look_up(call, found) if found else call.index(0)
+        return Lowering(Map(Arg(0), (Access(dims, starts, steps),)), (source,))
+
+    @staticmethod
+    def _look_up(call: Call, found: Sequence[Cut]) -> Lowering:
+        """The data at the runtime indices; the axes that they are taken of stay, with size 1."""
+        shape, dtype, data = call.shape(0), call.tensor(1).dtype, call.output.dtype
+        first, count = found[0].axis, len(found)
+        sizes = np.array(shape[first : first + count], dtype)
+        wrapped = select(binary("lt", Arg(0), 0), Arg(0) + Arg(1), Arg(0))
+        nearest = minimum(maximum(wrapped, 0), Arg(1) - 1)
+        form = Map(nearest, (Access((1,), (found[0].place,), (1,)), Access((1,), (0,), (1,))))
+        places = Lowering(form, (call.index(1), sizes), (1, count), dtype)
+        rest = shape[first + count :]
+        taken = Lowering(Gather(axis=first), (call.index(0), places), (*shape[:first], 1, *rest), data)
+        return view(taken, (*shape[:first], *(1,) * count, *rest), data)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, begin, end, strides = given(arrays)
