@@ -40,9 +40,9 @@ class Lookup(Op):
         yield from self.misfits(call)
         known = call.constant(self.places)
         if known is not None:
-            sizes = np.array(self.looked_up(call))
+            sizes = self.looked_up(call)
             chosen = known.reshape(-1, len(sizes))
-            if ((chosen < 0) | (chosen >= sizes)).any():
+            if ((chosen < 0) | (chosen >= np.array(sizes))).any():
                 yield f"{self.name}: the places from {chosen.min()} to {chosen.max()} leave the sizes {list(sizes)}."
 
     def misfits(self, call: Call) -> Iterator[str]:

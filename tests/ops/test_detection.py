@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from flatbuffers import flexbuffers
 
+from jitdelegate.interpreter import Interpreter
 from jitdelegate.model.write import ModelBuilder
 from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case
@@ -80,3 +82,18 @@ def test_bytes_that_are_no_options_are_refused() -> None:
     graph = Case(((1, 24, 4), (1, 24, 6), ANCHORS), OPTIONS).graph(OP)
     assert OP.decode(b"") == {}
     assert OP.check(graph, graph.nodes[0]) is None
+
+
+def test_a_detection_network_runs_whole_and_answers_as_litert_does(models: Path) -> None:
+    path = models / "derived" / "coco_ssd_mobilenet_v1_300_f32.tflite"
+    image = np.random.default_rng(0).uniform(-1, 1, (1, 300, 300, 3)).astype(np.float32)
+    interpreter = Interpreter(str(path))
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], image)
+    interpreter.invoke()
+    assert interpreter.report().fully_delegated
+    details = interpreter.get_output_details()
+    assert [tuple(detail["shape"]) for detail in details] == [(1, 10, 4), (1, 10), (1, 10), (1,)]
+    expected = all_outputs(path.read_bytes(), [image])
+    for detail, theirs, error in zip(details, expected, (1e-5, 0, 1e-5, 0), strict=True):
+        np.testing.assert_allclose(interpreter.get_tensor(detail["index"]), theirs, atol=error)
