@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,8 +13,9 @@ from jitdelegate.ir.forms import Access, Concat, Contract
 from jitdelegate.ir.graph import Node
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, Shape, given
-from jitdelegate.ops.case import Case, Weights
+from jitdelegate.ops.case import Case, Entry, Weights
 from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Cell, Norm, Steps, apply, clamped
+from jitdelegate.ops.recurrent_reference import LstmReference, logistic
 from jitdelegate.ops.registry import Lowering, Op, op, view
 
 MOST_KERNELS = 1024
@@ -138,6 +139,31 @@ def _optional(call: Call, operand: int) -> np.ndarray | None:
     return _array(call, operand) if operand >= 0 and call.given(operand) else None
 
 
+def lstm_case(
+    data: Shape,
+    batch: int,
+    units: int,
+    *,
+    outputs: int = 0,
+    coupled: bool = False,
+    peepholes: bool = False,
+    norm: bool = False,
+    **attrs: Any,
+) -> Case:
+    """An LSTM of one direction, projected where it has `outputs`."""
+    gates, width = range(1 if coupled else 0, 4), outputs or units
+
+    def four(*shape: int) -> list[Entry]:
+        return [Weights(shape) if gate in gates else None for gate in range(4)]
+
+    entries = [data, *four(units, data[-1]), *four(units, width)]
+    entries += [Weights((units,)) if peepholes and gate in gates else None for gate in (0, 1, 3)]
+    entries += four(units)
+    entries += [Weights((width, units)), Weights((width,))] if outputs else [None, None]
+    entries += [(batch, width), (batch, units), *(four(units) if norm else [None] * 4)]
+    return Case(tuple(entries), {OPTION: "TANH", **attrs}, low=-2, high=2)
+
+
 class Recurrence(Op):
     """A cell, or several, over the steps of a sequence; the states are variables that the node updates.
 
@@ -202,6 +228,10 @@ class Lstm(Recurrence):
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         return (*call.shape(0)[:-1], call.shape(18)[1]), call.shape(18), call.shape(19)
 
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, hidden, state = given([arrays[0], *arrays[18:20]])
+        return [*LstmReference(arrays, attrs, 1, 20).run(data, hidden, state)]
+
     def lowering(self, call: Call) -> tuple[Lowering, ...]:
         run = self.operands.cell(call).run(self.steps(call), call.index(18), call.index(19))
         return outcome([run.outputs], [run.hidden, run.state])
@@ -212,6 +242,13 @@ class UnidirectionalSequenceLstm(Lstm):
     """As LSTM's FULL kernel, for every step of f32[batch, time, depth], or f32[time, batch, depth] if `time_major`."""
 
     ranks = (3,)
+    cases = (
+        lstm_case((2, 5, 3), 2, 7, time_major=False),
+        lstm_case((4, 1, 20), 1, 33, time_major=True, cell_clip=0.5),
+        lstm_case((3, 4, 5), 3, 16, time_major=False, coupled=True, peepholes=True),
+        lstm_case((3, 2, 5), 2, 9, time_major=True, outputs=4, proj_clip=0.3),
+        lstm_case((2, 3, 5), 2, 9, time_major=False, outputs=4, norm=True, peepholes=True),
+    )
 
 
 @op("LSTM")
@@ -222,6 +259,8 @@ class LstmStep(Lstm):
     cases = (
         Case(((1, 12), (1, 20), Weights((80, 32)), Weights((80,)), (1, 20)), {OPTION: "TANH", "kernel_type": "BASIC"}),
         Case(((3, 5), (3, 7), Weights((28, 12)), Weights((28,)), (3, 7)), {OPTION: "TANH", "kernel_type": "BASIC"}),
+        lstm_case((3, 5), 3, 7, kernel_type="FULL"),
+        lstm_case((1, 5), 1, 16, kernel_type="FULL", outputs=3, coupled=True, norm=True, cell_clip=0.7),
     )
 
     @staticmethod
@@ -275,17 +314,22 @@ class LstmStep(Lstm):
         return hidden, view(state, whole), view(joined, row), view(gates, total)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        if attrs.get("kernel_type", "FULL") != "BASIC":
+            return super().reference(arrays, attrs)
         data, hidden, weights, bias, state = given(arrays)
         row = np.concatenate([data, hidden], axis=1)
         gates = row.astype(np.float64) @ weights.T + bias
         i, g, f, o = np.split(gates, 4, axis=1)
-        state = _logistic(f) * state + _logistic(i) * np.tanh(g)
-        outputs = (_logistic(o) * np.tanh(state), state, row, gates)
+        state = logistic(f) * state + logistic(i) * np.tanh(g)
+        outputs = (logistic(o) * np.tanh(state), state, row, gates)
         return [each.astype(np.float32) for each in outputs]
 
 
-def _logistic(x: np.ndarray) -> np.ndarray:
-    return np.asarray(1 / (1 + np.exp(-x)))
+def both_ways(case: Case, **attrs: Any) -> Case:
+    """The case's cell from either end."""
+    data, *weights = case.inputs[:18]
+    entries = (data, *weights, *weights, *case.inputs[18:20], *case.inputs[18:20], *(9 * [None]))
+    return replace(case, inputs=entries, attrs={**case.attrs, **attrs})
 
 
 @op("BIDIRECTIONAL_SEQUENCE_LSTM")
@@ -295,6 +339,12 @@ class BidirectionalSequenceLstm(Recurrence):
     least = 1
     most = 48
     states = (35, 36, 37, 38)
+    cases = (
+        both_ways(lstm_case((1, 5, 3), 1, 7, time_major=False), merge_outputs=True),
+        both_ways(lstm_case((4, 2, 3), 2, 9, time_major=True, outputs=4), merge_outputs=True),
+        both_ways(lstm_case((5, 2, 3), 2, 7, time_major=True, coupled=True), merge_outputs=False),
+        both_ways(lstm_case((2, 3, 5), 2, 9, time_major=False, outputs=4, peepholes=True), merge_outputs=False),
+    )
     directions: ClassVar = (Operands(1, 35, 36, norm=48), Operands(18, 37, 38, norm=48))
     auxiliary: ClassVar = range(39, 48)
 
@@ -307,9 +357,9 @@ class BidirectionalSequenceLstm(Recurrence):
         if any(map(call.given, self.auxiliary)):
             yield f"{self.name} with an auxiliary input is not supported."
         steps = self.steps(call)
-        if call.option("merge_outputs", False) and call.given(16) and not steps.time_major:
-            # LiteRT's kernel gives something else here than for each direction by itself
-            yield f"{self.name} with merge_outputs and a projection is supported with time_major only."
+        if call.option("merge_outputs", False) and not steps.time_major and steps.batch > 1:
+            # here LiteRT's kernel gives something else than for each direction by itself, even from run to run
+            yield f"{self.name} with merge_outputs of {steps.batch} sequences is supported with time_major only."
         for operands in self.directions:
             yield from operands.problems(call, steps.batch, call.shape(0)[-1])
             kernels = operands.cell(call).kernels * steps.count
@@ -333,3 +383,13 @@ class BidirectionalSequenceLstm(Recurrence):
         if call.option("merge_outputs", False):
             outputs = [Lowering(Concat(axis=2), tuple(outputs), self.shapes(call)[0], "float32")]
         return outcome(outputs, [each for run in runs for each in (run.hidden, run.state)])
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        found = []
+        for operands, reverse in zip(self.directions, (False, True), strict=True):
+            data, hidden, state = given([arrays[k] for k in (0, operands.hidden, operands.state)])
+            cell = LstmReference(arrays, attrs, operands.first, operands.norm)
+            found.append(cell.run(data, hidden, state, reverse=reverse))
+        outputs = [outputs for outputs, *_ in found]
+        states = [state for _, *states in found for state in states]
+        return [*([np.concatenate(outputs, axis=2)] if attrs.get("merge_outputs") else outputs), *states]

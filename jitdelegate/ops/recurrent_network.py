@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
 
 from jitdelegate.ir.expr import Arg
 from jitdelegate.ir.forms import Access, Concat, Contract, Reduce
-from jitdelegate.ops.activation import ACTIVATIONS, OPTION
-from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
+from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.case import Case, Weights
 from jitdelegate.ops.recurrent import Recurrence, outcome
 from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Cell, Read, apply
+from jitdelegate.ops.recurrent_reference import activation, times
 from jitdelegate.ops.registry import Lowering, op, view
+
+
+def rnn_case(data: Shape, batch: int, units: int, **attrs: Any) -> Case:
+    """A plain recurrent layer."""
+    weights = Weights((units, data[-1])), Weights((units, units)), Weights((units,))
+    return Case((data, *weights, (batch, units)), attrs, low=-1, high=1)
 
 
 class Rnn(Recurrence):
@@ -49,12 +59,22 @@ class Rnn(Recurrence):
         run = cell.run(self.steps(call), call.index(4), call.index(4))
         return outcome([run.outputs], [run.hidden])
 
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, weights, recurrent, bias, hidden = given(arrays)
+        rows, found = times(data.astype(np.float64), attrs), []
+        for row in rows:
+            hidden = activation(attrs, row @ weights.T + hidden @ recurrent.T.astype(np.float64) + bias)
+            found.append(hidden)
+        outputs = hidden if data.ndim == 2 else times(np.stack(found), attrs)
+        return [outputs.astype(np.float32), hidden.astype(np.float32)]
+
 
 @op("RNN")
 class RnnStep(Rnn):
     """One step of f32[batch, depth]: hidden = activation(weights @ data + recurrent weights @ hidden + bias)."""
 
     ranks = (2,)
+    cases = (rnn_case((2, 5), 2, 11, **{OPTION: "TANH"}), rnn_case((1, 5), 1, 16, **{OPTION: "RELU"}))
 
 
 @op("UNIDIRECTIONAL_SEQUENCE_RNN")
@@ -62,6 +82,10 @@ class UnidirectionalSequenceRnn(Rnn):
     """As RNN, for every step of f32[batch, time, depth], or f32[time, batch, depth] if `time_major`."""
 
     ranks = (3,)
+    cases = (
+        rnn_case((3, 6, 5), 3, 11, **{OPTION: "TANH", "time_major": False}),
+        rnn_case((6, 3, 5), 3, 16, **{OPTION: "RELU6", "time_major": True}),
+    )
 
 
 @op("SVDF")
@@ -72,6 +96,11 @@ class Svdf(Recurrence):
     least = 3
     most = 5
     states = (4,)
+    cases = (
+        Case(((2, 3), Weights((8, 3)), Weights((8, 5)), Weights((4,)), (2, 40)), {"rank": 2, OPTION: "RELU"}),
+        Case(((1, 8), Weights((3, 8)), Weights((3, 10)), None, (1, 30)), {"rank": 1}),
+        Case(((1, 8), Weights((3, 8)), Weights((3, 1)), Weights((3,)), (1, 3)), {"rank": 1}),
+    )
 
     def _activation(self, call: Call) -> Iterator[str]:
         name = call.option(OPTION, "NONE")
@@ -114,6 +143,17 @@ class Svdf(Recurrence):
             reads.append((call.index(3), Access((1,), (0,), (1,))))
         expr = ACTIVATIONS[call.option(OPTION, "NONE")](sum((Arg(k) for k in range(1, len(reads))), Arg(0)))
         return outcome([apply(expr, reads, output)], [view(kept, call.shape(4))])
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, features, weights, memory = given([*arrays[:3], arrays[4]])
+        filters, length = weights.shape
+        newest = data.astype(np.float64) @ features.T
+        memory = memory.reshape(len(data), filters, length)
+        memory = np.concatenate([memory[:, :, 1:], newest[:, :, None]], axis=2)
+        total = (memory * weights).sum(axis=2).reshape(len(data), -1, attrs["rank"]).sum(axis=2)
+        total = total if arrays[3] is None else total + arrays[3]
+        state = memory.reshape(len(data), -1).astype(np.float32)
+        return [activated(attrs.get(OPTION, "NONE"), total), state]
 
     @staticmethod
     def _memory(call: Call, newest: Lowering, batch: int, filters: int, memory: int) -> Lowering:
