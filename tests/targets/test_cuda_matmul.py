@@ -54,9 +54,19 @@ def test_large_tiles_have_tails(number: int, precision: str, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize("slices", [2, 4])
+def test_slices_share_out_the_depth_and_may_have_none(
+    slices: int, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matmul_module, "SLICES", (slices,))
+    for depth in (5, 50, 100):
+        check(matmul((9, depth, 34)), precision, schedule="random", seed=depth)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
 @pytest.mark.parametrize("columns", [12, 33])
 def test_an_epilogue_follows_rows_and_columns(columns: int, precision: str) -> None:
-    for extra in [(columns,), (2, 5, 1), (1,)]:
+    for extra in [(columns,), (2, 5, 1)]:
         check(matmul((5, 9, columns), ((2,), (2,)), (False, False), extra, (2, 5, columns)), precision)
 
 

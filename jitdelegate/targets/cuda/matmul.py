@@ -6,9 +6,10 @@ Precision "float32" multiplies with float32 multiply-adds, all others on tensor 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.forms import MatMul
@@ -40,8 +41,19 @@ TURN_CYCLES = 600
 barrier. Estimated from instruction latencies, like the next one."""
 ENDS_CYCLES = 2000
 """Before the first and after the last multiplication of a block."""
+FINISHED = 16
+"""Sums that a multiprocessor adds up and takes through the epilogue in a cycle."""
 THREADS = 512
 """Of a multiprocessor at a time, with the registers that they take."""
+MOST_BLOCKS = 16
+"""Of a multiprocessor at a time, on every GPU."""
+COPIED = 32
+"""Bytes that reach a multiprocessor from the L2 cache in a cycle while all of them read."""
+MOST_THREADS = 256
+"""Of a block, so that each may have as many registers as there are names for."""
+SHARED_BYTES = 48 * 1024
+"""Of a block: what every GPU gives without being asked."""
+SLICES = (1, 2, 4)
 LANES = 128
 """Float32 multiply-adds that a multiprocessor begins in a cycle, at best."""
 
@@ -128,9 +140,11 @@ class ProductTemplate(Template):
         output: how results are stored.
         run: neighbouring columns that are stored together.
         axes: leading axes, neighbours that go on alike joined.
+        slices: groups of threads that share out K, each with a tile of its own.
     """
 
     tile: FfmaTile | MmaTile
+    slices: int
     left: Side
     right: Side
     output: Element
@@ -140,7 +154,13 @@ class ProductTemplate(Template):
 
     @property
     def threads(self) -> int:
-        return self.tile.threads
+        return self.tile.threads * self.slices
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of all slots, or of the sums that later take their place."""
+        tile = self.tile
+        return max(self.slices * SLOTS * tile.slot_bytes, (self.slices - 1) * tile.rows * tile.columns * FLOAT)
 
     @property
     @abstractmethod
@@ -155,7 +175,9 @@ class ProductTemplate(Template):
     def shares(self) -> tuple[Shares, Shares]:
         """How threads share out both sides of a tile."""
         sides = (self.left, self.tile.rows), (self.right, self.tile.columns)
-        left, right = (Shares(side, lines, self.steps, self.unit_steps(side), self.threads) for side, lines in sides)
+        left, right = (
+            Shares(side, lines, self.steps, self.unit_steps(side), self.tile.threads) for side, lines in sides
+        )
         return left, right
 
     @abstractmethod
@@ -290,36 +312,41 @@ def write_matmul(writer: Writer, node: Node) -> None:
             *(product.rows, product.columns, product.depth, down),
             *axes,
         ),
-        SLOTS * template.tile.slot_bytes,
+        template.shared_bytes,
     )
 
 
 def _ffma(writer: Writer, node: Node, form: MatMul, product: Product, epilogue: Epilogue) -> FfmaProduct:
     left, right = _sides(writer, node, form, product, QUAD, QUAD)
-    tile = min(FFMA_TILES, key=lambda one: _cycles(writer.gpu, product, one, one.steps))
-    run = common_width((product.columns,), QUAD)
-    return FfmaProduct(tile, left, right, writer.element(node.outputs[0]), run, len(product.axes), epilogue)
+    output, run = writer.element(node.outputs[0]), common_width((product.columns,), QUAD)
+    candidates = [
+        FfmaProduct(tile, slices, left, right, output, run, len(product.axes), epilogue)
+        for tile in FFMA_TILES
+        for slices in SLICES
+    ]
+    return min(_fitting(candidates), key=lambda one: _cycles(writer.gpu, product, one))
 
 
 def _mma(writer: Writer, node: Node, form: MatMul, product: Product, epilogue: Epilogue) -> MmaProduct:
-    operand = Operand(writer.precision)
-    if operand is not Operand.FLOAT16 and not writer.gpu.has_async_copy:
+    operand, is_new = Operand(writer.precision), writer.gpu.has_async_copy
+    if operand is not Operand.FLOAT16 and not is_new:
         raise CompileError(f"{writer.gpu.architecture} has no {operand.value} tensor cores, expected sm_80 or later")
-    chunk = CHUNK // operand.element.nbytes
-    left, right = _sides(writer, node, form, product, chunk, PAIR)
-    steps = MMA_TILES[0].row_bytes // operand.element.nbytes
-    tile = min(MMA_TILES, key=lambda one: _cycles(writer.gpu, product, one, steps))
-    return MmaProduct(
-        tile=tile,
-        left=left,
-        right=right,
-        output=writer.element(node.outputs[0]),
-        run=common_width((product.columns,), PAIR),
-        axes=len(product.axes),
-        epilogue=epilogue,
-        operand=operand,
-        whole_steps=writer.gpu.has_async_copy,
-    )
+    left, right = _sides(writer, node, form, product, CHUNK // operand.element.nbytes, PAIR)
+    output, run = writer.element(node.outputs[0]), common_width((product.columns,), PAIR)
+    candidates = [
+        MmaProduct(tile, slices, left, right, output, run, len(product.axes), epilogue, operand, whole_steps=is_new)
+        for tile in MMA_TILES
+        for slices in SLICES
+    ]
+    return min(_fitting(candidates), key=lambda one: _cycles(writer.gpu, product, one))
+
+
+Candidate = TypeVar("Candidate", bound=ProductTemplate)
+
+
+def _fitting(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Those that every GPU has registers and shared memory for."""
+    return [one for one in candidates if one.threads <= MOST_THREADS and one.shared_bytes <= SHARED_BYTES]
 
 
 def _sides(
@@ -336,10 +363,15 @@ def _sides(
     return side(a, product.rows, along_depth=not form.adj_x), side(b, product.columns, along_depth=form.adj_y)
 
 
-def _cycles(gpu: Gpu, product: Product, tile: FfmaTile | MmaTile, steps: int) -> float:
-    """An estimate of how long all blocks of a product take; good for comparing tiles."""
+def _cycles(gpu: Gpu, product: Product, template: ProductTemplate) -> float:
+    """An estimate of how long all blocks of a product take; good for comparing tiles and slices."""
+    tile, slices = template.tile, template.slices
     blocks = product.count * -(-product.rows // tile.rows) * -(-product.columns // tile.columns)
-    turns = -(-product.depth // steps)
-    busy = -(-blocks // gpu.multiprocessors) * turns * tile.rows * tile.columns * steps / tile.products
-    resident = gpu.multiprocessors * THREADS // tile.threads
-    return max(busy, -(-blocks // resident) * (turns * TURN_CYCLES + ENDS_CYCLES))
+    turns = -(-product.depth // (template.steps * slices))
+    sides = (template.left, tile.rows), (template.right, tile.columns)
+    copied = sum(side.element.nbytes * lines for side, lines in sides) / COPIED
+    turn = slices * template.steps * max(tile.rows * tile.columns / tile.products, copied)
+    end = slices * tile.rows * tile.columns / FINISHED
+    resident = gpu.multiprocessors * min(THREADS // template.threads, MOST_BLOCKS)
+    waiting = turns * (TURN_CYCLES + turn) + ENDS_CYCLES + end
+    return max(-(-blocks // gpu.multiprocessors) * (turns * turn + end), -(-blocks // resident) * waiting)

@@ -1,6 +1,7 @@
 """The kernels of products of two runtime matrices: with float32 multiply-adds, and on tensor cores.
 
 Both bring tiles of K through registers to two slots of shared memory: while one is multiplied, the next is on its way.
+Slices of a block, each with slots of its own, share out K and meet in the end.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jitdelegate.targets.cuda.device_code import F32, Code, Value
+from jitdelegate.targets.cuda.device_code import F32, Code, Value, reduce_tree
 from jitdelegate.targets.cuda.element import pack, store
 from jitdelegate.targets.cuda.matmul_share import Share
 from jitdelegate.targets.cuda.tensor_core import Operand, Swizzle
@@ -42,15 +43,18 @@ class ProductKernel(ABC):
     """Writes the kernel of one template: all but what its shared memory looks like."""
 
     def __init__(self, code: Code, template: ProductTemplate, arguments: Arguments) -> None:
-        self.code, self.arguments = code, arguments
-        self.epilogue, self.output, self.slot_bytes = template.epilogue, template.output, template.tile.slot_bytes
+        self.code, self.template, self.arguments = code, template, arguments
+        tile = template.tile
         self.rows, self.columns, self.depth, down, *axes = arguments.sizes
-        self.thread, block = code.special("tid.x"), code.special("ctaid.x")
+        self.thread, self.slice = code.special("tid.x") % tile.threads, code.special("tid.x") // tile.threads
+        block = code.special("ctaid.x")
         self.number = block // down
-        self.first_row = block % down * template.tile.rows
-        self.first_column = code.special("ctaid.y") * template.tile.columns
-        self.tiles = (self.depth + (template.steps - 1)) // template.steps
-        self.shared = code.dynamic_shared()
+        self.first_row = block % down * tile.rows
+        self.first_column = code.special("ctaid.y") * tile.columns
+        steps = template.steps * template.slices
+        self.tiles = (self.depth + (steps - 1)) // steps
+        self.first_tile = self.slice * self.tiles
+        self.shared = code.dynamic_shared() + self.slice * (SLOTS * tile.slot_bytes)
         starts = self._starts(axes)
         limits = (self.first_row, self.rows), (self.first_column, self.columns)
         self.shares = [
@@ -78,13 +82,33 @@ class ProductKernel(ABC):
             code.barrier()
             fetched = self._fetch(tile)
             following[1:] = self._accumulate(now[1:], self.shared + now[0])
-            following[0] = self.slot_bytes - now[0]
+            following[0] = self.template.tile.slot_bytes - now[0]
             self._put(fetched, following[0])
         code.barrier()
-        self._finish(self._accumulate(following[1:], self.shared + following[0]))
+        self._meet(self._accumulate(following[1:], self.shared + following[0]))
 
     def _fetch(self, tile: Value) -> list[list[list[list[Value]]]]:
-        return [share.fetch(tile) for share in self.shares]
+        """A tile of this thread's slice; what lies past the last one reads as zero."""
+        return [share.fetch(self.first_tile + tile) for share in self.shares]
+
+    def _meet(self, sums: Sequence[Value]) -> None:
+        """The first slice adds what the others have, and finishes."""
+        code, slices, pitch = self.code, self.template.slices, self.template.tile.threads * FLOAT
+        if slices == 1:
+            self._finish(sums)
+            return
+        base, size = code.dynamic_shared() + self.thread * FLOAT, len(sums) * pitch
+        code.barrier()
+        with code.when(self.slice > 0):
+            for at, value in enumerate(sums):
+                code.store([value], base + (self.slice - 1) * size, at * pitch)
+        code.barrier()
+        with code.when(self.slice.equals(0)):
+            places = [range(at * pitch, (slices - 1) * size, size) for at in range(len(sums))]
+            others = [[code.load(base, place)[0] for place in one] for one in places]
+            self._finish(
+                [reduce_tree([own, *more], lambda a, b: a + b) for own, more in zip(sums, others, strict=True)]
+            )
 
     @abstractmethod
     def _put(self, fetched: list[list[list[list[Value]]]], slot: Value) -> None:
@@ -109,8 +133,8 @@ class ProductKernel(ABC):
         for at in range(0, len(results), run):
             with code.when((row < self.rows) & (column + at < self.columns)):
                 chosen = results[at : at + run]
-                found = self.epilogue.apply(code, chosen, pixel, column + at, self.columns, arguments.extra)
-                store(code, self.output, found, arguments.output, pixel * self.columns + column + at)
+                found = self.template.epilogue.apply(code, chosen, pixel, column + at, self.columns, arguments.extra)
+                store(code, self.template.output, found, arguments.output, pixel * self.columns + column + at)
 
 
 class FfmaKernel(ProductKernel):
