@@ -17,7 +17,7 @@ from jitdelegate.ops.activation import ACTIVATIONS, OPTION
 from jitdelegate.ops.call import INTEGERS, Call, Shape
 from jitdelegate.ops.case import Case
 
-MAX_RANK = 6
+MAX_RANK = 8
 """The highest rank that kernels are generated for."""
 
 MAX_ELEMENTS = (1 << 31) - 1

@@ -49,6 +49,9 @@ class Reshape(Relabel):
         Case(((2, 6),), {"new_shape": (3, 4)}),
         Case(((1, 1, 1, 7), ints(7))),
         Case(((1, 1), np.zeros(0, np.int32))),
+        Case(((2, 6), np.array([3, 4])), {"new_shape": (4, -1)}),
+        Case(((2, 1, 3, 2, 1, 2), ints(2, 3, 1, 2, 1, 1, 2))),
+        Case(((1,),), {"new_shape": (0,)}),
     )
 
     def problems(self, call: Call) -> Iterator[str]:
@@ -59,11 +62,10 @@ class Reshape(Relabel):
 
     @staticmethod
     def _asked(call: Call) -> Shape:
-        """A new_shape of [0] is how old converters write a scalar."""
-        if call.given(1):
-            return call.integers(1)
-        asked = tuple(call.option("new_shape", ()))
-        return () if asked == (0,) else asked
+        """As LiteRT, which looks at vectors of int32 only; [0] is how old converters write a scalar."""
+        is_vector = call.given(1) and call.tensor(1).dtype == "int32" and len(call.shape(1)) == 1
+        asked = call.integers(1) if is_vector else tuple(call.option("new_shape", None) or ())
+        return () if asked == (0,) and not is_vector else asked
 
     def shape(self, call: Call) -> Shape:
         asked, size = self._asked(call), prod(call.shape(0))
@@ -72,7 +74,9 @@ class Reshape(Relabel):
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, *asked = given(arrays)
-        return [data.reshape(tuple(asked[0].flat) if asked else tuple(attrs["new_shape"]))]
+        is_vector = bool(asked) and asked[0].dtype == np.int32
+        shape = tuple(asked[0].flat) if is_vector else tuple(attrs["new_shape"])
+        return [data.reshape(() if shape == (0,) else shape)]
 
 
 @op("SQUEEZE")
