@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.graph import Graph
+from jitdelegate.passes import run
 from jitdelegate.targets.cpu.generate import generate
 from tests.ops.form_reference import run_graph
+from tests.passes.graphs import Builder
 from tests.targets.execute import program_of
 from tests.targets.fenced import Machine
 from tests.targets.matmul_graphs import ADJOINTS, LEADING, feeds_of, matmul
@@ -25,11 +27,11 @@ def check(graph: Graph, features: str, *, threads: int = 1, at_end: bool = True)
     feeds = feeds_of(graph)
     machine = Machine(graph, program_of(graph, generate(graph, features), features), threads, at_end=at_end)
     try:
-        (found,) = machine.run(feeds)
+        answers = machine.run(feeds)
     finally:
         machine.close()
-    (expected,) = run_graph(graph, feeds)
-    assert np.linalg.norm(found - expected) <= 1e-6 * np.linalg.norm(expected)
+    for found, expected in zip(answers, run_graph(graph, feeds), strict=True):
+        assert np.linalg.norm(found - expected) <= 1e-6 * np.linalg.norm(expected)
 
 
 @pytest.mark.parametrize("features", RUNNABLE)
@@ -67,3 +69,17 @@ def test_threads_share_one_product(sizes: tuple[int, int, int], adj_y: bool) -> 
 def test_columns_that_lie_far_apart_are_copied_first() -> None:
     for features in RUNNABLE:
         check(matmul((40, 30, 700)), features)
+
+
+@pytest.mark.parametrize("features", RUNNABLE)
+def test_neighbours_of_a_product_may_be_windows_with_margins_and_blocks(features: str) -> None:
+    """Both operands and the result are read by windows that reach over the border; a blocked image is added."""
+    build = Builder()
+    x = build.input(1, 6, 6, 20)
+    a, b = (build.convolution(x, channels=20) for _ in range(2))
+    scores = build.op("BATCH_MATMUL", [a, b], (1, 6, 6, 6), adj_y=True)
+    mixed = build.op("BATCH_MATMUL", [scores, a], (1, 6, 6, 20))
+    added = build.op("ADD", [mixed, build.convolution(b, channels=20)], (1, 6, 6, 20))
+    seen = build.convolution(scores, channels=6)
+    check(run(build.finish(added, seen, build.convolution(mixed, channels=20))), features)
+    check(run(build.finish(added, seen)), features)
