@@ -19,6 +19,7 @@ from jitdelegate.errors import CompileError, DeviceError, ModelError
 from jitdelegate.ir.graph import Graph, Model
 from jitdelegate.model.read import read
 from jitdelegate.options import Options
+from jitdelegate.passes.deciding_inputs import deciding_inputs, fix_inputs
 from jitdelegate.passes.functional_state import functional_state
 from jitdelegate.passes.inline_subgraphs import inline_subgraphs
 from jitdelegate.passes.resize_inputs import resize_inputs
@@ -54,7 +55,7 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
         reasons = _reasons(asked, folded, options, key)
         lowered = None if reasons else passes.run(folded, dump_graph, passes.REWRITE)
     if lowered is None:
-        program = litert_program(model, key, reasons)
+        program = litert_program(model, key, reasons, deciding_inputs(folded))
     else:
         with _stage(seconds, "generate"):
             program = _generated_program(model, lowered, options, key)
@@ -63,12 +64,12 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
 
 
 def _asked_for(model: Model, key: Key) -> Model:
-    """The model with the key's shapes for the inputs of the subgraph that the key names, and with the subgraphs that
-    this one runs in their places."""
+    """The model with the key's shapes and values for the inputs of the subgraph that the key names, and with the
+    subgraphs that this one runs in their places."""
     graphs = list(model.graphs)
     graph = graphs[key.subgraph]
     graph = resize_inputs(graph, key.shapes) if key.shapes else graph
-    graphs[key.subgraph] = inline_subgraphs(graph, model.graphs)
+    graphs[key.subgraph] = inline_subgraphs(fix_inputs(graph, key.values), model.graphs)
     return replace(model, graphs=tuple(graphs))
 
 
@@ -160,11 +161,12 @@ def cuda_program(model: Model, graph: Graph, options: Options, key: Key) -> Prog
     )
 
 
-def litert_program(model: Model, key: Key, reasons: list[tuple[int, str]]) -> Program:
+def litert_program(model: Model, key: Key, reasons: list[tuple[int, str]], deciding: tuple[int, ...] = ()) -> Program:
     """A program without code: the model runs whole on LiteRT, for these reasons.
 
     Args:
         reasons: (position of the operator or WHOLE_MODEL, sentence) pairs.
+        deciding: positions of the inputs for whose values it might be compiled.
     Raises:
         ModelError: LiteRT would write past the end of a tensor of this model.
     """
@@ -178,6 +180,7 @@ def litert_program(model: Model, key: Key, reasons: list[tuple[int, str]]) -> Pr
         outputs=ports(graph, graph.outputs),
         signatures=signatures(model),
         operators=litert_operators(graph, reasons),
+        deciding=deciding,
         num_subgraphs=len(model.graphs),
     )
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from ai_edge_litert.interpreter import OpResolverType
 
+    from jitdelegate.decided_graph import DecidedGraph
     from jitdelegate.report import Report
 
 DEFAULT_RESOLVERS = ("AUTO", "BUILTIN")
@@ -84,6 +85,7 @@ class Interpreter:
         self._graphs: dict[int, CompiledGraph | None] = {}
         self._all_on_litert = options.target == "litert"
         self._graph(0)
+        self._decided = self._decided_graph()
 
     def _graph(self, subgraph: int) -> CompiledGraph | None:
         """A subgraph as far as it is compiled; None for one that runs on LiteRT."""
@@ -91,6 +93,14 @@ class Interpreter:
             found = self._opened if self._all_on_litert else self._variants.subgraph(subgraph)
             self._graphs[subgraph] = CompiledGraph(self._variants, found) if found.session is not None else None
         return self._graphs[subgraph]
+
+    def _decided_graph(self) -> DecidedGraph | None:
+        """LiteRT's interpreter with programs for the values of its inputs; None for a model that has no use for it."""
+        if not self._opened.program.deciding or self._all_on_litert:
+            return None
+        from jitdelegate.decided_graph import DecidedGraph  # not before: few models are of that kind
+
+        return DecidedGraph(self._variants, self._opened)
 
     @property
     def _compiled(self) -> CompiledGraph | None:
@@ -100,14 +110,15 @@ class Interpreter:
     @property
     def _backend(self) -> Any:
         """What answers LiteRT's methods: the compiled graph, or LiteRT's own interpreter."""
-        return self._compiled or self._opened.source.fallback().interpreter
+        return self._compiled or self._decided or self._opened.source.fallback().interpreter
 
     def __repr__(self) -> str:
         return f"Interpreter({self._opened})"
 
     def report(self) -> Report:
         """Where the model runs and why, what the cache did, and how long each stage took."""
-        opened = self._compiled.opened if self._compiled else self._opened
+        ran = self._compiled or self._decided
+        opened = ran.opened if ran else self._opened
         return opened.report(self._variants.notes)
 
     def allocate_tensors(self) -> None:
@@ -122,6 +133,8 @@ class Interpreter:
             fallback.fit(self._compiled.shapes)
             fallback.allocate()  # before anything changes: shapes that LiteRT refuses too leave the program
             self._leave_compiled(f"{named(self._compiled.shapes)}: {reason}")
+        if self._decided:
+            self._decided.forget()
         if not self._compiled:
             self._opened.allocate()
 

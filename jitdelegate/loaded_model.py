@@ -74,8 +74,12 @@ class Model:
         return f"Model({self._opened}: {inputs} -> {outputs})"
 
     def report(self) -> Report:
-        """Where each operator runs and why, what the cache did, and how long each stage took."""
-        return self._opened.report(self._variants.notes)
+        """Where each operator runs and why, what the cache did, and how long each stage took.
+
+        Of a model that is another for each value of some inputs: what the last inference ran.
+        """
+        opened = self._ran_last if self._program.deciding else self._opened
+        return opened.report(self._variants.notes)
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -125,6 +129,7 @@ class Model:
         if self._closed:
             raise DeviceError("the model is closed")
         if session is None:
+            self._ran_last = opened
             return opened.source.fallback().run(inputs)
         if opened is not self._ran_last:  # as LiteRT does where shapes change
             session.reset_states(resources=False)
@@ -138,8 +143,10 @@ class Model:
     def _fitting(self, inputs: Sequence[Any]) -> Opened:
         """The program for these inputs: another one where arrays have other sizes than the file says."""
         ports = self._program.inputs
-        if self._closed or self._opened.session is None or len(inputs) != len(ports):
+        if self._closed or len(inputs) != len(ports):
             return self._opened
+        if self._opened.session is None:
+            return self._variants.decided(self._opened, inputs) if self._program.deciding else self._opened
         shapes = tuple(accepted_shape(value, port) for value, port in zip(inputs, ports, strict=True))
         return self._variants.resized(self._opened, shapes)
 

@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jitdelegate.cache.key import Key, Parts, Shapes
+    from jitdelegate.cache.key import Key, Parts, Shapes, Values
     from jitdelegate.cache.store import Lookup
     from jitdelegate.model_source import ModelSource
     from jitdelegate.options import Options
@@ -227,6 +227,11 @@ class Opened:
     def resized(self) -> Shapes:
         """These shapes, () where they are those that the file says."""
         return self._key.shapes
+
+    @property
+    def values(self) -> Values:
+        """(position, elements) of the inputs whose values it is compiled for."""
+        return self._key.values
 
     @property
     def target(self) -> str:

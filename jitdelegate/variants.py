@@ -6,10 +6,18 @@ import _thread
 
 from jitdelegate.cache.key import variant_parts
 from jitdelegate.opened import Opened
+from jitdelegate.runtime.buffers import accepted_shape, integers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from jitdelegate.cache.key import Shapes
+    from collections.abc import Sequence
+    from typing import Any
+
+    from jitdelegate.cache.key import Shapes, Values
+
+MOST_VALUES = 8
+"""So many values of inputs that decide shapes are compiled for; with the next ones the model runs on LiteRT, since
+inputs that are never the same again would compile without end."""
 
 MOST_SHAPES = 8
 """As many programs for other shapes than the file's stay ready to run, each with memory of its own. Those that were
@@ -27,6 +35,8 @@ class Variants:
         self.main = main
         self._subgraphs = {0: main}
         self._resized: dict[tuple[int, Shapes], Opened] = {}
+        self._hopeless: set[int] = set()
+        self._decided: dict[tuple[Shapes, Values], Opened] = {}
         self._lock = _thread.allocate_lock()
 
     def subgraph(self, index: int) -> Opened:
@@ -39,19 +49,41 @@ class Variants:
     def resized(self, base: Opened, shapes: Shapes) -> Opened:
         """The program of the same subgraph as `base` for inputs of these shapes; raises what `Opened` raises.
 
-        One that falls out of the kept ones goes on for whoever still holds it.
+        One that falls out of the kept ones goes on for whoever still holds it. `base` itself may be on LiteRT only for
+        its shapes, such as the 1 that stands for an unknown size.
         """
-        if shapes == base.shapes:
+        if shapes == base.shapes or base.subgraph in self._hopeless or base.source.options.target == "litert":
             return base
         key = base.subgraph, shapes
         found = self._used_last(key)
         if found is None:
             found = Opened(base.source, main=base, variant=variant_parts(*key))
+        if base.session is None and found.session is None and base.reason == found.reason:
+            self._hopeless.add(base.subgraph)  # what stands in the way are not the shapes
         with self._lock:
             found = self._resized.setdefault(key, found)  # another thread may have been faster
             while len(self._resized) > MOST_SHAPES:
                 del self._resized[next(iter(self._resized))]
         return found
+
+    def decided(self, base: Opened, inputs: Sequence[Any]) -> Opened:
+        """The program of the first subgraph for the values of the inputs that decide shapes; `base`, which is on
+        LiteRT, after MOST_VALUES of them.
+
+        Raises:
+            TensorError: an input is of another type, shape or length.
+        """
+        ports = base.program.inputs
+        shapes = tuple(accepted_shape(value, port) for value, port in zip(inputs, ports, strict=True))
+        values = tuple((k, integers(inputs[k], ports[k], shapes[k])) for k in base.program.deciding)
+        resized = () if shapes == base.shapes else shapes
+        with self._lock:
+            found = self._decided.get((resized, values))
+            if found is not None or len(self._decided) >= MOST_VALUES:
+                return found or base
+        found = Opened(base.source, main=base, variant=variant_parts(0, resized, values))
+        with self._lock:
+            return self._decided.setdefault((resized, values), found)
 
     def _used_last(self, key: tuple[int, Shapes]) -> Opened | None:
         """The kept program, which now is the last to go."""
@@ -64,7 +96,7 @@ class Variants:
     def reset(self) -> None:
         """Let the next run of each program find its variables, resource variables too, as its first one did."""
         with self._lock:
-            kept = [*self._subgraphs.values(), *self._resized.values()]
+            kept = [*self._subgraphs.values(), *self._resized.values(), *self._decided.values()]
         for opened in kept:
             if opened.session is not None:
                 opened.session.reset_states(resources=True)
@@ -73,13 +105,14 @@ class Variants:
     def notes(self) -> list[str]:
         """One sentence per kept program, for the report."""
         with self._lock:
-            kept = [*self._subgraphs.values(), *self._resized.values()]
+            kept = [*self._subgraphs.values(), *self._resized.values(), *self._decided.values()]
         return [_note(opened) for opened in kept if opened is not self.main]
 
     def close(self) -> None:
         """End all worker threads and free the memory."""
         with self._lock:
-            kept, self._resized = [*self._resized.values()], {}
+            kept = [*self._resized.values(), *self._decided.values()]
+            self._resized, self._decided = {}, {}
         for opened in (*kept, *self._subgraphs.values()):
             opened.close()
         self.main.source.close()
@@ -93,5 +126,6 @@ def named(shapes: Shapes) -> str:
 def _note(opened: Opened) -> str:
     parts = [f"subgraph {opened.subgraph}"] if opened.subgraph else []
     parts += [named(opened.resized)] if opened.resized else []
+    parts += [f"input {position} being {list(numbers)}" for position, numbers in opened.values]
     place = f"LiteRT, {opened.reason}" if opened.session is None else f"{opened.target}, cache {opened.outcome}."
     return f"{', '.join(parts)}: {place}"

@@ -21,14 +21,14 @@ LAYERS = (
     ("compiler",),
     ("report",),
     ("model_source", "opened", "variants"),
-    ("loaded_model", "delegate", "compiled_graph"),
+    ("loaded_model", "delegate", "compiled_graph", "decided_graph"),
     ("interpreter", "example", "trial", "precompile"),
     ("warm", "demo"),
 )
 """Parts of the package, lowest first; a part imports its own layer's and lower ones."""
 WARM_PARTS = {
     *("errors", "options", "program", "cache", "runtime", "report", "opened", "loaded_model", "delegate"),
-    *("compiled_graph", "interpreter", "model_source", "variants"),
+    *("compiled_graph", "decided_graph", "interpreter", "model_source", "variants"),
 }
 COLD_MODULES = {"jitdelegate.program.write"}
 WARM_IMPORTS = {"_thread", "ctypes", "errno", "fcntl", "mmap", "os", "stat", "struct", "sys", "time", "xxhash"}

@@ -14,9 +14,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     Parts = tuple[tuple[str, str], ...]
     Shapes = tuple[tuple[int, ...], ...]
+    Values = tuple[tuple[int, tuple[int, ...]], ...]
 
 MODEL, TOKEN, TOOLCHAIN = "model", "token", "toolchain"
-SUBGRAPH, SHAPES = "subgraph", "shapes"
+SUBGRAPH, SHAPES, VALUES = "subgraph", "shapes", "values"
 SUFFIX = ".jitd"
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 _LONGEST_PREFIX = 64
@@ -59,6 +60,14 @@ class Key:
         """The shapes of the program's inputs, () for those that the file says."""
         return tuple(
             tuple(int(size) for size in shape.split("x") if size) for shape in self.part(SHAPES).split(";")[:-1]
+        )
+
+    @property
+    def values(self) -> Values:
+        """(position, elements) of the inputs whose values the program is compiled for."""
+        pairs = (text.partition("=") for text in self.part(VALUES).split(";")[:-1])
+        return tuple(
+            (int(place), tuple(int(number) for number in numbers.split(",") if number)) for place, _, numbers in pairs
         )
 
     def digest(self) -> str:
@@ -126,16 +135,18 @@ def model_key(
     return Key(parts, token)
 
 
-def variant_parts(subgraph: int, shapes: Shapes = ()) -> Parts:
+def variant_parts(subgraph: int, shapes: Shapes = (), values: Values = ()) -> Parts:
     """The parts that tell a model's further programs from its main one, which has none of them.
 
     Args:
         subgraph: the one that the program computes.
         shapes: of its inputs; () for those that the file says. f32[2,3] and a scalar read "2x3;;".
+        values: (position, elements) of the inputs that decide shapes. [4, -1] in the second input reads "1=4,-1;".
     """
     which = ((SUBGRAPH, str(subgraph)),) if subgraph else ()
     text = "".join(f"{'x'.join(map(str, shape))};" for shape in shapes)
-    return (*which, *(((SHAPES, text),) if text else ()))
+    decided = "".join(f"{position}={','.join(map(str, numbers))};" for position, numbers in values)
+    return (*which, *(((SHAPES, text),) if text else ()), *(((VALUES, decided),) if decided else ()))
 
 
 def _machine(target: str) -> str:

@@ -40,6 +40,8 @@ def check(program: Program) -> None:
         _check_port(port)
     for state in program.states:
         _check_state(program, state)
+    for position in program.deciding:
+        _check_deciding(program, position)
     if program.target == "cuda":
         _check_cuda(program)
     elif program.launches or program.input_offsets or program.output_offsets:
@@ -54,6 +56,11 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 def _check_range(name: str, value: int, largest: int, smallest: int = 0) -> None:
     if not smallest <= value <= largest:
         raise ProgramError(f"{name} is {value}, expected {smallest} to {largest}")
+
+
+def _check_deciding(program: Program, position: int) -> None:
+    _check_range("deciding input", position, len(program.inputs) - 1)
+    _check_choice("type of a deciding input", program.inputs[position].dtype, ("int32", "int64"))
 
 
 def _check_port(port: Port) -> None:

@@ -138,6 +138,7 @@ PROGRAM = Layout(
         ("input_offsets", INTEGERS),
         ("output_offsets", INTEGERS),
         ("states", STATE),
+        ("deciding", INTEGERS),
     ),
 )
 # Fields that only reports look at; the reader leaves them until then.

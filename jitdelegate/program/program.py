@@ -223,6 +223,8 @@ class Program(Record):
         input_offsets, output_offsets: where the ports, then the states, lie in a CUDA device's arena, in bytes.
         code, weights: segments; views into the file for a program that was read.
         num_subgraphs: subgraphs of the model.
+        deciding: positions of the inputs whose values have to be known to compile the model, which runs on LiteRT
+            otherwise.
         weights_hash: xxh3-128 of the weights in hex; `write` sets its own in the file.
     """
 
@@ -231,6 +233,7 @@ class Program(Record):
         "_operators",
         "arena_bytes",
         "code",
+        "deciding",
         "entries",
         "features",
         "input_offsets",
@@ -273,6 +276,7 @@ class Program(Record):
         code: Bytes = b"",
         weights: Bytes = b"",
         num_subgraphs: int = 1,
+        deciding: tuple[int, ...] = (),
         weights_hash: str = "",
     ) -> None:
         self.key = key
@@ -295,6 +299,7 @@ class Program(Record):
         self.code = code
         self.weights = weights
         self.num_subgraphs = num_subgraphs
+        self.deciding = deciding
         self.weights_hash = weights_hash
 
     @property

@@ -133,6 +133,12 @@ def accepted_shape(value: Any, port: Port) -> tuple[int, ...]:
     return tuple(found) if fits else port.shape
 
 
+def integers(value: Any, port: Port, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The elements of an input of int32 or int64, row-major; raises what `checked` raises."""
+    content = memoryview(checked(value, port, shape).tobytes())
+    return tuple(content.cast("i" if port.dtype == "int32" else "q").tolist())
+
+
 def _view(value: Any, port: Port) -> memoryview:
     try:
         return memoryview(value)

@@ -129,6 +129,8 @@ class Planner:
 
     def _place_inputs(self) -> None:
         for position, index in enumerate(self.graph.inputs):
+            if self.graph.tensors[index].is_constant:
+                continue
             shape = self.graph.tensors[index].shape
             buffer = Memory("io", position, self._dense(index))
             if self.layouts[index].plain and self._reads_exactly(index):

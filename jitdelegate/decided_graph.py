@@ -1,0 +1,75 @@
+"""DecidedGraph: LiteRT's interpreter of a model that is another for each value of some inputs, compiled for each."""
+
+from __future__ import annotations
+
+from jitdelegate.errors import ProgramError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    import numpy as np
+
+    from jitdelegate.opened import Opened
+    from jitdelegate.variants import Variants
+
+
+class DecidedGraph:
+    """The methods are LiteRT's own, except that a run goes through a program where there is one for the inputs' values.
+
+    Attributes:
+        opened: the program of the last run, the model's main one where that was on LiteRT.
+    """
+
+    def __init__(self, variants: Variants, base: Opened) -> None:
+        self._variants = variants
+        self._base = self.opened = base
+        self._outputs: dict[int, np.ndarray] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._base.source.fallback().interpreter, name)
+
+    def forget(self) -> None:
+        """Outputs are LiteRT's again, until the next run."""
+        self.opened, self._outputs = self._base, {}
+
+    def invoke(self) -> None:
+        """As LiteRT's method."""
+        self.forget()
+        litert = self._base.source.fallback().interpreter
+        inputs = [litert.get_tensor(port.index) for port in self._base.program.inputs]
+        opened = self._variants.decided(self._base, inputs)
+        if opened.session is None:
+            litert.invoke()
+            return
+        self.opened = opened
+        try:
+            outputs = opened.session.run(inputs)
+        except ProgramError as error:
+            opened.heal(opened.session, str(error))
+            outputs = opened.session.run(inputs)
+        ports = opened.program.outputs
+        self._outputs = {port.index: output.__array__() for port, output in zip(ports, outputs, strict=True)}
+
+    def get_tensor(self, tensor_index: int, subgraph_index: int = 0) -> np.ndarray:
+        """As LiteRT's method."""
+        if subgraph_index == 0 and tensor_index in self._outputs:
+            return self._outputs[tensor_index].copy()
+        return self.__getattr__("get_tensor")(tensor_index, subgraph_index)  # type: ignore[no-any-return]
+
+    def tensor(self, tensor_index: int) -> Callable[[], np.ndarray]:
+        """As LiteRT's method."""
+        if tensor_index in self._outputs:
+            return lambda: self._outputs[tensor_index]
+        return self.__getattr__("tensor")(tensor_index)  # type: ignore[no-any-return]
+
+    def get_output_details(self) -> list[dict[str, Any]]:
+        """As LiteRT's method, which after a run gives the shapes that outputs have come to."""
+        import numpy as np
+
+        details: list[dict[str, Any]] = self.__getattr__("get_output_details")()
+        for detail in details:
+            if detail["index"] in self._outputs:
+                detail["shape"] = np.array(self._outputs[detail["index"]].shape, np.int32)
+        return details

@@ -1,0 +1,57 @@
+"""Inputs that decide shapes: a model that reads a RESHAPE's new shape from an input is another for each value of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from jitdelegate.ir.graph import ABSENT, Graph
+from jitdelegate.ops import find
+from jitdelegate.ops.call import INTEGERS
+
+MOST_ELEMENTS = 64
+"""Of one deciding input; what is larger is data."""
+
+
+def deciding_inputs(graph: Graph) -> tuple[int, ...]:
+    """Positions of the integer inputs without whose values a folded graph cannot be compiled; none where more than
+    these would have to be known."""
+    found: set[int] = set()
+    pending = [index for index in _undecided(graph) if index != ABSENT]
+    seen = set(pending)
+    while pending:
+        index = pending.pop()
+        tensor, writer = graph.tensors[index], graph.writer[index]
+        if tensor.is_constant:
+            continue
+        if index in graph.given and tensor.dtype in ("int32", "int64") and tensor.size <= MOST_ELEMENTS:
+            found.add(graph.given.index(index))
+        elif writer is None or find(graph.nodes[writer]) is None:
+            return ()
+        else:
+            further = set(graph.nodes[writer].inputs) - {ABSENT} - seen
+            seen |= further
+            pending += further
+    return tuple(sorted(found))
+
+
+def _undecided(graph: Graph) -> Iterator[int]:
+    """Tensors without which operators cannot be compiled: axes, sizes and places."""
+    for node in graph.nodes:
+        op = find(node)
+        if op is not None and op.check(graph, node) is not None:
+            places = [operand for operand, types in op.kinds.items() if types == INTEGERS]
+            yield from (node.inputs[operand] for operand in (*op.parameters, *places) if operand < len(node.inputs))
+
+
+def fix_inputs(graph: Graph, values: Sequence[tuple[int, tuple[int, ...]]]) -> Graph:
+    """%1: i32[2], an input -> the constant %1 = [3, 4], for every (position, elements) pair."""
+    tensors = list(graph.tensors)
+    for position, elements in values:
+        index = graph.given[position]
+        data = np.array(elements, tensors[index].dtype).reshape(tensors[index].shape)
+        data.flags.writeable = False
+        tensors[index] = replace(tensors[index], data=data)
+    return replace(graph, tensors=tuple(tensors))
