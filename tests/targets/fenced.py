@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from jitdelegate.ir.graph import Graph
+from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.program.program import Program
 from jitdelegate.runtime import cpu
 
@@ -42,8 +42,15 @@ class Fenced:
         else:
             ctypes.memmove(self.address, content, len(content))
 
-    def array(self, shape: Shape) -> np.ndarray:
-        return np.frombuffer(ctypes.string_at(self.address, 4 * prod(shape)), np.float32).reshape(shape)
+    def array(self, shape: Shape, dtype: str = "float32") -> np.ndarray:
+        size = np.dtype(dtype).itemsize * prod(shape)
+        return np.frombuffer(ctypes.string_at(self.address, size), dtype).reshape(shape)
+
+
+def _buffer(tensor: Tensor, *, at_end: bool) -> Fenced:
+    """Memory for a graph's input or output."""
+    nbytes = np.dtype(tensor.dtype).itemsize
+    return Fenced(nbytes * tensor.size, nbytes, at_end=at_end)
 
 
 class Machine:
@@ -59,7 +66,7 @@ class Machine:
         self.weights.fill(bytes(program.weights))
         self.sync.fill(bytes(program.sync_bytes))
         ports = (*graph.inputs, *graph.outputs)
-        self.buffers = [Fenced(4 * graph.tensors[i].size, 4, at_end=at_end) for i in ports]
+        self.buffers = [_buffer(graph.tensors[i], at_end=at_end) for i in ports]
         self.io = (ctypes.c_uint64 * len(ports))(*(buffer.address for buffer in self.buffers))
         self.locks = [self._start(scratch) for scratch in self.scratches[1:]]
 
@@ -87,8 +94,9 @@ class Machine:
         self.code.run(*self._arguments(self.scratches[0]))
         outputs = self.buffers[len(self.graph.inputs) :]
         for buffer, feed in zip(self.buffers, feeds, strict=False):
-            assert buffer.array(feed.shape).tobytes() == feed.tobytes(), "an input was written"
-        return [b.array(self.graph.tensors[i].shape) for b, i in zip(outputs, self.graph.outputs, strict=True)]
+            assert buffer.array(feed.shape, str(feed.dtype)).tobytes() == feed.tobytes(), "an input was written"
+        results = zip(outputs, (self.graph.tensors[i] for i in self.graph.outputs), strict=True)
+        return [buffer.array(tensor.shape, tensor.dtype) for buffer, tensor in results]
 
     def close(self) -> None:
         self.code.stop(*self._arguments(self.scratches[0]))
