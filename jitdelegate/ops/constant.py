@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import prod
+from math import ceil
 from typing import Any, ClassVar
 
 import numpy as np
 
 from jitdelegate.ir.graph import DimensionMetadata, Graph, Node, Sparsity, Tensor
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given
-from jitdelegate.ops.registry import ANY, FLOATS, Lowering, Op, op
+from jitdelegate.ops.registry import ANY, FLOATS, MAX_ELEMENTS, NUMBERS, Lowering, Op, op
 
 
 class Folded(Op):
@@ -160,8 +160,8 @@ def densified(values: np.ndarray, shape: Shape, sparsity: Sparsity) -> np.ndarra
 class ShapeOf(Folded):
     """The sizes of the data; known even where its elements are not."""
 
-    types = (*ANY, "string")
-    results: ClassVar = {0: INTEGERS}
+    types: ClassVar[tuple[str, ...]] = (*ANY, "string")
+    results: ClassVar[Mapping[int, tuple[str, ...]]] = {0: INTEGERS}
 
     def foldable(self, call: Call) -> bool:
         return True
@@ -184,25 +184,71 @@ class Rank(ShapeOf):
         return [np.array(len(call.shape(0)), np.int64)]
 
 
-@op("RANGE")
-class Range(Folded):
-    """The integers from the first operand to before the second, in steps of the third."""
+@op("BROADCAST_ARGS")
+class BroadcastArgs(Folded):
+    """The shape that two shapes broadcast to."""
 
-    least = most = 3
-    parameters = (0, 1, 2)
+    least = most = 2
+    parameters = (0, 1)
     results: ClassVar = {0: INTEGERS}
 
     def problems(self, call: Call) -> Iterator[str]:
-        if any(prod(call.shape(k)) != 1 for k in range(3)) or not call.integers(2)[0]:
-            yield "RANGE: start, limit and delta are not three numbers, the last other than 0."
+        shapes = call.integers(0), call.integers(1)
+        pairs = list(zip(*(shape[::-1] for shape in shapes), strict=False))
+        if min(map(min, (*pairs, (1,))), default=1) < 0 or any(1 not in pair and pair[0] != pair[1] for pair in pairs):
+            yield f"BROADCAST_ARGS: {list(shapes[0])} and {list(shapes[1])} do not broadcast together."
 
     def shape(self, call: Call) -> Shape:
-        start, limit, delta = (call.integers(k)[0] for k in range(3))
-        return (len(range(start, limit, delta)),)
+        return (max(len(call.integers(0)), len(call.integers(1))),)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        start, limit, delta = (int(array.flat[0]) for array in arrays if array is not None)
-        return [np.arange(start, limit, delta)]
+        longer, shorter = sorted(given(arrays), key=len, reverse=True)
+        padded = np.concatenate([np.ones(len(longer) - len(shorter), longer.dtype), shorter])
+        return [np.where(longer == 1, padded, longer)]
+
+
+@op("ZEROS_LIKE")
+class ZerosLike(ShapeOf):
+    """Zeros in the shape of the data."""
+
+    types = NUMBERS
+    results: ClassVar = {}
+
+    def shape(self, call: Call) -> Shape:
+        return call.shape(0)
+
+    def fold(self, call: Call) -> list[np.ndarray]:
+        return [np.zeros(call.shape(0))]
+
+
+@op("RANGE")
+class Range(Folded):
+    """The numbers from the first operand to before the second, in steps of the third."""
+
+    least = most = 3
+    parameters = (0, 1, 2)
+    parameter_types = NUMBERS
+    results: ClassVar = {0: NUMBERS}
+
+    def problems(self, call: Call) -> Iterator[str]:
+        numbers, dtypes = [call.constant(k) for k in range(3)], {tensor.dtype for tensor in call.operands}
+        if any(number is None or number.size != 1 for number in numbers) or dtypes != {call.output.dtype}:
+            yield "RANGE: start, limit, delta and the output are not single numbers of one type."
+        start, limit, delta = (float(number.flat[0]) for number in numbers if number is not None)
+        if not delta or not np.isfinite([start, limit, delta]).all() or (limit - start) / delta > MAX_ELEMENTS:
+            yield f"RANGE from {start:g} to {limit:g} in steps of {delta:g} is not supported."
+
+    def shape(self, call: Call) -> Shape:
+        return self.reference([call.constant(k) for k in range(3)], {})[0].shape
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        """As LiteRT, which adds the step again and again."""
+        start, limit, delta = (array.flat[0] for array in given(arrays))
+        if start.dtype.kind == "i":
+            return [np.arange(start, limit, delta, dtype=start.dtype)]
+        steps = np.full(max(0, ceil((limit - start) / delta)), delta)
+        steps[:1] = start
+        return [np.add.accumulate(steps)]
 
 
 @op("WHERE")

@@ -77,6 +77,8 @@ class Op:
     """Most inputs."""
     parameters: ClassVar[tuple[int, ...]] = ()
     """Inputs that hold integers (axes, sizes, paddings) and have to be constants."""
+    parameter_types: ClassVar[tuple[str, ...]] = INTEGERS
+    """The types of `parameters`."""
     types: ClassVar[tuple[str, ...]] = FLOATS
     """The types that values may have; all operands and outputs of a node have one of them in common."""
     kinds: ClassVar[Mapping[int, tuple[str, ...]]] = {}
@@ -137,8 +139,8 @@ class Op:
     def _parameters(self, call: Call) -> Iterator[str]:
         for operand in filter(call.given, self.parameters):
             tensor = call.tensor(operand)
-            if tensor.dtype not in INTEGERS:
-                yield f"{self.name}: input {operand} is {tensor.dtype}, expected int32 or int64."
+            if tensor.dtype not in self.parameter_types:
+                yield f"{self.name}: input {operand} is {tensor.dtype}, {_only(self.parameter_types)} supported."
             if call.constant(operand) is None:
                 yield f"{self.name}: input {operand} ('{tensor.name}') is not a constant."
 
