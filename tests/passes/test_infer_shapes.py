@@ -159,3 +159,11 @@ def test_inputs_that_kernels_do_not_move_are_a_reason_of_the_model(dtype: str, q
     position, reason = unsupported(Model((graph,)), graph)[0]
     assert position == WHOLE_MODEL
     assert reason.startswith(f"'input' is {found}; inputs and outputs have to be float32, int32, int64, bool, int8, ")
+
+
+def test_two_shapes_broadcast_when_the_model_is_compiled() -> None:
+    build = Builder()
+    sides = [build.constant([4, 1], "int32"), build.constant([2, 1, 3], "int32")]
+    asked = build.op("BROADCAST_ARGS", sides, (3,), dtype="int32")
+    graph = infer_shapes(build.finish(build.op("BROADCAST_TO", [build.input(4, 3), asked], (1, 1, 1))))
+    assert graph.tensors[graph.outputs[0]].shape == (2, 4, 3)
