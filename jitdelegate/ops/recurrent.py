@@ -20,7 +20,7 @@ from jitdelegate.ops.registry import Lowering, Op, op, view
 
 MOST_KERNELS = 1024
 """Of one sequence whose steps take kernels of their own; a hundred take about a second to compile."""
-BASIC_INPUTS = 5
+BASIC_INPUTS, BASIC_OUTPUTS = 5, 4
 
 
 def lstm_update(gates: int, activation: str, limit: float) -> Expr:
@@ -263,15 +263,20 @@ class LstmStep(Lstm):
         lstm_case((1, 5), 1, 16, kernel_type="FULL", outputs=3, coupled=True, norm=True, cell_clip=0.7),
     )
 
+    basic_states = (1, 4)
+
     @staticmethod
     def is_basic(node: Node) -> bool:
         return bool(node.attrs.get("kernel_type", "FULL") == "BASIC")
 
     def updates(self, node: Node) -> tuple[int, ...]:
-        return () if self.is_basic(node) else self.states
+        return self.basic_states if self.is_basic(node) else self.states
 
     def outputs(self, call: Call) -> int:
-        return 4 if self.is_basic(call.node) else super().outputs(call)
+        """Kernel BASIC has its states as outputs already; where its operands are variables, they are updated too."""
+        if not self.is_basic(call.node):
+            return super().outputs(call)
+        return BASIC_OUTPUTS + (2 if len(call.node.outputs) > BASIC_OUTPUTS else 0)
 
     def problems(self, call: Call) -> Iterator[str]:
         yield from self._basic_problems(call) if self.is_basic(call.node) else super().problems(call)
@@ -292,18 +297,22 @@ class LstmStep(Lstm):
             yield f"LSTM: weights {list(weights)} and bias {list(bias)}, expected {[gates, depth]} and {[gates]}."
         if call.constant(2) is None or call.constant(3) is None:
             yield "LSTM: weights and bias are no constants."
+        shared = [k for k in self.basic_states if call.graph.only_reader(call.index(k)) is None]
+        if shared:
+            yield f"LSTM of kernel BASIC: others read input {shared[0]} too, which LiteRT's kernel overwrites."
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         if not self.is_basic(call.node):
             return super().shapes(call)
         batch, depth = call.shape(0)
         units = call.shape(1)[1]
-        return (batch, units), (batch, units), (batch, depth + units), (batch, 4 * units)
+        outputs = (batch, units), (batch, units), (batch, depth + units), (batch, 4 * units)
+        return (*outputs, outputs[0], outputs[1])[: len(call.outputs)]
 
     def lowering(self, call: Call) -> tuple[Lowering, ...]:
         if not self.is_basic(call.node):
             return super().lowering(call)
-        whole, _, row, total = self.shapes(call)
+        whole, _, row, total, *updated = self.shapes(call)
         units = whole[1]
         joined = Lowering(Concat(axis=1), (call.index(0), call.index(1)), row, "float32")
         gates = Lowering(Contract(), (joined, call.index(2), call.index(3)), total, "float32")
@@ -311,7 +320,8 @@ class LstmStep(Lstm):
         own = Access.broadcast(whole, whole)
         state = apply(lstm_update(4, "TANH", 0.0), [*reads, (call.index(4), own)], whole)
         hidden = apply(lstm_output(4, "TANH"), [*reads, (state, own)], whole)
-        return hidden, view(state, whole), view(joined, row), view(gates, total)
+        outputs = hidden, view(state, whole), view(joined, row), view(gates, total)
+        return (*outputs, view(hidden, whole), view(state, whole)) if updated else outputs
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         if attrs.get("kernel_type", "FULL") != "BASIC":

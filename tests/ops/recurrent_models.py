@@ -84,6 +84,21 @@ class LstmModel:
         return [None if self.coupled else scales[0], *scales[1:]]
 
 
+def basic_lstm(batch: int, depth: int, units: int) -> bytes:
+    """LSTM of the kernel BASIC, whose states are variables; hidden and state are the outputs."""
+    model, random = ModelBuilder(), np.random.default_rng(units)
+    data, hidden = model.input((batch, depth), name="data"), model.variable((batch, units))
+    weights = model.constant(random.uniform(-0.7, 0.7, (4 * units, depth + units)).astype(np.float32))
+    bias = model.constant(random.uniform(-0.7, 0.7, 4 * units).astype(np.float32))
+    state = model.variable((batch, units))
+    widths = (units, units, depth + units, 4 * units)
+    outputs = [model.tensor((batch, width)) for width in widths]
+    options = {"fused_activation_function": "TANH", "kernel_type": "BASIC"}
+    model.node("LSTM", [data, hidden, weights, bias, state], outputs, options=options, version=2)
+    model.output(*outputs[:2])
+    return model.finish()
+
+
 def rnn(op: str, data: tuple[int, ...], batch: int, units: int, **options: object) -> bytes:
     """RNN, or UNIDIRECTIONAL_SEQUENCE_RNN."""
     model, random = ModelBuilder(), np.random.default_rng(units)

@@ -12,7 +12,7 @@ from jitdelegate.ir.graph import ABSENT, Model
 from jitdelegate.model.read import read
 from jitdelegate.ops import OPS
 from jitdelegate.passes.functional_state import functional_state
-from tests.ops.recurrent_models import LstmModel, rnn, svdf
+from tests.ops.recurrent_models import LstmModel, basic_lstm, rnn, svdf
 
 WHOLE = LstmModel(units=16, outputs=16)
 PROJECTED = LstmModel(units=9, outputs=4, projection=True, projection_bias=True)
@@ -45,6 +45,7 @@ MODELS = {
     ),
 }
 CONTENTS = {name: model.content() for name, model in MODELS.items()} | {
+    "basic": basic_lstm(2, 5, 12),
     "rnn": rnn("RNN", (2, 5), 2, 11, fused_activation_function="TANH"),
     "rnn relu": rnn("RNN", (1, 5), 1, 16, fused_activation_function="RELU"),
     "sequence rnn": rnn(
@@ -132,3 +133,12 @@ def test_a_sequence_is_one_kernel_however_long_it_is() -> None:
         return len(passes.run(graph).nodes)
 
     assert nodes(2) == nodes(500)
+
+
+def test_a_basic_lstm_whose_old_state_is_read_later_is_left_to_litert() -> None:
+    graph = read(basic_lstm(1, 2, 3)).graphs[0]
+    (node,) = graph.nodes
+    reused = replace(graph, inputs=(0, node.inputs[1], node.inputs[4]), outputs=(*graph.outputs, node.inputs[4]))
+    found = functional_state(Model((reused,)))
+    reason = OPS["LSTM"].check(found, found.nodes[0])
+    assert reason == "LSTM of kernel BASIC: others read input 4 too, which LiteRT's kernel overwrites."
