@@ -30,6 +30,15 @@ def one_axis_problems(call: Call, operand: int) -> Iterator[str]:
     yield from axis_problems(call, axes[0], len(call.shape(0)))
 
 
+def widened(call: Call) -> int | Lowering:
+    """The data, small types as int32."""
+    shape = call.shape(0)
+    if call.tensor(0).dtype in NUMBERS:
+        return call.index(0)
+    wide = Map(Cast(Arg(0), "int32"), (Access.broadcast(shape, shape),))
+    return Lowering(wide, (call.index(0),), shape, "int32")
+
+
 class ArgExtreme(Op):
     """Where along an axis the extreme element is, the first of equals; the second operand is the axis."""
 
@@ -50,16 +59,7 @@ class ArgExtreme(Op):
         return shape[:axis] + shape[axis + 1 :]
 
     def lowering(self, call: Call) -> Lowering:
-        return Lowering(ArgReduce(kind=self.kind, axis=one_axis(call, 1)), (self._numbers(call),))
-
-    @staticmethod
-    def _numbers(call: Call) -> int | Lowering:
-        """The data, small types as int32."""
-        shape, dtype = call.shape(0), call.tensor(0).dtype
-        if dtype in NUMBERS:
-            return call.index(0)
-        wide = Map(Cast(Arg(0), "int32"), (Access.broadcast(shape, shape),))
-        return Lowering(wide, (call.index(0),), shape, "int32")
+        return Lowering(ArgReduce(kind=self.kind, axis=one_axis(call, 1)), (widened(call),))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, axis = given(arrays)
@@ -103,13 +103,14 @@ class TopKV2(Op):
 
     least = most = 2
     parameters = (1,)
-    types = NUMBERS
+    types = ("float32", "int32", "int16", "int8", "uint8")
     results: ClassVar = {1: ("int32",)}
     cases = (
         Case(((3, 20), np.array(4, np.int32))),
         Case(((2, 3, 33), ints(33))),
         Case((Fed((40,), "int32"), ints(7))),
-        Case((Fed((2, 40), "int64"), ints(1))),
+        Case((Fed((2, 40), "int8"), ints(4))),
+        Case((Fed((2, 9), "uint8"), ints(9)), low=100, high=255),
     )
 
     def outputs(self, call: Call) -> int:
@@ -125,13 +126,14 @@ class TopKV2(Op):
 
     def lowering(self, call: Call) -> tuple[Lowering, ...]:
         last, shape = len(call.shape(0)) - 1, self.shapes(call)[0]
-        places = Lowering(TopK(), (call.index(0),), shape, "int32")
+        places = Lowering(TopK(), (widened(call),), shape, "int32")
         values = Lowering(GatherForm(axis=last, batch=last), (call.index(0), view(places, (*shape, 1), "int32")))
         return values, places
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, count = given(arrays)
-        places = np.argsort(-data, axis=-1, kind="stable")[..., : int(count.flat[0])]
+        falling = -data.astype(np.float32 if data.dtype.kind == "f" else np.int64)
+        places = np.argsort(falling, axis=-1, kind="stable")[..., : int(count.flat[0])]
         return [np.take_along_axis(data, places, -1), places.astype(np.int32)]
 
 

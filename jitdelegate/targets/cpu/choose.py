@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 
-from jitdelegate.ir.index_forms import ArgReduce, TopK
-from jitdelegate.targets.cpu.element import ELEMENTS, cast, load, store
+from jitdelegate.ir.index_forms import ArgReduce
+from jitdelegate.targets.cpu.element import cast, load, store
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel
 from jitdelegate.targets.cpu.reduce import offset_of
 from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, size_of
-from jitdelegate.targets.cpu.vector_ir import FLOAT, Function, Value, element_type, lanes_of, vector
+from jitdelegate.targets.cpu.vector_ir import FLOAT, INDEX, Function, Value, element_type, lanes_of, vector
 
 I32 = "i32"
+HIGHEST_PLACE = (1 << 31) - 1
+RANK_BYTES = 8
+NOTHING = -(1 << 63)
+"""As a rank: lower than that of any element."""
+FIRST = (1 << 63) - 1
+"""As a rank: higher than that of any element."""
 
 
 @dataclass(frozen=True)
@@ -157,64 +164,92 @@ def _store_place(f: Function, out: Placed, place: Value, at: Value, mask: Value 
 
 
 class TopKWriter:
-    """Writes the jobs of TopK nodes."""
+    """Writes the jobs of TopK nodes.
+
+    Elements are ranked by integers that no two share. A row is cut into blocks, of which scratch memory holds the best
+    rank each; a result takes the best of them and looks through its block for the next one.
+    """
 
     def __init__(self, generator: Generator) -> None:
         self.generator = generator
 
-    def jobs(self, form: TopK, data: Placed, out: Placed) -> list[Job]:
-        """As many rounds per row as there are results; each finds the best that comes after the one before.
-
-        A round needs no memory of what was taken: values and places have one order.
-        """
-        count, wide = out.shape[-1], ELEMENTS[data.dtype].nbytes == ELEMENTS["int64"].nbytes
-        highest = (1 << (63 if wide else 31)) - 1
+    def jobs(self, data: Placed, out: Placed) -> list[Job]:
+        """One row per row of the data."""
+        size, count, lanes = data.shape[-1], out.shape[-1], self.generator.lanes
+        vectors = max(1, round(sqrt(size) / lanes))
+        blocks = -(-size // (vectors * lanes))
+        groups = -(-blocks // lanes)
+        self.generator.reserve_scratch(groups * lanes * RANK_BYTES)
 
         def row(kernel: Kernel, number: Value) -> None:
             f = kernel.f
             start = kernel.pointer(data.memory) + offset_of(f, number, data.axes[:-1])
             target = kernel.pointer(out.memory) + number * (count * out.nbytes)
 
-            def one(i: Value, value: Value, place: Value) -> list[Value]:
-                best = self._following(f, data, start, Best(value, place))
-                f.store(best.place, target + i * out.nbytes)
-                return [best.value, best.place]
+            def look(block: Value, limit: Value) -> None:
+                best = self._best_of_block(f, data, start, block * (vectors * lanes), vectors, limit)
+                f.store(best, kernel.scratch + block * RANK_BYTES, RANK_BYTES)
 
-            f.loop(count, one, f.literal("i64" if wide else I32, highest), f.literal(I32, -1))
+            def one(i: Value) -> None:
+                best = self._best_of_blocks(f, kernel.scratch, groups)
+                place = f.arithmetic("sub", f.literal(I32, HIGHEST_PLACE), f.cast("trunc", best, I32))
+                f.store(place, target + i * out.nbytes)
+                look(f.cast("zext", place, INDEX) // (vectors * lanes), best)
 
-        work = data.shape[-1] * count
-        return [job_of_rows(self.generator, "top_k", size_of(data.axes[:-1]), work, row)]
+            nothing = f.literal(vector(lanes, INDEX), NOTHING)
+            f.loop(groups, lambda i: f.store(nothing, kernel.scratch + i * (lanes * RANK_BYTES), RANK_BYTES))
+            f.loop(blocks, lambda i: look(i, f.index(FIRST)))
+            f.loop(count, one)
 
-    def _following(self, f: Function, data: Placed, start: Value, last: Best) -> Best:
-        """The best element of a row after `last`."""
-        size, lanes = data.shape[-1], self.generator.lanes
-        limit = Best(f.splat(last.value, lanes), f.splat(last.place, lanes))
+        return [job_of_rows(self.generator, "top_k", size_of(data.axes[:-1]), size + 4 * count * vectors * lanes, row)]
 
-        def step(first: Value, mask: Value | None, value: Value, place: Value) -> list[Value]:
-            key = _key(f, data.dtype, load(f, data.dtype, start + first * data.nbytes, lanes, data.nbytes, mask))
-            found, now = Best(key, places_from(f, first, lanes)), Best(value, place)
-            is_next = both(f, _precedes(f, limit, found), _precedes(f, found, now))
-            now = found.select(f, is_next if mask is None else both(f, is_next, mask), now)
-            return [now.value, now.place]
+    def _best_of_blocks(self, f: Function, scratch: Value, groups: int) -> Value:
+        lanes = self.generator.lanes
+        type_ = vector(lanes, INDEX)
 
-        wide = element_type(limit.value.type)
-        lowest = f.literal(limit.value.type, -(1 << (int(wide[1:]) - 1)))
-        nowhere = f.literal(limit.place.type, size)
-        return best_lane(f, Best(*along_row(f, size, lanes, step, lowest, nowhere)))
+        def step(i: Value, best: Value) -> list[Value]:
+            found = f.load(type_, scratch + i * (lanes * RANK_BYTES), RANK_BYTES)
+            return [_higher(f, found, best)]
+
+        (best,) = f.loop(groups, step, f.literal(type_, NOTHING))
+        return f.intrinsic("vector.reduce.smax", INDEX, best)
+
+    def _best_of_block(
+        self, f: Function, data: Placed, start: Value, first: Value, vectors: int, limit: Value
+    ) -> Value:
+        """The highest rank below `limit` of the elements from `first` on; NOTHING if there is none."""
+        lanes, type_ = self.generator.lanes, vector(self.generator.lanes, INDEX)
+        limits, nothing = f.splat(limit, lanes), f.literal(type_, NOTHING)
+
+        def step(i: Value, best: Value) -> list[Value]:
+            at = first + i * lanes
+            places = places_from(f, at, lanes)
+            mask = f.compare("slt", places, data.shape[-1])
+            rank = _rank(f, load(f, data.dtype, start + at * data.nbytes, lanes, data.nbytes, mask), places)
+            eligible = both(f, mask, f.compare("slt", rank, limits))
+            return [_higher(f, f.select(eligible, rank, nothing), best)]
+
+        (best,) = f.loop(vectors, step, nothing)
+        return f.intrinsic("vector.reduce.smax", INDEX, best)
 
 
-def _precedes(f: Function, a: Best, b: Best) -> Value:
-    """Whether `a` comes before `b`: it is larger, or equal and further to the left."""
-    earlier = both(f, equals(f, a.value, b.value), f.compare("slt", a.place, b.place))
-    return either(f, beats(f, a.value, b.value), earlier)
+def _higher(f: Function, a: Value, b: Value) -> Value:
+    return f.select(f.compare("sgt", a, b), a, b)
 
 
-def _key(f: Function, dtype: str, value: Value) -> Value:
-    """An integer that orders as the value does."""
-    if dtype != "float32":
+def _rank(f: Function, value: Value, places: Value) -> Value:
+    """int64s that order by the value, a float32 or int32, and where it is equal by the place, the first highest."""
+    key, wide = _key(f, value), vector(lanes_of(value.type), INDEX)
+    high = f.emit(wide, f"shl {f.cast('sext', key, wide)}, {f.literal(wide, 32).text}")
+    left = f.arithmetic("sub", f.literal(places.type, HIGHEST_PLACE), places)
+    return f.emit(wide, f"or {high}, {f.cast('zext', left, wide).text}")
+
+
+def _key(f: Function, value: Value) -> Value:
+    """An int32 that orders as the value does."""
+    if element_type(value.type) != FLOAT:
         return value
-    lanes = lanes_of(value.type)
-    bits = f.cast("bitcast", value + 0.0, vector(lanes, I32))  # -0.0 + 0.0 is 0.0, its equal
+    bits = f.cast("bitcast", value + 0.0, vector(lanes_of(value.type), I32))  # -0.0 + 0.0 is 0.0, its equal
     sign = f.emit(bits.type, f"ashr {bits}, {f.literal(bits.type, 31).text}")
-    flipped = f.emit(bits.type, f"and {sign}, {f.literal(bits.type, 0x7FFFFFFF).text}")
+    flipped = f.emit(bits.type, f"and {sign}, {f.literal(bits.type, HIGHEST_PLACE).text}")
     return f.emit(bits.type, f"xor {bits}, {flipped.text}")

@@ -270,7 +270,7 @@ class StepWriter:
             case ArgReduce():
                 return ArgReduceWriter(self.generator).jobs(form, first, *others)
             case TopK():
-                return TopKWriter(self.generator).jobs(form, first, *others)
+                return TopKWriter(self.generator).jobs(first, *others)
             case Suppress():
                 return SuppressWriter(self.generator).jobs(form, first, *others)
         raise AssertionError(f"no generator for {form}")

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-from jitdelegate.errors import CompileError
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import ArgReduce
 from jitdelegate.targets.cuda.device_code import I32, I64, Code, Value
@@ -157,14 +156,8 @@ class TopKTemplate(Template):
 
 
 def write_top_k(writer: Writer, node: Node) -> None:
-    """Launch of a TopK node.
-
-    Raises:
-        CompileError: the elements are int64.
-    """
+    """Launch of a TopK node."""
     source, target = node.inputs[0], node.outputs[0]
-    if writer.element(source) is Element.INT64:
-        raise CompileError(f"{node.op} of int64 has no CUDA kernel.")
     size, count = writer.shape(source)[-1], writer.shape(target)[-1]
     rows = prod(writer.shape(source)) // size
     template = TopKTemplate(writer.element(source))
