@@ -10,8 +10,10 @@ from jitdelegate.ops import find
 
 
 def states_of(graph: Graph) -> list[int]:
-    """Inputs that are variables to LiteRT, which their nodes update; the last outputs are their new values. A BASIC LSTM
-    takes what is no variable, too."""
+    """Inputs that are variables to LiteRT, which their nodes update; the last outputs are their new values.
+
+    A basic LSTM takes inputs that are no variables as well, and then has no further outputs.
+    """
     pairs = [(node, find(node)) for node in graph.nodes if node.attrs.get("kernel_type") != "BASIC"]
     return [node.inputs[operand] for node, op in pairs if op for operand in op.updates(node)]
 
