@@ -10,6 +10,7 @@ import pytest
 
 import jitdelegate
 from jitdelegate.example import mobilenet_v1
+from jitdelegate.model.write import ModelBuilder
 from jitdelegate.options import Options
 from jitdelegate.program.program import Program
 from tests.conftest import models_dir
@@ -75,6 +76,33 @@ def _load(content: bytes, folder: Path, gpu: Library, precision: str = "float32"
     assert model.report().fully_delegated
     assert model.report().target == "cuda"
     return model
+
+
+def index_arithmetic() -> bytes:
+    """Which of some integers, taken twice, are below a constant, and those that are, shortened."""
+    builder = ModelBuilder()
+    x = builder.input((3, 5), "int64", name="x")
+    limit = builder.constant(np.int64([-7, 0, 7, 2**40, 1]), name="limit")
+    twice = builder.tensor((3, 5), "int64")
+    below, chosen, short = (builder.tensor((3, 5), dtype) for dtype in ("bool", "int64", "int32"))
+    builder.node("ADD", (x, x), (twice,))
+    builder.node("LESS", (twice, limit), (below,))
+    builder.node("SELECT_V2", (below, twice, limit), (chosen,))
+    builder.node("CAST", (chosen,), (short,))
+    builder.output(below, chosen, short)
+    return builder.finish()
+
+
+@pytest.mark.parametrize("precision", TOLERANCES)
+def test_integers_and_truth_values_go_in_and_out_as_they_are(precision: str, gpu: Library, tmp_path: Path) -> None:
+    model = _load(index_arithmetic(), tmp_path, gpu, precision)
+    x = np.array([-(2**41), -4, -3, 2**39, 0] * 3).reshape(3, 5)
+    found = [np.asarray(value) for value in model.run({"x": x}).values()]
+    model.close()
+    below = 2 * x < [-7, 0, 7, 2**40, 1]
+    chosen = np.where(below, 2 * x, [-7, 0, 7, 2**40, 1])
+    for value, expected in zip(found, (below, chosen, chosen.astype(np.int32)), strict=True):
+        np.testing.assert_array_equal(value, expected, strict=True)
 
 
 @pytest.mark.parametrize("precision", TOLERANCES)
