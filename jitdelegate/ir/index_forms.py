@@ -70,7 +70,7 @@ class ArgReduce(IndexForm):
 class TopK(IndexForm):
     """Where the largest elements of each row (last axis) are, as int32: largest first, of equals the earlier one.
 
-    Elements are float32 or int32. How many is the output's last size, at most the row's. Positive NaN counts as larger than infinity.
+    Elements are float32 or int32; how many are found is the output's last size. Positive NaN is above infinity.
     """
 
 
