@@ -45,13 +45,14 @@ def settle(run: Callable[[], None]) -> None:
 
 
 def ready(interpreter: Any) -> Any:
-    """The interpreter with tensors allocated and seeded random input."""
+    """The interpreter with tensors allocated and seeded random input; integers that are no quantized numbers are
+    indices, 0 or 1."""
     interpreter.allocate_tensors()
     values = np.random.default_rng(0)
     for detail in interpreter.get_input_details():
         value = values.uniform(-1, 1, detail["shape"])
         if np.issubdtype(detail["dtype"], np.integer):
-            value = value * 100
+            value = value * 100 if detail["quantization"][0] else value > 0
         interpreter.set_tensor(detail["index"], value.astype(detail["dtype"]))
     return interpreter
 
