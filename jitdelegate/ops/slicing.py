@@ -107,6 +107,11 @@ class StridedSlice(Op):
         Case(((4, 6), ints(0, 0, 1), ints(0, 0, 4), ints(1, 1, 1)), {"new_axis_mask": 1, "end_mask": 2}),
         Case(((1, 17, 5, 6), ints(0, 1, 0, 0), ints(0, 100, 0, 3), ints(1, 2, 1, 1)), {"end_mask": 5}),
         Case(((5, 6), ints(-2), ints(-1), ints(1)), {"shrink_axis_mask": 1}),
+        Case(((5, 6), ints(2), ints(3), ints(1)), {"shrink_axis_mask": 1, "begin_mask": 1}),
+        Case(((5, 6), ints(2, 1, 0), ints(3, 1, 5), ints(1, 1, 2)), {"shrink_axis_mask": 3, "new_axis_mask": 2}),
+        Case(((5, 6), ints(2, 1), ints(3, 4), ints(1, 1)), {"offset": True}),
+        Case(((2, 3, 2, 2, 2, 2), ints(0, 2, 0, 0, 1, 0), ints(2, 0, 2, 2, 2, 2), ints(1, -1, 1, 1, 1, 2))),
+        Case((Fed((4, 6), "bool"), ints(1, 0), ints(3, 6), ints(1, 2))),
         Case(
             ((5, 6), Fed((2,), "int32"), Fed((2,), "int32"), ints(1, -2)),
             {"shrink_axis_mask": 1, "begin_mask": 2, "end_mask": 2},
@@ -123,13 +128,14 @@ class StridedSlice(Op):
 
     def problems(self, call: Call) -> Iterator[str]:
         shape, specs = call.shape(0), {prod(call.shape(k)) for k in (1, 2, 3)}
-        if not 1 <= len(shape) <= 5:
-            yield f"STRIDED_SLICE: the input's shape is {list(shape)}, expected rank 1 to 5."
+        if not shape:
+            yield "STRIDED_SLICE: the input is a scalar, expected rank 1 or more."
         if len(specs) != 1:
             yield "STRIDED_SLICE: begin, end and strides differ in length."
         if 0 in call.integers(3):
             yield f"STRIDED_SLICE: the strides are {list(call.integers(3))}, expected none to be 0."
         yield from self._mask_problems(call, specs.pop())
+        yield from self._offset_problems(call)
         yield from self._runtime_problems(call)
         for cut in self._cuts(call):
             if not cut.kept and not 0 <= cut.start < shape[cut.axis]:
@@ -140,10 +146,11 @@ class StridedSlice(Op):
         ellipsis, added, shrunk = (int(call.option(name, 0)) & ((1 << specs) - 1) for name in MASKS[2:])
         if ellipsis.bit_count() > 1:
             yield "STRIDED_SLICE: ellipsis_mask names more than one place."
-        if (added | ellipsis) & shrunk or added & ellipsis:
-            yield "STRIDED_SLICE: one place is in two of ellipsis_mask, new_axis_mask and shrink_axis_mask."
-        if specs - (added | ellipsis).bit_count() > len(call.shape(0)):
+        taken = specs - (added | ellipsis).bit_count()
+        if taken > len(call.shape(0)):
             yield f"STRIDED_SLICE: {specs} places are more than the input's shape {list(call.shape(0))} has."
+        if ellipsis and taken == len(call.shape(0)):
+            yield "STRIDED_SLICE: ellipsis_mask names a place that stands for no axis, which LiteRT reads as an axis."
         if any(shrunk >> place & 1 and stride < 0 for place, stride in enumerate(call.integers(3))):
             yield "STRIDED_SLICE: a negative stride where shrink_axis_mask is set."
 
@@ -159,7 +166,22 @@ class StridedSlice(Op):
 
     def _looked_up(self, call: Call) -> list[Cut]:
         """The axes of which an index is taken that is known at run time only."""
-        return [cut for cut in self._cuts(call) if not cut.kept] if call.constant(1) is None else []
+        return [cut for cut in self._cuts(call) if cut.place >= 0] if call.constant(1) is None else []
+
+    @staticmethod
+    def _offset_problems(call: Call) -> Iterator[str]:
+        """With the option `offset`, LiteRT takes the ends for the output's shape."""
+        if not call.option("offset", False):
+            return
+        if call.constant(1) is None or call.constant(2) is None:
+            yield "STRIDED_SLICE with offset: begin or end is not a constant."
+        shape, begin, size = call.shape(0), call.integers(1), call.integers(2)
+        plain = not any(call.option(name, 0) for name in MASKS) and set(call.integers(3)) == {1}
+        inside = len(begin) == len(shape) and all(
+            0 <= first < first + count <= extent for first, count, extent in zip(begin, size, shape, strict=False)
+        )
+        if not (plain and inside):
+            yield f"STRIDED_SLICE with offset from {list(begin)} on, {list(size)} of {list(shape)}."
 
     def _cuts(self, call: Call) -> list[Cut]:
         """What happens along every axis of the data and every new one, in the output's order."""
@@ -192,10 +214,11 @@ class StridedSlice(Op):
         if kind == "all":
             return Cut(axis, 0, 1, extent, True)
         begin, end, step = (0 if call.constant(k) is None else call.integers(k)[place] for k in (1, 2, 3))
-        if kind == "index":
-            return Cut(axis, begin + extent if begin < 0 else begin, 1, 1, False, place)
-        end += begin if call.option("offset", False) else 0
         first = None if call.option("begin_mask", 0) >> place & 1 else begin
+        if kind == "index":
+            index = begin + extent if begin < 0 else begin
+            return Cut(axis, 0, 1, 1, False) if first is None else Cut(axis, index, 1, 1, False, place)
+        end += begin if call.option("offset", False) else 0
         last = None if call.option("end_mask", 0) >> place & 1 else end
         reached = range(*slice(first, last, step).indices(extent))
         return Cut(axis, reached.start, step, len(reached), True)
@@ -240,7 +263,7 @@ class StridedSlice(Op):
             special = [
                 (ellipsis, Ellipsis),
                 (added, np.newaxis),
-                (shrunk, first),
+                (shrunk, 0 if begin_mask >> place & 1 else first),
             ]
             index.append(next((what for mask, what in special if mask >> place & 1), slice(*bounds, step)))
         return [np.asarray(data[tuple(index)])]
