@@ -24,17 +24,14 @@ def places_of(call: Call, operand: int, shape: Shape) -> Lowering | np.ndarray:
 
 
 class Lookup(Op):
-    """Slices of the data, operand `data`, at the places in operand `places`.
-
-    LiteRT stops with an error where a place lies outside, one below 0 included; kernels give zeros there. Constant
-    places are checked when the model is compiled.
-    """
+    """Where a place lies outside, one below 0 included, LiteRT stops with an error and kernels give zeros; constant
+    places are checked when the model is compiled."""
 
     least = most = 2
     types = ANY
     kinds: ClassVar = {1: INTEGERS}
-    data: ClassVar[int] = 0
     places: ClassVar[int] = 1
+    """The operand that names places."""
 
     def problems(self, call: Call) -> Iterator[str]:
         yield from self.misfits(call)
@@ -58,7 +55,7 @@ class Lookup(Op):
 class Gather(Lookup):
     """Slices of the data along the option `axis` at the places in the second operand.
 
-    The first `batch_dims` axes of both operands go together. A place outside: see `Lookup`.
+    The first `batch_dims` axes of both operands go together.
     """
 
     cases = (
@@ -109,10 +106,7 @@ class Gather(Lookup):
 
 @op("GATHER_ND")
 class GatherNd(Lookup):
-    """Slices of the data at the places in the second operand, each a row of one index per leading axis.
-
-    A place outside: see `Lookup`.
-    """
+    """Slices of the data at the places in the second operand, each a row of one index per leading axis."""
 
     cases = (
         Case(((3, 4, 5), Fed((6, 2), "int32")), low=0, high=3),
@@ -143,10 +137,10 @@ class GatherNd(Lookup):
 
 @op("EMBEDDING_LOOKUP")
 class EmbeddingLookup(Lookup):
-    """Rows of the second operand at the places in the first. A place outside: see `Lookup`."""
+    """Rows of the second operand at the places in the first."""
 
     kinds: ClassVar = {0: ("int32",)}
-    data, places = 1, 0
+    places = 0
     cases = (
         Case((Fed((4,), "int32"), (6, 17)), low=0, high=6),
         Case((ints(5, 0), (6, 2, 3))),

@@ -54,10 +54,8 @@ class ScatterNd(Op):
 
 class UnsortedSegment(Op):
     """The slices of the data that have the same number in the second operand, combined; the third operand is how many
-    there are.
-
-    A number below 0 has its slice passed over, and here so has one beyond, at which LiteRT stops with an error.
-    """
+    numbers there are. A slice with a number below 0 is passed over, and here so is one beyond, at which LiteRT stops
+    with an error."""
 
     least = most = 3
     parameters = (2,)
@@ -102,28 +100,28 @@ class UnsortedSegment(Op):
 
 @op("UNSORTED_SEGMENT_SUM")
 class UnsortedSegmentSum(UnsortedSegment):
-    """As `UnsortedSegment`: sums, 0 where there are no slices."""
+    """Sums of the slices of the data that have the same number; 0 where there are none."""
 
     kind = "sum"
 
 
 @op("UNSORTED_SEGMENT_PROD")
 class UnsortedSegmentProd(UnsortedSegment):
-    """As `UnsortedSegment`: products, 1 where there are no slices."""
+    """Products of the slices of the data that have the same number; 1 where there are none."""
 
     kind = "prod"
 
 
 @op("UNSORTED_SEGMENT_MAX")
 class UnsortedSegmentMax(UnsortedSegment):
-    """As `UnsortedSegment`: the largest, the lowest number that there is where there are no slices."""
+    """The largest of the slices of the data that have the same number; the lowest value of the type where there are none."""
 
     kind = "max"
 
 
 @op("UNSORTED_SEGMENT_MIN")
 class UnsortedSegmentMin(UnsortedSegment):
-    """As `UnsortedSegment`: the smallest, the highest number that there is where there are no slices."""
+    """The smallest of the slices of the data that have the same number; the highest value of the type where there are none."""
 
     kind = "min"
 
