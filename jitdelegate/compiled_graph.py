@@ -26,26 +26,28 @@ class CompiledGraph:
     """What the interpreter does while its model is compiled; questions about the rest of the file go to LiteRT.
 
     Attributes:
-        opened: the program for the shapes that the inputs had at the last `allocate_tensors`.
+        opened: the program for the shapes that the inputs had at the last `allocate_tensors`. While it runs on LiteRT
+            only `resize` and `allocate_tensors` are of use.
     """
 
     def __init__(self, variants: Variants, base: Opened) -> None:
         """
         Args:
-            base: the subgraph's program for the shapes that the file says, with a session.
+            base: the subgraph's program for the shapes that the file says.
         """
         self._variants = variants
-        self._base = base
-        self._use(base)
+        self._base = self.opened = base
+        self._inputs = base.program.inputs
+        self._outputs = base.program.outputs
         self._shapes = [*base.shapes]
         self._input_places = {port.index: place for place, port in enumerate(self._inputs)}
         self._output_places = {port.index: place for place, port in enumerate(self._outputs)}
         self._allocated = False
 
-    def _use(self, opened: Opened) -> None:
-        self.opened = opened
-        self._inputs = opened.program.inputs
-        self._outputs = opened.program.outputs
+    @property
+    def compiled(self) -> bool:
+        """False where LiteRT has to run the subgraph for the shapes of the last `allocate_tensors`."""
+        return self.opened.session is not None
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -74,20 +76,19 @@ class CompiledGraph:
             size == -1 or new == old for size, new, old in zip(signature, shape, now, strict=True)
         )
 
-    def allocate_tensors(self) -> str:
+    def allocate_tensors(self) -> None:
         """Make ready for the shapes that the inputs have by now, with variables at their first values if these changed.
 
-        Returns:
-            Why nothing is compiled for them and LiteRT has to take over, "" where all is well.
+        Where nothing is compiled for them, LiteRT has to take over: see `compiled`.
         """
-        if not self._allocated:
-            opened = self._variants.resized(self._base, self.shapes)
-            if opened.session is None:
-                return opened.reason
+        if self._allocated:
+            return
+        opened = self.opened = self._variants.resized(self._base, self.shapes)
+        if opened.session is not None:
             opened.session.reset_states(resources=False)
-            self._use(opened)
+            self._inputs = opened.program.inputs
+            self._outputs = opened.program.outputs
             self._allocated = True
-        return ""
 
     def invoke(self) -> None:
         """

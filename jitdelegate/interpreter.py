@@ -10,7 +10,7 @@ from jitdelegate.errors import OptionError, TensorError
 from jitdelegate.model_source import ModelSource
 from jitdelegate.opened import Opened
 from jitdelegate.options import MOST_THREADS, Options
-from jitdelegate.variants import Variants, named
+from jitdelegate.variants import Variants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,16 +82,17 @@ class Interpreter:
         source = model_content or os.fsdecode(model_path)  # type: ignore[arg-type]
         self._opened = Opened(ModelSource(source, options, arguments), notes=notes)
         self._variants = Variants(self._opened)
-        self._graphs: dict[int, CompiledGraph | None] = {}
         self._all_on_litert = options.target == "litert"
-        self._graph(0)
+        self._main = CompiledGraph(self._variants, self._opened)
+        self._graphs = {0: self._main}
         self._decided = self._decided_graph()
 
     def _graph(self, subgraph: int) -> CompiledGraph | None:
-        """A subgraph as far as it is compiled; None for one that runs on LiteRT."""
+        """A subgraph as far as it is compiled; None where everything runs on LiteRT."""
+        if self._all_on_litert:
+            return None
         if subgraph not in self._graphs:
-            found = self._opened if self._all_on_litert else self._variants.subgraph(subgraph)
-            self._graphs[subgraph] = CompiledGraph(self._variants, found) if found.session is not None else None
+            self._graphs[subgraph] = CompiledGraph(self._variants, self._variants.subgraph(subgraph))
         return self._graphs[subgraph]
 
     def _decided_graph(self) -> DecidedGraph | None:
@@ -104,13 +105,17 @@ class Interpreter:
 
     @property
     def _compiled(self) -> CompiledGraph | None:
-        """The main subgraph, None where it runs on LiteRT."""
-        return self._graphs[0]
+        """The main subgraph, None while it runs on LiteRT."""
+        return self._main if self._main.compiled and not self._all_on_litert else None
 
     @property
     def _backend(self) -> Any:
         """What answers LiteRT's methods: the compiled graph, or LiteRT's own interpreter."""
         return self._compiled or self._decided or self._opened.source.fallback().interpreter
+
+    def _backend_of(self, subgraph: int) -> Any:
+        graph = self._graphs.get(subgraph)
+        return graph if graph is not None and graph.compiled and not self._all_on_litert else self._backend
 
     def __repr__(self) -> str:
         return f"Interpreter({self._opened})"
@@ -118,7 +123,7 @@ class Interpreter:
     def report(self) -> Report:
         """Where the model runs and why, what the cache did, and how long each stage took."""
         ran = self._compiled or self._decided
-        opened = ran.opened if ran else self._opened
+        opened = ran.opened if ran else self._opened if self._all_on_litert else self._main.opened
         return opened.report(self._variants.notes)
 
     def allocate_tensors(self) -> None:
@@ -127,16 +132,15 @@ class Interpreter:
         Raises:
             RuntimeError: LiteRT cannot run the model, a `DeviceError` with LiteRT's message.
         """
-        reason = self._compiled.allocate_tensors() if self._compiled else ""
-        if self._compiled and reason:
-            fallback = self._opened.source.fallback()
-            fallback.fit(self._compiled.shapes)
-            fallback.allocate()  # before anything changes: shapes that LiteRT refuses too leave the program
-            self._leave_compiled(f"{named(self._compiled.shapes)}: {reason}")
         if self._decided:
             self._decided.forget()
-        if not self._compiled:
+        if self._all_on_litert:
             self._opened.allocate()
+            return
+        self._main.allocate_tensors()
+        if not self._main.compiled:
+            self._opened.source.fallback().fit(self._main.shapes)
+            self._main.opened.allocate()
 
     def invoke(self) -> None:
         """Run the model once on what its inputs hold.
@@ -160,8 +164,7 @@ class Interpreter:
         Raises:
             ValueError: there is no such tensor, it has no value, or tensors are not allocated.
         """
-        backend = self._graphs.get(subgraph_index) or self._backend
-        return backend.get_tensor(tensor_index, subgraph_index)
+        return self._backend_of(subgraph_index).get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]
 
     def tensor(self, tensor_index: int) -> Callable[[], np.ndarray]:
         """A function that gives a view of the tensor's memory; views are for reading and writing between runs."""
@@ -177,17 +180,16 @@ class Interpreter:
 
         sizes = np.array(tensor_size, np.int32)
         shape = tuple(sizes.tolist()) if sizes.ndim == 1 else None
-        if self._compiled and shape is not None and self._compiled.resize(input_index, shape, strict=strict):
+        fits = shape is not None and self._main.resize(input_index, shape, strict=strict)
+        if fits and self._compiled:
             return
         fallback = self._opened.source.fallback()
         if self._compiled:
-            fallback.fit(self._compiled.shapes)
+            fallback.fit(self._main.shapes)
         fallback.resize(input_index, sizes, strict)
-        self._leave_compiled(f"tensor {input_index}, which is no input, was resized to {sizes.tolist()}.")
-
-    def _leave_compiled(self, reason: str) -> None:
-        self._opened.leave(reason)
-        self._graphs[0] = None
+        if not fits:
+            self._opened.leave(f"tensor {input_index}, which is no input, was resized to {sizes.tolist()}.")
+            self._all_on_litert = True
 
     def _ready(self, subgraph: int, shapes: Mapping[int, tuple[int, ...]]) -> CompiledGraph | None:
         """A subgraph, allocated for these shapes by input; None where it runs on LiteRT."""
@@ -197,8 +199,10 @@ class Interpreter:
             self.allocate_tensors()
             return self._compiled
         graph = self._graph(subgraph)
-        fits = graph is not None and all(graph.resize(index, shape) for index, shape in shapes.items())
-        return graph if graph is not None and fits and not graph.allocate_tensors() else None
+        if graph is None or not all(graph.resize(index, shape) for index, shape in shapes.items()):
+            return None
+        graph.allocate_tensors()
+        return graph if graph.compiled else None
 
     def get_input_details(self) -> list[dict[str, Any]]:
         """Per input a dictionary: name, index, shape, shape_signature, dtype, quantization and its parameters."""
@@ -213,8 +217,8 @@ class Interpreter:
         return self._backend.get_tensor_details(subgraph_index)  # type: ignore[no-any-return]
 
     def _get_tensor_details(self, tensor_index: int, subgraph_index: int) -> dict[str, Any]:
-        backend = self._graphs.get(subgraph_index) or self._backend
-        return backend._get_tensor_details(tensor_index, subgraph_index)
+        backend = self._backend_of(subgraph_index)
+        return backend._get_tensor_details(tensor_index, subgraph_index)  # type: ignore[no-any-return]
 
     def _get_ops_details(self) -> list[dict[str, Any]]:
         return self._backend._get_ops_details()  # type: ignore[no-any-return]
@@ -224,8 +228,9 @@ class Interpreter:
 
     def reset_all_variables(self) -> None:
         """Variables of all subgraphs begin anew, as in LiteRT; resource variables keep their values."""
-        for graph in self._graphs.values():
-            (graph or self._opened.source.fallback().interpreter).reset_all_variables()
+        backends = {id(backend): backend for backend in map(self._backend_of, self._graphs)}
+        for backend in backends.values():
+            backend.reset_all_variables()
 
     @property
     def experimental_compress_quantization_zero_points(self) -> bool:

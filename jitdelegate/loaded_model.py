@@ -145,8 +145,8 @@ class Model:
         ports = self._program.inputs
         if self._closed or len(inputs) != len(ports):
             return self._opened
-        if self._opened.session is None:
-            return self._variants.decided(self._opened, inputs) if self._program.deciding else self._opened
+        if self._program.deciding:
+            return self._variants.decided(self._opened, inputs)
         shapes = tuple(accepted_shape(value, port) for value, port in zip(inputs, ports, strict=True))
         return self._variants.resized(self._opened, shapes)
 
@@ -217,5 +217,9 @@ def load(
         "num_threads": num_threads,
     }
     opened = Opened(ModelSource(path_or_bytes, Options.from_mapping({**named, **further})))
-    opened.allocate()
+    try:
+        opened.allocate()
+    except DeviceError:
+        if not any(-1 in port.shape_signature for port in opened.program.inputs):  # inputs may have sizes that do
+            raise
     return Model(opened)

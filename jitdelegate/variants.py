@@ -19,6 +19,9 @@ MOST_VALUES = 8
 """So many values of inputs that decide shapes are compiled for; with the next ones the model runs on LiteRT, since
 inputs that are never the same again would compile without end."""
 
+MOST_FAILURES = 3
+"""So many other shapes are tried in a row where nothing can be compiled for those that the file says."""
+
 MOST_SHAPES = 8
 """As many programs for other shapes than the file's stay ready to run, each with memory of its own. Those that were
 used last do; the others are found in the cache when they are asked for again."""
@@ -35,7 +38,7 @@ class Variants:
         self.main = main
         self._subgraphs = {0: main}
         self._resized: dict[tuple[int, Shapes], Opened] = {}
-        self._hopeless: set[int] = set()
+        self._failures: dict[int, int] = {}
         self._decided: dict[tuple[Shapes, Values], Opened] = {}
         self._lock = _thread.allocate_lock()
 
@@ -52,19 +55,30 @@ class Variants:
         One that falls out of the kept ones goes on for whoever still holds it. `base` itself may be on LiteRT only for
         its shapes, such as the 1 that stands for an unknown size.
         """
-        if shapes == base.shapes or base.subgraph in self._hopeless or base.source.options.target == "litert":
+        if shapes == base.shapes or not self._may_compile(base):
             return base
         key = base.subgraph, shapes
         found = self._used_last(key)
         if found is None:
             found = Opened(base.source, main=base, variant=variant_parts(*key))
-        if base.session is None and found.session is None and base.reason == found.reason:
-            self._hopeless.add(base.subgraph)  # what stands in the way are not the shapes
+            self._count_failure(found)
         with self._lock:
             found = self._resized.setdefault(key, found)  # another thread may have been faster
             while len(self._resized) > MOST_SHAPES:
                 del self._resized[next(iter(self._resized))]
         return found
+
+    def _may_compile(self, base: Opened) -> bool:
+        """Whether other shapes are worth a try. What stands in the way of a `base` on LiteRT may be its own shapes."""
+        if base.source.options.target == "litert":
+            return False
+        return base.session is not None or self._failures.get(base.subgraph, 0) < MOST_FAILURES
+
+    def _count_failure(self, opened: Opened) -> None:
+        """The failures of a subgraph count until it has been compiled for some shapes."""
+        with self._lock:
+            failures = self._failures.get(opened.subgraph, 0)
+            self._failures[opened.subgraph] = -MOST_SHAPES if opened.session is not None else failures + 1
 
     def decided(self, base: Opened, inputs: Sequence[Any]) -> Opened:
         """The program of the first subgraph for the values of the inputs that decide shapes; `base`, which is on

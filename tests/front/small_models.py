@@ -40,6 +40,18 @@ def flattened() -> bytes:
     return model.finish()
 
 
+def fully_convolutional() -> bytes:
+    """f32[?,?,?,3] -> a 3x3 convolution without padding -> f32[?,?,?,4]; the 1s in the file are too small for it."""
+    random = np.random.default_rng(0)
+    model = ModelBuilder()
+    image = model.input((1, 1, 1, 3), name="image", shape_signature=(-1, -1, -1, 3))
+    weights = model.constant(random.standard_normal((4, 3, 3, 3)).astype(np.float32))
+    bias = model.constant(np.zeros(4, np.float32))
+    options = {"padding": "VALID", "stride_w": 1, "stride_h": 1}
+    model.output(model.op("CONV_2D", [image, weights, bias], (1, 1, 1, 4), options=options, name="features"))
+    return model.finish()
+
+
 def two_signatures() -> bytes:
     """Signature "double" on the first subgraph, "triple" on the second: f32[?,2] times 2 or 3; both compiled."""
     model = ModelBuilder()

@@ -14,9 +14,9 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 import jitdelegate
 from jitdelegate.cache.counts import counts
 from jitdelegate.cache.key import model_key, variant_parts
-from jitdelegate.errors import TensorError
+from jitdelegate.errors import DeviceError, TensorError
 from jitdelegate.model.write import ModelBuilder
-from jitdelegate.variants import MOST_SHAPES
+from jitdelegate.variants import MOST_FAILURES, MOST_SHAPES
 from tests.front import small_models
 from tests.front.test_interpreter import assert_same_details
 
@@ -145,10 +145,9 @@ def test_what_is_not_compiled_for_a_shape_runs_on_litert_with_the_reason(tmp_pat
     assert found[0].shape == expected[0].shape
     report = ours.report()
     assert report.target == "litert"
-    assert report.operators[0].reason == (
-        "inputs of [0, 8, 8, 3]: CONV_2D: 'image' has no elements, its shape is [0, 8, 8, 3]."
-    )
+    assert report.operators[0].reason == "CONV_2D: 'image' has no elements, its shape is [0, 8, 8, 3]."
     np.testing.assert_allclose(run(ours, images(2, 8, 8, 3)), run(theirs, images(2, 8, 8, 3)), atol=1e-5)
+    assert ours.report().target == "cpu"
 
 
 def test_a_loaded_model_runs_on_litert_for_that_shape_alone(tmp_path: Path) -> None:
@@ -157,6 +156,37 @@ def test_a_loaded_model_runs_on_litert_for_that_shape_alone(tmp_path: Path) -> N
     assert any(note.startswith("inputs of [0, 8, 8, 3]: LiteRT, CONV_2D") for note in model.report().notes)
     assert model(images(2, 8, 8, 3)).shape == (2, 4, 4, 4)
     assert model.report().target == "cpu"
+
+
+def test_a_model_that_fails_for_the_sizes_in_its_file_runs_for_others(tmp_path: Path) -> None:
+    content = small_models.fully_convolutional()
+    ours, theirs = pair(content, tmp_path)
+    model = jitdelegate.load(content, serialization_dir=tmp_path)
+    for shape in ((1, 8, 8, 3), (2, 3, 5, 3)):
+        value = images(*shape)
+        (expected,) = run(theirs, value)
+        np.testing.assert_allclose(run(ours, value)[0], expected, atol=1e-5)
+        np.testing.assert_allclose(model(value), expected, atol=1e-5)
+        assert ours.report().target == "cpu"
+
+
+def test_a_model_is_refused_only_when_it_runs_on_the_sizes_that_fail(tmp_path: Path) -> None:
+    ours, _ = pair(small_models.fully_convolutional(), tmp_path)
+    model = jitdelegate.load(small_models.fully_convolutional(), serialization_dir=tmp_path)
+    for act in (lambda: ours.allocate_tensors(), lambda: model(images(1, 1, 1, 3))):
+        with pytest.raises(DeviceError, match="LiteRT cannot run this model"):
+            act()
+
+
+def test_only_a_few_shapes_are_tried_where_none_can_be_compiled(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    value = builder.input((1, 4), shape_signature=(-1, 4))
+    options = {"min": 0.0, "max": 255.0, "num_bits": 8}
+    builder.output(builder.op("FAKE_QUANT", [value], (1, 4), options=options))
+    model = jitdelegate.load(builder.finish(), serialization_dir=tmp_path)
+    for batch in range(2, 9):
+        assert model(np.ones((batch, 4), np.float32)).shape == (batch, 4)
+    assert len([*tmp_path.glob("*.jitd")]) == 1 + MOST_FAILURES
 
 
 @pytest.mark.parametrize("shape", [(2, 8, 8), (2, 8, 8, 4), ()])
