@@ -28,7 +28,7 @@ from jitdelegate.model.read import read
 from jitdelegate.ops import OPS
 from jitdelegate.passes.support import unsupported
 from jitdelegate.runtime.cpu_features import level
-from jitdelegate.targets.cpu import contract, depthwise, map, plan, pool, reduce
+from jitdelegate.targets.cpu import contract, depthwise, map, matmul, plan, pool, reduce
 from jitdelegate.targets.cpu.generate import generate
 from scripts.in_child import Failed, in_child
 from tests.ops.litert import model_of
@@ -89,6 +89,9 @@ def lower_limits(draw: random.Random) -> None:
     """Cut and fuse layers as if they were large, at random."""
     plan.FUSE_BYTES = draw.choice((0, 0, 1 << 20))
     contract.CHUNK_WORK, contract.SMALL_WORK = draw.choice(((4_000_000, 400_000), (5000, 0), (500, 0)))
+    matmul.CHUNK_WORK, matmul.SMALL_WORK = draw.choice(((4_000_000, 400_000), (5000, 0), (500, 0)))
+    matmul.FEWEST_COPIED_ROWS, matmul.MOST_DOT_ROWS = draw.choice(((24, 3), (1, 0), (4, 8)))
+    matmul.FAR_ROWS, matmul.CACHE_BYTES = draw.choice(((2048, 32 * 1024), (0, 0)))
     map.CHUNK_ELEMENTS = draw.choice((16384, 256, 20))
     reduce.CHUNK_ELEMENTS = draw.choice((16384, 256, 20))
     depthwise.CHUNK_WORK = draw.choice((500_000, 5000))

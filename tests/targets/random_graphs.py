@@ -175,6 +175,37 @@ class Draw:
             fused_activation_function=self.random.choice(ACTIVATIONS),
         )
 
+    def product(self) -> None:
+        """A value times another one, or times new numbers, on either side."""
+        x, draw = self.value(2, 3, 4, 5), self.random
+        *leading, rows, columns = self.shape(x)
+        adj_x, adj_y, is_left = (draw.random() < 0.4 for _ in range(3))
+        depth = (rows if adj_x else columns) if is_left else (columns if adj_y else rows)
+        lines = draw.choice((1, 2, 3, 4, 5, 8, 16, 17, 33, 50, 70))
+        mine = [size if draw.random() < 0.7 else 1 for size in leading][draw.randint(0, len(leading)) :]
+        lies_along = adj_y if is_left else not adj_x
+        shape = (*mine, lines, depth) if lies_along else (*mine, depth, lines)
+        same = [v for v in self.values if self.shape(v) == shape]
+        if same or len(self.inputs) > 3 or draw.random() < 0.3:
+            other = draw.choice(same) if same else self.weights(*shape)
+        else:
+            other = self.input(shape)
+        if prod(self.shape(x)) * lines <= MAX_WORK:
+            self.node("BATCH_MATMUL", (x, other) if is_left else (other, x), adj_x=adj_x, adj_y=adj_y)
+
+    def computed(self) -> None:
+        """A convolution or a fully connected layer whose filter is fed."""
+        x, outputs = self.value(2, 4), self.random.choice((1, 2, 3, 8, 17, 33))
+        if len(self.inputs) > 3:
+            return
+        channels = self.shape(x)[-1]
+        bias = self.weights(outputs) if self.random.random() < 0.5 else self.input((outputs,))
+        if len(self.shape(x)) == 2:
+            self.node("FULLY_CONNECTED", [x, self.input((outputs, channels)), bias])
+        else:
+            filters = self.input((outputs, *self.square(), channels))
+            self.node("CONV_2D", [x, filters, bias], **self.window(), **self.dilation())
+
     def pooling(self) -> None:
         height, width = self.square()
         op = self.random.choice(("MAX_POOL_2D", "AVERAGE_POOL_2D"))
@@ -332,7 +363,7 @@ class Draw:
     OPERATORS = (
         *(conv, conv, conv, pointwise, depthwise, depthwise, transposed, dense, pooling, resizing, concatenation),
         *(packing, padding, slicing, striding, transposing, arithmetic, arithmetic, outer, elementwise, elementwise),
-        *(prelu, softmax, reduction, reshaping, blocks),
+        *(prelu, softmax, reduction, reshaping, blocks, product, product, computed),
     )
 
     def graph(self) -> Graph:
