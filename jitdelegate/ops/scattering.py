@@ -114,14 +114,14 @@ class UnsortedSegmentProd(UnsortedSegment):
 
 @op("UNSORTED_SEGMENT_MAX")
 class UnsortedSegmentMax(UnsortedSegment):
-    """The largest of the slices of the data that have the same number; the lowest value of the type where there are none."""
+    """The largest of the slices that have the same number; the lowest value there is where there are none."""
 
     kind = "max"
 
 
 @op("UNSORTED_SEGMENT_MIN")
 class UnsortedSegmentMin(UnsortedSegment):
-    """The smallest of the slices of the data that have the same number; the highest value of the type where there are none."""
+    """The smallest of the slices that have the same number; the highest value there is where there are none."""
 
     kind = "min"
 

@@ -59,6 +59,9 @@ def test_16_bit_elements_are_looked_up(precision: str) -> None:
 
 
 def test_forms_of_places_compile_everywhere_without_local_memory() -> None:
-    names = ("two axes", "rows by int64", "int8 data", "int64 sums", "largest of rows", "smallest of middles")
-    graphs = [graph_of(*EXAMPLES[name]) for name in (*names, "top int32", "boxes")]
+    names = ("two axes", "rows by int64", "int8 data", "int64 sums", "largest of rows", "largest of very long rows")
+    graphs = [
+        graph_of(*EXAMPLES[name])
+        for name in (*names, "smallest of middles", "top int32", "boxes", "scattered over two axes")
+    ]
     assert_compiles_everywhere(list(dict.fromkeys(t for graph in graphs for t in templates_of(graph))))

@@ -11,12 +11,14 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import ArgReduce
 from jitdelegate.targets.cuda.device_code import I32, I64, Code, Value
 from jitdelegate.targets.cuda.division import DIVISOR_SIZES, divided, divisor
-from jitdelegate.targets.cuda.element import Element, load, store
+from jitdelegate.targets.cuda.element import WORD, Element, load, store
 from jitdelegate.targets.cuda.lanes import WARP, combine_lanes, power_of_two
 from jitdelegate.targets.cuda.template import Definition, Template
 from jitdelegate.targets.cuda.writer import Writer
 
 THREADS = 256
+LONG_ROW = 1024
+"""Elements from which on a row has a block."""
 HIGHEST_PLACE = (1 << 31) - 1
 NOTHING = -(1 << 63)
 """As a rank: lower than that of any element."""
@@ -26,7 +28,8 @@ FIRST = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class ArgReduceTemplate(Template):
-    """Each output is made by `lanes` threads of a warp, each of which looks at every lanes-th element."""
+    """Each output is made by `lanes` threads, a part of a warp or all of a block, each of which looks at every lanes-th
+    element."""
 
     family: ClassVar[str] = "arg_reduce"
     kind: str
@@ -72,27 +75,48 @@ class ArgReduceTemplate(Template):
 
     def _combined(self, code: Code, best: Value, at: Value) -> tuple[Value, Value]:
         """Of all lanes the best, of equals the first."""
-        mask = 1
-        while mask < self.lanes:
-            other, there = code.shuffle_xor(best, mask), code.shuffle_xor(at, mask)
-            better = self._beats(other, best) | (other.equals(best) & (there < at))
-            best, at = code.select(better, other, best), code.select(better, there, at)
-            mask *= 2
+        for mask in (1, 2, 4, 8, 16):
+            if mask < self.lanes:
+                other = code.shuffle_xor(best, mask), code.shuffle_xor(at, mask)
+                best, at = self._better(code, other, (best, at))
+        return (best, at) if self.lanes <= WARP else self._combined_warps(code, best, at)
+
+    def _combined_warps(self, code: Code, best: Value, at: Value) -> tuple[Value, Value]:
+        thread, warps = code.special("tid.x"), self.lanes // WARP
+        values, places = (code.static_shared(WORD * warps, name) for name in ("values", "places"))
+        with code.when((thread & (WARP - 1)).equals(0)):
+            code.store([best], values, thread // WARP * WORD)
+            code.store([at], places, thread // WARP * WORD)
+        code.barrier()
+        for warp in range(warps):
+            other = code.load(values, warp * WORD, best.value.type)[0], code.load(places, warp * WORD, I32)[0]
+            best, at = self._better(code, other, (best, at))
         return best, at
+
+    def _better(self, code: Code, other: tuple[Value, Value], own: tuple[Value, Value]) -> tuple[Value, Value]:
+        """Of two values with their places the better one, of equals the first."""
+        is_first = other[0].equals(own[0]) & (other[1] < own[1])
+        better = self._beats(other[0], own[0]) | is_first
+        return code.select(better, other[0], own[0]), code.select(better, other[1], own[1])
 
 
 def write_arg_reduce(writer: Writer, node: Node) -> None:
-    """Launch of an ArgReduce node: a warp or a part of one for each row, a thread for each column."""
+    """Launch of an ArgReduce node: a block, a warp or a part of one for each row, a thread for each column."""
     form, source, target = node.form, node.inputs[0], node.outputs[0]
     assert isinstance(form, ArgReduce)
     shape = writer.shape(source)
     size, inner = shape[form.axis], prod(shape[form.axis + 1 :])
     outputs = prod(shape) // size
-    lanes = min(WARP, power_of_two(size)) if inner == 1 else 1
+    lanes = _lanes(size) if inner == 1 else 1
     template = ArgReduceTemplate(form.kind, lanes, writer.element(source), writer.element(target))
     numbers = (outputs, size, *divisor(inner))
     blocks = -(-outputs * lanes // THREADS)
     writer.launch(template, (blocks, 1, 1), [*map(writer.pointer, (target, source)), *numbers])
+
+
+def _lanes(size: int) -> int:
+    """Threads of a row."""
+    return THREADS if size >= LONG_ROW else min(WARP, power_of_two(size))
 
 
 def rank(code: Code, value: Value, place: Value) -> Value:
