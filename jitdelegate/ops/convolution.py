@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir.expr import RESULT, Arg
-from jitdelegate.ir.forms import Access, Concat, Contract, Depthwise, Form, Map, MatMul
+from jitdelegate.ir.forms import Access, Concat, Contract, Form, Map, MatMul
 from jitdelegate.ir.graph import ABSENT
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
 from jitdelegate.ops.call import Call, Shape
@@ -219,59 +219,6 @@ class Conv2D(Weighted):
         for ky, kx, seen in patches(data.astype(np.float64), window, 0):
             parts = seen.reshape(*seen.shape[:3], groups, -1)
             total += np.einsum("nyxgc,goc->nyxgo", parts, grouped[:, :, ky, kx]).reshape(total.shape)
-        return finish(total, bias, attrs)
-
-
-@op("DEPTHWISE_CONV_2D")
-class DepthwiseConv2D(Weighted):
-    """One filter per channel, or `depth_multiplier` filters for each."""
-
-    cases = (
-        Case(((1, 8, 8, 4), Weights((1, 3, 3, 4)), Weights((4,))), {**UNIT, "padding": "SAME", OPTION: "RELU6"}),
-        Case(((2, 9, 7, 17), Weights((1, 3, 3, 17)), Weights((17,))), {**UNIT, "padding": "VALID"}),
-        Case(((1, 9, 9, 3), Weights((1, 3, 3, 6)), Weights((6,))), {**UNIT, "depth_multiplier": 2}),
-        Case(((1, 9, 9, 1), Weights((1, 3, 3, 8)), Weights((8,))), {**UNIT, "depth_multiplier": 8, OPTION: "RELU"}),
-        Case(((1, 11, 13, 16), Weights((1, 5, 5, 16)), Weights((16,))), {"stride_h": 2, "stride_w": 2}),
-        Case(((1, 8, 6, 16), Weights((1, 3, 3, 16)), Weights((16,))), {"stride_h": 2, "stride_w": 2}),
-        Case(
-            ((1, 12, 12, 5), Weights((1, 3, 3, 5)), Weights((5,))),
-            {**UNIT, "dilation_h_factor": 2, "dilation_w_factor": 2},
-        ),
-        Case(((1, 4, 4, 2), Weights((1, 4, 4, 2)), Weights((2,))), {**UNIT, "padding": "VALID"}),
-        Case(((1, 8, 8, 5), Weights((1, 3, 3, 5)), (5,)), {**UNIT, OPTION: "RELU6"}),
-    )
-
-    def channels(self, call: Call) -> int:
-        return call.shape(self.filter_operand)[3]
-
-    def problems(self, call: Call) -> Iterator[str]:
-        yield from image_problems(call, 0)
-        yield from super().problems(call)
-        yield from window_problems(call)
-        first, _, _, outputs = call.shape(1)
-        channels, multiplier = call.shape(0)[3], call.option("depth_multiplier", 0)
-        if first != 1 or outputs % channels or multiplier not in (0, outputs // channels):
-            yield (
-                f"DEPTHWISE_CONV_2D: a filter of shape {list(call.shape(1))} and depth_multiplier {multiplier}"
-                f" do not fit {channels} channels."
-            )
-        yield from zero_problems(call)
-
-    def shape(self, call: Call) -> Shape:
-        return (call.shape(0)[0], *convolution_window(call).output, self.channels(call))
-
-    def lowering(self, call: Call) -> Lowering:
-        multiplier = self.channels(call) // call.shape(0)[3]
-        form = Depthwise(**convolution_window(call).geometry, multiplier=multiplier)
-        return self.weighted(call, form, (call.index(0), call.index(1)))
-
-    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        data, weights, bias = split(arrays)
-        window = slide(data.shape[1:3], weights.shape[1:3], attrs)
-        repeated = np.repeat(data.astype(np.float64), weights.shape[3] // data.shape[3], axis=3)
-        total = np.zeros((len(data), *window.output, weights.shape[3]))
-        for ky, kx, seen in patches(repeated, window, 0):
-            total += seen * weights[0, ky, kx]
         return finish(total, bias, attrs)
 
 

@@ -11,8 +11,9 @@ from jitdelegate.ir.expr import Arg
 from jitdelegate.ir.forms import Access, Concat, Map
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
+from jitdelegate.ops.padding import Padding
 from jitdelegate.ops.registry import ANY, Lowering, Op, op
-from jitdelegate.ops.shape import Padding, axis_problems, moved
+from jitdelegate.ops.shape import axis_problems, moved
 
 
 @op("REVERSE_V2")

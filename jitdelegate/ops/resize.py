@@ -64,7 +64,8 @@ class Resizing(Op):
             yield f"{self.name}: the size is {list(size)}, expected two positive numbers."
         if max(size) > MAX_SIZE:
             yield f"{self.name}: the size is {list(size)}, expected at most {MAX_SIZE}."
-        if call.option("align_corners", False) and call.option("half_pixel_centers", False):
+        both = call.option("align_corners", False) and call.option("half_pixel_centers", False)
+        if both and self.kind == "bilinear":
             yield f"{self.name} with both align_corners and half_pixel_centers is not supported."
 
     def shape(self, call: Call) -> Shape:
@@ -107,6 +108,13 @@ class ResizeNearestNeighbor(Resizing):
     """Every sample is one pixel."""
 
     kind = "nearest"
+    cases = (
+        *Resizing.cases,
+        *(
+            Case(((1, 3, 5, 2), ints(*size)), {"align_corners": True, "half_pixel_centers": True})
+            for size in ((3, 5), (7, 2), (1, 9))
+        ),
+    )
 
     def resampled(self, data: np.ndarray, axis: int, count: int, options: tuple[bool, bool]) -> np.ndarray:
         return np.take(data, nearest_places(data.shape[axis], count, *options), axis)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -167,76 +167,6 @@ class Transpose(Op):
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, order = given(arrays)
         return [np.transpose(data, tuple(order.flat))]
-
-
-class Padding(Op):
-    """Something around the data: row a of the second operand says how much goes before and after axis a."""
-
-    types = ANY
-    least = most = 2
-    parameters = (1,)
-
-    def problems(self, call: Call) -> Iterator[str]:
-        if call.shape(1) != (len(call.shape(0)), 2):
-            found = list(call.shape(1))
-            yield f"{self.name}: the paddings' shape is {found}, expected [{len(call.shape(0))}, 2]."
-        if min(call.integers(1), default=0) < 0:
-            yield f"{self.name}: the paddings are {list(call.integers(1))}, expected none below 0."
-
-    @staticmethod
-    def borders(call: Call) -> list[tuple[int, int]]:
-        """(before, after) for every axis."""
-        flat = call.integers(1)
-        return list(zip(flat[::2], flat[1::2], strict=True))
-
-    def shape(self, call: Call) -> Shape:
-        pairs = zip(call.shape(0), self.borders(call), strict=True)
-        return tuple(before + size + after for size, (before, after) in pairs)
-
-
-@op("PAD")
-class Pad(Padding):
-    """Zeros around the data."""
-
-    cases: ClassVar[tuple[Case, ...]] = (
-        Case(((1, 4, 5, 6), ints((0, 0), (1, 2), (2, 1), (0, 0)))),
-        Case(((1, 4, 5, 17), ints((0, 0), (0, 1), (0, 1), (0, 0)))),
-        Case(((2, 3, 4), np.array([[1, 0], [0, 0], [2, 3]]))),
-        Case(((1, 4, 4, 6), ints((0, 0), (0, 0), (0, 0), (0, 10)))),
-        Case(((2, 1, 3, 2, 3), ints((0, 1), (1, 0), (0, 0), (2, 2), (1, 1)))),
-    )
-
-    def value(self, call: Call) -> float:
-        """What the padding is filled with."""
-        return 0.0
-
-    def lowering(self, call: Call) -> Lowering:
-        rank, borders = len(call.shape(0)), self.borders(call)
-        starts = tuple(-before for before, _ in borders)
-        return moved(Access(tuple(range(rank)), starts, (1,) * rank, self.value(call)), call)
-
-    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        data, borders, *value = given(arrays)
-        return [np.pad(data, borders, constant_values=value[0].flat[0] if value else 0)]
-
-
-@op("PADV2")
-class PadV2(Pad):
-    """As PAD, with the third operand as the value."""
-
-    least = most = 3
-    cases = tuple(Case((*case.inputs, np.array([1.5], np.float32))) for case in Pad.cases)
-
-    def problems(self, call: Call) -> Iterator[str]:
-        yield from super().problems(call)
-        value = call.constant(2)
-        if value is None or value.size != 1:
-            yield f"PADV2: input 2 ('{call.tensor(2).name}') is not a constant of one element."
-
-    def value(self, call: Call) -> float:
-        data = call.constant(2)
-        assert data is not None
-        return float(data.flat[0])
 
 
 def merged(axis: int, inputs: tuple[int | Lowering | np.ndarray, ...]) -> Lowering:

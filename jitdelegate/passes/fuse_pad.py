@@ -7,7 +7,7 @@ from dataclasses import replace
 from jitdelegate.ir.graph import Graph, Node
 from jitdelegate.ops import OPS
 from jitdelegate.ops.call import Call
-from jitdelegate.ops.shape import Pad
+from jitdelegate.ops.padding import Pad
 from jitdelegate.ops.window import EXPLICIT_PADDING
 
 CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
