@@ -1,16 +1,29 @@
 """Decides how each runtime tensor lies in memory: blocked by the vector width where kernels gain, row-major elsewhere.
 
-A tensor is blocked if it is an image with channels enough to fill a vector, and every node that touches it takes
-blocked images. Windows that reach over the border get margins of zeros around the image, so that no kernel has to
-look where the border is.
+A tensor is blocked if it is an image with channels enough to fill a vector, if every node that touches it takes
+blocked images, and if one of the nodes that blocked images connect it with gains by them. Windows that reach over the
+border get margins of zeros around the image, so that no kernel has to look where the border is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jitdelegate.ir.forms import Access, Concat, Contract, Depthwise, Form, Map, MatMul, Reduce, Softmax, View
-from jitdelegate.ir.graph import ABSENT, Graph, Node
+from jitdelegate.ir.forms import (
+    Access,
+    Concat,
+    Contract,
+    Depthwise,
+    Form,
+    Map,
+    MatMul,
+    Reduce,
+    Resize,
+    Softmax,
+    View,
+    Window,
+)
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ir.index_forms import IndexForm
 from jitdelegate.ir.layout import Layout, image_shape
 
@@ -20,19 +33,46 @@ NONE: Margins = (0, 0, 0, 0)
 
 def choose_layout(graph: Graph, lanes: int) -> dict[int, Layout]:
     """The layout of every tensor that nodes read or write, constants aside."""
-    row_major = set(_row_major(graph, lanes))
     margins = _all_margins(graph)
     touched = {i for node in graph.nodes for i in (*node.inputs, *node.outputs) if i != ABSENT}
     touched |= {*graph.inputs, *graph.outputs}
-    layouts = {}
-    for index in sorted(touched):
-        tensor = graph.tensors[index]
-        if not tensor.is_constant:
-            shape = image_shape(tensor.shape)
-            suits = len(tensor.shape) == 4 and shape[3] > lanes // 2 and tensor.dtype == "float32"
-            blocked = suits and index not in row_major
-            layouts[index] = Layout(shape, lanes, blocked, margins.get(index, NONE), tensor.dtype)
-    return layouts
+    runtime = {index: graph.tensors[index] for index in sorted(touched) if not graph.tensors[index].is_constant}
+    suited = {index for index, tensor in runtime.items() if _suits(tensor, lanes)} - set(_row_major(graph, lanes))
+    blocked = _gaining(graph, suited)
+    return {
+        index: Layout(image_shape(tensor.shape), lanes, index in blocked, margins.get(index, NONE), tensor.dtype)
+        for index, tensor in runtime.items()
+    }
+
+
+def _suits(tensor: Tensor, lanes: int) -> bool:
+    return len(tensor.shape) == 4 and tensor.shape[3] > lanes // 2 and tensor.dtype == "float32"
+
+
+def _gaining(graph: Graph, suited: set[int]) -> set[int]:
+    """Of the tensors that may be blocked those that are connected, through others of them, with a node that gains."""
+    links = [
+        [index for index in dict.fromkeys((*node.inputs, *node.outputs)) if index in suited] for node in graph.nodes
+    ]
+    neighbours: dict[int, set[int]] = {index: set() for index in suited}
+    for linked in links:
+        for index in linked:
+            neighbours[index].update((linked[0], *(linked if index == linked[0] else ())))
+    pending = [
+        index for node, linked in zip(graph.nodes, links, strict=True) if _gains(graph, node) for index in linked
+    ]
+    found = set(pending)
+    while pending:
+        further = neighbours[pending.pop()] - found
+        found |= further
+        pending += further
+    return found
+
+
+def _gains(graph: Graph, node: Node) -> bool:
+    """Whether the node's kernel is faster on blocked images than on others; the rest is as fast on both."""
+    form = node.form
+    return isinstance(form, Window | Resize) or (isinstance(form, Reduce) and is_spatial(form, graph, node))
 
 
 def _row_major(graph: Graph, lanes: int) -> Iterator[int]:

@@ -14,6 +14,8 @@ from jitdelegate.targets.cpu.vector_ir import Function, Value
 
 CHUNK_ELEMENTS = 16384
 """Elements that are worth a chunk of their own."""
+TOGETHER = 4
+"""Vectors in one round of the innermost loop: their chains of operations run at the same time."""
 
 
 @dataclass(frozen=True)
@@ -244,17 +246,27 @@ class Row:
         """`count` elements from the pointers `at` on: whole vectors, then what is left, masked or one by one."""
         f, lanes = self.f, self.generator.lanes
         vectors, left = divmod(count, lanes)
-        if vectors:
-
-            def whole_vector(i: Value) -> None:
-                self._store(_moved(at, i, [step * lanes for step in self.steps]), lanes, None)
-
-            f.loop(vectors, whole_vector)
-        at = [pointer + step * lanes * vectors for pointer, step in zip(at, self.steps, strict=True)]
+        together, single = divmod(vectors, TOGETHER)
+        at = self._vectors(at, together, TOGETHER)
+        at = self._vectors(at, single, 1)
         if left > 1 and self._runs_along():
             self._store(at, lanes, f.first_lanes(f.index(left), lanes))
         elif left:
             f.loop(left, lambda i: self._store(_moved(at, i, self.steps), 1, None))
+
+    def _vectors(self, at: list[Value], rounds: int, each: int) -> list[Value]:
+        """`rounds` times `each` whole vectors; where they end."""
+        lanes = self.generator.lanes
+        width = [step * lanes for step in self.steps]
+
+        def one_round(i: Value) -> None:
+            start = _moved(at, i, [step * each for step in width])
+            for number in range(each):
+                self._store([p + step * number for p, step in zip(start, width, strict=True)], lanes, None)
+
+        if rounds:
+            self.f.loop(rounds, one_round)
+        return [pointer + step * each * rounds for pointer, step in zip(at, width, strict=True)]
 
     def _runs_along(self) -> bool:
         """True where every step is to the neighbouring element, or none."""
