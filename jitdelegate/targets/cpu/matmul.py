@@ -141,6 +141,10 @@ class Panels:
     count: int
     tail: int
 
+    def columns(self, lanes: int) -> int:
+        """Of one panel, those that b has."""
+        return (self.vectors - 1) * lanes + self.tail if self.tail else self.vectors * lanes
+
 
 @dataclass(frozen=True)
 class Place:
@@ -249,16 +253,16 @@ class MatMulWriter:
 
     def _down(self, product: Product, place: Place, row: Value | int) -> Place:
         """The place so many rows further."""
-        streams = [_times(row, stream.pixel) for stream in product.epilogue.streams]
-        return place.moved(_times(row, product.a_steps[0]), 0, _times(row, product.c.row), streams)
+        streams = [row * stream.pixel for stream in product.epilogue.streams]
+        return place.moved(row * product.a_steps[0], 0, row * product.c.row, streams)
 
     def _across(self, product: Product, place: Place, column: Value | int) -> Place:
         """The place so many columns further, a multiple of the vector's lanes."""
         lanes = self.generator.lanes
         blocks = column // lanes
-        streams = [_times(blocks, stream.block) for stream in product.epilogue.streams]
-        b = _times(column, product.b.row if product.form.adj_y else FLOAT_BYTES)
-        return place.moved(0, b, _times(column, FLOAT_BYTES), streams)
+        streams = [blocks * stream.block for stream in product.epilogue.streams]
+        b = column * (product.b.row if product.form.adj_y else FLOAT_BYTES)
+        return place.moved(0, b, column * FLOAT_BYTES, streams)
 
     # one chunk
 
@@ -298,20 +302,13 @@ class MatMulWriter:
 
     def _pack(self, kernel: Kernel, product: Product, panels: Panels, b: Value) -> Value:
         """Brings a panel of b to scratch memory; the answer is where it is."""
-        columns = panels.vectors * self.generator.lanes
-        valid = columns if not panels.tail else columns - self.generator.lanes + panels.tail
-        self.generator.reserve_scratch(product.depth * columns * FLOAT_BYTES)
-        panel = PackedPanel(panels.vectors, product.depth, valid, product.b.row, is_transposed=product.form.adj_y)
+        columns, is_transposed = panels.columns(self.generator.lanes), product.form.adj_y
+        panel = PackedPanel(panels.vectors, product.depth, columns, product.b.row, is_transposed)
+        self.generator.reserve_scratch(product.depth * panels.vectors * self.generator.vector_bytes)
         kernel.f.call(self.packs.function(panel), b, kernel.scratch)
         return kernel.scratch
 
     def _dot(self, kernel: Kernel, product: Product, panels: Panels, place: Place, rows: int) -> None:
-        columns = panels.vectors * self.generator.lanes
-        valid = columns if not panels.tail else columns - self.generator.lanes + panels.tail
-        a_row = product.a_steps[0]
-        shape = DotShape(rows, valid, product.depth, a_row, product.b.row, product.c.row, product.epilogue)
+        columns, a_row = panels.columns(self.generator.lanes), product.a_steps[0]
+        shape = DotShape(rows, columns, product.depth, a_row, product.b.row, product.c.row, product.epilogue)
         kernel.f.call(self.dots.function(shape), place.a, place.b, place.c, *place.streams)
-
-
-def _times(number: Value | int, distance: int) -> Value | int:
-    return number * distance
