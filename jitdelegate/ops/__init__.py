@@ -27,6 +27,7 @@ from jitdelegate.ops import (
     shape,
     slicing,
     splitting,
+    suppression,
 )
 from jitdelegate.ops.registry import OPS, Lowering, Op, find
 
@@ -61,4 +62,5 @@ __all__ = [
     "shape",
     "slicing",
     "splitting",
+    "suppression",
 ]
