@@ -172,21 +172,25 @@ class Concat(Form):
 
 @dataclass(frozen=True, slots=True)
 class Recurrent(Form):
-    """A cell of U units that runs over the steps of a sequence; inputs (projected, hidden, state, weights, more).
+    """A cell of U units and P outputs that runs over the steps of a sequence; inputs (data, hidden, state, weights,
+    more, projection, bias).
 
-    projected f32[T, N, gates * U], or f32[N, T, gates * U] without `time_major`, is what each step's data adds to the
-    gates; hidden and state f32[N, U]; weights f32[gates * U, U]; more f32[count, U] or ABSENT. The step of time t, from
-    0 up, or down to 0 where `reverse`:
-        gate[g] = projected[t, n, g * U + u] + sum over k of weights[g * U + u, k] * hidden[n, k]
+    data f32[T, N, gates * U], or f32[N, T, gates * U] without `time_major`, is what each step adds to the gates;
+    hidden f32[N, P]; state f32[N, U]; weights f32[gates * U, P]; more f32[count, U] or ABSENT; projection f32[P, U] and
+    its bias f32[P] or both ABSENT, and then P = U. The step of time t, from 0 up, or down to 0 where `reverse`:
+        gate[g] = data[t, n, g * U + u] + sum over p of weights[g * U + u, p] * hidden[n, p]
         state = cell(Arg(0 ... gates - 1) = the gates, Arg(gates) = state, Arg(gates + 1 + k) = more[k])
         hidden = output(the same, of which Arg(gates) is the new state)
-    out f32[T + 1, N, U]: hidden of every time, then the state after the last step. There is no epilogue.
+        hidden = limit(Arg(0) = bias[p] + sum over u of projection[p, u] * hidden[n, u]), where there is a projection
+    out f32[T + 1, N, max(U, P)]: hidden of every time, then the state after the last step; what is left of a row is
+    anything. There is no epilogue.
     """
 
-    core: ClassVar[int] = 5
+    core: ClassVar[int] = 7
     gates: int = 1
     cell: Expr = RESULT
     output: Expr = RESULT
+    limit: Expr = RESULT
     time_major: bool = True
     reverse: bool = False
 

@@ -93,7 +93,7 @@ class Cell:
     @property
     def kernels(self) -> int:
         """How many kernels every step takes; 0 where one kernel makes them all."""
-        return 4 + 6 * len(self.norms) if self.norms or self.projection else 0
+        return 4 + 6 * len(self.norms) if self.norms else 0
 
     @cached_property
     def constants(self) -> tuple[np.ndarray, ...]:
@@ -125,19 +125,29 @@ class Cell:
             gates=self.gates,
             cell=self.whole(self.update),
             output=self.whole(self.output),
+            limit=clamped(Arg(0), self.projection[2]) if self.projection else Arg(0),
             time_major=steps.time_major,
             reverse=steps.reverse,
         )
         more = np.stack(self.constants) if self.constants else ABSENT
-        operands = (projected, hidden, state, self.recurrent, more)
-        rows = Lowering(form, operands, (steps.count + 1, steps.batch, self.units), FLOAT)
+        operands = (projected, hidden, state, self.recurrent, more, *self._projection())
+        width = self.recurrent.shape[1]
+        rows = Lowering(form, operands, (steps.count + 1, steps.batch, max(self.units, width)), FLOAT)
         order = (0, 1, 2) if steps.time_major else (1, 0, 2)
-        outputs = apply(Arg(0), [(rows, Access(order, (0, 0, 0), (1, 1, 1)))], steps.shape(self.units))
-        last = steps.order()[-1]
-        return Run(outputs, *(self._row(rows, time, steps.batch) for time in (last, steps.count)))
+        outputs = apply(Arg(0), [(rows, Access(order, (0, 0, 0), (1, 1, 1)))], steps.shape(width))
+        last = self._row(rows, steps.order()[-1], (steps.batch, width))
+        return Run(outputs, last, self._row(rows, steps.count, (steps.batch, self.units)))
 
-    def _row(self, rows: Lowering, time: int, batch: int) -> Lowering:
-        return apply(Arg(0), [(rows, Access((-1, 0, 1), (time, 0, 0), (1, 1, 1)))], (batch, self.units))
+    def _projection(self) -> tuple[np.ndarray | int, np.ndarray | int]:
+        """The projection and its bias."""
+        if self.projection is None:
+            return ABSENT, ABSENT
+        weights, bias, _ = self.projection
+        return weights, np.zeros(len(weights), np.float32) if bias is None else bias
+
+    @staticmethod
+    def _row(rows: Lowering, time: int, shape: Shape) -> Lowering:
+        return apply(Arg(0), [(rows, Access((-1, 0, 1), (time, 0, 0), (1, 1, 1)))], shape)
 
 
 class _Unrolled:

@@ -115,17 +115,28 @@ def matmul(form: MatMul, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def recurrent(
-    form: Recurrent, projected: np.ndarray, hidden: np.ndarray, state: np.ndarray, weights: np.ndarray, more: Any
+    form: Recurrent,
+    data: np.ndarray,
+    hidden: np.ndarray,
+    state: np.ndarray,
+    weights: np.ndarray,
+    more: Any,
+    projection: Any,
+    bias: Any,
 ) -> np.ndarray:
     constants = () if more is None else tuple(more)
-    rows = projected if form.time_major else projected.swapaxes(0, 1)
-    out = np.empty((len(rows) + 1, *state.shape))
+    rows = data if form.time_major else data.swapaxes(0, 1)
+    outputs, units = hidden.shape[1], state.shape[1]
+    out = np.zeros((len(rows) + 1, len(state), max(outputs, units)))
     for time in range(len(rows))[:: -1 if form.reverse else 1]:
         gates = np.split(rows[time].astype(np.float64) + hidden @ weights.T.astype(np.float64), form.gates, axis=1)
         state = evaluate(form.cell, [*(gate.astype(np.float32) for gate in gates), state, *constants])
         hidden = evaluate(form.output, [*(gate.astype(np.float32) for gate in gates), state, *constants])
-        out[time] = hidden
-    out[-1] = state
+        if projection is not None:
+            total = (hidden.astype(np.float64) @ projection.T + bias).astype(np.float32)
+            hidden = evaluate(form.limit, [total])
+        out[time, :, :outputs] = hidden
+    out[-1, :, :units] = state
     return out
 
 

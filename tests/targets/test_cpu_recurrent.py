@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from jitdelegate.ir.graph import Graph
 from jitdelegate.runtime.cpu_features import level
 from tests.ops.form_reference import run_graph
 from tests.targets.execute import execute
-from tests.targets.recurrent_graphs import COUPLED, LSTM, PEEPHOLES, PLAIN, recurrent
+from tests.targets.recurrent_graphs import CLIPPED, COUPLED, LSTM, PEEPHOLES, PLAIN, kept, recurrent
 
 LEVELS = ("generic", "x86-64-v3", "x86-64-v4")
 RUNNABLE = LEVELS[: LEVELS.index(level()) + 1]
@@ -23,6 +25,9 @@ CASES = {
     "backwards": recurrent(COUPLED, 4, 2, 17),
     "sequences apart": recurrent(PLAIN, 3, 3, 40),
     "peepholes": recurrent(PEEPHOLES, 3, 2, 12, constants=2),
+    "projected to less": kept(recurrent(CLIPPED, 3, 2, 20, outputs=5)),
+    "projected to more": kept(recurrent(PLAIN, 2, 1, 9, outputs=40)),
+    "projected to as many, backwards": kept(recurrent(replace(CLIPPED, reverse=True), 2, 3, 33, outputs=33)),
 }
 
 
@@ -31,8 +36,8 @@ CASES = {
 def test_cells_of_every_size_are_as_the_reference_has_them(graph: Graph, features: str) -> None:
     random = np.random.default_rng(1)
     feeds = [random.uniform(-2, 2, graph.tensors[i].shape).astype(np.float32) for i in graph.inputs]
-    (found,), (expected,) = execute(graph, feeds, features), run_graph(graph, feeds)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=3e-6)
+    for found, expected in zip(execute(graph, feeds, features), run_graph(graph, feeds), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=3e-6)
 
 
 def test_sequences_of_a_batch_may_run_on_several_threads() -> None:

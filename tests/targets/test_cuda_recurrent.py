@@ -13,7 +13,7 @@ from jitdelegate.ir.forms import Recurrent
 from jitdelegate.ir.graph import Graph, Tensor
 from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
 from tests.targets.cuda_graphs import compare, stored_between
-from tests.targets.recurrent_graphs import COUPLED, LSTM, PEEPHOLES, PLAIN, recurrent
+from tests.targets.recurrent_graphs import CLIPPED, COUPLED, LSTM, PEEPHOLES, PLAIN, kept, recurrent
 
 CASES = {
     "one unit": recurrent(LSTM, 3, 1, 1),
@@ -26,11 +26,22 @@ CASES = {
     "peepholes": recurrent(PEEPHOLES, 3, 2, 12, constants=2),
     "more units than columns": recurrent(PLAIN, 2, 1, 300),
 }
+PROJECTED = {
+    "to less": recurrent(CLIPPED, 3, 2, 20, outputs=5),
+    "to more": recurrent(PLAIN, 2, 1, 9, outputs=40),
+    "to as many": recurrent(replace(CLIPPED, reverse=True), 2, 1, 33, outputs=33),
+}
 
 
 @pytest.mark.parametrize("graph", CASES.values(), ids=CASES.keys())
 def test_cells_of_every_size_are_as_the_reference_has_them(graph: Graph) -> None:
     compare(graph, tolerance=3e-6)
+
+
+@pytest.mark.parametrize("graph", PROJECTED.values(), ids=PROJECTED.keys())
+def test_projected_cells_are_as_the_reference_has_them(graph: Graph) -> None:
+    compare(kept(graph), tolerance=3e-6)
+    compare(kept(graph), tolerance=3e-6, schedule="random", seed=1)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -64,7 +75,9 @@ def test_weights_that_padding_makes_too_many_are_refused() -> None:
 
 
 def test_recurrent_compiles_everywhere_without_local_memory() -> None:
-    assert_compiles_everywhere([template for graph in CASES.values() for template in templates_of(graph)])
+    assert_compiles_everywhere(
+        [template for graph in (*CASES.values(), *PROJECTED.values()) for template in templates_of(graph)]
+    )
 
 
 def test_a_step_reads_what_the_last_one_wrote() -> None:

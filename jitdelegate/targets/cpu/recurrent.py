@@ -2,7 +2,7 @@
 
 Every step multiplies the recurrent weights by the last hidden values, a panel of units at a time: all gates of a vector
 of units are summed together, each hidden value being spread over the lanes. The panel's cells follow while the sums are
-in registers.
+in registers. A projection is one more such product, of what the cells left in the thread's scratch memory.
 """
 
 from __future__ import annotations
@@ -24,30 +24,66 @@ CHAINS = 8
 
 
 @dataclass(frozen=True)
+class Weights:
+    """The constants of a node.
+
+    Attributes:
+        recurrent: f32[gates * units, outputs].
+        more: f32[units] each.
+        projection: f32[outputs, units] and f32[outputs], None for none.
+    """
+
+    recurrent: np.ndarray
+    more: tuple[np.ndarray, ...]
+    projection: tuple[np.ndarray, np.ndarray] | None
+
+    @classmethod
+    def of(
+        cls, recurrent: np.ndarray, more: np.ndarray | None, projection: np.ndarray | None, bias: np.ndarray | None
+    ) -> Weights:
+        """As the node's inputs have them."""
+        pair = None if projection is None or bias is None else (projection, bias)
+        return cls(recurrent, () if more is None else tuple(more), pair)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Weights of `rows` sums, each of as many gates, over `depth` values; `offset` into the program's weights."""
+
+    offset: int
+    rows: int
+    gates: int
+    depth: int
+
+
+@dataclass(frozen=True)
 class Sequences:
     """One node.
 
     Attributes:
-        steps, batch, units: sizes.
-        projected, hidden, state, out: row-major memory.
-        weights, constants: offsets of packed weights and of vectors of units in the program's weights.
+        steps, batch, width: sizes of `out`, less the state's row.
+        data, hidden, state, out: row-major memory.
+        cells: from hidden values to gates.
+        more: offsets of vectors of units in the program's weights.
+        projection: from units to hidden values, with the offset of its bias; None for none.
     """
 
     form: Recurrent
     steps: int
     batch: int
-    units: int
-    projected: Memory
+    width: int
+    data: Memory
     hidden: Memory
     state: Memory
     out: Memory
-    weights: int
-    constants: tuple[int, ...]
+    cells: Packed
+    more: tuple[int, ...]
+    projection: tuple[Packed, int] | None
 
     @property
     def row(self) -> int:
-        """Bytes of the hidden values of one sequence at one time."""
-        return self.units * FLOAT_BYTES
+        """Bytes of a sequence's row of `out`."""
+        return self.width * FLOAT_BYTES
 
     @property
     def ahead(self) -> int:
@@ -55,14 +91,19 @@ class Sequences:
         return self.batch * self.row
 
     @property
+    def gates_row(self) -> int:
+        """Bytes of one gate in `data`."""
+        return self.cells.rows * FLOAT_BYTES
+
+    @property
     def step(self) -> int:
-        """Bytes between the times of `projected`."""
-        return self.form.gates * (self.ahead if self.form.time_major else self.row)
+        """Bytes between the times of `data`."""
+        return self.form.gates * self.gates_row * (self.batch if self.form.time_major else 1)
 
     @property
     def sequence(self) -> int:
-        """Bytes between the sequences of `projected`."""
-        return self.form.gates * self.row * (1 if self.form.time_major else self.steps)
+        """Bytes between the sequences of `data`."""
+        return self.form.gates * self.gates_row * (1 if self.form.time_major else self.steps)
 
 
 class RecurrentWriter:
@@ -72,45 +113,45 @@ class RecurrentWriter:
         self.generator = generator
 
     def jobs(
-        self,
-        form: Recurrent,
-        shape: tuple[int, ...],
-        operands: Sequence[Memory],
-        out: Memory,
-        weights: np.ndarray,
-        constants: Sequence[np.ndarray],
+        self, form: Recurrent, shape: tuple[int, ...], operands: Sequence[Memory], out: Memory, weights: Weights
     ) -> list[Job]:
         """The job of a whole node.
 
         Args:
             shape: of `out`.
-            operands: projected data, hidden and state.
-            weights: f32[gates * units, units].
-            constants: f32[units] each.
+            operands: data, hidden and state.
         """
-        rows, batch, units = shape
-        projected, hidden, state = operands
+        rows, batch, width = shape
+        data, hidden, state = operands
         node = Sequences(
             form,
             rows - 1,
             batch,
-            units,
-            projected=projected,
+            width,
+            data=data,
             hidden=hidden,
             state=state,
             out=out,
-            weights=self.generator.weights.add(self._packed(form.gates, weights)),
-            constants=tuple(channel_vector(self.generator.weights, one, self.generator.lanes) for one in constants),
+            cells=self._packed(weights.recurrent, form.gates),
+            more=tuple(map(self._vector, weights.more)),
+            projection=weights.projection
+            and (self._packed(weights.projection[0], 1), self._vector(weights.projection[1])),
         )
+        if node.projection:
+            self.generator.reserve_scratch(node.cells.rows * FLOAT_BYTES)
         return [self.generator.job("recurrent", batch, lambda kernel: _Sequence(kernel, node).write())]
 
-    def _packed(self, gates: int, weights: np.ndarray) -> np.ndarray:
-        """f32[panel of units, hidden value, gate, lane], the last panel filled up with zeros."""
-        units, lanes = weights.shape[1], self.generator.lanes
-        panels = -(-units // lanes)
-        packed = np.zeros((gates, panels * lanes, units), np.float32)
-        packed[:, :units] = weights.reshape(gates, units, units)
-        return np.ascontiguousarray(packed.reshape(gates, panels, lanes, units).transpose(1, 3, 0, 2))
+    def _vector(self, values: np.ndarray) -> int:
+        return channel_vector(self.generator.weights, values, self.generator.lanes)
+
+    def _packed(self, weights: np.ndarray, gates: int) -> Packed:
+        """f32[panel of rows, value, gate, lane], the last panel filled up with zeros."""
+        rows, depth, lanes = len(weights) // gates, weights.shape[1], self.generator.lanes
+        panels = -(-rows // lanes)
+        packed = np.zeros((gates, panels * lanes, depth), np.float32)
+        packed[:, :rows] = weights.reshape(gates, rows, depth)
+        panelled = packed.reshape(gates, panels, lanes, depth).transpose(1, 3, 0, 2)
+        return Packed(self.generator.weights.add(panelled), rows, gates, depth)
 
 
 class _Sequence:
@@ -127,66 +168,85 @@ class _Sequence:
         """Where this chunk's part begins."""
         return self.kernel.pointer(memory) + self.kernel.chunk * distance
 
+    def _constants(self, offset: int) -> Value:
+        return self.f.parameters[1] + offset
+
     def write(self) -> None:
         """The whole chunk."""
-        node, f = self.node, self.f
-        first = self._place(node.state, node.row)
-        self._panels(lambda at, mask: self._store(self._load(first + at, mask), self.state + at, mask))
+        node, f, units = self.node, self.f, self.node.cells.rows
+        first = self._place(node.state, units * FLOAT_BYTES)
+        self._panels(units, lambda at, mask: self._store(self._load(first + at, mask), self.state + at, mask))
         backwards = node.form.reverse
         start = node.steps - 1 if backwards else 0
         ahead, step = (-node.ahead, -node.step) if backwards else (node.ahead, node.step)
 
         def one(_: Value, data: Value, hidden: Value, out: Value) -> list[Value]:
-            self._panels(lambda at, mask: self._panel(data, hidden, out, at, mask))
+            self._step(data, hidden, out)
             return [data + step, out, out + ahead]
 
-        data = self._place(node.projected, node.sequence) + start * node.step
+        data = self._place(node.data, node.sequence) + start * node.step
         out = self._place(node.out, node.row) + start * node.ahead
-        f.loop(node.steps, one, data, self._place(node.hidden, node.row), out)
+        f.loop(node.steps, one, data, self._place(node.hidden, node.cells.depth * FLOAT_BYTES), out)
 
-    def _panels(self, body: Callable[[Value, Value | None], None]) -> None:
-        """body(bytes before the panel, mask) for every vector of units; the mask is None where all lanes are units."""
-        full, left = divmod(self.node.units, self.lanes)
+    def _step(self, data: Value, hidden: Value, out: Value) -> None:
+        """From the last hidden values to those in `out`."""
+        units, projection = self.node.cells.rows, self.node.projection
+        if projection is None:
+            self._panels(units, lambda at, mask: self._cells(data, hidden, out, at, mask))
+            return
+        weights, bias = projection
+        between = self.kernel.scratch
+        self._panels(units, lambda at, mask: self._cells(data, hidden, between, at, mask))
+        self._panels(weights.rows, lambda at, mask: self._projected(weights, bias, out, at, mask))
+
+    def _panels(self, rows: int, body: Callable[[Value, Value | None], None]) -> None:
+        """body(bytes before the panel, mask) for every vector of rows; the mask is None where all lanes are rows."""
+        full, left = divmod(rows, self.lanes)
         if full:
             self.f.loop(full, lambda i: body(i * self.vector_bytes, None))
         if left:
             body(self.f.index(full * self.vector_bytes), self.f.first_lanes(self.f.index(left), self.lanes))
 
-    def _panel(self, data: Value, hidden: Value, out: Value, at: Value, mask: Value | None) -> None:
+    def _cells(self, data: Value, hidden: Value, out: Value, at: Value, mask: Value | None) -> None:
         """One step of a vector of units."""
-        node, gates = self.node, self.node.form.gates
-        first = [self._load(data + gate * node.row + at, mask) for gate in range(gates)]
-        values = self._products(hidden, at, first)
-        constants = [self.kernel.f.parameters[1] + offset for offset in node.constants]
-        further = [self.f.load(self.vector, each + at) for each in constants]
-        state = self._emit(node.form.cell, [*values, self._load(self.state + at, mask), *further])
+        node = self.node
+        first = [self._load(data + gate * node.gates_row + at, mask) for gate in range(node.form.gates)]
+        gates = self._products(node.cells, hidden, at, first)
+        more = [self.f.load(self.vector, self._constants(offset) + at) for offset in node.more]
+        state = self._emit(node.form.cell, [*gates, self._load(self.state + at, mask), *more])
         self._store(state, self.state + at, mask)
-        self._store(self._emit(node.form.output, [*values, state, *further]), out + at, mask)
+        self._store(self._emit(node.form.output, [*gates, state, *more]), out + at, mask)
 
-    def _products(self, hidden: Value, at: Value, first: Sequence[Value]) -> list[Value]:
-        """`first` plus the panel's weights times the hidden values."""
-        f, units, gates = self.f, self.node.units, self.node.form.gates
-        weights = self.kernel.f.parameters[1] + self.node.weights + at * (units * gates)
-        together = min(units, max(1, CHAINS // gates))
+    def _projected(self, weights: Packed, bias: int, out: Value, at: Value, mask: Value | None) -> None:
+        """A vector of hidden values from what the cells left in scratch memory."""
+        first = [self.f.load(self.vector, self._constants(bias) + at)]
+        totals = self._products(weights, self.kernel.scratch, at, first)
+        self._store(self._emit(self.node.form.limit, totals), out + at, mask)
+
+    def _products(self, weights: Packed, values: Value, at: Value, first: Sequence[Value]) -> list[Value]:
+        """`first` plus the weights of the panel `at` times the values."""
+        f, gates, depth = self.f, weights.gates, weights.depth
+        panel = self._constants(weights.offset) + at * (depth * gates)
+        together = min(depth, max(1, CHAINS // gates))
         nothing = [f.literal(self.vector, 0.0)] * (gates * (together - 1))
 
         def some(i: Value, *sums: Value) -> list[Value]:
-            return self._added(hidden, weights, i * together, sums, together)
+            return self._added(values, panel, i * together, sums, gates)
 
-        sums = f.loop(units // together, some, *first, *nothing)
-        left = units % together
+        sums = f.loop(depth // together, some, *first, *nothing)
+        left = gates * (depth % together)
         if left:
-            done = f.index(units - left)
-            sums = [*self._added(hidden, weights, done, sums[: gates * left], left), *sums[gates * left :]]
+            start = f.index(depth - depth % together)
+            sums = [*self._added(values, panel, start, sums[:left], gates), *sums[left:]]
         return [self._total(sums[gate::gates]) for gate in range(gates)]
 
-    def _added(self, hidden: Value, weights: Value, start: Value, sums: Sequence[Value], count: int) -> list[Value]:
-        """The sums after `count` hidden values from `start` on, each with sums of its own."""
-        f, gates = self.f, self.node.form.gates
-        row = weights + start * (gates * self.vector_bytes)
-        values = [f.broadcast(hidden + start * FLOAT_BYTES + k * FLOAT_BYTES, self.lanes) for k in range(count)]
+    def _added(self, values: Value, panel: Value, start: Value, sums: Sequence[Value], gates: int) -> list[Value]:
+        """The sums, `gates` of them per value, after the values from `start` on."""
+        f = self.f
+        row, value = panel + start * (gates * self.vector_bytes), values + start * FLOAT_BYTES
+        spread = [f.broadcast(value + k * FLOAT_BYTES, self.lanes) for k in range(len(sums) // gates)]
         return [
-            f.fma(values[k // gates], f.load(self.vector, row + k * self.vector_bytes), total)
+            f.fma(spread[k // gates], f.load(self.vector, row + k * self.vector_bytes), total)
             for k, total in enumerate(sums)
         ]
 

@@ -36,7 +36,7 @@ from jitdelegate.targets.cpu.margins import margin_jobs
 from jitdelegate.targets.cpu.matmul import MatMulWriter, matrix
 from jitdelegate.targets.cpu.plan import Plan, Task
 from jitdelegate.targets.cpu.pool import ImageWriter
-from jitdelegate.targets.cpu.recurrent import RecurrentWriter
+from jitdelegate.targets.cpu.recurrent import RecurrentWriter, Weights
 from jitdelegate.targets.cpu.reduce import ReduceWriter
 from jitdelegate.targets.cpu.rows import Placed
 from jitdelegate.targets.cpu.scan import ScanWriter
@@ -178,12 +178,10 @@ class StepWriter:
 
     def _recurrent(self, node: Node, form: Recurrent) -> list[Job]:
         operands = [self._memory(index) for index in node.inputs[:3]]
-        weights, more = map(self._constant, node.inputs[3:])
+        weights, *further = map(self._constant, node.inputs[3:])
         assert weights is not None
         shape = self.graph.tensors[node.outputs[0]].shape
-        return self.recurrences.jobs(
-            form, shape, operands, self._output(node), weights, () if more is None else tuple(more)
-        )
+        return self.recurrences.jobs(form, shape, operands, self._output(node), Weights.of(weights, *further))
 
     def _filter(self, node: Node) -> np.ndarray:
         """A Contract's weights as f32[O, kh, kw, I]."""

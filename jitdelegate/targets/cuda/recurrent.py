@@ -1,12 +1,12 @@
 """Recurrent: a block per sequence of the batch goes through all steps, with hidden values and states in shared memory.
 
-The recurrent weights come through the caches in every step. Threads are columns and slices: a column has a unit, for
-all of its gates, and the slices share out the hidden values that these sum over.
+The recurrent weights come through the caches in every step. Threads are columns and slices: a column has a row of the
+weights, for all gates, and the slices share out the values that it is multiplied by.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,19 +17,19 @@ from jitdelegate.ir.graph import ABSENT, Node
 from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
 from jitdelegate.targets.cuda.element import Element, load, store
 from jitdelegate.targets.cuda.expression import emit
-from jitdelegate.targets.cuda.gather import blank
+from jitdelegate.targets.cuda.gather import blank, whole
 from jitdelegate.targets.cuda.lanes import WARP, power_of_two
-from jitdelegate.targets.cuda.template import Definition, NoPointer, Template
+from jitdelegate.targets.cuda.template import Definition, NoPointer, Pointer, Template
 from jitdelegate.targets.cuda.writer import Writer
 
 THREADS = 512
 MOST_COLUMNS = 256
 TURN = 4
-"""Hidden values whose weights a thread asks for together."""
+"""Values whose weights a thread asks for together."""
 FEWEST = 8
-"""Hidden values that are worth a slice."""
+"""Values that are worth a slice."""
 FLOAT = 4
-SIZES = 7
+SIZES = 10
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,15 @@ class RecurrentTemplate(Template):
     """All steps of a sequence.
 
     Attributes:
-        target, projected, hidden, state: how these are stored; weights and constants are float32.
-        columns, slices: how threads share out units and hidden values.
-        constants: how many rows of units the expressions read.
+        target, data, hidden, state: how these are stored; weights and constants are float32.
+        columns, slices: how threads share out rows of weights and the values that they are multiplied by.
+        more: how many rows of units the expressions read.
+        limit: of projected values; None where nothing is projected.
     """
 
     family: ClassVar[str] = "recurrent"
     target: Element
-    projected: Element
+    data: Element
     hidden: Element
     state: Element
     columns: int
@@ -52,7 +53,8 @@ class RecurrentTemplate(Template):
     gates: int
     cell: Expr
     output: Expr
-    constants: int
+    more: int
+    limit: Expr | None
     reverse: bool
 
     @property
@@ -63,96 +65,126 @@ class RecurrentTemplate(Template):
         from jitdelegate.targets.cuda.front_end import macro
 
         @macro()
-        def run(code, out, projected, hidden, state, weights, constants, sizes):  # type: ignore[no-untyped-def]
-            _Sequence(self, code, out, projected, hidden, state, weights, constants, sizes).write()
+        def run(code, out, data, hidden, state, weights, more, projection, bias, sizes):  # type: ignore[no-untyped-def]
+            _Sequence(self, code, (out, data, hidden, state, weights, more, projection, bias), sizes).write()
 
-        def kernel(out, projected, hidden, state, weights, constants, sizes):  # type: ignore[no-untyped-def]
-            run(out, projected, hidden, state, weights, constants, sizes)
+        def kernel(out, data, hidden, state, weights, more, projection, bias, sizes):  # type: ignore[no-untyped-def]
+            run(out, data, hidden, state, weights, more, projection, bias, sizes)
 
-        return Definition(kernel, (*("pointer",) * 6, ("int32", SIZES)))
+        return Definition(kernel, (*("pointer",) * 8, ("int32", SIZES)))
+
+
+@dataclass(frozen=True)
+class _Product:
+    """Weights [value, gate, row] times values in shared memory.
+
+    Attributes:
+        rows: as many sums for each gate.
+        padded: rows padded to whole columns.
+        share: values of a slice; they are padded to whole slices.
+    """
+
+    weights: Value
+    gates: int
+    rows: Value
+    padded: Value
+    share: Value
 
 
 class _Sequence:
     """Writes the kernel of one template.
 
     Args:
-        weights: [hidden value, gate, unit], hidden values padded to whole slices and units to whole columns.
-        sizes: steps; units, also padded; hidden values of a slice; elements of `projected` between steps and between
-            sequences, elements of `out` between steps.
+        pointers: the kernel's.
+        sizes: steps; units, also padded; outputs, also padded; outputs and units of a slice; elements of data between
+            steps and between sequences, elements of a row of `out`; sequences are as many as blocks.
     """
 
     def __init__(
-        self,
-        template: RecurrentTemplate,
-        code: Code,
-        out: Value,
-        projected: Value,
-        hidden: Value,
-        state: Value,
-        weights: Value,
-        constants: Value,
-        sizes: Sequence[Value],
+        self, template: RecurrentTemplate, code: Code, pointers: Sequence[Value], sizes: Sequence[Value]
     ) -> None:
         self.template, self.code = template, code
-        self.out, self.projected, self.hidden, self.state = out, projected, hidden, state
-        self.weights, self.constants = weights, constants
-        self.steps, self.units, self.padded, self.share, self.ahead, apart, self.row = sizes
-        self.thread, sequence = code.special("tid.x"), code.special("ctaid.x")
+        self.out, self.data, self.hidden, self.state, weights, self.more, projection, self.bias = pointers
+        self.steps, units, padded_units, outputs, padded_outputs, hidden_share, unit_share, *distances = sizes
+        self.ahead, self.apart, self.width = distances
+        self.cells = _Product(weights, template.gates, units, padded_units, hidden_share)
+        self.projection = _Product(projection, 1, outputs, padded_outputs, unit_share)
+        self.units, self.outputs = units, outputs
+        self.thread, self.sequence = code.special("tid.x"), code.special("ctaid.x")
         self.column, self.slice = self.thread % template.columns, self.thread // template.columns
-        self.first, self.data = sequence * self.units, sequence * apart
-        self.values = self.share * template.slices
-        shared = code.dynamic_shared()
-        self.sums = shared
-        self.states = shared + FLOAT * template.gates * template.threads
-        self.latest = self.states + self.values * FLOAT
+        self.values = hidden_share * template.slices
+        self.sums = code.dynamic_shared()
+        self.latest = self.sums + FLOAT * template.gates * template.threads
+        self.between = self.latest + self.values * (2 * FLOAT)
+        self.states = self.between + unit_share * (template.slices * FLOAT)
 
     def write(self) -> None:
         """The whole kernel; of two rows of hidden values, steps read one and write the other."""
         code, template = self.code, self.template
-        with code.loop(self.values, self.thread, template.threads) as unit:
-            self._begin(unit)
+        self._begin()
         code.barrier()
         with code.loop(self.steps) as step:
             time = self.steps - 1 - step if template.reverse else step
             old = self.latest + (step & 1) * self.values * FLOAT
             new = self.latest + ((step & 1) ^ 1) * self.values * FLOAT
-            with code.loop(self.padded, 0, template.columns) as base:
-                self._sum(base + self.column, old)
-                code.barrier()
-                unit = base + self.column
-                with code.when(self.slice.equals(0) & (unit < self.units)):
-                    self._finish(time, unit, new)
-                code.barrier()
+            if template.limit is None:
+                self._multiply(
+                    self.cells, old, lambda unit: self._store_hidden(time, unit, self._cell(time, unit), new)
+                )
+            else:
+                self._multiply(self.cells, old, lambda unit: self._keep(unit, self._cell(time, unit)))
+                self._multiply(
+                    self.projection, self.between, lambda row: self._store_hidden(time, row, self._projected(row), new)
+                )
         with code.loop(self.units, self.thread, template.threads) as unit:
             self._store(self.steps, unit, code.load(self.states, unit * FLOAT)[0])
 
-    def _begin(self, unit: Value) -> None:
-        """The first hidden value and state of a unit; zeros behind the last one, in both rows."""
-        code, inside = self.code, unit < self.units
-        place = self.first + code.select(inside, unit, 0)
-        hidden = code.select(inside, load(code, self.template.hidden, self.hidden, place)[0], 0.0)
-        code.store([hidden], self.latest, unit * FLOAT)
-        code.store([code.real(0.0)], self.latest, (unit + self.values) * FLOAT)
-        code.store([load(code, self.template.state, self.state, place)[0]], self.states, unit * FLOAT)
+    def _begin(self) -> None:
+        """The first hidden values and states; zeros behind what is multiplied."""
+        code, template = self.code, self.template
+        zero = code.real(0.0)
+        with code.loop(self.values, self.thread, template.threads) as place:
+            inside = place < self.outputs
+            index = self.sequence * self.outputs + code.select(inside, place, 0)
+            first = code.select(inside, load(code, template.hidden, self.hidden, index)[0], 0.0)
+            code.store([first], self.latest, place * FLOAT)
+            code.store([zero], self.latest, (place + self.values) * FLOAT)
+        if template.limit is not None:
+            with code.loop(self.projection.share * template.slices, self.thread, template.threads) as place:
+                code.store([zero], self.between, place * FLOAT)
+        with code.loop(self.units, self.thread, template.threads) as unit:
+            first = load(code, template.state, self.state, self.sequence * self.units + unit)[0]
+            code.store([first], self.states, unit * FLOAT)
 
-    def _sum(self, unit: Value, hidden: Value) -> None:
-        """This slice's part of the products for all gates of a unit, to shared memory."""
-        code, gates, first = self.code, self.template.gates, self.slice * self.share
-        nothing = [code.real(0.0)] * gates
-        with code.carried(first + self.share, nothing, start=first, step=TURN) as (value, now, following):
-            following[:] = self._added(now, value, unit, hidden)
+    def _multiply(self, product: _Product, values: Value, finish: Callable[[Value], None]) -> None:
+        """`finish(row)` for every row of weights, by one thread, once all slices have summed."""
+        code = self.code
+        with code.loop(product.padded, 0, self.template.columns) as base:
+            row = base + self.column
+            self._sum(product, row, values)
+            code.barrier()
+            with code.when(self.slice.equals(0) & (row < product.rows)):
+                finish(row)
+            code.barrier()
+
+    def _sum(self, product: _Product, row: Value, values: Value) -> None:
+        """This slice's part of a row's sums for all gates, to shared memory."""
+        code, first = self.code, self.slice * product.share
+        nothing = [code.real(0.0)] * product.gates
+        with code.carried(first + product.share, nothing, start=first, step=TURN) as (value, now, following):
+            following[:] = self._added(product, now, value, row, values)
         for gate, total in enumerate(following):
             code.store([total], self.sums, self._place(self.slice, gate))
 
-    def _added(self, sums: Sequence[Value], value: Value, unit: Value, hidden: Value) -> list[Value]:
-        code, gates, totals = self.code, self.template.gates, list(sums)
+    def _added(self, product: _Product, sums: Sequence[Value], value: Value, row: Value, values: Value) -> list[Value]:
+        code, gates, totals = self.code, product.gates, list(sums)
         weights = [
-            load(code, Element.FLOAT32, self.weights, ((value + turn) * gates + gate) * self.padded + unit)[0]
+            load(code, Element.FLOAT32, product.weights, ((value + turn) * gates + gate) * product.padded + row)[0]
             for turn in range(TURN)
             for gate in range(gates)
         ]
         for turn in range(TURN):
-            factor = code.load(hidden, (value + turn) * FLOAT)[0]
+            factor = code.load(values, (value + turn) * FLOAT)[0]
             for gate in range(gates):
                 totals[gate] = code.fma(weights[turn * gates + gate], factor, totals[gate])
         return totals
@@ -161,29 +193,45 @@ class _Sequence:
         """Where shared memory has a slice's sum for the column."""
         return ((slice_ * self.template.gates + gate) * self.template.columns + self.column) * FLOAT
 
-    def _finish(self, time: Value, unit: Value, hidden: Value) -> None:
-        """The cell of a unit, once all slices have summed."""
-        code, template = self.code, self.template
-        gates = [self._gate(time, unit, gate) for gate in range(template.gates)]
-        rows = range(template.constants)
-        further = [load(code, Element.FLOAT32, self.constants, self.units * row + unit)[0] for row in rows]
-        state = self._emit(template.cell, [*gates, code.load(self.states, unit * FLOAT)[0], *further])
-        code.store([state], self.states, unit * FLOAT)
-        latest = self._emit(template.output, [*gates, state, *further])
-        code.store([latest], hidden, unit * FLOAT)
-        self._store(time, unit, latest)
+    def _total(self, gate: int) -> Value:
+        """The sums of all slices."""
+        code = self.code
+        slices = range(self.template.slices)
+        parts = [code.load(self.sums, self._place(code.integer(slice_), gate))[0] for slice_ in slices]
+        return reduce_tree(parts, lambda a, b: a + b)
 
-    def _gate(self, time: Value, unit: Value, gate: int) -> Value:
+    def _cell(self, time: Value, unit: Value) -> Value:
+        """The hidden value of a unit; its state is kept."""
         code, template = self.code, self.template
-        place = self.data + time * self.ahead + self.units * gate + unit
-        parts = [code.load(self.sums, self._place(code.integer(k), gate))[0] for k in range(template.slices)]
-        return load(code, template.projected, self.projected, place)[0] + reduce_tree(parts, lambda a, b: a + b)
+        place = self.sequence * self.apart + time * self.ahead + unit
+        gates = [
+            load(code, template.data, self.data, place + self.units * gate)[0] + self._total(gate)
+            for gate in range(template.gates)
+        ]
+        rows = range(template.more)
+        more = [load(code, Element.FLOAT32, self.more, self.units * row + unit)[0] for row in rows]
+        state = self._emit(template.cell, [*gates, code.load(self.states, unit * FLOAT)[0], *more])
+        code.store([state], self.states, unit * FLOAT)
+        return self._emit(template.output, [*gates, state, *more])
+
+    def _keep(self, unit: Value, value: Value) -> None:
+        self.code.store([value], self.between, unit * FLOAT)
+
+    def _projected(self, row: Value) -> Value:
+        assert self.template.limit is not None
+        total = self._total(0) + load(self.code, Element.FLOAT32, self.bias, row)[0]
+        return self._emit(self.template.limit, [total])
+
+    def _store_hidden(self, time: Value, row: Value, value: Value, hidden: Value) -> None:
+        self.code.store([value], hidden, row * FLOAT)
+        self._store(time, row, value)
+
+    def _store(self, time: Value, place: Value, value: Value) -> None:
+        index = (time * self.code.special("nctaid.x") + self.sequence) * self.width + place
+        store(self.code, self.template.target, [value], self.out, index)
 
     def _emit(self, expr: Expr, values: Sequence[Value]) -> Value:
         return emit(self.code, expr, values, ["float32"] * len(values))
-
-    def _store(self, time: Value, unit: Value, value: Value) -> None:
-        store(self.code, self.template.target, [value], self.out, time * self.row + self.first + unit)
 
 
 def write_recurrent(writer: Writer, node: Node) -> None:
@@ -194,21 +242,21 @@ def write_recurrent(writer: Writer, node: Node) -> None:
     """
     form, output = node.form, node.outputs[0]
     assert isinstance(form, Recurrent)
-    rows, batch, units = writer.shape(output)
-    steps, width = rows - 1, form.gates * units
-    columns = min(MOST_COLUMNS, max(WARP, power_of_two(units)))
-    slices = min(THREADS // columns, -(-units // FEWEST))
-    share = -(-units // (slices * TURN)) * TURN
-    padded = -(-units // columns) * columns
-    shared_bytes = FLOAT * (form.gates * columns * slices + 3 * share * slices)
+    data, hidden, state, weights, more, projection, bias = node.inputs
+    (rows, batch, width), (_, outputs), (_, units) = map(writer.shape, (output, hidden, state))
+    columns = min(MOST_COLUMNS, max(WARP, power_of_two(width)))
+    slices = min(THREADS // columns, -(-width // FEWEST))
+    hidden_share, unit_share = _share(outputs, slices), 0 if projection == ABSENT else _share(units, slices)
+    kept = (2 * hidden_share + unit_share) * slices + units
+    shared_bytes = FLOAT * (form.gates * columns * slices + kept)
     if shared_bytes > writer.gpu.shared_bytes:
         raise CompileError(
-            f"{node.op} of {units} units takes {shared_bytes} bytes of shared memory, more than there is."
+            f"{node.op} of {units} units takes {shared_bytes} bytes of shared memory, "
+            f"expected at most {writer.gpu.shared_bytes}."
         )
-    projected, hidden, state, weights, more = node.inputs
     template = RecurrentTemplate(
         target=writer.element(output),
-        projected=writer.element(projected),
+        data=writer.element(data),
         hidden=writer.element(hidden),
         state=writer.element(state),
         columns=columns,
@@ -216,20 +264,43 @@ def write_recurrent(writer: Writer, node: Node) -> None:
         gates=form.gates,
         cell=form.cell,
         output=form.output,
-        constants=0 if more == ABSENT else writer.shape(more)[0],
+        more=0 if more == ABSENT else writer.shape(more)[0],
+        limit=None if projection == ABSENT else form.limit,
         reverse=form.reverse,
     )
-    packed = blank(share * slices, form.gates, padded)
-    packed[:units, :, :units] = writer.array(weights).reshape(form.gates, units, units).transpose(2, 0, 1)
-    ahead, apart = (batch * width, width) if form.time_major else (width, steps * width)
+    steps, gates = rows - 1, form.gates * units
+    ahead, apart = (batch * gates, gates) if form.time_major else (gates, steps * gates)
     writer.launch(
         template,
         (batch, 1, 1),
         (
-            *map(writer.pointer, (output, projected, hidden, state)),
-            writer.constant(packed),
-            NoPointer() if more == ABSENT else writer.pointer(more),
-            *(steps, units, padded, share, ahead, apart, batch * units),
+            *map(writer.pointer, (output, data, hidden, state)),
+            _packed(writer, weights, form.gates, hidden_share * slices, columns),
+            _given(writer, more),
+            _packed(writer, projection, 1, unit_share * slices, columns),
+            _given(writer, bias),
+            *(steps, units, whole(units, columns), outputs, whole(outputs, columns)),
+            *(hidden_share, unit_share, ahead, apart, width),
         ),
         shared_bytes,
     )
+
+
+def _share(values: int, slices: int) -> int:
+    """Values of each slice, whole turns of them."""
+    return whole(-(-values // slices), TURN)
+
+
+def _given(writer: Writer, index: int) -> Pointer:
+    return NoPointer() if index == ABSENT else writer.pointer(index)
+
+
+def _packed(writer: Writer, index: int, gates: int, depth: int, columns: int) -> Pointer:
+    """Weights as [value, gate, row], padded with zeros to `depth` values and to whole columns of rows."""
+    if index == ABSENT:
+        return NoPointer()
+    weights = writer.array(index)
+    rows, values = len(weights) // gates, weights.shape[1]
+    packed = blank(depth, gates, whole(rows, columns))
+    packed[:values, :, :rows] = weights.reshape(gates, rows, values).transpose(2, 0, 1)
+    return writer.constant(packed)
