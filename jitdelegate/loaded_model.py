@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from jitdelegate.model_source import Source
-    from jitdelegate.program.program import Port
+    from jitdelegate.program.program import Port, Program, Signature
     from jitdelegate.report import Report
 
 
@@ -91,6 +91,14 @@ class Model:
         """The model's outputs in the order in which calling it returns them."""
         return tuple(map(TensorInfo, self._program.outputs))
 
+    @property
+    def signatures(self) -> dict[str, dict[str, list[str]]]:
+        """Signature key to {"inputs": [names], "outputs": [names]}, for `run`."""
+        return {
+            each.key: {"inputs": [name for name, _ in each.inputs], "outputs": [name for name, _ in each.outputs]}
+            for each in self._program.signatures
+        }
+
     def __call__(self, *inputs: Any) -> Any:
         """One inference.
 
@@ -104,27 +112,52 @@ class Model:
             TensorError: the number, type, shape or length of the inputs is wrong.
             DeviceError: LiteRT or the GPU failed while running the model, or the model is closed.
         """
-        outputs = self._run(inputs)
+        outputs = self._run(self._opened, inputs)
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """As calling the model, with inputs and outputs by tensor name.
+    def run(self, inputs: Mapping[str, Any], signature: str | None = None) -> dict[str, Any]:
+        """As calling the model, with inputs and outputs by name.
 
+        Args:
+            signature: the key of the signature to run, whose names these are; None runs the model by the names of its
+                tensors.
         Raises:
-            TensorError: also for a name that is missing, unknown or used by several tensors.
+            TensorError: also for a signature that is unknown, and a name that is missing, unknown or used by several
+                tensors.
         """
         if not hasattr(inputs, "keys"):
             raise TensorError(f"inputs are {type(inputs).__name__}, expected a mapping from names to values")
+        if signature is not None:
+            return self._run_signature(signature, inputs)
         names = _unique_names(self._program.inputs, "input")
         results = _unique_names(self._program.outputs, "output")
-        if set(inputs) != set(names):
-            raise TensorError(
-                f"inputs are named {', '.join(map(repr, inputs))}; expected {', '.join(map(repr, names))}"
-            )
-        return dict(zip(results, self._run([inputs[name] for name in names]), strict=True))
+        _check_names(inputs, names)
+        return dict(zip(results, self._run(self._opened, [inputs[name] for name in names]), strict=True))
 
-    def _run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        opened = self._fitting(inputs)
+    def _run_signature(self, key: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        signature = self._signature(key)
+        _check_names(inputs, [name for name, _ in signature.inputs])
+        if self._closed:
+            raise DeviceError("the model is closed")
+        base = self._variants.subgraph(signature.graph)
+        values = {index: inputs[name] for name, index in signature.inputs}
+        if not _names_all(signature, base.program):
+            return base.source.fallback().run_signature(key, inputs)
+        arguments = [values[port.index] for port in base.program.inputs]
+        if self._fitting(base, arguments).session is None:
+            return base.source.fallback().run_signature(key, inputs)
+        ports = base.program.outputs
+        found = {port.index: value for port, value in zip(ports, self._run(base, arguments), strict=True)}
+        return {name: found[index] for name, index in signature.outputs}
+
+    def _signature(self, key: str) -> Signature:
+        signatures = {each.key: each for each in self._program.signatures}
+        if key not in signatures:
+            raise TensorError(f"no signature is named {key!r}, the model has {list(signatures)}")
+        return signatures[key]
+
+    def _run(self, base: Opened, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        opened = self._fitting(base, inputs)
         session = opened.session  # looked at once: another thread may close the model
         if self._closed:
             raise DeviceError("the model is closed")
@@ -138,17 +171,17 @@ class Model:
             return session.run(inputs)
         except ProgramError as error:
             opened.heal(session, str(error))
-            return self._run(inputs)
+            return self._run(base, inputs)
 
-    def _fitting(self, inputs: Sequence[Any]) -> Opened:
-        """The program for these inputs: another one where arrays have other sizes than the file says."""
-        ports = self._program.inputs
+    def _fitting(self, base: Opened, inputs: Sequence[Any]) -> Opened:
+        """The program for these inputs: another one than `base` where arrays have other sizes than the file says."""
+        ports = base.program.inputs
         if self._closed or len(inputs) != len(ports):
-            return self._opened
-        if self._program.deciding:
-            return self._variants.decided(self._opened, inputs)
+            return base
+        if self._program.deciding and base is self._opened:
+            return self._variants.decided(base, inputs)
         shapes = tuple(accepted_shape(value, port) for value, port in zip(inputs, ports, strict=True))
-        return self._variants.resized(self._opened, shapes)
+        return self._variants.resized(base, shapes)
 
     def reset_all_variables(self) -> None:
         """Let the next inference find every variable, resource variables too, as the first one did.
@@ -158,8 +191,7 @@ class Model:
         """
         if self._closed:
             raise DeviceError("the model is closed")
-        if self._opened.session is None:
-            self._opened.source.fallback().reset()
+        self._opened.source.reset()
         self._variants.reset()
 
     def close(self) -> None:
@@ -182,6 +214,18 @@ def _unique_names(ports: Sequence[Port], kind: str) -> list[str]:
     if shared:
         raise TensorError(f"several {kind}s are named {', '.join(map(repr, shared))}; call the model with positions")
     return names
+
+
+def _check_names(inputs: Mapping[str, Any], expected: Sequence[str]) -> None:
+    if set(inputs) != set(expected):
+        found, names = (", ".join(map(repr, each)) for each in (inputs, expected))
+        raise TensorError(f"inputs are named {found}; expected {names}")
+
+
+def _names_all(signature: Signature, program: Program) -> bool:
+    """Whether a signature names every input of the program's subgraph, and of its tensors no others but outputs."""
+    inputs, outputs = ({port.index for port in ports} for ports in (program.inputs, program.outputs))
+    return {index for _, index in signature.inputs} == inputs and {index for _, index in signature.outputs} <= outputs
 
 
 def load(

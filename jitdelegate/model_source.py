@@ -99,6 +99,15 @@ class ModelSource:
             self._fallback = Fallback(self.content(), num_threads=self.threads, arguments=self._litert_arguments)
         return self._fallback
 
+    def reset(self) -> None:
+        """Let LiteRT's instance, if there is one, find every variable as its first run did.
+
+        Raises:
+            DeviceError: LiteRT cannot make the model ready again.
+        """
+        if self._fallback is not None:
+            self._fallback.reset()
+
     def close(self) -> None:
         """Let go of LiteRT's instance."""
         self._fallback = None

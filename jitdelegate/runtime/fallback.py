@@ -46,6 +46,7 @@ class Fallback:
         self._arguments = {"num_threads": num_threads, **(arguments or {})}
         self._source = {"model_path": model} if isinstance(model, str) else {"model_content": bytes(model)}
         self._resizes: dict[int, tuple[Sequence[int] | np.ndarray, bool]] = {}
+        self._signatures: dict[str, dict[str, dict[str, Any]]] = {}
         self._lock = _thread.allocate_lock()
         self._allocated = False
         self.default_delegate = True
@@ -124,6 +125,26 @@ class Fallback:
             if not self._allocated:
                 self.allocate()
             return self._invoke(values)
+
+    def run_signature(self, key: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """As `run`, for one signature: its results by name, for values by the names of its arguments."""
+        with self._lock:
+            details = self._arguments_of(key)
+            arrays = {name: _array(value, details[name]) for name, value in inputs.items()}
+            try:
+                outputs = self.interpreter.get_signature_runner(key)(**arrays)
+            except (ValueError, RuntimeError) as error:
+                if not self._may_retry(error):
+                    raise DeviceError(f"LiteRT cannot run this model: {_text(error)}") from error
+                self._leave_default_delegate()
+                outputs = self.interpreter.get_signature_runner(key)(**arrays)
+            return {name: _tensor(array) for name, array in outputs.items()}
+
+    def _arguments_of(self, key: str) -> dict[str, dict[str, Any]]:
+        """A signature's inputs as the file has them."""
+        if key not in self._signatures:
+            self._signatures[key] = self.interpreter.get_signature_runner(key).get_input_details()
+        return self._signatures[key]
 
     def fit(self, shapes: Sequence[tuple[int, ...]]) -> None:
         """Give the inputs these shapes, in order; takes effect with the next `allocate`."""

@@ -10,6 +10,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
+from jitdelegate.errors import DeviceError, TensorError
 from jitdelegate.model.write import ModelBuilder
 from tests.front import small_models
 from tests.front.test_interpreter import assert_same_details, same
@@ -124,6 +125,47 @@ def test_what_litert_refuses_is_refused(tmp_path: Path) -> None:
         with pytest.raises(RuntimeError):
             runner(x=np.ones((2, 3), np.float32))
         np.testing.assert_array_equal(runner(x=value(2))["y"], 3 * value(2))
+
+
+@pytest.mark.parametrize("target", ["cpu", "litert"])
+def test_a_loaded_model_runs_signatures_by_key(target: str, tmp_path: Path) -> None:
+    model = jitdelegate.load(TWO, target=target, serialization_dir=tmp_path)
+    assert list(model.signatures) == ["double", "triple"]
+    assert model.signatures["triple"] == {"inputs": ["x"], "outputs": ["y"]}
+    for batch in (1, 3, 1):
+        for key, factor in (("double", 2), ("triple", 3)):
+            found = model.run({"x": value(batch)}, key)
+            assert list(found) == ["y"]
+            np.testing.assert_array_equal(found["y"], factor * value(batch))
+    assert model.run({"x": value(1).tobytes()}, "triple")["y"].tolist() == (3 * value(1)).tolist()
+    assert model.report().target == target
+
+
+@pytest.mark.parametrize("target", ["cpu", "litert"])
+def test_wrong_arguments_of_a_signature_are_refused_by_name(target: str, tmp_path: Path) -> None:
+    model = jitdelegate.load(TWO, target=target, serialization_dir=tmp_path)
+    for inputs, key, words in (
+        ({"x": value(1)}, "half", r"'half', the model has \['double', 'triple'\]"),
+        ({"z": value(1)}, "triple", "named 'z'; expected 'x'"),
+        ({"x": value(1).astype(np.int32)}, "triple", "'triple value'.*int32.*float32"),
+        ({"x": np.ones((2, 3), np.float32)}, "triple", "'triple value'"),
+    ):
+        with pytest.raises(TensorError, match=words):
+            model.run(inputs, key)
+    model.close()
+    with pytest.raises(DeviceError, match="closed"):
+        model.run({"x": value(1)}, "triple")
+
+
+def test_a_signature_of_tensors_within_is_left_to_litert(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    given = builder.input((1, 2), name="given")
+    within = builder.op("NEG", [given], (1, 2), name="within")
+    builder.output(builder.op("RELU", [within], (1, 2)))
+    builder.signature("peek", {"x": given}, {"y": within})
+    model = jitdelegate.load(builder.finish(), serialization_dir=tmp_path)
+    with pytest.raises(DeviceError, match="Tensor data is null"):
+        model.run({"x": value(1)}, "peek")
 
 
 def test_a_real_model_s_signatures_run_compiled(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
