@@ -233,6 +233,28 @@ def test_a_model_that_no_gpu_takes_is_left_to_the_cpu_for_good(
         assert model.report().target == "litert"
 
 
+def test_a_shape_that_no_gpu_takes_runs_on_the_cpu_while_others_stay(compiler: Compiler, gpu: Library) -> None:
+    builder = ModelBuilder()
+    builder.output(builder.op("RELU", [builder.input((2, 3), name="x")], (2, 3)))
+    delegate = jitdelegate.GpuDelegate(serialization_dir=False)
+    interpreter = jitdelegate.Interpreter(model_content=builder.finish(), experimental_delegates=[delegate])
+    compiler.reason = "too large for any GPU."
+    rows = np.arange(12, dtype=np.float32).reshape(4, 3)
+    for value, target, expected in ((rows, "cpu", rows), (X, "cuda", EXPECTED)):
+        interpreter.resize_tensor_input(0, value.shape)
+        interpreter.allocate_tensors()
+        interpreter.set_tensor(0, value)
+        interpreter.invoke()
+        assert interpreter.report().target == target
+        np.testing.assert_array_equal(interpreter.get_tensor(interpreter.get_output_details()[0]["index"]), expected)
+    asked = [(key.part("target"), key.shapes) for key in compiler.keys]
+    assert asked == [("cuda", ()), ("cuda", ((4, 3),)), ("cpu", ((4, 3),))]
+    assert interpreter.report().notes == (
+        "not on a GPU: too large for any GPU.",
+        "inputs of [4, 3]: cpu, cache off.",
+    )
+
+
 def test_a_model_that_nothing_compiles_runs_on_litert_and_says_why_it_is_not_on_the_gpu(gpu: Library) -> None:
     report = jitdelegate.load(small_models.uncompiled(), serialization_dir=False).report()
     assert report.target == "litert"
