@@ -271,6 +271,24 @@ class Draw:
         }
         self.node("STRIDED_SLICE", [x, *(self.integers(each) for each in zip(*bounds, strict=True))], **masks)
 
+    def looking_up(self) -> None:
+        """Slices at some places, or a part of them written over by another."""
+        x, draw = self.value(1, 2, 3, 4, 5), self.random
+        shape = self.shape(x)
+        axis = draw.randrange(len(shape))
+        if draw.random() < 0.5:
+            sizes = draw.choice(((), (3,), (2, 2), (17,)))
+            places = np.array([draw.randrange(shape[axis]) for _ in range(prod(sizes))]).reshape(sizes)
+            self.node("GATHER", [x, self.integers(places)], axis=axis - len(shape) * draw.randrange(2))
+        else:
+            part = self.weights(*(draw.choice((size, draw.randint(1, size))) for size in shape))
+            self.node("DYNAMIC_UPDATE_SLICE", [x, part, self.integers([draw.randint(-2, size) for size in shape])])
+
+    def adding_up(self) -> None:
+        x, draw = self.value(1, 2, 3, 4, 5), self.random
+        options = {name: draw.random() < 0.5 for name in ("exclusive", "reverse")}
+        self.node("CUMSUM", [x, self.integers(draw.randrange(len(self.shape(x))))], **options)
+
     def transposing(self) -> None:
         x = self.value(2, 3, 4, 5, 6)
         order = list(range(len(self.shape(x))))
@@ -363,7 +381,7 @@ class Draw:
     OPERATORS = (
         *(conv, conv, conv, pointwise, depthwise, depthwise, transposed, dense, pooling, resizing, concatenation),
         *(packing, padding, slicing, striding, transposing, arithmetic, arithmetic, outer, elementwise, elementwise),
-        *(prelu, softmax, reduction, reshaping, blocks, product, product, computed),
+        *(prelu, softmax, reduction, reshaping, blocks, product, product, computed, looking_up, adding_up),
     )
 
     def graph(self) -> Graph:
