@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -13,7 +13,7 @@ from jitdelegate.ir.forms import Contract, MatMul
 from jitdelegate.ir.graph import ABSENT
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Weights
-from jitdelegate.ops.registry import Lowering, Op, op
+from jitdelegate.ops.registry import Lowering, Op, op, view
 
 ADJOINT = ("adj_x", "adj_y")
 MAX_RANK = 5
@@ -62,6 +62,8 @@ class BatchMatMul(Op):
         Case(((5, 4), (2, 3, 4, 6))),
         Case(((2, 1, 3, 5, 4), (1, 2, 1, 4, 6))),
         Case(((4, 1, 8), (4, 33, 8)), {"adj_y": True}),
+        Case(((5, 1, 8), (1, 33, 8)), {"adj_y": True}),
+        Case(((2, 3, 8), (8, 1))),
         Case(((2, 9, 8), (2, 8, 1))),
         Case(((2, 8, 9), (2, 1, 8)), {"adj_x": True, "adj_y": True}),
         Case(((2, 6, 8), Weights((8, 5)))),
@@ -86,18 +88,17 @@ class BatchMatMul(Op):
         return _sides(call).output
 
     def lowering(self, call: Call) -> Lowering:
-        """A constant right side that all products share is a filter. A single column is the one row of the transposed
-        product, whose elements lie side by side."""
+        """A right side that all products share multiplies their rows together; it is a filter where it is constant."""
         sides, a, b = _sides(call), call.index(0), call.index(1)
+        if prod(sides.b[:-2]) > 1 or sides.adj_x:
+            return _product(a, b, sides)
         constant = call.constant(1)
-        if constant is not None and prod(sides.b[:-2]) == 1 and not sides.adj_x:
+        if constant is not None:
             matrix = constant.reshape(sides.b[-2:])
             weights = matrix if sides.adj_y else np.ascontiguousarray(matrix.T)
             return Lowering(Contract(), (a, weights, ABSENT), (*sides.a[:-1], len(weights)))
-        if sides.right[1] == 1 and sides.left[0] > 1:
-            *leading, rows, _ = sides.output
-            return Lowering(MatMul(adj_x=not sides.adj_y, adj_y=not sides.adj_x), (b, a), (*leading, 1, rows))
-        return Lowering(MatMul(adj_x=sides.adj_x, adj_y=sides.adj_y), (a, b))
+        joined = replace(sides, a=(prod(sides.a[:-1]), sides.a[-1]), b=sides.b[-2:])
+        return _product(_viewed(a, sides.a, joined.a), _viewed(b, sides.b, joined.b), joined)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         flags = (attrs.get(name, False) for name in ADJOINT)
@@ -110,3 +111,16 @@ class BatchMatMul(Op):
 
 def _sides(call: Call) -> Sides:
     return Sides(call.shape(0), call.shape(1), *(bool(call.option(name, False)) for name in ADJOINT))
+
+
+def _product(a: int | Lowering, b: int | Lowering, sides: Sides) -> Lowering:
+    """The product as its form writes it: a single column as the one row of the transposed product, whose elements lie
+    side by side."""
+    *leading, rows, columns = sides.output
+    if columns == 1 and rows > 1:
+        return Lowering(MatMul(adj_x=not sides.adj_y, adj_y=not sides.adj_x), (b, a), (*leading, 1, rows))
+    return Lowering(MatMul(adj_x=sides.adj_x, adj_y=sides.adj_y), (a, b), sides.output)
+
+
+def _viewed(index: int, shape: Shape, wanted: Shape) -> int | Lowering:
+    return index if shape == wanted else view(index, wanted)

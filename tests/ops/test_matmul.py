@@ -29,6 +29,7 @@ def test_filters_that_are_computed_have_limits(name: str, inputs: tuple[Entry, .
     ("inputs", "attrs", "forms"),
     [
         (((2, 3, 4), (2, 4, 5)), {}, ["MatMul"]),
+        (((2, 3, 4), (4, 5)), {}, ["View", "MatMul", "View"]),
         (((2, 3, 4), Weights((4, 5))), {}, ["Contract"]),
         (((2, 4, 3), Weights((4, 5))), {"adj_x": True}, ["MatMul"]),
         (((2, 3, 4), Weights((2, 4, 5))), {}, ["MatMul"]),
