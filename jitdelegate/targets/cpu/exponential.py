@@ -25,9 +25,8 @@ LOG = (
     3.3333331174e-1,
 )
 """Coefficients of (log(1 + r) - r + r^2 / 2) over r^3, highest first. Source: Cephes, logf.c."""
-TANH_LIMIT = 7.90531110763549805
-TANH_ONE = 9.0109128952026367
-"""From here on tanh(x) rounds to 1 in float32."""
+TANH_ONE = 8.475
+"""Here the quotient below is above 1."""
 TANH_ODD = (
     -2.76076847742355e-16,
     2.00018790482477e-13,
@@ -38,21 +37,26 @@ TANH_ODD = (
     4.89352455891786e-03,
 )
 TANH_EVEN = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
-"""tanh(x) = x * odd(x^2) / even(x^2) for |x| <= TANH_LIMIT, highest first. Source: Eigen, MathFunctionsImpl.h."""
-ERF_LIMIT = 0.927734375
-ERF = (-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)
-"""erf(x) = x + x * ERF(x^2) for |x| <= ERF_LIMIT, highest first."""
-ERF_TAIL = (
-    -1.72853470e-5,
-    3.83197126e-4,
-    -3.88396438e-3,
-    2.42546219e-2,
-    -1.06777877e-1,
-    -6.34846687e-1,
-    -1.28717512e-1,
+"""tanh(x) = x * odd(x^2) / even(x^2) for |x| <= TANH_ONE, highest first. Source: Eigen, MathFunctionsImpl.h."""
+ERF_ONE = 4.1
+"""Here the quotient below is above 1."""
+ERF_ODD = (
+    -2.72614225801306e-10,
+    2.77068142495902e-08,
+    -2.10102402082508e-06,
+    -5.69250639462346e-05,
+    -7.34990630326855e-04,
+    -2.95459980854025e-03,
+    -1.60960333262415e-02,
 )
-"""erf(x) = 1 - exp(x * ERF_TAIL(x) - x) beyond, highest first. Source of both: Norbert Juffa's erff,
-stackoverflow.com/questions/35148198."""
+ERF_EVEN = (
+    -1.45660718464996e-05,
+    -2.13374055278905e-04,
+    -1.68282697438203e-03,
+    -7.37332916720468e-03,
+    -1.42647390514189e-02,
+)
+"""erf(x) = x * odd(x^2) / even(x^2) for |x| <= ERF_ONE, highest first. Source: Eigen, MathFunctionsImpl.h."""
 
 
 def polynomial(f: Function, x: Value, coefficients: Sequence[float]) -> Value:
@@ -79,8 +83,15 @@ def exp(f: Function, x: Value) -> Value:
     r = f.fma(n, f.literal(x.type, -LN2_HIGH), x)
     r = f.fma(n, f.literal(x.type, -LN2_LOW), r)
     p = f.fma(polynomial(f, r, EXP), r * r, r) + 1.0
+    return _scaled(f, p, n)
+
+
+def _scaled(f: Function, p: Value, n: Value) -> Value:
+    """p * 2 ** n for whole numbers n, whatever the result's size."""
+    if f.has_avx512(p.type):
+        return f.scale(p, n)
     # Two steps: a single 2 ** n leaves the range of normal floats at both ends.
-    whole = f.cast("fptosi", n, _integers(x))
+    whole = f.cast("fptosi", n, _integers(p))
     half = f.emit(whole.type, f"ashr {whole}, {f.literal(whole.type, 1).text}")
     return p * _power_of_two(f, half) * _power_of_two(f, f.arithmetic("sub", whole, half))
 
@@ -111,23 +122,24 @@ def log(f: Function, x: Value) -> Value:
 
 
 def tanh(f: Function, x: Value) -> Value:
-    """Within 3 ulp."""
-    limited = f.minimum(f.maximum(x, f.literal(x.type, -TANH_LIMIT)), f.literal(x.type, TANH_LIMIT))
+    """Within 6 ulp, and exactly 1 where float32 has nothing closer."""
+    return _saturating(f, x, TANH_ONE, TANH_ODD, TANH_EVEN)
+
+
+def _saturating(f: Function, x: Value, one: float, odd: Sequence[float], even: Sequence[float]) -> Value:
+    """x * odd(x^2) / even(x^2), which reaches 1 before x does `one`, and 1 beyond; the same below 0."""
+    limited = _limited(f, x, one)
     square = limited * limited
-    quotient = limited * polynomial(f, square, TANH_ODD) / polynomial(f, square, TANH_EVEN)
-    size = f.intrinsic("fabs", x.type, x)
-    quotient = f.select(f.compare("olt", size, 0.0004), x, quotient)
-    one = f.intrinsic("copysign", x.type, f.literal(x.type, 1.0), x)
-    return f.select(f.compare("oge", size, TANH_ONE), one, quotient)
+    return _limited(f, limited * polynomial(f, square, odd) / polynomial(f, square, even), 1.0)
+
+
+def _limited(f: Function, x: Value, limit: float) -> Value:
+    return f.minimum(f.maximum(x, f.literal(x.type, -limit)), f.literal(x.type, limit))
 
 
 def erf(f: Function, x: Value) -> Value:
-    """Within 2 ulp."""
-    size = f.intrinsic("fabs", x.type, x)
-    limited = f.minimum(size, f.literal(x.type, 8.0))  # infinity less infinity otherwise
-    tail = f.literal(x.type, 1.0) - exp(f, f.fma(polynomial(f, limited, ERF_TAIL), limited, negate(f, limited)))
-    near = f.fma(polynomial(f, x * x, ERF), x, x)
-    return f.select(f.compare("ogt", size, ERF_LIMIT), f.intrinsic("copysign", x.type, tail, x), near)
+    """Within 6 ulp, and exactly 1 where float32 has nothing closer."""
+    return _saturating(f, x, ERF_ONE, ERF_ODD, ERF_EVEN)
 
 
 def logistic(f: Function, x: Value) -> Value:

@@ -68,7 +68,7 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore) -> Generated:
     layouts = choose_layout(graph, machine.lanes)
     planned = plan(graph, layouts)
     trace("plan", lambda: plan_text(planned))
-    generator = Generator(machine, Module(has_fma=machine.has_fma))
+    generator = Generator(machine, Module(has_fma=machine.has_fma, avx512_lanes=machine.avx512_lanes))
     StepWriter(generator, graph, planned).write()
     write_entries(generator.module, generator.steps, has_threads=machine.has_threads)
     ir = generator.module.text(triple(features))

@@ -23,6 +23,7 @@ class Machine:
         tiles: rows of the register tile for 1, 2, ... vectors across; accumulators, weights and one broadcast fit the
             registers, and row addresses fit the general ones.
         has_fma: one instruction for a * b + c.
+        avx512_lanes: floats in a vector that AVX-512's own instructions work on; 0 where there are none.
         has_threads: workers may wait in a futex (Linux on x86-64).
     """
 
@@ -30,13 +31,14 @@ class Machine:
     lanes: int
     tiles: tuple[int, ...]
     has_fma: bool
+    avx512_lanes: int
     has_threads: bool
 
 
 MACHINES = {
-    "x86-64-v4": Machine("x86-64-v4", 16, (10, 10, 8, 6), has_fma=True, has_threads=True),
-    "x86-64-v3": Machine("x86-64-v3", 8, (8, 6), has_fma=True, has_threads=True),
-    "generic": Machine("generic", 4, (6, 4), has_fma=False, has_threads=False),
+    "x86-64-v4": Machine("x86-64-v4", 16, (10, 10, 8, 6), has_fma=True, avx512_lanes=16, has_threads=True),
+    "x86-64-v3": Machine("x86-64-v3", 8, (8, 6), has_fma=True, avx512_lanes=0, has_threads=True),
+    "generic": Machine("generic", 4, (6, 4), has_fma=False, avx512_lanes=0, has_threads=False),
 }
 
 

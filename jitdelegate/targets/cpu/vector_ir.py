@@ -98,6 +98,7 @@ class Module:
     declarations: set[str] = field(default_factory=set)
     constants: list[str] = field(default_factory=list)
     has_fma: bool = True
+    avx512_lanes: int = 0
     lines: int = 0
 
     def function(self, name: str, parameters: Sequence[tuple[str, str]], *, exported: bool = False) -> Function:
@@ -224,6 +225,16 @@ class Function:
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         """a * b + c, rounded once where the machine has FMA, twice elsewhere."""
         return self.intrinsic("fma" if self.module.has_fma else "fmuladd", a.type, a, b, c)
+
+    def has_avx512(self, type_: str) -> bool:
+        """True where `scale` is an instruction for this type."""
+        return lanes_of(type_) == self.module.avx512_lanes
+
+    def scale(self, a: Value, n: Value) -> Value:
+        """a * 2 ** n, rounded once, n being rounded down (vscalefps)."""
+        name = f"llvm.x86.avx512.mask.scalef.ps.{32 * lanes_of(a.type)}"
+        self.module.declare(f"{a.type} @{name}({a.type}, {a.type}, {a.type}, i16, i32)")
+        return self.emit(a.type, f"call {a.type} @{name}({a}, {n}, {a}, i16 -1, i32 4)")
 
     def maximum(self, a: Value, b: Value) -> Value:
         """The larger; NaN in `a` stays NaN (one vmaxps)."""
