@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jitdelegate.errors import DeviceError, ProgramError, TensorError
+from jitdelegate.program.program import NO_TENSOR
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from jitdelegate.opened import Opened
-    from jitdelegate.program.program import Port
+    from jitdelegate.program.program import Port, State
     from jitdelegate.variants import Variants
 
     Shape = tuple[int, ...]
@@ -115,10 +116,10 @@ class CompiledGraph:
             self._session.set_input(place, value)
 
     def set_tensor(self, tensor_index: int, value: Any) -> None:
-        """Copy `value` into an input or output.
+        """Copy `value` into an input, an output or a variable.
 
         Raises:
-            TensorError: the tensor is neither, or its type or shape differs from the value's; a ValueError as LiteRT's.
+            TensorError: it is none of them, or its type or shape differs from the value's; a ValueError as LiteRT's.
             TypeError: the index is not a whole number; so for every other method that takes one.
         """
         import numpy as np
@@ -126,12 +127,17 @@ class CompiledGraph:
         tensor_index = _index(tensor_index)
         if not self._allocated:
             raise TensorError(UNALLOCATED)
-        port, array = self._port(tensor_index), np.asarray(value)
-        _check(array, port)
+        array, place = np.asarray(value), self._state_place(tensor_index)
+        if place is not None:
+            _check(array, self.opened.program.states[place])
+            self._verify()
+            self._session.write_state(place, array.tobytes())
+            return
+        _check(array, self._port(tensor_index))
         self._view(tensor_index)[...] = array
 
     def get_tensor(self, tensor_index: int, subgraph_index: int = 0) -> np.ndarray:
-        """A copy of an input or output. Constants come from LiteRT; what lies between is not computed as such.
+        """A copy of an input, output or variable. Constants come from LiteRT; what lies between is not computed as such.
 
         Raises:
             ValueError: no such tensor, or one without a value.
@@ -139,9 +145,24 @@ class CompiledGraph:
         tensor_index, subgraph_index = _index(tensor_index), _index(subgraph_index)
         if not self._allocated:
             raise TensorError(NO_DATA)
+        if subgraph_index == self._base.subgraph and (place := self._state_place(tensor_index)) is not None:
+            return self._state(place)
         if subgraph_index != self._base.subgraph or not self._is_port(tensor_index):
             return self._litert().get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]
         return self._view(tensor_index).copy()
+
+    def _state_place(self, tensor_index: int) -> int | None:
+        """Which state a variable tensor is; None for other tensors."""
+        states = enumerate(self.opened.program.states)
+        return next((place for place, state in states if state.index == tensor_index != NO_TENSOR), None)
+
+    def _state(self, place: int) -> np.ndarray:
+        """A copy of a variable."""
+        import numpy as np
+
+        self._verify()
+        state = self.opened.program.states[place]
+        return np.frombuffer(bytearray(self._session.read_state(place)), state.dtype).reshape(state.shape)
 
     def tensor(self, tensor_index: int) -> Callable[[], np.ndarray]:
         """A function that gives a view of the tensor's memory."""
@@ -238,7 +259,7 @@ def _index(value: Any) -> int:
     return operator.index(value)
 
 
-def _check(array: np.ndarray, port: Port) -> None:
+def _check(array: np.ndarray, port: Port | State) -> None:
     """Raise what LiteRT raises for a value of the wrong type or shape."""
     import numpy as np
 

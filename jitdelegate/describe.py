@@ -8,7 +8,7 @@ import numpy as np
 
 from jitdelegate.ir.graph import Graph, Model, Tensor
 from jitdelegate.passes.support import WHOLE_MODEL
-from jitdelegate.program.program import NO_KERNEL, ZEROS, Operator, Port, Signature, State
+from jitdelegate.program.program import NO_KERNEL, NO_TENSOR, ZEROS, Operator, Port, Signature, State
 
 STATE_ALIGNMENT = 16
 """Bytes; where the first value of a state begins in the weights."""
@@ -93,7 +93,15 @@ def states(graph: Graph, weights: bytes) -> tuple[bytes, tuple[State, ...]]:
             content.extend(np.ascontiguousarray(state.initial).tobytes())
         tensor = graph.tensors[state.before]
         found.append(
-            State(name=tensor.name, nbytes=_bytes(tensor), initial=initial, is_resource=int(state.is_resource))
+            State(
+                name=tensor.name,
+                nbytes=_bytes(tensor),
+                initial=initial,
+                is_resource=int(state.is_resource),
+                index=NO_TENSOR if state.is_resource else state.before,
+                shape=tensor.shape,
+                dtype=tensor.dtype,
+            )
         )
     return bytes(content), tuple(found)
 

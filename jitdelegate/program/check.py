@@ -73,6 +73,8 @@ def _check_state(program: Program, state: State) -> None:
     if program.loader == "none":
         raise ProgramError(f"a program without code has the state {state.name}, expected none")
     _check_range(f"bytes of state {state.name}", state.nbytes, LARGEST_MEMORY)
+    for size in state.shape:
+        _check_range(f"a size of state {state.name}", size, LARGEST_MEMORY)
     if state.initial != ZEROS:
         _check_range(f"first value of state {state.name}", state.initial, len(program.weights) - state.nbytes)
 

@@ -113,7 +113,19 @@ KERNEL = Layout(
         ("shared_bytes", INTEGER),
     ),
 )
-STATE = Layout("State", State, (("name", STRING), ("nbytes", INTEGER), ("initial", INTEGER), ("is_resource", INTEGER)))
+STATE = Layout(
+    "State",
+    State,
+    (
+        ("name", STRING),
+        ("nbytes", INTEGER),
+        ("initial", INTEGER),
+        ("is_resource", INTEGER),
+        ("index", INTEGER),
+        ("shape", INTEGERS),
+        ("dtype", STRING),
+    ),
+)
 LAUNCHES = Packed(pack, unpack)
 PROGRAM = Layout(
     "Program",

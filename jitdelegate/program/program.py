@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     Bytes = bytes | memoryview
 
 NO_KERNEL = -1
+NO_TENSOR = -1
 ZEROS = -1
 """Where the first value of a state lies that begins with zeros."""
 CUBIN_ALIGNMENT = 64
@@ -87,15 +88,30 @@ class State(Record):
         nbytes: its length.
         initial: where its first value lies in the weights, in bytes; ZEROS for zeros.
         is_resource: 1 for a resource variable, which LiteRT's `reset_all_variables` leaves as it is, else 0.
+        index: the variable's index among the subgraph's tensors; NO_TENSOR for a resource variable.
+        shape, dtype: of the tensor.
     """
 
-    __slots__ = ("initial", "is_resource", "name", "nbytes")
+    __slots__ = ("dtype", "index", "initial", "is_resource", "name", "nbytes", "shape")
 
-    def __init__(self, *, name: str, nbytes: int, initial: int = ZEROS, is_resource: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        name: str,
+        nbytes: int,
+        initial: int = ZEROS,
+        is_resource: int = 0,
+        index: int = NO_TENSOR,
+        shape: tuple[int, ...] = (),
+        dtype: str = "float32",
+    ) -> None:
         self.name = name
         self.nbytes = nbytes
         self.initial = initial
         self.is_resource = is_resource
+        self.index = index
+        self.shape = shape
+        self.dtype = dtype
 
 
 class Signature(Record):

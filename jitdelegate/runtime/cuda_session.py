@@ -205,6 +205,16 @@ class CudaSession(Staging):
         with self._lock:
             self._states.reset(resources=resources)
 
+    def read_state(self, place: int) -> bytes:
+        self._refuse_fork()
+        with self._lock, self._current():
+            return self._states.read(place, self._stream)
+
+    def write_state(self, place: int, content: bytes) -> None:
+        self._refuse_fork()
+        with self._lock, self._current():
+            self._states.write(place, content, self._stream)
+
     def _current(self) -> Context:
         if self._context is None:
             raise DeviceError("the session is closed")

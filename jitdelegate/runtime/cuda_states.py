@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+
 from jitdelegate.program.program import ZEROS
+from jitdelegate.runtime.buffers import Borrowed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,6 +56,23 @@ class CudaStates:
             elif state.nbytes:
                 self._driver.copy(place, self._weights + state.initial, state.nbytes, stream)
         self._stale = []
+
+    def read(self, number: int, stream: int) -> bytes:
+        """What the next run finds, as row-major bytes, once all that is in the stream is done."""
+        self.prepare(stream)
+        content = ctypes.create_string_buffer(self._states[number].nbytes)
+        if len(content):
+            self._driver.download(ctypes.addressof(content), self._places[number], len(content), stream)
+        self._driver.synchronize(stream)
+        return content.raw
+
+    def write(self, number: int, content: bytes, stream: int) -> None:
+        """Let the next run find this; returns once it is there."""
+        self.prepare(stream)
+        held = Borrowed(content)
+        if held.nbytes:
+            self._driver.upload(self._places[number], held.address, held.nbytes, stream)
+        self._driver.synchronize(stream)
 
     def enqueue_before(self, stream: int) -> None:
         """Enqueue the copies to where the launches read them."""

@@ -103,6 +103,24 @@ class Session(Staging):
             if self._memory is not None:
                 self._memory.states.reset(resources=resources)
 
+    def read_state(self, place: int) -> bytes:
+        self._follow_fork()
+        with self._lock:
+            return self._states().read(place)
+
+    def write_state(self, place: int, content: bytes) -> None:
+        self._follow_fork()
+        with self._lock:
+            self._states().write(place, content)
+
+    def _states(self) -> States:
+        """The states, first values filled in."""
+        if self._memory is None:
+            raise DeviceError("the session is closed")
+        self.verify()
+        self._memory.states.prepare()
+        return self._memory.states
+
     def _follow_fork(self) -> None:
         """A forked child has no workers, and its lock and their words may be in any state: begin again."""
         if self._process == os.getpid():

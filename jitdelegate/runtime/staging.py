@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from jitdelegate.errors import ProgramError, TensorError
+from jitdelegate.program.program import NO_TENSOR
 from jitdelegate.runtime.buffers import borrow, tensor_class
 
 TYPE_CHECKING = False
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from jitdelegate.program.program import Port, Program
+    from jitdelegate.program.program import Port, Program, State
     from jitdelegate.runtime.buffers import Tensor
 
 
@@ -23,7 +24,7 @@ class Staging:
         program: what it runs.
 
     Raises:
-        ProgramError: an output's length is not that of its shape.
+        ProgramError: the length of an output or of a variable is not that of its shape.
     """
 
     def __init__(self, program: Program) -> None:
@@ -31,6 +32,9 @@ class Staging:
         self._staging: dict[int, Tensor] = {}
         self._staged: list[int] | None = None
         self._output_classes = [_tensor_class(port) for port in program.outputs]
+        for state in program.states:
+            if state.index != NO_TENSOR:
+                _tensor_class(state)
 
     def run(self, inputs: Sequence[Any]) -> tuple[Tensor, ...]:
         """One inference: the outputs, in the order of `program.outputs`, in memory of their own.
@@ -83,6 +87,14 @@ class Staging:
         """
         raise NotImplementedError
 
+    def read_state(self, place: int) -> bytes:
+        """What the next run finds in a state, as row-major bytes; raises what `run` raises."""
+        raise NotImplementedError
+
+    def write_state(self, place: int, content: bytes) -> None:
+        """Let the next run find `content`, as many bytes as the state has; raises what `run` raises."""
+        raise NotImplementedError
+
     def verify(self) -> None:
         """Hash the weights, once; no output is released before.
 
@@ -106,8 +118,8 @@ class Staging:
         return tensor
 
 
-def _tensor_class(port: Port) -> type[Tensor]:
-    """The class of a port's tensors.
+def _tensor_class(port: Port | State) -> type[Tensor]:
+    """The class of a port's or variable's tensors.
 
     Raises:
         ProgramError: the port's length is not that of its shape.

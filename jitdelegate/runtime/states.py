@@ -55,6 +55,14 @@ class States:
                 ctypes.memmove(self.before[place], first, state.nbytes)
         self._stale = []
 
+    def read(self, place: int) -> bytes:
+        """What the next run finds, as row-major bytes; `prepare` comes before."""
+        return ctypes.string_at(self.before[place], self._program.states[place].nbytes)
+
+    def write(self, place: int, content: bytes) -> None:
+        """Let the next run find this; `prepare` comes before."""
+        ctypes.memmove(self.before[place], content, self._program.states[place].nbytes)
+
     def advance(self) -> None:
         """What the run has written is what the next one reads."""
         self.before, self.after = self.after, self.before

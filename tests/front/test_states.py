@@ -99,3 +99,20 @@ def test_a_closed_model_cannot_be_reset() -> None:
     model.close()
     with pytest.raises(DeviceError, match="closed"):
         model.reset_all_variables()
+
+
+def test_a_variable_can_be_read_and_set_as_in_litert() -> None:
+    pair = litert(LSTM), compiled(LSTM)
+    index = next(one["index"] for one in pair[0].get_tensor_details() if one["shape"].tolist() == [2, 7])
+    for value in (None, np.full((2, 7), 0.5, np.float32)):
+        for each in pair:
+            each.allocate_tensors()
+            if value is not None:
+                each.set_tensor(index, value)
+        (expected,), (found,) = (run(each, [X]) for each in pair)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        states = [each.get_tensor(index) for each in pair]
+        assert states[0].any() and states[0].shape == states[1].shape
+        np.testing.assert_allclose(states[1], states[0], rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="Dimension mismatch"):
+        pair[1].set_tensor(index, X)

@@ -54,7 +54,10 @@ def full_program() -> Program:
         arena_bytes=1 << 33,
         scratch_bytes=4096,
         sync_bytes=64,
-        states=(State(name="cell", nbytes=120, initial=5000, is_resource=1), State(name="hidden", nbytes=8)),
+        states=(
+            State(name="cell", nbytes=120, initial=5000, is_resource=1),
+            State(name="hidden", nbytes=8, index=3, shape=(1, 2), dtype="float32"),
+        ),
         entries=(("run", 0), ("stop", 3), ("work", 2)),
         code=b"\xc3" * 5000,
         weights=bytes(range(256)) * 20,
@@ -234,6 +237,7 @@ def test_a_damaged_header_under_right_hashes_raises_nothing_but_program_error() 
         ({"states": (State(name="h", nbytes=1 << 41),)}, "bytes of state h is 2199023255552"),
         ({"states": (State(name="h", nbytes=8, initial=-2),)}, "first value of state h is -2, expected 0 to 5112"),
         ({"states": (State(name="h", nbytes=8, initial=5113),)}, "first value of state h is 5113"),
+        ({"states": (State(name="h", nbytes=8, shape=(2, -1)),)}, "a size of state h is -1"),
         ({"target": "litert", "loader": "none"}, "a program without code has the state cell"),
     ],
 )

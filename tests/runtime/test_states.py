@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jitdelegate.errors import DeviceError
+from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.program.program import Program, State
 from jitdelegate.runtime import cuda_weights
 from jitdelegate.runtime.cuda_device import Device
@@ -134,3 +134,33 @@ def test_a_closed_session_can_be_reset() -> None:
     session = Session(running_sums())
     session.close()
     session.reset_states(resources=True)
+
+
+def test_a_state_can_be_read_and_written() -> None:
+    session = Session(running_sums())
+    assert np.frombuffer(session.read_state(0), np.float32).tolist() == [1.0] * 6
+    sums(session, 2)
+    assert np.frombuffer(session.read_state(0), np.float32)[1] == 3
+    session.write_state(0, np.full(6, 10, np.float32).tobytes())
+    assert sums(session, 2) == [11, 12]
+    session.close()
+    with pytest.raises(DeviceError, match="closed"):
+        session.read_state(0)
+
+
+def test_a_state_on_a_gpu_can_be_read_and_written() -> None:
+    session = scaled_sums(library())
+    assert np.frombuffer(session.read_state(0), np.float32).tolist() == X.ravel().tolist()
+    session.write_state(0, (10 * X).tobytes())
+    assert powers(session, 2) == [30, 90]
+    assert np.frombuffer(session.read_state(0), np.float32)[1] == 90
+    session.close()
+    with pytest.raises(DeviceError, match="closed"):
+        session.write_state(0, X.tobytes())
+
+
+def test_a_variable_whose_length_is_not_that_of_its_shape_is_refused() -> None:
+    program = running_sums()
+    program.states = (State(name="h", nbytes=24, index=0, shape=(7,)), program.states[1])
+    with pytest.raises(ProgramError, match="'h' has 24 bytes, expected 28"):
+        Session(program)
