@@ -137,7 +137,7 @@ class CompiledGraph:
         self._view(tensor_index)[...] = array
 
     def get_tensor(self, tensor_index: int, subgraph_index: int = 0) -> np.ndarray:
-        """A copy of an input, output or variable. Constants come from LiteRT; what lies between is not computed as such.
+        """A copy of an input, output or variable. Constants come from LiteRT; what lies between is not there as such.
 
         Raises:
             ValueError: no such tensor, or one without a value.
