@@ -86,12 +86,12 @@ class _Value:
     """What a resource variable holds at some point of the run.
 
     Attributes:
-        first: the constant that it holds before the first run.
+        first: the constant that it holds before the first run; None where every run assigns it before reading it.
         before: the tensor that holds it at the start of a run; None until it is read.
         now: the tensor that holds it by now.
     """
 
-    first: np.ndarray
+    first: np.ndarray | None
     before: int | None = None
     now: int | None = None
 
@@ -150,7 +150,7 @@ class _Resources:
         if not 0 < number < len(self._model.graphs):
             raise CompileError(f"CALL_ONCE names subgraph {number}, which cannot be one that sets variables.")
         for name, data in _assigned_constants(self._model.graphs[number], number).items():
-            if name in self._values and self._values[name].before is not None:
+            if name in self._values and self._values[name].now is not None:
                 raise CompileError(f"The variable '{name[1]}' is used before CALL_ONCE sets it.")
             self._values[name] = _Value(data)
 
@@ -162,8 +162,8 @@ class _Resources:
         value = self._values.get(name)
         if value is None:
             raise CompileError(f"{node.op}: no CALL_ONCE gives the variable '{name[1]}' its first value.")
-        if value.before is None:
-            first = value.first
+        first = value.first
+        if value.before is None and first is not None:
             quant = tensor.quant if tensor.is_quantized else None
             value.before = value.now = self._draft.add(Tensor(name[1], first.shape, str(first.dtype), quant=quant))
         assert value.now is not None
@@ -178,7 +178,9 @@ class _Resources:
         return now
 
     def _assign(self, node: Node) -> None:
-        index = self._current(node.inputs[1])
+        index, name = self._current(node.inputs[1]), self._handles.get(node.inputs[0])
+        if name is not None and name not in self._values:
+            self._values[name] = _Value(None, now=index)
         self._value(node, self._draft.tensors[index]).now = index
 
     def _refuse_other_users(self, graph: Graph) -> None:

@@ -71,6 +71,13 @@ def test_a_value_that_is_read_after_it_was_assigned_is_the_new_one() -> None:
     assert graph.returned == (3,)
 
 
+def test_a_variable_that_every_run_assigns_first_is_no_state() -> None:
+    asked = model(handle(1), Node("NEG", (0,), (3,)), assign(1, 3), read_variable(1, 2))
+    graph = rewritten(replace(asked, graphs=asked.graphs[:1]))
+    assert not graph.states
+    assert (graph.returned, [node.op for node in graph.nodes]) == ((3,), ["NEG"])
+
+
 def test_an_input_that_is_kept_as_it_is_gets_a_tensor_of_its_own() -> None:
     graph = rewritten(model(*READ, assign(1, 0), outputs=(2,)))
     (state,) = graph.states
@@ -92,6 +99,7 @@ REFUSED = {
     "no CALL_ONCE gives the variable 'v' its first value": model(handle(1), read_variable(1, 2)),
     "comes from another operator than VAR_HANDLE": model(CALL, read_variable(1, 2)),
     "is used before CALL_ONCE sets it": model(*READ, CALL),
+    "The variable 'v' is used before": model(handle(1), assign(1, 0), CALL, read_variable(1, 2)),
     "CALL_ONCE names subgraph 7": model(replace(CALL, attrs={"init_subgraph_index": 7})),
     "CALL_ONCE names subgraph 0": model(replace(CALL, attrs={"init_subgraph_index": 0})),
     "subgraph 2 does more than assign constants, it has NEG": model(
