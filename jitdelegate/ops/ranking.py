@@ -132,7 +132,7 @@ class TopKV2(Op):
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, count = given(arrays)
-        falling = -data.astype(np.float32 if data.dtype.kind == "f" else np.int64)
+        falling = np.negative(data, dtype=np.float32 if data.dtype.kind == "f" else np.int64)
         places = np.argsort(falling, axis=-1, kind="stable")[..., : int(count.flat[0])]
         return [np.take_along_axis(data, places, -1), places.astype(np.int32)]
 
