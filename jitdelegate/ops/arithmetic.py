@@ -147,6 +147,10 @@ class Atan2(Arithmetic):
     cases = (Case(((2, 3, 5), (2, 3, 5))), Case(((17,), (17,))))
     formula = binary("atan2", X, Y)
 
+    def problems(self, call: Call) -> Iterator[str]:
+        if call.shape(0) != call.shape(1):
+            yield f"ATAN2: the shapes {list(call.shape(0))} and {list(call.shape(1))} differ, LiteRT has no broadcast."
+
 
 @op("BITWISE_XOR")
 class BitwiseXor(Arithmetic):

@@ -47,6 +47,8 @@ class Pooling(Op):
         sizes = [call.option("filter_height", 0), call.option("filter_width", 0)]
         if min(sizes) < 1:
             yield f"{self.name}: the window's size is {sizes}, expected at least 1."
+        if 0 in self.window(call.shape(0), call.node.attrs).output:
+            yield f"{self.name}: a window of {sizes} does not fit into the input's shape {list(call.shape(0))}."
 
     def shape(self, call: Call) -> Shape:
         batch, _, _, channels = call.shape(0)

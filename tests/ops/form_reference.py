@@ -52,7 +52,8 @@ def run_node(node: Node, operands: Sequence[np.ndarray | None], shape: Shape) ->
     own = [] if isinstance(form, Map) else [result(form, operands, shape).reshape(shape)]
     own = [np.asarray(each, np.float32 if each.dtype == np.float64 else each.dtype) for each in own]
     extra = [read(x, access, shape) for x, access in zip(operands[form.core :], form.operands, strict=False)]
-    return np.broadcast_to(evaluate(form.epilogue, own + extra), shape)
+    with np.errstate(all="ignore"):
+        return np.broadcast_to(evaluate(form.epilogue, own + extra), shape)
 
 
 def read(operand: np.ndarray, access: Access, shape: Shape) -> np.ndarray:
