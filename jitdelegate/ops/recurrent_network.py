@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Weights
 from jitdelegate.ops.recurrent import Recurrence, outcome
-from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Cell, Read, apply
+from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Cell, Read, Run, apply
 from jitdelegate.ops.recurrent_reference import activation, times
 from jitdelegate.ops.registry import Lowering, op, view
 
@@ -27,23 +28,26 @@ def rnn_case(data: Shape, batch: int, units: int, **attrs: Any) -> Case:
 class Rnn(Recurrence):
     """hidden = activation(weights @ data + recurrent weights @ hidden + bias); operands in this order."""
 
-    least = most = 5
-    states = (4,)
-    ranks: ClassVar[tuple[int, ...]]
+    ranks: ClassVar[tuple[int, ...]] = (3,)
+    layers: ClassVar[tuple[int, ...]] = (1,)
+    """Where the operands of each direction begin: weights, recurrent weights, bias, hidden."""
 
     def problems(self, call: Call) -> Iterator[str]:
-        shape = call.shape(0)
-        if len(shape) not in self.ranks:
-            yield f"{self.name}: the input's rank is {len(shape)}, expected {self.ranks[0]}."
-        if len(call.shape(1)) != 2:
-            yield f"{self.name}: the rank of the weights is {len(call.shape(1))}, expected 2."
-        units = call.shape(1)[0]
-        expected = ((units, shape[-1]), (units, units), (units,), (self.steps(call).batch, units))
-        for operand, size in enumerate(expected, start=1):
+        if len(call.shape(0)) not in self.ranks:
+            yield f"{self.name}: the input's rank is {len(call.shape(0))}, expected {self.ranks[0]}."
+        for first in self.layers:
+            yield from self._layer_problems(call, first)
+
+    def _layer_problems(self, call: Call, first: int) -> Iterator[str]:
+        if len(call.shape(first)) != 2:
+            yield f"{self.name}: the rank of the weights is {len(call.shape(first))}, expected 2."
+        units, depth = call.shape(first)[0], call.shape(0)[-1]
+        expected = ((units, depth), (units, units), (units,), (self.steps(call).batch, units))
+        for operand, size in enumerate(expected, start=first):
             found = call.shape(operand)
             if found != size:
                 yield f"{self.name}: the shape of input {operand} is {list(found)}, expected {list(size)}."
-        for operand in (1, 2, 3):
+        for operand in range(first, first + 3):
             if call.constant(operand) is None:
                 yield f"{self.name}: input {operand} ('{call.tensor(operand).name}') is not a constant."
 
@@ -51,28 +55,42 @@ class Rnn(Recurrence):
         return (*call.shape(0)[:-1], call.shape(1)[0]), call.shape(4)
 
     def lowering(self, call: Call) -> tuple[Lowering, ...]:
-        weights, recurrent, bias = map(call.constant, (1, 2, 3))
+        run = self.run(call, 1)
+        return outcome([run.outputs], [run.hidden])
+
+    def run(self, call: Call, first: int, *, reverse: bool = False) -> Run:
+        """One direction."""
+        weights, recurrent, bias = map(call.constant, range(first, first + 3))
         assert weights is not None
         assert recurrent is not None
         update = CELL_ACTIVATIONS[call.option(OPTION, "NONE")](Arg(0))
         cell = Cell(len(weights), weights, recurrent, bias, update, output=Arg(1))
-        run = cell.run(self.steps(call), call.index(4), call.index(4))
-        return outcome([run.outputs], [run.hidden])
+        return cell.run(self.steps(call, reverse=reverse), call.index(first + 3), call.index(first + 3))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        data, weights, recurrent, bias, hidden = given(arrays)
-        rows, found = times(data.astype(np.float64), attrs), []
-        for row in rows:
-            hidden = activation(attrs, row @ weights.T + hidden @ recurrent.T.astype(np.float64) + bias)
-            found.append(hidden)
-        outputs = hidden if data.ndim == 2 else times(np.stack(found), attrs)
-        return [outputs.astype(np.float32), hidden.astype(np.float32)]
+        return layer_reference(given(arrays), attrs)
+
+
+def layer_reference(
+    arrays: Sequence[np.ndarray], attrs: Mapping[str, Any], *, reverse: bool = False
+) -> list[np.ndarray]:
+    """The hidden values of every step as the data lies, and the last one's."""
+    data, weights, recurrent, bias, hidden = arrays
+    rows = times(data.astype(np.float64), attrs)
+    found = np.empty((*rows.shape[:2], len(weights)))
+    for time in range(len(rows))[:: -1 if reverse else 1]:
+        hidden = activation(attrs, rows[time] @ weights.T + hidden @ recurrent.T.astype(np.float64) + bias)
+        found[time] = hidden
+    outputs = found[0] if data.ndim == 2 else times(found, attrs)
+    return [outputs.astype(np.float32), hidden.astype(np.float32)]
 
 
 @op("RNN")
 class RnnStep(Rnn):
     """One step of f32[batch, depth]: hidden = activation(weights @ data + recurrent weights @ hidden + bias)."""
 
+    least = most = 5
+    states = (4,)
     ranks = (2,)
     cases = (rnn_case((2, 5), 2, 11, **{OPTION: "TANH"}), rnn_case((1, 5), 1, 16, **{OPTION: "RELU"}))
 
@@ -81,11 +99,60 @@ class RnnStep(Rnn):
 class UnidirectionalSequenceRnn(Rnn):
     """As RNN, for every step of f32[batch, time, depth], or f32[time, batch, depth] if `time_major`."""
 
-    ranks = (3,)
+    least = most = 5
+    states = (4,)
     cases = (
         rnn_case((3, 6, 5), 3, 11, **{OPTION: "TANH", "time_major": False}),
         rnn_case((6, 3, 5), 3, 16, **{OPTION: "RELU6", "time_major": True}),
     )
+
+
+def both_ways(case: Case, **attrs: Any) -> Case:
+    """The case's layer from either end."""
+    data, *layer = case.inputs
+    return replace(case, inputs=(data, *layer, *layer, None, None, None), attrs={**case.attrs, **attrs})
+
+
+@op("BIDIRECTIONAL_SEQUENCE_RNN")
+class BidirectionalSequenceRnn(Rnn):
+    """UNIDIRECTIONAL_SEQUENCE_RNN from either end; with `merge_outputs` the two outputs as one, forward first."""
+
+    least, most = 9, 12
+    states = (4, 8)
+    layers = (1, 5)
+    auxiliary: ClassVar = range(9, 12)
+    cases = (
+        both_ways(rnn_case((3, 6, 5), 3, 11, **{OPTION: "TANH", "time_major": False}), merge_outputs=True),
+        both_ways(rnn_case((6, 3, 5), 3, 16, **{OPTION: "TANH", "time_major": True}), merge_outputs=True),
+        both_ways(rnn_case((2, 4, 5), 2, 7, **{OPTION: "RELU6", "time_major": False}), merge_outputs=False),
+    )
+
+    def outputs(self, call: Call) -> int:
+        return (1 if call.option("merge_outputs", False) else 2) + len(self.states)
+
+    def problems(self, call: Call) -> Iterator[str]:
+        if any(map(call.given, self.auxiliary)):
+            yield f"{self.name} with an auxiliary input is not supported."
+        yield from super().problems(call)
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        widths = call.shape(1)[0], call.shape(5)[0]
+        chosen = [sum(widths)] if call.option("merge_outputs", False) else widths
+        return (*((*call.shape(0)[:-1], width) for width in chosen), call.shape(4), call.shape(8))
+
+    def lowering(self, call: Call) -> tuple[Lowering, ...]:
+        runs = self.run(call, 1), self.run(call, 5, reverse=True)
+        outputs = [run.outputs for run in runs]
+        if call.option("merge_outputs", False):
+            outputs = [Lowering(Concat(axis=2), tuple(outputs), self.shapes(call)[0], "float32")]
+        return outcome(outputs, [run.hidden for run in runs])
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        data, *layers = given(arrays[:9])
+        forward, forward_state = layer_reference([data, *layers[:4]], attrs)
+        backward, backward_state = layer_reference([data, *layers[4:]], attrs, reverse=True)
+        merged = [np.concatenate([forward, backward], axis=2)]
+        return [*(merged if attrs.get("merge_outputs") else (forward, backward)), forward_state, backward_state]
 
 
 @op("SVDF")
