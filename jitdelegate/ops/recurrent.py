@@ -3,140 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg, Expr, unary
 from jitdelegate.ir.forms import Access, Concat, Contract
 from jitdelegate.ir.graph import Node
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Entry, Weights
-from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Cell, Norm, Steps, apply, clamped
+from jitdelegate.ops.lstm_operands import Operands, lstm_output, lstm_update
+from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Steps, apply
 from jitdelegate.ops.recurrent_reference import LstmReference, logistic
 from jitdelegate.ops.registry import Lowering, Op, op, view
 
 MOST_KERNELS = 1024
 """Of one sequence whose steps take kernels of their own; a hundred take about a second to compile."""
 BASIC_INPUTS, BASIC_OUTPUTS = 5, 4
-
-
-def lstm_update(gates: int, activation: str, limit: float) -> Expr:
-    """The new state from the gates (input, forget, cell, output) and the state; of three gates, input = 1 - forget."""
-    forget = unary("logistic", Arg(gates - 3))
-    entry = unary("logistic", Arg(0)) if gates == 4 else 1 - forget
-    return clamped(forget * Arg(gates) + entry * CELL_ACTIVATIONS[activation](Arg(gates - 2)), limit)
-
-
-def lstm_output(gates: int, activation: str) -> Expr:
-    """The hidden value from the last gate and the new state."""
-    return unary("logistic", Arg(gates - 1)) * CELL_ACTIVATIONS[activation](Arg(gates))
-
-
-@dataclass(frozen=True, slots=True)
-class Operands:
-    """Where the operands of one direction's cell are among a node's; four in a row are for the gates input, forget,
-    cell, output, of which the peepholes have no cell.
-
-    Attributes:
-        first: input weights; recurrent weights, peepholes, biases and projection follow.
-        hidden, state: variables.
-        norm: layer normalization's scales; as many as inputs where there are none.
-    """
-
-    first: int
-    hidden: int
-    state: int
-    norm: int
-
-    def gates(self, call: Call) -> range:
-        """The gates of the cell: all four, or all but the input's."""
-        return range(0 if call.given(self.first) else 1, 4)
-
-    def expected(self, call: Call, batch: int, depth: int) -> Iterator[tuple[int, Shape, bool]]:
-        """Per operand its number, its shape, and whether it has to be there (else it must not be, or is optional)."""
-        units, outputs = call.shape(self.first + 1)[0], call.shape(self.first + 5)[-1]
-        first, gates = self.first, self.gates(call)
-        for gate in gates:
-            yield first + gate, (units, depth), True
-            yield first + 4 + gate, (units, outputs), True
-            yield first + 11 + gate, (units,), True
-        if call.given(first + 10):
-            for place in (8, 9, 10) if 0 in gates else (9, 10):
-                yield first + place, (units,), True
-        if call.given(first + 15):
-            yield first + 15, (outputs, units), True
-            yield first + 16, (outputs,), False
-        if call.given(self.norm + 1):
-            for gate in gates:
-                yield self.norm + gate, (units,), True
-        yield self.hidden, (batch, outputs), True
-        yield self.state, (batch, units), True
-
-    def problems(self, call: Call, batch: int, depth: int) -> Iterator[str]:
-        """Reasons why these are no cell's operands."""
-        name = call.node.op
-        for operand in (self.first + 1, self.first + 5, self.hidden, self.state):
-            if not call.given(operand):
-                yield f"{name} lacks its input {operand}."
-            elif len(call.shape(operand)) != 2:
-                yield f"{name}: input {operand} has rank {len(call.shape(operand))}, expected 2."
-        found = set()
-        for operand, shape, needed in self.expected(call, batch, depth):
-            found.add(operand)
-            if needed and not call.given(operand):
-                yield f"{name} lacks its input {operand}, while it has those that go with it."
-            elif call.given(operand) and call.shape(operand) != shape:
-                yield f"{name}: the shape of input {operand} is {list(call.shape(operand))}, expected {list(shape)}."
-            elif call.given(operand) and operand not in (self.hidden, self.state) and call.constant(operand) is None:
-                yield f"{name}: input {operand} ('{call.tensor(operand).name}') is not a constant."
-        surplus = [k for k in self.own() if call.given(k) and k not in found]
-        if surplus:
-            yield f"{name} has the input {surplus[0]} without those that go with it."
-        if not call.given(self.first + 15) and call.shape(self.hidden) != call.shape(self.state):
-            yield f"{name} has {call.shape(self.hidden)[1]} outputs for {call.shape(self.state)[1]} units, unprojected."
-
-    def own(self) -> tuple[int, ...]:
-        """The numbers of all operands that the cell may have."""
-        return (*range(self.first, self.first + 17), *range(self.norm, self.norm + 4))
-
-    def cell(self, call: Call) -> Cell:
-        """The cell; the operands have no `problems`."""
-
-        def stacked(start: int) -> np.ndarray:
-            return np.concatenate([_array(call, start + gate) for gate in gates])
-
-        first, gates = self.first, self.gates(call)
-        units, normalizes = call.shape(first + 1)[0], call.given(self.norm + 1)
-        activation = call.option(OPTION, "NONE")
-        peepholes = (first + 8, first + 9, -1, first + 10)
-        return Cell(
-            units=units,
-            inputs=stacked(first),
-            recurrent=stacked(first + 4),
-            bias=None if normalizes else stacked(first + 11),
-            update=lstm_update(len(gates), activation, float(call.option("cell_clip", 0.0))),
-            output=lstm_output(len(gates), activation),
-            peepholes=tuple(_optional(call, peepholes[gate]) for gate in gates),
-            norms=tuple(Norm(_array(call, self.norm + g), _array(call, first + 11 + g)) for g in gates)
-            if normalizes
-            else (),
-            projection=(_array(call, first + 15), _optional(call, first + 16), float(call.option("proj_clip", 0.0)))
-            if call.given(first + 15)
-            else None,
-        )
-
-
-def _array(call: Call, operand: int) -> np.ndarray:
-    data = call.constant(operand)
-    assert data is not None
-    return data
-
-
-def _optional(call: Call, operand: int) -> np.ndarray | None:
-    return _array(call, operand) if operand >= 0 and call.given(operand) else None
 
 
 def lstm_case(
@@ -219,7 +103,7 @@ class Lstm(Recurrence):
             yield f"{self.name} with diagonal_recurrent_tensors is not supported."
         steps = self.steps(call)
         yield from self.operands.problems(call, steps.batch, shape[-1])
-        kernels = self.operands.cell(call).kernels * steps.count
+        kernels = self.operands.kernels(call) * steps.count
         if kernels > MOST_KERNELS:
             yield f"{self.name}: {steps.count} steps of this cell take {kernels} kernels, over {MOST_KERNELS}."
 
@@ -372,7 +256,7 @@ class BidirectionalSequenceLstm(Recurrence):
             yield f"{self.name} with merge_outputs of {steps.batch} sequences is supported with time_major only."
         for operands in self.directions:
             yield from operands.problems(call, steps.batch, call.shape(0)[-1])
-            kernels = operands.cell(call).kernels * steps.count
+            kernels = operands.kernels(call) * steps.count
             if kernels > MOST_KERNELS:
                 yield f"{self.name}: {steps.count} steps of this cell take {kernels} kernels, over {MOST_KERNELS}."
 

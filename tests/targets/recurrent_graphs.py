@@ -9,7 +9,7 @@ import numpy as np
 from jitdelegate.ir.expr import Arg, clamp, unary
 from jitdelegate.ir.forms import Access, Map, Recurrent
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
-from jitdelegate.ops.recurrent import lstm_output, lstm_update
+from jitdelegate.ops.lstm_operands import lstm_output, lstm_update
 
 LSTM = Recurrent(gates=4, cell=lstm_update(4, "TANH", 0.0), output=lstm_output(4, "TANH"))
 COUPLED = Recurrent(gates=3, cell=lstm_update(3, "RELU", 0.5), output=lstm_output(3, "RELU"), reverse=True)

@@ -1,0 +1,157 @@
+"""Where an LSTM's operands are, what is wrong with them, and the cell that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from jitdelegate.ir.expr import Arg, Expr, unary
+from jitdelegate.ops.activation import OPTION
+from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Cell, Norm, clamped
+
+RECURRENT, INPUT_PEEPHOLE, FORGET_PEEPHOLE, OUTPUT_PEEPHOLE, BIAS, PROJECTION, PROJECTION_BIAS = 4, 8, 9, 10, 11, 15, 16
+"""How far operands stand behind the first weights: four weights, four recurrent weights, three peepholes, four biases
+and two of the projection. Four in a row are for the gates input, forget, cell and output."""
+COUNT = 17
+
+
+def lstm_update(gates: int, activation: str, limit: float) -> Expr:
+    """The new state from the gates (input, forget, cell, output) and the state; of three gates, input = 1 - forget."""
+    forget = unary("logistic", Arg(gates - 3))
+    entry = unary("logistic", Arg(0)) if gates == 4 else 1 - forget
+    return clamped(forget * Arg(gates) + entry * CELL_ACTIVATIONS[activation](Arg(gates - 2)), limit)
+
+
+def lstm_output(gates: int, activation: str) -> Expr:
+    """The hidden value from the last gate and the new state."""
+    return unary("logistic", Arg(gates - 1)) * CELL_ACTIVATIONS[activation](Arg(gates))
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """The operands of one direction's cell.
+
+    Attributes:
+        first: the first weights; see RECURRENT for what follows.
+        hidden, state: variables.
+        norm: layer normalization's scales, one per gate; as many as inputs where there are none.
+    """
+
+    first: int
+    hidden: int
+    state: int
+    norm: int
+
+    def gates(self, call: Call) -> range:
+        """The gates of the cell: all four, or all but the input's."""
+        return range(0 if call.given(self.first) else 1, 4)
+
+    def is_projected(self, call: Call) -> bool:
+        return call.given(self.first + PROJECTION)
+
+    def is_normalized(self, call: Call) -> bool:
+        return call.given(self.norm + 1)
+
+    def kernels(self, call: Call) -> int:
+        """As `Cell.kernels`, of operands without `problems`."""
+        return self.cell(call).kernels
+
+    def problems(self, call: Call, batch: int, depth: int) -> Iterator[str]:
+        """Reasons why these are no cell's operands."""
+        name, found = call.node.op, set()
+        for operand in (self.first + 1, self.first + RECURRENT + 1, self.hidden, self.state):
+            if not call.given(operand):
+                yield f"{name} lacks its input {operand}."
+            elif len(call.shape(operand)) != 2:
+                yield f"{name}: input {operand} has rank {len(call.shape(operand))}, expected 2."
+        for operand, shape, is_needed in self._expected(call, batch, depth):
+            found.add(operand)
+            if call.given(operand):
+                yield from self._operand_problems(call, operand, shape)
+            elif is_needed:
+                yield f"{name} lacks its input {operand}, while it has those that go with it."
+        surplus = [k for k in self._own() if call.given(k) and k not in found]
+        if surplus:
+            yield f"{name} has the input {surplus[0]} without those that go with it."
+        if not self.is_projected(call) and call.shape(self.hidden) != call.shape(self.state):
+            yield f"{name} has {call.shape(self.hidden)[1]} outputs for {call.shape(self.state)[1]} units, unprojected."
+
+    def _operand_problems(self, call: Call, operand: int, shape: Shape) -> Iterator[str]:
+        found = call.shape(operand)
+        if found != shape:
+            yield f"{call.node.op}: the shape of input {operand} is {list(found)}, expected {list(shape)}."
+        if operand not in (self.hidden, self.state) and call.constant(operand) is None:
+            yield f"{call.node.op}: input {operand} ('{call.tensor(operand).name}') is not a constant."
+
+    def _expected(self, call: Call, batch: int, depth: int) -> Iterator[tuple[int, Shape, bool]]:
+        """Per operand its number, its shape, and whether it has to be there."""
+        first, gates = self.first, self.gates(call)
+        units, outputs = call.shape(first + 1)[0], call.shape(first + RECURRENT + 1)[-1]
+        for gate in gates:
+            yield first + gate, (units, depth), True
+            yield first + RECURRENT + gate, (units, outputs), True
+            yield first + BIAS + gate, (units,), True
+        if call.given(first + OUTPUT_PEEPHOLE):
+            for place in (INPUT_PEEPHOLE, FORGET_PEEPHOLE, OUTPUT_PEEPHOLE)[4 - len(gates) :]:
+                yield first + place, (units,), True
+        if self.is_projected(call):
+            yield first + PROJECTION, (outputs, units), True
+            yield first + PROJECTION_BIAS, (outputs,), False
+        if self.is_normalized(call):
+            for gate in gates:
+                yield self.norm + gate, (units,), True
+        yield self.hidden, (batch, outputs), True
+        yield self.state, (batch, units), True
+
+    def _own(self) -> tuple[int, ...]:
+        """The numbers of all operands that the cell may have."""
+        return (*range(self.first, self.first + COUNT), *range(self.norm, self.norm + 4))
+
+    def cell(self, call: Call) -> Cell:
+        """The cell of operands without `problems`."""
+        gates, activation = self.gates(call), call.option(OPTION, "NONE")
+        return Cell(
+            units=call.shape(self.first + 1)[0],
+            inputs=self._stacked(call, 0),
+            recurrent=self._stacked(call, RECURRENT),
+            bias=None if self.is_normalized(call) else self._stacked(call, BIAS),
+            update=lstm_update(len(gates), activation, float(call.option("cell_clip", 0.0))),
+            output=lstm_output(len(gates), activation),
+            peepholes=self._peepholes(call)[4 - len(gates) :],
+            norms=self._norms(call),
+            projection=self._projection(call),
+        )
+
+    def _array(self, call: Call, place: int) -> np.ndarray:
+        data = call.constant(self.first + place)
+        assert data is not None
+        return data
+
+    def _optional(self, call: Call, place: int) -> np.ndarray | None:
+        return self._array(call, place) if call.given(self.first + place) else None
+
+    def _stacked(self, call: Call, place: int) -> np.ndarray:
+        """The weights of all gates."""
+        return np.concatenate([self._array(call, place + gate) for gate in self.gates(call)])
+
+    def _peepholes(self, call: Call) -> tuple[np.ndarray | None, ...]:
+        """Of four gates; the cell's has none."""
+        entry, forget, output = (
+            self._optional(call, place) for place in (INPUT_PEEPHOLE, FORGET_PEEPHOLE, OUTPUT_PEEPHOLE)
+        )
+        return entry, forget, None, output
+
+    def _norms(self, call: Call) -> tuple[Norm, ...]:
+        if not self.is_normalized(call):
+            return ()
+        scale = self.norm - self.first
+        return tuple(Norm(self._array(call, scale + g), self._array(call, BIAS + g)) for g in self.gates(call))
+
+    def _projection(self, call: Call) -> tuple[np.ndarray, np.ndarray | None, float] | None:
+        if not self.is_projected(call):
+            return None
+        bias, limit = self._optional(call, PROJECTION_BIAS), float(call.option("proj_clip", 0.0))
+        return self._array(call, PROJECTION), bias, limit
