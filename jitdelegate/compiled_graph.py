@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 NOT_READY = "Invoke called on model that is not ready."
 UNALLOCATED = "Cannot set tensor: Tensor is unallocated. Try calling allocate_tensors() first"
 NO_DATA = "Tensor data is null. Run allocate_tensors() first"
+UNCOUNTABLE = 1 << 60
+"""Elements whose bytes LiteRT does not count any more."""
 
 
 class CompiledGraph:
@@ -60,10 +62,14 @@ class CompiledGraph:
 
         Returns:
             False, and nothing has changed, where LiteRT has its own answer: the tensor is no input, a size is negative,
-            or one that the model fixes changes although `strict` forbids it.
+            there are too many elements to count, or a size that the model fixes changes although `strict` forbids it.
         """
+        from math import prod
+
         place = self._input_places.get(_index(tensor_index))
-        if place is None or min(shape, default=0) < 0 or (strict and not self._may_become(place, shape)):
+        if place is None or min(shape, default=0) < 0 or prod(shape) >= UNCOUNTABLE:
+            return False
+        if strict and not self._may_become(place, shape):
             return False
         if shape != self._shapes[place]:
             self._shapes[place] = shape

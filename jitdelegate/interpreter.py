@@ -180,14 +180,13 @@ class Interpreter:
 
         sizes = np.array(tensor_size, np.int32)
         shape = tuple(sizes.tolist()) if sizes.ndim == 1 else None
-        fits = shape is not None and self._main.resize(input_index, shape, strict=strict)
-        if fits and self._compiled:
+        if self._compiled and shape is not None and self._main.resize(input_index, shape, strict=strict):
             return
         fallback = self._opened.source.fallback()
         if self._compiled:
             fallback.fit(self._main.shapes)
         fallback.resize(input_index, sizes, strict)
-        if not fits:
+        if shape is None or not self._main.resize(input_index, shape):
             self._opened.leave(f"tensor {input_index}, which is no input, was resized to {sizes.tolist()}.")
             self._all_on_litert = True
 

@@ -145,6 +145,7 @@ WRONG = {
     "negative tensor to resize": (lambda it: it.resize_tensor_input(-1, [1, 8, 8, 3]), True),
     "nested sizes": (lambda it: it.resize_tensor_input(0, [[1, 8, 8, 3]]), True),
     "one size alone": (lambda it: it.resize_tensor_input(0, 5), True),
+    "more elements than can be counted": (lambda it: it.resize_tensor_input(0, [2147483647] * 4), True),
     "negative size": (lambda it: it.resize_tensor_input(0, [-1, 8, 8, 3]), True),
 }
 
