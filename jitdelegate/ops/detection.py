@@ -48,8 +48,9 @@ class DetectionPostProcess(Op):
     Box = anchor's centre + encoding / scale * anchor's size, plus and minus half of exp(encoding / scale) * anchor's
     size. Then non-maximum suppression: over each box's best score, or with `use_regular_nms` for each class by itself.
     One more class than `num_classes` in the scores is the background, and comes first. What is not used of the
-    outputs is 0; LiteRT leaves there what memory holds. Where LiteRT finds a box upside down it stops with an error;
-    here such a box overlaps no other.
+    outputs is 0; LiteRT leaves there what memory holds. Of equal scores the earlier box, and of one box the earlier
+    class, comes first; LiteRT sorts classes of equal scores in another order where `max_classes_per_detection` is
+    above 1. Where LiteRT finds a box upside down it stops with an error; here such a box overlaps no other.
     """
 
     least = most = 3

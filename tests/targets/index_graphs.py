@@ -111,6 +111,8 @@ EXAMPLES: dict[str, Example] = {
     "one sum": scanned((1,), 0),
     "largest of rows": best((9, 5), 1),
     "largest of long rows": best((3, 103), 1),
+    "largest of three": best((9, 3), 1),
+    "smallest of int32 rows": best((9, 21), 1, "min", dtype="int32"),
     "largest of very long rows": best((2, 1500), 1),
     "smallest of very long rows": best((1, 1024), 1, "min", dtype="int32"),
     "smallest of rows": best((4, 48), 1, "min"),

@@ -75,10 +75,11 @@ def test_images_with_margins_are_written_and_read() -> None:
 @pytest.mark.parametrize("features", RUNNABLE)
 @pytest.mark.parametrize("kind", ["max", "min"])
 def test_nan_is_the_extreme_only_where_it_comes_first(kind: str, features: str) -> None:
-    for axis in (0, 1):
-        data = np.random.default_rng(0).uniform(-1, 1, (40, 40)).astype(np.float32)
-        data[::3, 1::2] = data[0, 0] = np.nan
-        check((ArgReduce(kind=kind, axis=axis), [data], (40,), "int32"), features)
+    for axis, size in ((0, 40), (1, 40), (1, 90), (1, 3)):
+        data = np.random.default_rng(0).uniform(-1, 1, (40, size)).astype(np.float32)
+        data[::3, 1::2] = data[0, 0] = data[5] = np.nan
+        data[7] = -np.inf if kind == "max" else np.inf
+        check((ArgReduce(kind=kind, axis=axis), [data], (size if axis == 0 else 40,), "int32"), features)
 
 
 @pytest.mark.parametrize("features", RUNNABLE)

@@ -1,24 +1,21 @@
-"""ArgReduce and TopK: where the largest or smallest elements are."""
+"""ArgReduce: where the largest or smallest elements are."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from functools import reduce
 
 from jitdelegate.ir.index_forms import ArgReduce
-from jitdelegate.targets.cpu.element import cast, load, store
+from jitdelegate.targets.cpu.element import cast, literal, load, store
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel
-from jitdelegate.targets.cpu.reduce import offset_of
+from jitdelegate.targets.cpu.reduce import INITIAL, neutral, offset_of
 from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, size_of
 from jitdelegate.targets.cpu.vector_ir import FLOAT, INDEX, Function, Value, element_type, lanes_of, vector
 
 I32 = "i32"
-HIGHEST_PLACE = (1 << 31) - 1
-RANK_BYTES = 8
-NOTHING = -(1 << 63)
-"""As a rank: lower than that of any element."""
-FIRST = (1 << 63) - 1
-"""As a rank: higher than that of any element."""
+SHORT_VECTORS = 4
+"""Vectors of a row that are looked at all at once."""
 
 
 @dataclass(frozen=True)
@@ -91,22 +88,53 @@ class ArgReduceWriter:
 
     def jobs(self, form: ArgReduce, data: Placed, out: Placed) -> list[Job]:
         """One row per output where the last axis is reduced, else one per row of outputs."""
-        if form.axis == len(data.shape) - 1:
-            return self._along(form, data, out)
-        return self._across(form, data, out)
+        if form.axis != len(data.shape) - 1:
+            return self._across(form, data, out)
+        if data.shape[-1] <= SHORT_VECTORS * self.generator.lanes:
+            return self._along_short(form, data, out)
+        return self._along(form, data, out)
 
-    def _along(self, form: ArgReduce, data: Placed, out: Placed) -> list[Job]:
+    def _along_short(self, form: ArgReduce, data: Placed, out: Placed) -> list[Job]:
+        """The extreme of a few vectors, then the first place that equals it: a bit of one integer for each."""
         size, lanes = data.shape[-1], self.generator.lanes
 
         def row(kernel: Kernel, number: Value) -> None:
             f = kernel.f
             start = kernel.pointer(data.memory) + offset_of(f, number, data.axes[:-1])
-            first = load(f, data.dtype, start, 1, 0)
-            best = Best(first, f.literal(I32, 0))
-            done = size // lanes * lanes if size >= 2 * lanes else 0
-            if done:
-                wide = Best(f.splat(best.value, lanes), f.splat(best.place, lanes))
-                best = best_lane(f, self._scan(f, form.kind, data, start, (0, done), lanes, wide), form.kind)
+            worst = INITIAL[form.kind] if data.dtype == "float32" else neutral(form.kind, data.dtype)
+            values = self._vectors(f, data, start, literal(f, data.dtype, lanes, worst))
+            extreme = reduce(lambda a, b: f.select(beats(f, a, b, form.kind), a, b), values)
+            found = f.splat(_extreme_lane(f, form.kind, extreme), lanes)
+            bits = [f.cast("bitcast", equals(f, value, found), f"i{lanes}") for value in values]
+            place = _first_bit(f, bits)
+            if data.dtype == "float32":
+                first = load(f, data.dtype, start, 1, 0)
+                place = f.select(f.compare("uno", first, first), f.literal(I32, 0), place)
+            _store_place(f, out, place, kernel.pointer(out.memory) + number * out.nbytes, None)
+
+        return [job_of_rows(self.generator, "arg_reduce", size_of(data.axes[:-1]), size, row)]
+
+    def _vectors(self, f: Function, data: Placed, start: Value, rest: Value) -> list[Value]:
+        """All of a row; `rest` stands after its end, and for NaN."""
+        lanes, step = self.generator.lanes, data.nbytes
+        whole, left = divmod(data.shape[-1], lanes)
+        values = [load(f, data.dtype, start + number * lanes * step, lanes, step) for number in range(whole)]
+        if left:
+            mask = f.first_lanes(f.index(left), lanes)
+            values.append(f.select(mask, load(f, data.dtype, start + whole * lanes * step, lanes, step, mask), rest))
+        if data.dtype != "float32":
+            return values
+        return [f.select(f.compare("ord", value, value), value, rest) for value in values]
+
+    def _along(self, form: ArgReduce, data: Placed, out: Placed) -> list[Job]:
+        size, lanes = data.shape[-1], self.generator.lanes
+        done = size // lanes * lanes
+
+        def row(kernel: Kernel, number: Value) -> None:
+            f = kernel.f
+            start = kernel.pointer(data.memory) + offset_of(f, number, data.axes[:-1])
+            wide = Best(load(f, data.dtype, start, lanes, 0), f.literal(vector(lanes, I32), 0))
+            best = best_lane(f, self._scan(f, form.kind, data, start, (0, done), lanes, wide), form.kind)
             if size > done:
                 best = self._scan(f, form.kind, data, start, (done, size), 1, best)
             _store_place(f, out, best.place, kernel.pointer(out.memory) + number * out.nbytes, None)
@@ -159,97 +187,25 @@ class ArgReduceWriter:
         return [job_of_rows(self.generator, "arg_reduce", rows, columns * along.size, row)]
 
 
+def _extreme_lane(f: Function, kind: str, value: Value) -> Value:
+    """The largest or smallest lane of a vector without NaN."""
+    element, lanes = element_type(value.type), lanes_of(value.type)
+    flag, prefix, suffix = ("nnan ", "f", "f32") if element == FLOAT else ("", "s", element)
+    name = f"llvm.vector.reduce.{prefix}{kind}.v{lanes}{suffix}"
+    f.module.declare(f"{element} @{name}({value.type})")
+    return f.emit(element, f"call {flag}{element} @{name}({value})")
+
+
+def _first_bit(f: Function, words: Sequence[Value]) -> Value:
+    """Which bit is the first that is set in one of several words of lanes, which are no more than 64 bits together."""
+    joined = f.index(0)
+    for number, word in enumerate(words):
+        wide = f.cast("zext", word, INDEX)
+        shifted = f.emit(INDEX, f"shl {wide}, {number * int(word.type[1:])}")
+        joined = f.emit(INDEX, f"or {joined}, {shifted.text}")
+    f.module.declare("i64 @llvm.cttz.i64(i64, i1)")
+    return f.cast("trunc", f.emit(INDEX, f"call i64 @llvm.cttz.i64({joined}, i1 false)"), I32)
+
+
 def _store_place(f: Function, out: Placed, place: Value, at: Value, mask: Value | None) -> None:
     store(f, out.dtype, cast(f, place, "int32", out.dtype), at, mask)
-
-
-class TopKWriter:
-    """Writes the jobs of TopK nodes.
-
-    Elements are ranked by integers that no two share. A row is cut into blocks, of which scratch memory holds the best
-    rank each; a result takes the best of them and looks through its block for the next one.
-    """
-
-    def __init__(self, generator: Generator) -> None:
-        self.generator = generator
-
-    def jobs(self, data: Placed, out: Placed) -> list[Job]:
-        """One row per row of the data."""
-        size, count, lanes = data.shape[-1], out.shape[-1], self.generator.lanes
-        vectors = max(1, round(sqrt(size) / lanes))
-        blocks = -(-size // (vectors * lanes))
-        groups = -(-blocks // lanes)
-        self.generator.reserve_scratch(groups * lanes * RANK_BYTES)
-
-        def row(kernel: Kernel, number: Value) -> None:
-            f = kernel.f
-            start = kernel.pointer(data.memory) + offset_of(f, number, data.axes[:-1])
-            target = kernel.pointer(out.memory) + number * (count * out.nbytes)
-
-            def look(block: Value, limit: Value) -> None:
-                best = self._best_of_block(f, data, start, block * (vectors * lanes), vectors, limit)
-                f.store(best, kernel.scratch + block * RANK_BYTES, RANK_BYTES)
-
-            def one(i: Value) -> None:
-                best = self._best_of_blocks(f, kernel.scratch, groups)
-                place = f.arithmetic("sub", f.literal(I32, HIGHEST_PLACE), f.cast("trunc", best, I32))
-                f.store(place, target + i * out.nbytes)
-                look(f.cast("zext", place, INDEX) // (vectors * lanes), best)
-
-            nothing = f.literal(vector(lanes, INDEX), NOTHING)
-            f.loop(groups, lambda i: f.store(nothing, kernel.scratch + i * (lanes * RANK_BYTES), RANK_BYTES))
-            f.loop(blocks, lambda i: look(i, f.index(FIRST)))
-            f.loop(count, one)
-
-        return [job_of_rows(self.generator, "top_k", size_of(data.axes[:-1]), size + 4 * count * vectors * lanes, row)]
-
-    def _best_of_blocks(self, f: Function, scratch: Value, groups: int) -> Value:
-        lanes = self.generator.lanes
-        type_ = vector(lanes, INDEX)
-
-        def step(i: Value, best: Value) -> list[Value]:
-            found = f.load(type_, scratch + i * (lanes * RANK_BYTES), RANK_BYTES)
-            return [_higher(f, found, best)]
-
-        (best,) = f.loop(groups, step, f.literal(type_, NOTHING))
-        return f.intrinsic("vector.reduce.smax", INDEX, best)
-
-    def _best_of_block(
-        self, f: Function, data: Placed, start: Value, first: Value, vectors: int, limit: Value
-    ) -> Value:
-        """The highest rank below `limit` of the elements from `first` on; NOTHING if there is none."""
-        lanes, type_ = self.generator.lanes, vector(self.generator.lanes, INDEX)
-        limits, nothing = f.splat(limit, lanes), f.literal(type_, NOTHING)
-
-        def step(i: Value, best: Value) -> list[Value]:
-            at = first + i * lanes
-            places = places_from(f, at, lanes)
-            mask = f.compare("slt", places, data.shape[-1])
-            rank = _rank(f, load(f, data.dtype, start + at * data.nbytes, lanes, data.nbytes, mask), places)
-            eligible = both(f, mask, f.compare("slt", rank, limits))
-            return [_higher(f, f.select(eligible, rank, nothing), best)]
-
-        (best,) = f.loop(vectors, step, nothing)
-        return f.intrinsic("vector.reduce.smax", INDEX, best)
-
-
-def _higher(f: Function, a: Value, b: Value) -> Value:
-    return f.select(f.compare("sgt", a, b), a, b)
-
-
-def _rank(f: Function, value: Value, places: Value) -> Value:
-    """int64s that order by the value, a float32 or int32, and where it is equal by the place, the first highest."""
-    key, wide = _key(f, value), vector(lanes_of(value.type), INDEX)
-    high = f.emit(wide, f"shl {f.cast('sext', key, wide)}, {f.literal(wide, 32).text}")
-    left = f.arithmetic("sub", f.literal(places.type, HIGHEST_PLACE), places)
-    return f.emit(wide, f"or {high}, {f.cast('zext', left, wide).text}")
-
-
-def _key(f: Function, value: Value) -> Value:
-    """An int32 that orders as the value does."""
-    if element_type(value.type) != FLOAT:
-        return value
-    bits = f.cast("bitcast", value + 0.0, vector(lanes_of(value.type), I32))  # -0.0 + 0.0 is 0.0, its equal
-    sign = f.emit(bits.type, f"ashr {bits}, {f.literal(bits.type, 31).text}")
-    flipped = f.emit(bits.type, f"and {sign}, {f.literal(bits.type, HIGHEST_PLACE).text}")
-    return f.emit(bits.type, f"xor {bits}, {flipped.text}")

@@ -26,7 +26,7 @@ from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ir.index_forms import ArgReduce, Gather, IndexForm, Scan, Scatter, Suppress, TopK
 from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.passes.choose_layout import is_spatial
-from jitdelegate.targets.cpu.choose import ArgReduceWriter, TopKWriter
+from jitdelegate.targets.cpu.choose import ArgReduceWriter
 from jitdelegate.targets.cpu.contract import ContractWriter
 from jitdelegate.targets.cpu.depthwise import DepthwiseWriter
 from jitdelegate.targets.cpu.gather import GatherWriter
@@ -42,6 +42,7 @@ from jitdelegate.targets.cpu.rows import Placed
 from jitdelegate.targets.cpu.scan import ScanWriter
 from jitdelegate.targets.cpu.scatter import ScatterWriter
 from jitdelegate.targets.cpu.suppress import SuppressWriter
+from jitdelegate.targets.cpu.top_k import TopKWriter
 
 
 @dataclass

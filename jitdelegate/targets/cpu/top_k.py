@@ -1,0 +1,111 @@
+"""TopK: where the largest elements of rows are."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+from jitdelegate.targets.cpu.choose import I32, both, places_from
+from jitdelegate.targets.cpu.element import load
+from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel
+from jitdelegate.targets.cpu.reduce import offset_of
+from jitdelegate.targets.cpu.rows import Placed, job_of_rows, size_of
+from jitdelegate.targets.cpu.vector_ir import FLOAT, INDEX, Function, Value, element_type, lanes_of, vector
+
+HIGHEST_PLACE = (1 << 31) - 1
+RANK_BYTES = 8
+NOTHING = -(1 << 63)
+"""As a rank: lower than that of any element."""
+FIRST = (1 << 63) - 1
+"""As a rank: higher than that of any element."""
+
+
+class TopKWriter:
+    """Writes the jobs of TopK nodes.
+
+    Elements are ranked by integers that no two share. A row is cut into blocks, of which scratch memory holds the best
+    rank each; a result takes the best of them and looks through its block for the next one.
+    """
+
+    def __init__(self, generator: Generator) -> None:
+        self.generator = generator
+
+    def jobs(self, data: Placed, out: Placed) -> list[Job]:
+        """One row per row of the data."""
+        size, count, lanes = data.shape[-1], out.shape[-1], self.generator.lanes
+        vectors = max(1, round(sqrt(size) / lanes))
+        blocks = -(-size // (vectors * lanes))
+        groups = -(-blocks // lanes)
+        self.generator.reserve_scratch(groups * lanes * RANK_BYTES)
+
+        def row(kernel: Kernel, number: Value) -> None:
+            f = kernel.f
+            start = kernel.pointer(data.memory) + offset_of(f, number, data.axes[:-1])
+            target = kernel.pointer(out.memory) + number * (count * out.nbytes)
+
+            def look(block: Value, limit: Value) -> None:
+                best = self._best_of_block(f, data, start, block * (vectors * lanes), vectors, limit)
+                f.store(best, kernel.scratch + block * RANK_BYTES, RANK_BYTES)
+
+            def one(i: Value) -> None:
+                best = self._best_of_blocks(f, kernel.scratch, groups)
+                place = f.arithmetic("sub", f.literal(I32, HIGHEST_PLACE), f.cast("trunc", best, I32))
+                f.store(place, target + i * out.nbytes)
+                look(f.cast("zext", place, INDEX) // (vectors * lanes), best)
+
+            nothing = f.literal(vector(lanes, INDEX), NOTHING)
+            f.loop(groups, lambda i: f.store(nothing, kernel.scratch + i * (lanes * RANK_BYTES), RANK_BYTES))
+            f.loop(blocks, lambda i: look(i, f.index(FIRST)))
+            f.loop(count, one)
+
+        return [job_of_rows(self.generator, "top_k", size_of(data.axes[:-1]), size + 4 * count * vectors * lanes, row)]
+
+    def _best_of_blocks(self, f: Function, scratch: Value, groups: int) -> Value:
+        lanes = self.generator.lanes
+        type_ = vector(lanes, INDEX)
+
+        def step(i: Value, best: Value) -> list[Value]:
+            found = f.load(type_, scratch + i * (lanes * RANK_BYTES), RANK_BYTES)
+            return [_higher(f, found, best)]
+
+        (best,) = f.loop(groups, step, f.literal(type_, NOTHING))
+        return f.intrinsic("vector.reduce.smax", INDEX, best)
+
+    def _best_of_block(
+        self, f: Function, data: Placed, start: Value, first: Value, vectors: int, limit: Value
+    ) -> Value:
+        """The highest rank below `limit` of the elements from `first` on; NOTHING if there is none."""
+        lanes, type_ = self.generator.lanes, vector(self.generator.lanes, INDEX)
+        limits, nothing = f.splat(limit, lanes), f.literal(type_, NOTHING)
+
+        def step(i: Value, best: Value) -> list[Value]:
+            at = first + i * lanes
+            places = places_from(f, at, lanes)
+            mask = f.compare("slt", places, data.shape[-1])
+            rank = _rank(f, load(f, data.dtype, start + at * data.nbytes, lanes, data.nbytes, mask), places)
+            eligible = both(f, mask, f.compare("slt", rank, limits))
+            return [_higher(f, f.select(eligible, rank, nothing), best)]
+
+        (best,) = f.loop(vectors, step, nothing)
+        return f.intrinsic("vector.reduce.smax", INDEX, best)
+
+
+def _higher(f: Function, a: Value, b: Value) -> Value:
+    return f.select(f.compare("sgt", a, b), a, b)
+
+
+def _rank(f: Function, value: Value, places: Value) -> Value:
+    """int64s that order by the value, a float32 or int32, and where it is equal by the place, the first highest."""
+    key, wide = _key(f, value), vector(lanes_of(value.type), INDEX)
+    high = f.emit(wide, f"shl {f.cast('sext', key, wide)}, {f.literal(wide, 32).text}")
+    left = f.arithmetic("sub", f.literal(places.type, HIGHEST_PLACE), places)
+    return f.emit(wide, f"or {high}, {f.cast('zext', left, wide).text}")
+
+
+def _key(f: Function, value: Value) -> Value:
+    """An int32 that orders as the value does."""
+    if element_type(value.type) != FLOAT:
+        return value
+    bits = f.cast("bitcast", value + 0.0, vector(lanes_of(value.type), I32))  # -0.0 + 0.0 is 0.0, its equal
+    sign = f.emit(bits.type, f"ashr {bits}, {f.literal(bits.type, 31).text}")
+    flipped = f.emit(bits.type, f"and {sign}, {f.literal(bits.type, HIGHEST_PLACE).text}")
+    return f.emit(bits.type, f"xor {bits}, {flipped.text}")
