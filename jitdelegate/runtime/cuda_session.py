@@ -231,6 +231,7 @@ class CudaSession(Staging):
         """
         self._refuse_fork()
         with self._lock, self._current():
+            self._states.prepare(self._stream)
             if copies or self.graph_failure:
                 return self._measure(
                     runs, self._enqueue if copies else lambda: self._enqueue_steps(self._stream, copies=False)

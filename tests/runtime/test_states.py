@@ -164,3 +164,10 @@ def test_a_variable_whose_length_is_not_that_of_its_shape_is_refused() -> None:
     program.states = (State(name="h", nbytes=24, index=0, shape=(7,)), program.states[1])
     with pytest.raises(ProgramError, match="'h' has 24 bytes, expected 28"):
         Session(program)
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_runs_that_are_timed_on_a_gpu_go_on_from_where_the_last_one_stopped(copies: bool) -> None:
+    session = scaled_sums(library())
+    session.gpu_seconds(2, copies=copies)
+    assert powers(session, 1) == [27]
