@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -108,6 +109,19 @@ def test_only_the_shapes_used_last_are_kept_and_the_others_are_hits(tmp_path: Pa
     assert model(images(3, 8, 8, 3)).shape == (3, 4, 4, 4)
     assert counts.hits == before + 1
     assert sum(counts.misses.values()) >= len(batches)
+
+
+def test_a_program_that_is_kept_no_longer_gives_its_memory_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jitdelegate.variants.MOST_SHAPES", 1)
+    model = jitdelegate.load(CONVOLUTION, serialization_dir=tmp_path)
+    model(images(2, 8, 8, 3))
+    session = weakref.ref(model._variants.resized(model._opened, ((2, 8, 8, 3),)).session)
+    assert session() is not None
+    for batch in (3, 1):
+        model(images(batch, 8, 8, 3))
+    assert session() is None
 
 
 def test_a_program_that_is_kept_no_longer_goes_on_for_its_holder(
