@@ -16,6 +16,15 @@ from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.registry import ANY, Lowering, Op, op, view
 from jitdelegate.ops.shape import axis_problems
 
+MAX_PLACES = 1 << 22
+"""Places that are worked out one by one, by numbers that are constants of the program."""
+
+
+def place_problems(call: Call, count: int) -> Iterator[str]:
+    """A reason to refuse, where a table of `count` places would be too large."""
+    if count > MAX_PLACES:
+        yield f"{call.node.op}: {count} runtime places are more than {MAX_PLACES}."
+
 
 def places_of(call: Call, operand: int, shape: Shape) -> Lowering | np.ndarray:
     """An operand of integers under another shape, as what a Gather looks up."""
@@ -187,6 +196,7 @@ class ReverseSequence(Op):
                 yield f"REVERSE_SEQUENCE: axis {axis} is out of range for rank {len(shape)}."
         if along == batch or call.shape(1) != (shape[batch],):
             yield f"REVERSE_SEQUENCE along axis {along} with {list(call.shape(1))} lengths for axis {batch}."
+        yield from place_problems(call, prod(shape[min(along, batch) : max(along, batch) + 1]))
 
     @staticmethod
     def _axes(attrs: Mapping[str, Any]) -> tuple[int, int]:
@@ -271,6 +281,7 @@ class DynamicUpdateSlice(Op):
             yield f"DYNAMIC_UPDATE_SLICE: an update of {list(update)} does not fit into {list(data)}."
         if not data or call.shape(2) != (len(data),):
             yield f"DYNAMIC_UPDATE_SLICE: the place has shape {list(call.shape(2))}, expected [{len(data)}]."
+        yield from place_problems(call, prod(data[: leading(data, update)]))
 
     def shape(self, call: Call) -> Shape:
         return call.shape(0)

@@ -15,7 +15,7 @@ from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ir.index_forms import Gather
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
-from jitdelegate.ops.indexing import cut_out
+from jitdelegate.ops.indexing import cut_out, leading, place_problems
 from jitdelegate.ops.registry import ANY, Lowering, Op, op, view
 from jitdelegate.ops.shape import moved
 
@@ -45,6 +45,8 @@ class Slice(Op):
             yield f"SLICE: a begin of {list(call.shape(1))} and size {list(size)} do not fit the shape {list(data)}."
         if call.constant(1) is None and -1 in size:
             yield f"SLICE: size {list(size)} depends on where the slice begins, which is known at run time only."
+        if call.constant(1) is None:
+            yield from place_problems(call, prod(size[: leading(data, size)]))
         begin = self._begin(call)
         for extent, start, count in zip(data, begin, size, strict=True):
             if not 0 <= start <= extent or count < -1 or start + count > extent:

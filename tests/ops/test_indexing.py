@@ -53,6 +53,14 @@ def test_a_slice_whose_size_is_not_known_is_refused() -> None:
     assert found == "SLICE: size [2, -1] depends on where the slice begins, which is known at run time only."
 
 
+def test_tables_of_very_many_places_are_refused() -> None:
+    case = Case(((4, 5), (4, 3), Fed((2,), "int32")), low=0, high=1)
+    graph = case.graph(OPS["DYNAMIC_UPDATE_SLICE"])
+    wide = [replace(tensor, shape=(1 << 22, tensor.shape[1])) for tensor in graph.tensors[:2]]
+    found = node_reason(replace(graph, tensors=(*wide, *graph.tensors[2:])), graph.nodes[0])
+    assert found == "DYNAMIC_UPDATE_SLICE: 20971520 runtime places are more than 4194304."
+
+
 def where(data: np.ndarray | None) -> Graph:
     tensors = (Tensor("data", (2, 2), "bool", data), Tensor("places", (1, 2), "int64"))
     inputs = (0,) if data is None else ()
