@@ -13,6 +13,7 @@ from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.registry import ANY, Lowering, Op, op, view
+from jitdelegate.ops.shape import reordered
 
 Borders = list[tuple[int, int]]
 
@@ -48,13 +49,6 @@ class BatchSpace(Op):
     @staticmethod
     def _shape_of(shape: Shape, blocks: Shape, borders: Borders) -> Shape:
         raise NotImplementedError
-
-
-def reordered(source: int | Lowering, shape: Shape, order: Shape, dtype: str) -> Lowering:
-    """The elements of a value, seen in `shape`, with their axes in another order."""
-    dims = tuple(order.index(axis) for axis in range(len(order)))
-    access = Access(dims, (0,) * len(dims), (1,) * len(dims))
-    return Lowering(Map(Arg(0), (access,)), (view(source, shape, dtype),), tuple(shape[a] for a in order), dtype)
 
 
 def widened(shape: Shape, borders: Borders) -> Shape:

@@ -19,7 +19,9 @@ from jitdelegate.ir.graph import ABSENT
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
 from jitdelegate.ops.call import Call, Shape
 from jitdelegate.ops.case import Case, Weights, ints
+from jitdelegate.ops.pointwise import X, Y
 from jitdelegate.ops.registry import MAX_PARTS, Lowering, Op, op, view
+from jitdelegate.ops.shape import reordered
 from jitdelegate.ops.window import Borders, Pair, Sliding, dilation, patches, slide, slide_back, stride, window_problems
 
 UNIT = {"stride_h": 1, "stride_w": 1}
@@ -84,6 +86,14 @@ class Weighted(Op):
         shape, weights = call.shape(self.filter_operand), call.index(self.filter_operand)
         filters = view(weights, (shape[0], prod(shape[1:]))) if len(shape) > 2 else weights
         return self.weighted(call, MatMul(adj_y=True), (rows, filters), (count, shape[0]))
+
+    def finished(self, call: Call, total: Lowering, shape: Shape, channels: Shape) -> Lowering:
+        """Sums of `shape` with the bias and the activation; `channels` are the last axes, which the bias lies along."""
+        activation, own = ACTIVATIONS[call.option(OPTION, "NONE")], Access.broadcast(shape, shape)
+        if not call.given(self.bias_operand):
+            return Lowering(Map(activation(X), (own,)), (total,), shape)
+        bias = view(call.index(self.bias_operand), channels)
+        return Lowering(Map(activation(X + Y), (own, Access.broadcast(channels, shape))), (total, bias), shape)
 
     def is_constant(self, call: Call) -> bool:
         """Whether the filter is known when the model is compiled."""
@@ -175,6 +185,7 @@ class Conv2D(Weighted):
         Case(((2, 9, 7, 3), (5, 3, 2, 3), (5,)), {"stride_h": 2, "stride_w": 3, "dilation_h_factor": 1}),
         Case(((1, 9, 9, 4), (6, 3, 3, 4), Weights((6,))), {**UNIT, "padding": "VALID", "dilation_w_factor": 2}),
         Case(((1, 6, 6, 4), Weights((6, 3, 3, 4)), (6,)), {**UNIT, OPTION: "RELU6"}),
+        Case(((2, 6, 5, 6), (9, 3, 2, 2), Weights((9,))), {"stride_h": 2, "stride_w": 1, OPTION: "RELU"}),
     )
 
     def problems(self, call: Call) -> Iterator[str]:
@@ -194,9 +205,7 @@ class Conv2D(Weighted):
     @staticmethod
     def _product_problems(call: Call) -> Iterator[str]:
         """Reasons why the convolution is no product of what the window sees and the filter."""
-        name, (_, height, width, depth) = call.tensor(1).name, call.shape(1)
-        if depth != call.shape(0)[3]:
-            yield f"CONV_2D: the filter '{name}' of {call.shape(0)[3] // depth} groups is not a constant."
+        name, (_, height, width, _) = call.tensor(1).name, call.shape(1)
         if height * width > MAX_PARTS:
             yield f"CONV_2D: the filter '{name}' of {height * width} places is not a constant, the most is {MAX_PARTS}."
 
@@ -208,7 +217,20 @@ class Conv2D(Weighted):
         if self.is_constant(call):
             form = Contract(**convolution_window(call).geometry, groups=groups)
             return self.weighted(call, form, (call.index(0), call.index(1)))
+        if groups > 1:
+            return self._grouped(call, groups)
         return self.product(call, patch_rows(call), prod(call.output.shape[:3]))
+
+    def _grouped(self, call: Call, groups: int) -> Lowering:
+        """A product for each group, its channels and its part of a filter that is computed at run time."""
+        pixels, (outputs, height, width, depth) = prod(call.output.shape[:3]), call.shape(1)
+        places, each = height * width, outputs // groups
+        apart = reordered(patch_rows(call), (pixels, places, groups, depth), (2, 0, 1, 3), "float32")
+        rows = view(apart, (groups, pixels, places * depth))
+        filters = view(call.index(1), (groups, each, places * depth))
+        products = Lowering(MatMul(adj_y=True), (rows, filters), (groups, pixels, each))
+        together = view(reordered(products, (groups, pixels, each), (1, 0, 2), "float32"), (pixels, outputs))
+        return self.finished(call, together, (pixels, outputs), (outputs,))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, weights, bias = split(arrays)

@@ -10,11 +10,10 @@ import numpy as np
 
 from jitdelegate.ir.expr import RESULT, Arg
 from jitdelegate.ir.forms import Access, Concat, Contract, Map, MatMul
-from jitdelegate.ops.activation import ACTIVATIONS, OPTION
+from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Weights, ints
 from jitdelegate.ops.convolution import MAX_ZEROS, Weighted, finish, split
-from jitdelegate.ops.pointwise import X, Y
 from jitdelegate.ops.registry import MAX_PARTS, Lowering, op, view
 from jitdelegate.ops.window import Borders, Sliding, patches, slide, stride, window_problems
 
@@ -130,15 +129,7 @@ class Conv3D(Weighted):
             filters = Lowering(Map(Arg(0), (here,)), (call.index(1),), (depth, channels))
             total = _added(total, view(seen, (prod(sizes), depth)), filters, (prod(sizes), channels))
         assert total is not None
-        return self._finished(call, total, (prod(sizes), channels))
-
-    def _finished(self, call: Call, total: Lowering, shape: Shape) -> Lowering:
-        """The sums with the bias, activated."""
-        activation, own = ACTIVATIONS[call.option(OPTION, "NONE")], Access.broadcast(shape, shape)
-        if not call.given(self.bias_operand):
-            return Lowering(Map(activation(X), (own,)), (total,), shape)
-        accesses = (own, Access.broadcast(shape[1:], shape))
-        return Lowering(Map(activation(X + Y), accesses), (total, call.index(self.bias_operand)), shape)
+        return self.finished(call, total, (prod(sizes), channels), (channels,))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, weights, bias = split(arrays)

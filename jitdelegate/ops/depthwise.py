@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir.forms import Access, Depthwise, Map
-from jitdelegate.ops.activation import ACTIVATIONS, OPTION
+from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, Shape
 from jitdelegate.ops.case import Case, Weights
 from jitdelegate.ops.convolution import (
@@ -93,7 +93,7 @@ class DepthwiseConv2D(Weighted):
                 form = Map(X * Y + Z, (*accesses, Access.broadcast(shape, shape)))
                 total = Lowering(form, (data, filters, total), shape)
         assert total is not None
-        return self._finished(call, total, shape)
+        return self.finished(call, total, shape, shape[3:])
 
     @staticmethod
     def _seen(window: Sliding, ky: int, kx: int) -> Access:
@@ -101,15 +101,6 @@ class DepthwiseConv2D(Weighted):
         top, _, left, _ = window.padding
         (sy, sx), (dy, dx) = window.stride, window.dilation
         return Access((0, 1, 2, 3, -1), (0, ky * dy - top, kx * dx - left, 0, 0), (1, sy, sx, 1, 1), 0.0)
-
-    def _finished(self, call: Call, total: Lowering, shape: Shape) -> Lowering:
-        """The sums with the bias, activated."""
-        activation = ACTIVATIONS[call.option(OPTION, "NONE")]
-        own = Access.broadcast(shape, shape)
-        if not call.given(self.bias_operand):
-            return Lowering(Map(activation(X), (own,)), (total,), shape)
-        bias = view(call.index(self.bias_operand), shape[3:])
-        return Lowering(Map(activation(X + Y), (own, Access.broadcast(shape[3:], shape))), (total, bias), shape)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, weights, bias = split(arrays)

@@ -22,6 +22,13 @@ def moved(access: Access, call: Call) -> Lowering:
     return Lowering(Map(Arg(0), (access,)), (call.index(0),))
 
 
+def reordered(source: int | Lowering, shape: Shape, order: Shape, dtype: str) -> Lowering:
+    """The elements of a value, seen in `shape`, with their axes in another order."""
+    dims = tuple(order.index(axis) for axis in range(len(order)))
+    access = Access(dims, (0,) * len(dims), (1,) * len(dims))
+    return Lowering(Map(Arg(0), (access,)), (view(source, shape, dtype),), tuple(shape[a] for a in order), dtype)
+
+
 def axis_problems(call: Call, axis: int, rank: int) -> Iterator[str]:
     """A reason to refuse, where `axis` is not one of `rank` axes, counted from either end."""
     if not -rank <= axis < rank:
