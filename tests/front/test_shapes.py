@@ -97,10 +97,11 @@ def test_a_shape_is_compiled_once_and_then_found_in_the_cache(tmp_path: Path) ->
 
 def test_only_the_shapes_used_last_are_kept_and_the_others_are_hits(tmp_path: Path) -> None:
     model = jitdelegate.load(CONVOLUTION, serialization_dir=tmp_path)
-    batches = range(2, MOST_SHAPES + 3)
+    batches, opened_again = range(2, MOST_SHAPES + 3), counts.hits
     for batch in batches:
         model(images(batch, 8, 8, 3))
         model(images(2, 8, 8, 3))
+    assert counts.hits == opened_again
     kept = [note for note in model.report().notes if note.startswith("inputs")]
     assert len(kept) == MOST_SHAPES
     assert kept[-1].startswith("inputs of [2, 8, 8, 3]")
@@ -235,8 +236,9 @@ def test_after_a_resize_tensors_have_to_be_allocated_again(act: Callable[[Any], 
     assert str(errors[1]) in str(errors[0])
 
 
-def test_before_allocation_only_the_input_has_its_new_shape(tmp_path: Path) -> None:
-    ours, theirs = pair(CONVOLUTION, tmp_path)
+@pytest.mark.parametrize("content", [CONVOLUTION, small_models.convolution()], ids=["open", "fixed"])
+def test_before_allocation_only_the_input_has_its_new_shape(content: bytes, tmp_path: Path) -> None:
+    ours, theirs = pair(content, tmp_path)
     for interpreter in (ours, theirs):
         interpreter.allocate_tensors()
         interpreter.resize_tensor_input(0, (2, 8, 8, 3))
