@@ -17,7 +17,7 @@ from jitdelegate.ir.expr import RESULT, Arg
 from jitdelegate.ir.forms import Access, Concat, Contract, Form, Map, MatMul
 from jitdelegate.ir.graph import ABSENT
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
-from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Weights, ints
 from jitdelegate.ops.pointwise import X, Y
 from jitdelegate.ops.registry import MAX_PARTS, Lowering, Op, op, view
@@ -58,8 +58,16 @@ class Weighted(Op):
 
     def _bias(self, call: Call) -> Iterator[str]:
         operand, channels = self.bias_operand, self.channels(call)
-        if call.given(operand) and call.shape(operand) != (channels,):
+        if call.given(operand) and prod(call.shape(operand)) != channels:
             yield f"{self.name}: the bias's shape is {list(call.shape(operand))}, expected [{channels}]."
+
+    def bias(self, call: Call) -> int | Lowering | np.ndarray:
+        """The bias as f32[channels], whatever its own shape is; ABSENT where it is not given."""
+        operand, shape = self.bias_operand, (self.channels(call),)
+        if not call.given(operand) or call.shape(operand) == shape:
+            return call.index(operand)
+        data = call.constant(operand)
+        return view(call.index(operand), shape) if data is None else data.reshape(shape)
 
     def channels(self, call: Call) -> int:
         """How many output channels the filter makes."""
@@ -72,11 +80,11 @@ class Weighted(Op):
 
         A constant bias is the form's third operand where it takes one; any other is added in the epilogue.
         """
-        bias, activation = call.index(self.bias_operand), ACTIVATIONS[call.option(OPTION, "NONE")]
-        is_constant = bias != ABSENT and call.tensor(self.bias_operand).is_constant
-        is_own = is_constant and form.core > len(operands)
+        bias, activation = self.bias(call), ACTIVATIONS[call.option(OPTION, "NONE")]
+        is_given = call.given(self.bias_operand)
+        is_own = is_given and call.tensor(self.bias_operand).is_constant and form.core > len(operands)
         own = (*operands, bias if is_own else ABSENT)[: form.core]
-        if is_own or bias == ABSENT:
+        if is_own or not is_given:
             return Lowering(replace(form, epilogue=activation(RESULT)), own, shape)
         access = Access.broadcast((self.channels(call),), shape or call.output.shape)
         return Lowering(replace(form, epilogue=activation(RESULT + Arg(1)), operands=(access,)), (*own, bias), shape)
@@ -156,11 +164,9 @@ def finish(total: np.ndarray, bias: np.ndarray | None, attrs: Mapping[str, Any])
 
 
 def split(arrays: Sequence[np.ndarray | None]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """(data, filter, bias or None) of a reference's operands."""
-    data, weights = arrays[:2]
-    assert data is not None
-    assert weights is not None
-    return data, weights, arrays[2] if len(arrays) > 2 else None
+    """(data, filter, bias as a vector or None) of a reference's operands."""
+    data, weights, *bias = given(arrays)
+    return data, weights, bias[0].reshape(-1) if bias else None
 
 
 @op("CONV_2D")
@@ -185,6 +191,7 @@ class Conv2D(Weighted):
         Case(((2, 9, 7, 3), (5, 3, 2, 3), (5,)), {"stride_h": 2, "stride_w": 3, "dilation_h_factor": 1}),
         Case(((1, 9, 9, 4), (6, 3, 3, 4), Weights((6,))), {**UNIT, "padding": "VALID", "dilation_w_factor": 2}),
         Case(((1, 6, 6, 4), Weights((6, 3, 3, 4)), (6,)), {**UNIT, OPTION: "RELU6"}),
+        Case(((1, 5, 5, 3), Weights((4, 2, 2, 3)), Weights((1, 1, 1, 4))), UNIT),
         Case(((2, 6, 5, 6), (9, 3, 2, 2), Weights((9,))), {"stride_h": 2, "stride_w": 1, OPTION: "RELU"}),
     )
 
@@ -258,6 +265,8 @@ class FullyConnected(Weighted):
         Case(((2, 3, 4, 8), Weights((5, 8))), {"keep_num_dims": True, OPTION: "RELU6"}),
         Case(((2, 3, 8), Weights((5, 8))), {"keep_num_dims": True}),
         Case(((2, 3, 8), Weights((5, 8)))),
+        Case(((2, 8), Weights((5, 8)), Weights((1, 5)))),
+        Case(((2, 8), Weights((5, 8)), (1, 1, 5)), {OPTION: "RELU"}),
         Case(((12,), Weights((5, 4)), Weights((5,)))),
         Case(((5, 17), (33, 17), Weights((33,))), {OPTION: "RELU"}),
         Case(((2, 3, 8), (5, 8), (5,)), {"keep_num_dims": True}),

@@ -62,8 +62,10 @@ def _is_open(graph: Graph, producer: Node, output: int) -> bool:
 
 
 def _has_constants(graph: Graph, producer: Node) -> bool:
-    """True where filter and bias are constants; those that are new are."""
-    return all(i == ABSENT or i >= len(graph.tensors) or graph.tensors[i].is_constant for i in producer.inputs[1:])
+    """True where filter and bias are constants, the bias a vector; those that are new are."""
+    old = {place: graph.tensors[i] for place, i in enumerate(producer.inputs) if ABSENT < i < len(graph.tensors)}
+    is_vector = 2 not in old or len(old[2].shape) == 1
+    return is_vector and all(tensor.is_constant for place, tensor in old.items() if place > 0)
 
 
 def _scaled(draft: Draft, producer: Node, node: Node, constant: np.ndarray) -> Node:

@@ -52,6 +52,17 @@ def test_same_padding_counts_from_the_padded_image() -> None:
     assert_same(graph, fuse_pad(graph))
 
 
+def test_a_bias_that_is_no_vector_stays() -> None:
+    build = Builder()
+    bias = build.constant([[[[0.5, -1, 2, 3]]]])
+    operands = [build.input(1, 6, 6, 4), build.weights(4, 3, 3, 4), bias]
+    conv = build.op("CONV_2D", operands, (1, 6, 6, 4), stride_h=1, stride_w=1, padding="SAME")
+    graph = build.finish(build.op("MUL", [conv, build.constant([2, 3, 4, 5])], (1, 6, 6, 4)))
+    fused = fuse_scale(graph)
+    assert ops(fused) == ["CONV_2D", "MUL"]
+    assert_same(graph, fused)
+
+
 def scaled(op: str, constant: list[float], *, swap: bool = False, activation: str = "NONE") -> Graph:
     build = Builder()
     conv = build.convolution(build.input(1, 6, 6, 4), fused_activation_function=activation)
