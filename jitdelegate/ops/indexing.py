@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg, Expr, binary, clamp, minimum, select
+from jitdelegate.ir.expr import Arg, Cast, Expr, binary, clamp, minimum, select
 from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ir.index_forms import Gather as GatherForm
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given
@@ -28,8 +28,14 @@ def place_problems(call: Call, count: int) -> Iterator[str]:
 
 def places_of(call: Call, operand: int, shape: Shape) -> Lowering | np.ndarray:
     """An operand of integers under another shape, as what a Gather looks up."""
-    known = call.constant(operand)
-    return view(call.index(operand), shape, call.tensor(operand).dtype) if known is None else known.reshape(shape)
+    known, dtype = call.constant(operand), call.tensor(operand).dtype
+    if known is not None:
+        return known.reshape(shape).astype(np.int64 if dtype == "int64" else np.int32)
+    if dtype in INTEGERS:
+        return view(call.index(operand), shape, dtype)
+    own = call.shape(operand)
+    wide = Map(Cast(Arg(0), "int32"), (Access.broadcast(own, own),))
+    return view(Lowering(wide, (call.index(operand),), own, "int32"), shape, "int32")
 
 
 class Lookup(Op):
@@ -38,7 +44,7 @@ class Lookup(Op):
 
     least = most = 2
     types = ANY
-    kinds: ClassVar = {1: INTEGERS}
+    kinds: ClassVar = {1: (*INTEGERS, "int16")}
     places: ClassVar[int] = 1
     """The operand that names places."""
 
@@ -76,6 +82,7 @@ class Gather(Lookup):
         Case(((9,), Fed((), "int32")), {"axis": 0}, low=0, high=9),
         Case((Fed((4, 3), "int64"), Fed((2, 2), "int32")), {"axis": 1}, low=0, high=3),
         Case((Fed((4, 3), "bool"), Fed((5,), "int32")), {"axis": 0}, low=0, high=4),
+        Case(((4, 3), Fed((2, 2), "int16")), {"axis": 0}, low=0, high=4),
     )
 
     def misfits(self, call: Call) -> Iterator[str]:
@@ -123,6 +130,7 @@ class GatherNd(Lookup):
         Case(((3, 20), Fed((1,), "int32")), low=0, high=3),
         Case(((3, 4), ints((0, 3), (2, 1)))),
         Case((Fed((3, 4), "int32"), Fed((5, 1), "int32")), low=0, high=3),
+        Case(((3, 4), Fed((5, 2), "int16")), low=0, high=3),
     )
 
     def misfits(self, call: Call) -> Iterator[str]:
@@ -137,7 +145,7 @@ class GatherNd(Lookup):
         return call.shape(1)[:-1] + call.shape(0)[call.shape(1)[-1] :]
 
     def lowering(self, call: Call) -> Lowering:
-        return Lowering(GatherForm(), (call.index(0), call.index(1)))
+        return Lowering(GatherForm(), (call.index(0), places_of(call, 1, call.shape(1))))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, places = given(arrays)
