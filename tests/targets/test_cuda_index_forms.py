@@ -9,7 +9,7 @@ from jitdelegate.ir.index_forms import ArgReduce, TopK
 from tests.ops.form_reference import run_graph
 from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
 from tests.targets.cuda_graphs import stored_between
-from tests.targets.index_graphs import EXAMPLES, Example, gathered, graph_of
+from tests.targets.index_graphs import EXAMPLES, Example, graph_of
 
 
 def check(example: Example, **options: str) -> np.ndarray:
@@ -50,11 +50,12 @@ def test_more_elements_than_threads_are_shared_among_them() -> None:
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
-def test_16_bit_elements_are_looked_up(precision: str) -> None:
-    form, feeds, shape, _ = gathered((5, 3, 8), (4, 1), axis=1)
-    places = np.minimum(feeds[1], 2)
-    feeds = [feeds[0], places]
-    graph = stored_between(graph_of(form, feeds, shape, "float32"))
+@pytest.mark.parametrize("name", ["middle axis", "sums of columns", "largest of long rows", "top of rows", "boxes"])
+def test_16_bit_elements_are_read_and_written(name: str, precision: str) -> None:
+    """They come from a kernel that doubles each element, and what is made of them is halved."""
+    form, feeds, shape, dtype = EXAMPLES[name]
+    feeds = [np.trunc(feed * 8) / 8 if feed.dtype == np.float32 else feed // 2 for feed in feeds]
+    graph = stored_between(graph_of(form, feeds, shape, dtype))
     np.testing.assert_array_equal(run(graph, feeds, precision=precision), run_graph(graph, feeds))
 
 
