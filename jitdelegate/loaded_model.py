@@ -183,6 +183,17 @@ class Model:
         shapes = tuple(accepted_shape(value, port) for value, port in zip(inputs, ports, strict=True))
         return self._variants.resized(base, shapes)
 
+    def prepare(self) -> None:
+        """Find or make the programs of all signatures now, not when they run first.
+
+        Raises:
+            DeviceError: the model is closed.
+        """
+        if self._closed:
+            raise DeviceError("the model is closed")
+        for signature in self._program.signatures:
+            self._variants.subgraph(signature.graph)
+
     def reset_all_variables(self) -> None:
         """Let the next inference find every variable, resource variables too, as the first one did.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from jitdelegate.cache.store import open_store
+from jitdelegate.cache.key import variant_parts
+from jitdelegate.cache.store import Lookup, open_store
 from jitdelegate.compiler import compile_model
 from jitdelegate.errors import ModelError, OptionError
 from jitdelegate.opened import options_key
@@ -45,7 +46,8 @@ def architectures(text: str) -> tuple[str, ...]:
 
 
 def precompile(model: str, architecture: str, options: Options, output: str | None = None) -> Precompiled:
-    """The program of a model for one GPU architecture, from the cache or compiled into it.
+    """The program of a model for one GPU architecture, from the cache or compiled into it; with those of its further
+    signatures.
 
     Args:
         model: path of a .tflite file.
@@ -59,10 +61,17 @@ def precompile(model: str, architecture: str, options: Options, output: str | No
     try:
         with open(model, "rb") as file:
             content = file.read()
-        key = options_key(options, store.fingerprint(content), architecture)
+        fingerprint = store.fingerprint(content)
     except OSError as error:
         raise ModelError(f"could not open {model!r}: {error.strerror}") from error
-    found = store.fetch(key, lambda: compile_model(content, options, key, {}))
+
+    def fetch(subgraph: int) -> Lookup:
+        key = options_key(options, fingerprint, architecture, variant_parts(subgraph))
+        return store.fetch(key, lambda: compile_model(content, options, key, {}))
+
+    found = fetch(0)
     assert found.program is not None
+    for subgraph in sorted({signature.graph for signature in found.program.signatures} - {0}):
+        fetch(subgraph)
     path = found.path if found.path and not found.write_failure and os.path.exists(found.path) else ""
     return Precompiled(found.program, found.hit, path, found.write_failure or found.reason)

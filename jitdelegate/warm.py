@@ -111,6 +111,7 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
             num_threads=arguments.threads,
             options={"precision": arguments.precision},
         ) as loaded:
+            loaded.prepare()
             report = loaded.report()
     except (JitDelegateError, OSError, MemoryError) as error:
         return _failed(model, error, start)

@@ -30,6 +30,14 @@ def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, 
     return results
 
 
+def test_signatures_of_further_subgraphs_get_programs_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, cache = tmp_path / "model.tflite", tmp_path / "cache"
+    model.write_bytes(small_models.two_signatures())
+    _run(capsys, str(model), "--target", "cuda:sm_90", "--serialization-dir", str(cache))
+    programs = [read(entry.read_bytes()) for entry in cache.glob("*.jitd")]
+    assert sorted((program.target, program.part("subgraph")) for program in programs) == [("cuda", ""), ("cuda", "1")]
+
+
 def test_each_named_gpu_gets_a_program_and_the_second_time_hits(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
+from jitdelegate import warm
 from jitdelegate.errors import DeviceError, TensorError
 from jitdelegate.model.write import ModelBuilder
 from tests.front import small_models
@@ -139,6 +140,16 @@ def test_a_loaded_model_runs_signatures_by_key(target: str, tmp_path: Path) -> N
             np.testing.assert_array_equal(found["y"], factor * value(batch))
     assert model.run({"x": value(1).tobytes()}, "triple")["y"].tolist() == (3 * value(1)).tolist()
     assert model.report().target == target
+
+
+def test_warming_a_model_warms_all_of_its_signatures(tmp_path: Path) -> None:
+    path, cache = tmp_path / "model.tflite", tmp_path / "cache"
+    path.write_bytes(TWO)
+    assert warm.main([str(path), "--serialization-dir", str(cache)]) == 0
+    assert len([*cache.glob("*.jitd")]) == 2
+    model = jitdelegate.load(path, serialization_dir=cache)
+    model.run({"x": value(1)}, "triple")
+    assert model.report().notes[-1] == "subgraph 1: cpu, cache hit."
 
 
 @pytest.mark.parametrize("target", ["cpu", "litert"])
