@@ -52,12 +52,25 @@ class _Expansion:
         target = self._draft.tensors[self._node.outputs[0]]
         return self._draft.add(Tensor(target.name, lowering.shape, lowering.dtype or target.dtype))
 
-    def _append(self, lowering: Lowering, output: int) -> None:
-        self._written[lowering] = output
-        inputs = tuple(map(self._index, lowering.inputs))
+    def _append(self, lowering: Lowering) -> None:
+        """A kernel that all that it reads comes before."""
+        inputs, output = tuple(map(self._index, lowering.inputs)), self._place(lowering)
         op = "RESHAPE" if isinstance(lowering.form, View) else self._node.op
         attrs = {} if isinstance(lowering.form, View) else self._node.attrs
         self._nodes.append(Node(op, inputs, (output,), attrs, origin=self._node.origin, form=lowering.form))
+        self._written[lowering] = output
+
+    def _append_all(self, last: Lowering) -> None:
+        """It and what it reads, however far back that goes: sums and sequences are chains of thousands."""
+        pending = [last]
+        while pending:
+            missing = [each for each in pending[-1].inputs if isinstance(each, Lowering) and each not in self._written]
+            if missing:
+                pending += reversed(missing)
+                continue
+            lowering = pending.pop()
+            if lowering not in self._written:
+                self._append(lowering)
 
     def _index(self, entry: int | Lowering | np.ndarray) -> int:
         """The tensor that holds the operand, once the kernels so far have run."""
@@ -66,5 +79,5 @@ class _Expansion:
         if not isinstance(entry, Lowering):
             return entry
         if entry not in self._written:
-            self._append(entry, self._place(entry))
+            self._append_all(entry)
         return self._written[entry]
