@@ -12,7 +12,7 @@ import numpy as np
 from jitdelegate.ir.expr import binary, maximum, minimum
 from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import INTEGERS, Call, Shape, given
+from jitdelegate.ops.call import WORDS, Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.pointwise import Pointwise, X, Y
 from jitdelegate.ops.registry import FLOATS, MAX_PARTS, NUMBERS, Lowering, Op, op
@@ -96,6 +96,7 @@ class Mul(Arithmetic):
 class Div(Division, Arithmetic):
     """y = a / b, of integers rounded towards zero"""
 
+    types = WORDS
     activates = True
     cases = (*POSITIVE, *(Case(case.inputs, case.attrs, low=0.5) for case in FUSED), *by_constants("int32", *DIVISORS))
     formula = X / Y
@@ -105,6 +106,7 @@ class Div(Division, Arithmetic):
 class FloorDiv(Division, Arithmetic):
     """y = a / b, rounded down"""
 
+    types = WORDS
     cases = (*POSITIVE, *by_constants("int32", *DIVISORS))
     formula = binary("floor_div", X, Y)
 
@@ -135,6 +137,7 @@ class Minimum(Arithmetic):
 class SquaredDifference(Arithmetic):
     """y = (a - b) * (a - b)"""
 
+    types = WORDS
     cases = (*BROADCASTS, *typed("int32"))
     formula = (X - Y) * (X - Y)
 
@@ -156,7 +159,7 @@ class Atan2(Arithmetic):
 class BitwiseXor(Arithmetic):
     """y = the bits in which a and b differ"""
 
-    types = INTEGERS
+    types = ("int32",)
     cases = typed("int32")
     formula = binary("xor", X, Y)
 
@@ -165,7 +168,7 @@ class BitwiseXor(Arithmetic):
 class RightShift(Arithmetic):
     """y = a moved b bits to the right, 0 at least and all but one at most; it keeps its sign"""
 
-    types = INTEGERS
+    types = ("int32",)
     cases = typed("int32")
     formula = binary("shift_right", X, Y)
 
@@ -174,6 +177,7 @@ class RightShift(Arithmetic):
 class Pow(Arithmetic):
     """y = a to the power of b, of integers a constant without negative ones; NaN for roots of what is negative"""
 
+    types = WORDS
     cases = (
         *POSITIVE,
         *(Case(((2, 17), np.array(exponent, np.float32))) for exponent in (0, 1, 2, 3, -2, 7, 0.5)),
@@ -201,7 +205,7 @@ class Pow(Arithmetic):
 class AddN(Op):
     """y = the sum of all operands, which have one shape"""
 
-    types = ("float32", "int32")
+    types = WORDS
     least, most = 2, MAX_PARTS
     cases = (
         Case(((2, 3, 4),) * 2),

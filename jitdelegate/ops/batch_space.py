@@ -19,16 +19,16 @@ Borders = list[tuple[int, int]]
 
 
 class BatchSpace(Op):
-    """Operands (data [N, space ..., rest ...], block sizes [M], two borders for each of the M axes)."""
+    """Operands (data [N, W, C] or [N, H, W, C], block sizes, two borders for each of the axes between N and C)."""
 
     types = ANY
     least = most = 3
     parameters = (1, 2)
 
     def problems(self, call: Call) -> Iterator[str]:
-        blocks = call.integers(1)
-        if not 1 <= len(blocks) < len(call.shape(0)) or len(call.shape(0)) + len(blocks) > 6:
-            yield f"{self.name} of rank {len(call.shape(0))} with {len(blocks)} block sizes is not supported."
+        blocks, rank = call.integers(1), len(call.shape(0))
+        if rank not in (3, 4) or len(blocks) != rank - 2:
+            yield f"{self.name} of rank {rank} with {len(blocks)} block sizes is not supported."
         if min(blocks) < 1 or call.shape(2) != (len(blocks), 2) or min(call.integers(2)) < 0:
             yield f"{self.name}: blocks of {list(blocks)} and borders of {list(call.integers(2))} make no sense."
         yield from self._division(call)

@@ -14,6 +14,8 @@ Shape = tuple[int, ...]
 
 INTEGERS = ("int32", "int64")
 """The types that TFLite allows for axes, sizes and paddings."""
+WORDS = ("float32", "int32")
+"""The types of those of LiteRT's kernels that leave int64 out."""
 
 
 def given(arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:

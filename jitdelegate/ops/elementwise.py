@@ -10,7 +10,7 @@ import numpy as np
 from jitdelegate.ir import expr
 from jitdelegate.ir.expr import Arg, Expr, clamp, converted, maximum, minimum, unary
 from jitdelegate.ir.forms import Access, Map
-from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.call import WORDS, Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.pointwise import Pointwise, X, Y
 from jitdelegate.ops.registry import ANY, NUMBERS, Lowering, Op, op
@@ -30,7 +30,7 @@ class Elementwise(Pointwise):
 class Abs(Elementwise):
     """y = |x|"""
 
-    types = NUMBERS
+    types = WORDS
     cases = (*SHAPES, INTEGERS[0])
     formula = unary("abs", X)
 
@@ -70,7 +70,7 @@ class Round(Elementwise):
 class Sign(Elementwise):
     """y = -1, 0 or 1"""
 
-    types = NUMBERS
+    types = WORDS
     cases = (*SHAPES, INTEGERS[0])
     formula = unary("sign", X)
 

@@ -18,7 +18,7 @@ from jitdelegate.ops.shape import axis_problems, moved
 
 @op("REVERSE_V2")
 class ReverseV2(Op):
-    """The data backwards along the axes in the second operand."""
+    """The data backwards along the axes in the second operand, which are neighbours."""
 
     types = ANY
     least = most = 2
@@ -31,8 +31,12 @@ class ReverseV2(Op):
     )
 
     def problems(self, call: Call) -> Iterator[str]:
-        for axis in call.integers(1):
-            yield from axis_problems(call, axis, len(call.shape(0)))
+        axes, rank = call.integers(1), len(call.shape(0))
+        for axis in axes:
+            yield from axis_problems(call, axis, rank)
+        chosen = sorted(axis % rank for axis in axes)
+        if not chosen or chosen != list(range(chosen[0], chosen[0] + len(chosen))):
+            yield f"REVERSE_V2: the axes {list(axes)} are not neighbours, each once."
 
     def shape(self, call: Call) -> Shape:
         return call.shape(0)
