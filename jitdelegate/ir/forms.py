@@ -33,6 +33,14 @@ class Access:
         dims = tuple(-1 if size == 1 and output[shift + a] != 1 else shift + a for a, size in enumerate(operand))
         return Access(dims, (0,) * len(operand), (1,) * len(operand))
 
+    @staticmethod
+    def along(*dims: int, starts: tuple[int, ...] = (), fill: float | None = None) -> Access:
+        """Axis a of the operand, from starts[a] on, along axis dims[a] of the output; without `starts`, from 0 on.
+
+        So `along(0, 1)` reads a matrix as it is, `along(1)` a vector for each row, and `along()` a scalar.
+        """
+        return Access(dims, starts or (0,) * len(dims), (1,) * len(dims), fill)
+
     def is_identity(self) -> bool:
         """True where the operand is read at the output's own index."""
         rank = len(self.dims)

@@ -95,7 +95,7 @@ class SpaceToBatchND(BatchSpace):
         source: int | Lowering = call.index(0)
         if wide != shape:
             starts = tuple(-before for before, _ in borders)
-            access = Access(tuple(range(rank)), starts, (1,) * rank, 0.0)
+            access = Access.along(*range(rank), starts=starts, fill=0.0)
             source = Lowering(Map(Arg(0), (access,)), (source,), wide, dtype)
         return reordered(source, self._apart(wide, blocks), self._order(len(blocks), rank), dtype)
 
@@ -145,7 +145,7 @@ class BatchToSpaceND(BatchSpace):
             return source
         whole = view(source, self._shape_of(shape, blocks, [(0, 0)] * rank), dtype)
         starts = tuple(before for before, _ in borders)
-        return Lowering(Map(Arg(0), (Access(tuple(range(rank)), starts, (1,) * rank),)), (whole,))
+        return Lowering(Map(Arg(0), (Access.along(*range(rank), starts=starts),)), (whole,))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, blocks, borders = given(arrays)

@@ -378,7 +378,7 @@ class TransposeConv(Weighted):
         """For each pixel of the output, the input pixels that the filter's places bring to it; pixels lie a stride
         apart among zeros."""
         (batch, height, width, depth), (sy, sx) = call.shape(2), stride(call.node.attrs)
-        access = Access((0, 1, 2, 3, 4, 5), (0,) * 6, (1,) * 6, fill=0.0)
+        access = Access.along(*range(6), fill=0.0)
         apart = view(call.index(2), (batch, height, 1, width, 1, depth))
         spread = Lowering(Map(Arg(0), (access,)), (apart,), (batch, height, sy, width, sx, depth))
         kernel = call.shape(1)[1], call.shape(1)[2]

@@ -125,7 +125,7 @@ class Conv3D(Weighted):
             top, left = ky * plane.dilation[0] - plane.padding[0], kx * plane.dilation[1] - plane.padding[2]
             start = (0, front, top, left, 0)
             seen = Lowering(Map(Arg(0), (Access((0, 1, 2, 3, 4), start, steps, 0.0),)), (call.index(0),), pixels)
-            here = Access((-1, -1, -1, 0, 1), (kd, ky, kx, 0, 0), (1,) * 5)
+            here = Access.along(-1, -1, -1, 0, 1, starts=(kd, ky, kx, 0, 0))
             filters = Lowering(Map(Arg(0), (here,)), (call.index(1),), (depth, channels))
             total = _added(total, view(seen, (prod(sizes), depth)), filters, (prod(sizes), channels))
         assert total is not None
@@ -212,7 +212,7 @@ class Conv3DTranspose(Weighted):
         """The data with as many zeros behind each element as the stride skips, and its shape."""
         (batch, *sizes, channels), steps = call.shape(2), self._strides(call)
         pairs = list(zip(sizes, steps, strict=True))
-        access = Access(tuple(range(8)), (0,) * 8, (1,) * 8, 0.0)
+        access = Access.along(*range(8), fill=0.0)
         source = view(call.index(2), (batch, *(each for size, _ in pairs for each in (size, 1)), channels))
         apart = Lowering(
             Map(Arg(0), (access,)), (source,), (batch, *(each for pair in pairs for each in pair), channels)

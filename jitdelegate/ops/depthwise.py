@@ -86,7 +86,7 @@ class DepthwiseConv2D(Weighted):
         filters = view(call.index(1), (*window.kernel, channels, each))
         total: Lowering | None = None
         for ky, kx in np.ndindex(*window.kernel):
-            accesses = (self._seen(window, ky, kx), Access((-1, -1, 3, 4), (ky, kx, 0, 0), (1,) * 4))
+            accesses = (self._seen(window, ky, kx), Access.along(-1, -1, 3, 4, starts=(ky, kx, 0, 0)))
             if total is None:
                 total = Lowering(Map(X * Y, accesses), (data, filters), shape)
             else:

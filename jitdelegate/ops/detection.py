@@ -36,7 +36,7 @@ OPTIONS = {
     "w_scale": 4.0,
 }
 """Of the cases."""
-HERE, NEXT = Access((0,), (0,), (1,)), Access((1,), (0,), (1,))
+HERE, NEXT = Access.along(0), Access.along(1)
 """An operand along the output's first axis, or along its second."""
 
 
@@ -141,8 +141,8 @@ def decoded(call: Call, options: Mapping[str, Any]) -> Lowering:
             [-0.5, 0.5],
         )
     )
-    encoded = [Access((-1, 2, 1), (0, 0, start), (1, 1, 1)) for start in (0, 2)]
-    anchor = [Access((2, 1), (0, start), (1, 1)) for start in (0, 2)]
+    encoded = [Access.along(-1, 2, 1, starts=(0, 0, start)) for start in (0, 2)]
+    anchor = [Access.along(2, 1, starts=(0, start)) for start in (0, 2)]
     middle = Arg(0) / Arg(4) * Arg(3) + Arg(2)
     extent = unary("exp", Arg(1) / Arg(5)) * Arg(3)
     form = Map(middle + Arg(6) * extent, (*encoded, *anchor, NEXT, NEXT, HERE))
@@ -166,9 +166,9 @@ def together(call: Call, options: Mapping[str, Any], boxes: Lowering) -> tuple[L
     ranked_places = view(ranked, (count, best, 1), "int32")
     values = Lowering(Gather(axis=1, batch=1), (rows, ranked_places), (count, best), "float32")
     shape = (count, copies)
-    first = Access((0, -1), (0, 0), (1, 1))
+    first = Access.along(0, -1)
     corners = _gathered_boxes(boxes, places)
-    spread = Map(Arg(0), (Access((2, 0), (0, 0), (1, 1)),))
+    spread = Map(Arg(0), (Access.along(2, 0),))
     return (
         Lowering(spread, (corners,), (count, copies, 4)),
         Lowering(Map(_where_used(Cast(Arg(0), "float32")), (_padded(2), first)), (ranked, places), shape),
@@ -188,16 +188,15 @@ def separate(call: Call, options: Mapping[str, Any], boxes: Lowering) -> tuple[L
     values = Lowering(
         Gather(axis=1, batch=1), (scores, view(kept, (classes, most, 1), "int32")), (classes, most), "float32"
     )
-    flat = Access.broadcast((all_kept,), (all_kept,))
     kept, values = view(kept, (all_kept,), "int32"), view(values, (all_kept,))
     lowest = select(binary("ge", Arg(0), 0), Arg(1), Const(float("-inf")))
-    ranking = Lowering(Map(lowest, (flat, flat)), (kept, values), (all_kept,), "float32")
+    ranking = Lowering(Map(lowest, (HERE, HERE)), (kept, values), (all_kept,), "float32")
     order = Lowering(TopK(), (ranking,), (length,), "int32")
     places = view(order, (length, 1), "int32")
     chosen = Lowering(Gather(), (kept, places), (length,), "int32")
     scored = Lowering(Gather(), (values, places), (length,), "float32")
     corners = _gathered_boxes(boxes, view(chosen, (length, 1), "int32"))
-    spread = Map(Arg(0), (Access((1, 0), (0, 0), (1, 1), 0.0),))
+    spread = Map(Arg(0), (Access.along(1, 0, fill=0.0),))
     row = _padded(1)
     return (
         Lowering(spread, (corners,), (size, 4)),
@@ -210,8 +209,7 @@ def separate(call: Call, options: Mapping[str, Any], boxes: Lowering) -> tuple[L
 def _without_background(call: Call, classes: int, shape: Shape, axes: tuple[int, int]) -> Lowering:
     """The scores of the classes proper under another order of axes: `axes` of the scores, their boxes being axis 1."""
     background = call.shape(1)[2] - classes
-    dims = (-1, axes.index(1), axes.index(2))
-    access = Access(dims, (0, 0, background), (1, 1, 1))
+    access = Access.along(-1, axes.index(1), axes.index(2), starts=(0, 0, background))
     return Lowering(Map(Arg(0), (access,)), (call.index(1),), shape, "float32")
 
 
@@ -227,7 +225,7 @@ def _gathered_boxes(boxes: Lowering, places: Lowering) -> Lowering:
 
 def _padded(rank: int) -> Access:
     """Every element in its place, 0 where there is none."""
-    return Access(tuple(range(rank)), (0,) * rank, (1,) * rank, 0.0)
+    return Access.along(*range(rank), fill=0.0)
 
 
 def _where_used(value: Expr) -> Expr:

@@ -148,11 +148,10 @@ class Select(SelectV2):
         return call.shape(1)
 
     def lowering(self, call: Call) -> Lowering:
-        along = Access((0,), (0,), (1,))
-        values = Access.broadcast(call.shape(1), call.shape(1))
         if len(call.shape(0)) != 1:
             return super().lowering(call)
-        return Lowering(Map(self.formula, (along, values, values)), call.node.inputs)
+        values = Access.broadcast(call.shape(1), call.shape(1))
+        return Lowering(Map(self.formula, (Access.along(0), values, values)), call.node.inputs)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         condition, a, b = given(arrays)

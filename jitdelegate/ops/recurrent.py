@@ -200,7 +200,7 @@ class LstmStep(Lstm):
         units = whole[1]
         joined = Lowering(Concat(axis=1), (call.index(0), call.index(1)), row, "float32")
         gates = Lowering(Contract(), (joined, call.index(2), call.index(3)), total, "float32")
-        reads = [(gates, Access((0, 1), (0, number * units), (1, 1))) for number in (0, 2, 1, 3)]
+        reads = [(gates, Access.along(0, 1, starts=(0, number * units))) for number in (0, 2, 1, 3)]
         own = Access.broadcast(whole, whole)
         state = apply(lstm_update(4, "TANH", 0.0), [*reads, (call.index(4), own)], whole)
         hidden = apply(lstm_output(4, "TANH"), [*reads, (state, own)], whole)

@@ -134,7 +134,7 @@ class Cell:
         width = self.recurrent.shape[1]
         rows = Lowering(form, operands, (steps.count + 1, steps.batch, max(self.units, width)), FLOAT)
         order = (0, 1, 2) if steps.time_major else (1, 0, 2)
-        outputs = apply(Arg(0), [(rows, Access(order, (0, 0, 0), (1, 1, 1)))], steps.shape(width))
+        outputs = apply(Arg(0), [(rows, Access.along(*order))], steps.shape(width))
         last = self._row(rows, steps.order()[-1], (steps.batch, width))
         return Run(outputs, last, self._row(rows, steps.count, (steps.batch, self.units)))
 
@@ -147,7 +147,7 @@ class Cell:
 
     @staticmethod
     def _row(rows: Lowering, time: int, shape: Shape) -> Lowering:
-        return apply(Arg(0), [(rows, Access((-1, 0, 1), (time, 0, 0), (1, 1, 1)))], shape)
+        return apply(Arg(0), [(rows, Access.along(-1, 0, 1, starts=(time, 0, 0)))], shape)
 
 
 class _Unrolled:
@@ -209,14 +209,14 @@ class _Unrolled:
         """One gate with its peephole, normalized."""
         cell = self._cell
         reads: list[Read] = [self._unread()] * cell.gates
-        reads[number] = total, Access((0, 1), (0, number * cell.units), (1, 1))
+        reads[number] = total, Access.along(0, 1, starts=(0, number * cell.units))
         constants = [(each, Access.broadcast(each.shape, self._shape)) for each in cell.constants]
         gate = apply(cell.gate(number), [*reads, self._of(state), *constants], self._shape)
         return self._normalized(gate, cell.norms[number]) if cell.norms else gate
 
     def _normalized(self, gate: Lowering, norm: Norm) -> Lowering:
         narrow = (self._steps.batch, 1)
-        per_row, per_unit = Access.broadcast(narrow, self._shape), Access((1,), (0,), (1,))
+        per_row, per_unit = Access.broadcast(narrow, self._shape), Access.along(1)
         mean = Lowering(Reduce(kind="mean", axes=(1,)), (gate,), narrow, FLOAT)
         centred = apply(Arg(0) - Arg(1), [self._of(gate), (mean, per_row)], self._shape)
         squares = apply(Arg(0) * Arg(0), [self._of(centred)], self._shape)

@@ -207,7 +207,7 @@ class Svdf(Recurrence):
         total = Lowering(Reduce(kind="sum", axes=(2,)), (rows,), output, "float32")
         reads: list[Read] = [(total, Access.broadcast(output, output))]
         if call.given(3):
-            reads.append((call.index(3), Access((1,), (0,), (1,))))
+            reads.append((call.index(3), Access.along(1)))
         expr = ACTIVATIONS[call.option(OPTION, "NONE")](sum((Arg(k) for k in range(1, len(reads))), Arg(0)))
         return outcome([apply(expr, reads, output)], [view(kept, call.shape(4))])
 
@@ -228,5 +228,5 @@ class Svdf(Recurrence):
         if memory == 1:
             return newest
         before = view(call.index(4), (batch, filters, memory))
-        later = apply(Arg(0), [(before, Access((0, 1, 2), (0, 0, 1), (1, 1, 1)))], (batch, filters, memory - 1))
+        later = apply(Arg(0), [(before, Access.along(0, 1, 2, starts=(0, 0, 1)))], (batch, filters, memory - 1))
         return Lowering(Concat(axis=2), (later, newest), (batch, filters, memory), "float32")

@@ -65,7 +65,7 @@ class Slice(Op):
         if call.constant(1) is None:
             return cut_out(call, self.shape(call))
         begin = call.integers(1)
-        return moved(Access(tuple(range(len(begin))), begin, (1,) * len(begin)), call)
+        return moved(Access.along(*range(len(begin)), starts=begin), call)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, begin, size = given(arrays)
@@ -248,7 +248,7 @@ class StridedSlice(Op):
         sizes = np.array(shape[first : first + count], dtype)
         wrapped = select(binary("lt", Arg(0), 0), Arg(0) + Arg(1), Arg(0))
         nearest = minimum(maximum(wrapped, 0), Arg(1) - 1)
-        form = Map(nearest, (Access((1,), (found[0].place,), (1,)), Access((1,), (0,), (1,))))
+        form = Map(nearest, (Access.along(1, starts=(found[0].place,)), Access.along(1)))
         places = Lowering(form, (call.index(1), sizes), (1, count), dtype)
         rest = shape[first + count :]
         taken = Lowering(Gather(axis=first), (call.index(0), places), (*shape[:first], 1, *rest), data)

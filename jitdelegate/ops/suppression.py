@@ -83,21 +83,21 @@ class NonMaxSuppressionV4(Op):
     def _sides(call: Call) -> Lowering:
         """f32[4, N]: the lower sides of every box, then the upper ones."""
         total = call.shape(1)[0]
-        corners = [Access((2, 1), (0, start), (1, 1)) for start in (0, 2)]
+        corners = [Access.along(2, 1, starts=(0, start)) for start in (0, 2)]
         form = Map(
             select(binary("eq", Arg(2), 0), minimum(Arg(0), Arg(1)), maximum(Arg(0), Arg(1))),
-            (*corners, Access((0,), (0,), (1,))),
+            (*corners, Access.along(0)),
         )
         upper = np.array([0, 1], np.int32)
         return view(Lowering(form, (call.index(0), call.index(0), upper), (2, 2, total), "float32"), (4, total))
 
     @staticmethod
     def _numbers(kept: Lowering) -> Lowering:
-        return Lowering(Map(maximum(Arg(0), 0), (Access((0,), (0,), (1,)),)), (kept,))
+        return Lowering(Map(maximum(Arg(0), 0), (Access.along(0),)), (kept,))
 
     @staticmethod
     def _how_many(kept: Lowering, count: Shape) -> Lowering:
-        used = Map(Cast(binary("ge", Arg(0), 0), "int32"), (Access((0,), (0,), (1,)),))
+        used = Map(Cast(binary("ge", Arg(0), 0), "int32"), (Access.along(0),))
         return Lowering(Reduce(kind="sum", axes=(0,)), (Lowering(used, (kept,), count, "int32"),), (), "int32")
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
