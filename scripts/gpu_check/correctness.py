@@ -6,6 +6,7 @@ import multiprocessing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from math import inf
 
 from jitdelegate.errors import JitDelegateError
 from scripts.gpu_check.bundle import Bundle, Prepared
@@ -54,15 +55,24 @@ def check(prepared: Prepared) -> Row:
     """The worst output's NRMSE of two runs, the second of which finds the first one's values in the device's memory."""
     try:
         session = open_session(prepared)
+        types = [port.dtype for port in session.program.outputs]
         try:
             session.invoke()
+            session.reset_states(resources=True)
             session.invoke()
             found = [bytes(session.output_memory(position)) for position in range(len(prepared.case.outputs))]
         finally:
             session.close()
     except JitDelegateError as error:
         return _row(prepared, None, str(error))
-    return _row(prepared, max(map(nrmse, found, prepared.outputs)), session.graph_failure)
+    return _row(prepared, max(map(difference, types, found, prepared.outputs)), session.graph_failure)
+
+
+def difference(dtype: str, found: bytes, expected: bytes) -> float:
+    """NRMSE of floats; integers and truth values are equal (0) or wrong (infinite)."""
+    if dtype == "float32":
+        return nrmse(found, expected)
+    return 0.0 if found == expected else inf
 
 
 def _row(prepared: Prepared, value: float | None, note: str) -> Row:
