@@ -124,7 +124,7 @@ def _mixed_channels(form: Map, graph: Graph, node: Node) -> Iterator[int]:
 
 def _keeps_channels(access: Access, shape: tuple[int, ...], output: tuple[int, ...]) -> bool:
     """True where channels are read at the output's own channel index, or are broadcast."""
-    if len(output) != 4:
+    if len(output) != 4 or len(shape) > 4:
         return False
     if not shape:
         return True

@@ -9,6 +9,8 @@ from jitdelegate import passes
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ir.layout import Layout
 from jitdelegate.passes.choose_layout import choose_layout
+from tests.ops.form_reference import run_graph
+from tests.targets.execute import execute
 from tests.targets.test_cpu_graphs import Network
 
 
@@ -70,3 +72,14 @@ def test_elements_of_a_layout_do_not_collide(blocked: bool) -> None:
     assert len(np.unique(place)) == place.size
     assert place.min() >= 0
     assert place.max() < layout.size
+
+
+def test_an_image_that_is_cut_out_of_five_axes_is_row_major(net: Network) -> None:
+    x = net.input(2, 1, 8, 8, 32)
+    places = (net.integers(*place) for place in ((1,), (2,), (1,)))
+    image = net.op("STRIDED_SLICE", x, *places, shape=(1, 8, 8, 32), shrink_axis_mask=1)
+    graph = net.graph(net.conv(image, 8))
+    assert not layouts_of(graph)["STRIDED_SLICE"].blocked
+    feed = np.random.default_rng(1).uniform(-1, 1, (2, 1, 8, 8, 32)).astype(np.float32)
+    lowered = passes.run(graph)
+    np.testing.assert_allclose(execute(lowered, [feed], "generic")[0], run_graph(lowered, [feed])[0], atol=1e-5)
