@@ -25,6 +25,8 @@ class Padding(Op):
     parameters = (1,)
 
     def problems(self, call: Call) -> Iterator[str]:
+        if not call.shape(0):
+            yield f"{self.name}: the input is a scalar, expected rank 1 or more."
         if call.shape(1) != (len(call.shape(0)), 2):
             found = list(call.shape(1))
             yield f"{self.name}: the paddings' shape is {found}, expected [{len(call.shape(0))}, 2]."

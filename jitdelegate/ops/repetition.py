@@ -14,7 +14,7 @@ from jitdelegate.ops.call import INTEGERS, Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.pointwise import broadcasts
 from jitdelegate.ops.registry import ANY, NUMBERS, Lowering, Op, op, view
-from jitdelegate.ops.shape import axis_problems, moved
+from jitdelegate.ops.shape import moved
 
 EVERYWHERE = Access((), (), ())
 """How a scalar is read."""
@@ -155,7 +155,8 @@ class OneHot(Op):
             yield f"ONE_HOT: the depth is {list(depth)}, expected one positive number."
         if call.shape(2) != () or call.shape(3) != ():
             yield f"ONE_HOT: the values' shapes are {list(call.shape(2))} and {list(call.shape(3))}, expected scalars."
-        yield from axis_problems(call, int(call.option("axis", 0)), len(call.shape(0)) + 1)
+        if not -1 <= call.option("axis", 0) <= len(call.shape(0)):
+            yield f"ONE_HOT: axis {call.option('axis', 0)} is neither -1 nor one of the output's."
 
     @staticmethod
     def _axis(rank: int, attrs: Mapping[str, Any]) -> int:

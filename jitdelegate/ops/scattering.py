@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jitdelegate.ir.index_forms import Scatter
-from jitdelegate.ops.call import INTEGERS, Call, Shape, given
+from jitdelegate.ops.call import WORDS, Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.indexing import places_of
 from jitdelegate.ops.registry import NUMBERS, Lowering, Op, op
@@ -25,7 +25,8 @@ class ScatterNd(Op):
     least = most = 3
     parameters = (2,)
     types = NUMBERS
-    kinds: ClassVar = {0: INTEGERS}
+    parameter_types = ("int32",)
+    kinds: ClassVar = {0: ("int32",)}
     cases = (
         Case((Fed((5, 1), "int32"), (5, 7), ints(6, 7)), low=0, high=6),
         Case((Fed((2, 3, 2), "int32"), (2, 3, 17), ints(3, 4, 17)), low=0, high=3),
@@ -59,7 +60,7 @@ class UnsortedSegment(Op):
 
     least = most = 3
     parameters = (2,)
-    types = ("float32", "int32")
+    types = WORDS
     kinds: ClassVar = {1: ("int32",)}
     kind: ClassVar[str]
     cases = (
@@ -133,7 +134,7 @@ class SegmentSum(Op):
 
     least = most = 2
     parameters = (1,)
-    types = ("float32", "int32")
+    types = WORDS
     cases = (
         Case(((6, 5), ints(0, 0, 1, 1, 1, 2))),
         Case((Fed((4, 2, 3), "int32"), ints(0, 1, 1, 2))),
@@ -143,7 +144,7 @@ class SegmentSum(Op):
         data, numbers = call.shape(0), call.integers(1)
         if call.shape(1) != data[:1] or not data:
             yield f"SEGMENT_SUM of {list(data)} by {list(call.shape(1))} numbers."
-        if any(step not in (0, 1) for step in np.diff((0, *numbers))):
+        if numbers[0] != 0 or any(step not in (0, 1) for step in np.diff(numbers)):
             yield f"SEGMENT_SUM: the numbers {list(numbers)} do not rise one by one from 0."
 
     def shape(self, call: Call) -> Shape:

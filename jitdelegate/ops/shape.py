@@ -94,6 +94,7 @@ class Squeeze(Relabel):
         Case(((1, 3, 1, 5),), {"squeeze_dims": ()}),
         Case(((1, 3, 1, 5),), {"squeeze_dims": (2,)}),
         Case(((1, 3, 1, 5),), {"squeeze_dims": (-2, 0)}),
+        Case(((1, 3, 1, 5),), {"squeeze_dims": (0, -4)}),
     )
 
     def problems(self, call: Call) -> Iterator[str]:
@@ -114,7 +115,8 @@ class Squeeze(Relabel):
         return tuple(size for axis, size in enumerate(shape) if axis not in dropped)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        return [np.squeeze(given(arrays)[0], axis=self._dims(attrs) or None)]
+        (data,) = given(arrays)
+        return [np.squeeze(data, axis=tuple({axis % data.ndim for axis in self._dims(attrs)}) or None)]
 
 
 @op("EXPAND_DIMS")

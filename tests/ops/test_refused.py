@@ -17,6 +17,9 @@ REFUSED = [
     ("REVERSE_V2", Case(((2, 3, 4), ints(0, 2)))),
     ("SPACE_TO_BATCH_ND", Case(((1, 4, 4), ints(2, 2), ints((0, 0), (0, 0))))),
     ("BATCH_TO_SPACE_ND", Case(((4, 4, 4, 2), ints(2), ints((0, 0))))),
+    ("ONE_HOT", Case((Fed((2, 3), "int32"), ints(4), np.array(5), np.array(0)), {"axis": -3})),
+    ("SEGMENT_SUM", Case(((3, 2), ints(1, 1, 2)))),
+    ("SCATTER_ND", Case((np.array([[0], [1]]), (2, 3), np.array([4, 3])))),
 ]
 
 
