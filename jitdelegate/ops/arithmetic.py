@@ -12,7 +12,7 @@ import numpy as np
 from jitdelegate.ir.expr import binary, maximum, minimum
 from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import WORDS, Call, Shape, given
+from jitdelegate.ops.call import WORDS, Call, given
 from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.pointwise import Pointwise, X, Y
 from jitdelegate.ops.registry import FLOATS, MAX_PARTS, NUMBERS, Lowering, Op, op
@@ -217,9 +217,6 @@ class AddN(Op):
         shapes = {tensor.shape for tensor in call.operands}
         if len(call.operands) < call.count or len(shapes) > 1:
             yield f"ADD_N: the inputs' shapes differ: {' and '.join(str(list(shape)) for shape in sorted(shapes))}."
-
-    def shape(self, call: Call) -> Shape:
-        return call.shape(0)
 
     def lowering(self, call: Call) -> Lowering:
         shape, dtype = call.shape(0), call.tensor(0).dtype

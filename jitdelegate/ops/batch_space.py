@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg
-from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ir.forms import Access
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
-from jitdelegate.ops.registry import ANY, Lowering, Op, op, view
+from jitdelegate.ops.registry import ANY, Lowering, Op, moved, op, view
 from jitdelegate.ops.shape import reordered
 
 Borders = list[tuple[int, int]]
@@ -96,7 +95,7 @@ class SpaceToBatchND(BatchSpace):
         if wide != shape:
             starts = tuple(-before for before, _ in borders)
             access = Access.along(*range(rank), starts=starts, fill=0.0)
-            source = Lowering(Map(Arg(0), (access,)), (source,), wide, dtype)
+            source = moved(source, access, wide, dtype)
         return reordered(source, self._apart(wide, blocks), self._order(len(blocks), rank), dtype)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
@@ -145,7 +144,7 @@ class BatchToSpaceND(BatchSpace):
             return source
         whole = view(source, self._shape_of(shape, blocks, [(0, 0)] * rank), dtype)
         starts = tuple(before for before, _ in borders)
-        return Lowering(Map(Arg(0), (Access.along(*range(rank), starts=starts),)), (whole,))
+        return moved(whole, Access.along(*range(rank), starts=starts))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, blocks, borders = given(arrays)

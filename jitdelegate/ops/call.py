@@ -18,6 +18,11 @@ WORDS = ("float32", "int32")
 """The types of those of LiteRT's kernels that leave int64 out."""
 
 
+def with_axis(shape: Shape, axis: int, *sizes: int) -> Shape:
+    """The shape with these sizes in the place of one axis."""
+    return (*shape[:axis], *sizes, *shape[axis + 1 :])
+
+
 def given(arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
     """The operands of a reference that are there."""
     return [array for array in arrays if array is not None]

@@ -20,7 +20,7 @@ from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Weights, ints
 from jitdelegate.ops.pointwise import X, Y
-from jitdelegate.ops.registry import MAX_PARTS, Lowering, Op, op, view
+from jitdelegate.ops.registry import MAX_PARTS, Lowering, Op, moved, op, view
 from jitdelegate.ops.shape import reordered
 from jitdelegate.ops.window import Borders, Pair, Sliding, dilation, patches, slide, slide_back, stride, window_problems
 
@@ -154,7 +154,7 @@ def taps(source: int | Lowering, starts: Sequence[Pair], steps: Pair, shape: Sha
         shape: of what one starting point gives.
     """
     accesses = [Access((0, 1, 2, 3), (0, y, x, 0), (1, *steps, 1), fill=0.0) for y, x in starts]
-    seen = tuple(Lowering(Map(Arg(0), (access,)), (source,), shape) for access in accesses)
+    seen = tuple(moved(source, access, shape) for access in accesses)
     return Lowering(Concat(axis=3), seen, (*shape[:3], len(seen) * shape[3])) if len(seen) > 1 else seen[0]
 
 
@@ -380,7 +380,7 @@ class TransposeConv(Weighted):
         (batch, height, width, depth), (sy, sx) = call.shape(2), stride(call.node.attrs)
         access = Access.along(*range(6), fill=0.0)
         apart = view(call.index(2), (batch, height, 1, width, 1, depth))
-        spread = Lowering(Map(Arg(0), (access,)), (apart,), (batch, height, sy, width, sx, depth))
+        spread = moved(apart, access, (batch, height, sy, width, sx, depth))
         kernel = call.shape(1)[1], call.shape(1)[2]
         starts = [(dropped[0] - ky, dropped[2] - kx) for ky, kx in np.ndindex(*kernel)]
         shape = (*call.output.shape[:3], depth)

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir.expr import RESULT, Arg
-from jitdelegate.ir.forms import Access, Concat, Contract, Map, MatMul
+from jitdelegate.ir.forms import Access, Concat, Contract, MatMul
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Weights, ints
 from jitdelegate.ops.convolution import MAX_ZEROS, Weighted, finish, split
-from jitdelegate.ops.registry import MAX_PARTS, Lowering, op, view
+from jitdelegate.ops.registry import MAX_PARTS, Lowering, moved, op, view
 from jitdelegate.ops.window import Borders, Sliding, patches, slide, stride, window_problems
 
 UNIT = {"stride_d": 1, "stride_h": 1, "stride_w": 1}
@@ -40,7 +40,7 @@ def side_by_side(source: int | Lowering, shape: Shape, starts: Sequence[int], wa
     (batch, _, *image, channels), (count, step) = shape, walk
     apart = (batch, count, *image, channels)
     accesses = [Access((0, 1, 2, 3, 4), (0, start, 0, 0, 0), (1, step, 1, 1, 1), 0.0) for start in starts]
-    taps = tuple(Lowering(Map(Arg(0), (access,)), (source,), apart) for access in accesses)
+    taps = tuple(moved(source, access, apart) for access in accesses)
     together = Lowering(Concat(axis=4), taps, (*apart[:4], len(taps) * channels)) if len(taps) > 1 else taps[0]
     return view(together, (batch * count, *image, len(taps) * channels))
 
@@ -124,9 +124,9 @@ class Conv3D(Weighted):
             front = kd * sliding.dilation[0] - sliding.padding[0]
             top, left = ky * plane.dilation[0] - plane.padding[0], kx * plane.dilation[1] - plane.padding[2]
             start = (0, front, top, left, 0)
-            seen = Lowering(Map(Arg(0), (Access((0, 1, 2, 3, 4), start, steps, 0.0),)), (call.index(0),), pixels)
+            seen = moved(call.index(0), Access((0, 1, 2, 3, 4), start, steps, 0.0), pixels)
             here = Access.along(-1, -1, -1, 0, 1, starts=(kd, ky, kx, 0, 0))
-            filters = Lowering(Map(Arg(0), (here,)), (call.index(1),), (depth, channels))
+            filters = moved(call.index(1), here, (depth, channels))
             total = _added(total, view(seen, (prod(sizes), depth)), filters, (prod(sizes), channels))
         assert total is not None
         return self.finished(call, total, (prod(sizes), channels), (channels,))
@@ -214,9 +214,7 @@ class Conv3DTranspose(Weighted):
         pairs = list(zip(sizes, steps, strict=True))
         access = Access.along(*range(8), fill=0.0)
         source = view(call.index(2), (batch, *(each for size, _ in pairs for each in (size, 1)), channels))
-        apart = Lowering(
-            Map(Arg(0), (access,)), (source,), (batch, *(each for pair in pairs for each in pair), channels)
-        )
+        apart = moved(source, access, (batch, *(each for pair in pairs for each in pair), channels))
         wide = (batch, *(size * step for size, step in pairs), channels)
         return view(apart, wide), wide
 

@@ -15,7 +15,7 @@ from jitdelegate.ir.forms import Access, Map, Reduce
 from jitdelegate.ir.index_forms import ArgReduce, Gather, Suppress, TopK
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case
-from jitdelegate.ops.registry import Lowering, Op, op, view
+from jitdelegate.ops.registry import Lowering, Op, moved, op, view
 
 UNREADABLE = (ValueError, TypeError, IndexError, KeyError, OverflowError, RecursionError, MemoryError, struct.error)
 """What flexbuffers raises on bytes that are none."""
@@ -168,11 +168,10 @@ def together(call: Call, options: Mapping[str, Any], boxes: Lowering) -> tuple[L
     shape = (count, copies)
     first = Access.along(0, -1)
     corners = _gathered_boxes(boxes, places)
-    spread = Map(Arg(0), (Access.along(2, 0),))
     return (
-        Lowering(spread, (corners,), (count, copies, 4)),
+        moved(corners, Access.along(2, 0), (count, copies, 4)),
         Lowering(Map(_where_used(Cast(Arg(0), "float32")), (_padded(2), first)), (ranked, places), shape),
-        Lowering(Map(Arg(0), (_padded(2),)), (values,), shape),
+        moved(values, _padded(2), shape),
         _how_many(view(kept, (count,), "int32"), count),
     )
 
@@ -196,12 +195,11 @@ def separate(call: Call, options: Mapping[str, Any], boxes: Lowering) -> tuple[L
     chosen = Lowering(Gather(), (kept, places), (length,), "int32")
     scored = Lowering(Gather(), (values, places), (length,), "float32")
     corners = _gathered_boxes(boxes, view(chosen, (length, 1), "int32"))
-    spread = Map(Arg(0), (Access.along(1, 0, fill=0.0),))
     row = _padded(1)
     return (
-        Lowering(spread, (corners,), (size, 4)),
+        moved(corners, Access.along(1, 0, fill=0.0), (size, 4)),
         Lowering(Map(_where_used(Cast(Arg(0) / most, "float32")), (row, row)), (order, chosen), (size,)),
-        Lowering(Map(Arg(0), (row,)), (scored,), (size,)),
+        moved(scored, row, (size,)),
         _how_many(chosen, length),
     )
 
@@ -210,7 +208,7 @@ def _without_background(call: Call, classes: int, shape: Shape, axes: tuple[int,
     """The scores of the classes proper under another order of axes: `axes` of the scores, their boxes being axis 1."""
     background = call.shape(1)[2] - classes
     access = Access.along(-1, axes.index(1), axes.index(2), starts=(0, 0, background))
-    return Lowering(Map(Arg(0), (access,)), (call.index(1),), shape, "float32")
+    return moved(call.index(1), access, shape, "float32")
 
 
 def _suppression(options: Mapping[str, Any]) -> Suppress:

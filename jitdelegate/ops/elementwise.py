@@ -10,7 +10,7 @@ import numpy as np
 from jitdelegate.ir import expr
 from jitdelegate.ir.expr import Arg, Expr, clamp, converted, maximum, minimum, unary
 from jitdelegate.ir.forms import Access, Map
-from jitdelegate.ops.call import WORDS, Call, Shape, given
+from jitdelegate.ops.call import WORDS, Call, given
 from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.pointwise import Pointwise, X, Y
 from jitdelegate.ops.registry import ANY, NUMBERS, Lowering, Op, op
@@ -220,9 +220,6 @@ class Cast(Op):
     def problems(self, call: Call) -> Iterator[str]:
         if "float16" in (call.tensor(0).dtype, call.output.dtype) and not call.tensor(0).is_constant:
             yield "CAST from or to float16 is supported on constants only."
-
-    def shape(self, call: Call) -> Shape:
-        return call.shape(0)
 
     def lowering(self, call: Call) -> Lowering:
         access = Access.broadcast(call.shape(0), call.shape(0))

@@ -210,9 +210,6 @@ class ReverseSequence(Op):
     def _axes(attrs: Mapping[str, Any]) -> tuple[int, int]:
         return int(attrs.get("seq_dim", 0)), int(attrs.get("batch_dim", 0))
 
-    def shape(self, call: Call) -> Shape:
-        return call.shape(0)
-
     def lowering(self, call: Call) -> Lowering:
         """One look-up in the axes from the first of both to the last of both, taken together."""
         shape, axes = call.shape(0), self._axes(call.node.attrs)
@@ -290,9 +287,6 @@ class DynamicUpdateSlice(Op):
         if not data or call.shape(2) != (len(data),):
             yield f"DYNAMIC_UPDATE_SLICE: the place has shape {list(call.shape(2))}, expected [{len(data)}]."
         yield from place_problems(call, prod(data[: leading(data, update)]))
-
-    def shape(self, call: Call) -> Shape:
-        return call.shape(0)
 
     def lowering(self, call: Call) -> Lowering:
         """The update looked up from each of the output's places, and where that lies outside, the data."""

@@ -7,13 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg
-from jitdelegate.ir.forms import Access, Concat, Map
-from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ir.forms import Access, Concat
+from jitdelegate.ops.call import Call, Shape, given, with_axis
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.padding import Padding
-from jitdelegate.ops.registry import ANY, Lowering, Op, op
-from jitdelegate.ops.shape import axis_problems, moved
+from jitdelegate.ops.registry import ANY, Lowering, Op, moved, op
+from jitdelegate.ops.shape import axis_problems
+
+
+def backwards(rank: int, first: Mapping[int, int]) -> Access:
+    """Reads from first[axis] on backwards along these axes, along all others as they are."""
+    axes = range(rank)
+    return Access(tuple(axes), tuple(first.get(a, 0) for a in axes), tuple(-1 if a in first else 1 for a in axes))
 
 
 @op("REVERSE_V2")
@@ -38,15 +43,10 @@ class ReverseV2(Op):
         if not chosen or chosen != list(range(chosen[0], chosen[0] + len(chosen))):
             yield f"REVERSE_V2: the axes {list(axes)} are not neighbours, each once."
 
-    def shape(self, call: Call) -> Shape:
-        return call.shape(0)
-
     def lowering(self, call: Call) -> Lowering:
         shape = call.shape(0)
-        axes = {axis % len(shape) for axis in call.integers(1)}
-        starts = tuple(size - 1 if axis in axes else 0 for axis, size in enumerate(shape))
-        steps = tuple(-1 if axis in axes else 1 for axis in range(len(shape)))
-        return moved(Access(tuple(range(len(shape))), starts, steps), call)
+        chosen = (axis % len(shape) for axis in call.integers(1))
+        return moved(call.index(0), backwards(len(shape), {axis: shape[axis] - 1 for axis in chosen}))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, axes = given(arrays)
@@ -87,30 +87,20 @@ class MirrorPad(Padding):
         for axis, borders in enumerate(self.borders(call)):
             if any(borders):
                 source = self._widened(call, source, shape, axis)
-                shape = (*shape[:axis], sum(borders) + shape[axis], *shape[axis + 1 :])
-        return source if isinstance(source, Lowering) else moved(Access.broadcast(shape, shape), call)
+                shape = with_axis(shape, axis, sum(borders) + shape[axis])
+        return source if isinstance(source, Lowering) else moved(source, Access.broadcast(shape, shape))
 
     def _widened(self, call: Call, source: int | Lowering, shape: Shape, axis: int) -> Lowering:
         (before, after), kept, size = self.borders(call)[axis], self._kept(call.node.attrs), shape[axis]
-        parts = [source]
-        if before:
-            parts.insert(0, self._mirrored(call, source, shape, (axis, before - 1 + kept, before)))
-        if after:
-            parts.append(self._mirrored(call, source, shape, (axis, size - 1 - kept, after)))
-        wide = (*shape[:axis], before + size + after, *shape[axis + 1 :])
-        return Lowering(Concat(axis=axis), tuple(parts), wide, call.output.dtype)
+        dtype = call.output.dtype
 
-    @staticmethod
-    def _mirrored(call: Call, source: int | Lowering, shape: Shape, place: tuple[int, int, int]) -> Lowering:
-        """The (axis, first, count) elements of the source from `first` on, backwards."""
-        axis, first, count = place
-        rank = range(len(shape))
-        access = Access(
-            tuple(rank), tuple(first * (a == axis) for a in rank), tuple(-1 if a == axis else 1 for a in rank)
-        )
-        return Lowering(
-            Map(Arg(0), (access,)), (source,), (*shape[:axis], count, *shape[axis + 1 :]), call.output.dtype
-        )
+        def mirrored(first: int, count: int) -> tuple[Lowering, ...]:
+            """So many elements from `first` on, backwards, if any."""
+            access = backwards(len(shape), {axis: first})
+            return (moved(source, access, with_axis(shape, axis, count), dtype),) if count else ()
+
+        parts = (*mirrored(before - 1 + kept, before), source, *mirrored(size - 1 - kept, after))
+        return Lowering(Concat(axis=axis), parts, with_axis(shape, axis, before + size + after), dtype)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, paddings = given(arrays)

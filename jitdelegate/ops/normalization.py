@@ -39,9 +39,6 @@ class Rows(Op):
         if not call.shape(0):
             yield f"{self.name}: the input is a scalar, expected rank 1 or more."
 
-    def shape(self, call: Call) -> Shape:
-        return call.shape(0)
-
     def mapped(self, formula: Expr, *operands: tuple[int | Lowering, Shape], shape: Shape) -> Lowering:
         """The formula of values of these shapes, which broadcast to `shape`."""
         accesses = tuple(Access.broadcast(own, shape) for _, own in operands)

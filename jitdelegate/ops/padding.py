@@ -13,8 +13,7 @@ from jitdelegate.ir.expr import Arg, Expr, binary, select
 from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
-from jitdelegate.ops.registry import ANY, NUMBERS, Lowering, Op, op
-from jitdelegate.ops.shape import moved
+from jitdelegate.ops.registry import ANY, NUMBERS, Lowering, Op, moved, op
 
 
 class Padding(Op):
@@ -63,7 +62,7 @@ class Pad(Padding):
     def lowering(self, call: Call) -> Lowering:
         rank, borders = len(call.shape(0)), self.borders(call)
         starts = tuple(-before for before, _ in borders)
-        return moved(Access(tuple(range(rank)), starts, (1,) * rank, self.value(call)), call)
+        return moved(call.index(0), Access.along(*range(rank), starts=starts, fill=self.value(call)))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, borders, *value = given(arrays)
@@ -100,9 +99,9 @@ class PadV2(Pad):
         shape, rank = call.shape(0), len(call.shape(0))
         starts = tuple(-before for before, _ in self.borders(call))
         everywhere = Access.broadcast(call.shape(2), call.output.shape)
-        accesses = [Access(tuple(range(rank)), starts, (1,) * rank, 0), everywhere]
+        accesses = [Access.along(*range(rank), starts=starts, fill=0), everywhere]
         masks: list[Expr] = [Arg(2 + number) for number in range(len(padded))]
         inside = reduce(partial(binary, "and"), masks)
-        accesses += [Access((axis,), (-before,), (1,), 0) for axis, before in padded]
+        accesses += [Access.along(axis, starts=(-before,), fill=0) for axis, before in padded]
         ones = tuple(np.ones(shape[axis], bool) for axis, _ in padded)
         return Lowering(Map(select(inside, Arg(0), Arg(1)), tuple(accesses)), (call.index(0), call.index(2), *ones))

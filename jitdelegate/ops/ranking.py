@@ -11,7 +11,7 @@ from jitdelegate.ir.expr import Arg, Cast
 from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ir.index_forms import ArgReduce, Scan, TopK
 from jitdelegate.ir.index_forms import Gather as GatherForm
-from jitdelegate.ops.call import INTEGERS, Call, Shape, given
+from jitdelegate.ops.call import INTEGERS, Call, Shape, given, with_axis
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.registry import NUMBERS, Lowering, Op, op, view
 from jitdelegate.ops.shape import axis_problems
@@ -55,8 +55,7 @@ class ArgExtreme(Op):
             yield f"{self.name}: the output is {call.output.dtype}, expected {asked}."
 
     def shape(self, call: Call) -> Shape:
-        shape, axis = call.shape(0), one_axis(call, 1)
-        return shape[:axis] + shape[axis + 1 :]
+        return with_axis(call.shape(0), one_axis(call, 1))
 
     def lowering(self, call: Call) -> Lowering:
         return Lowering(ArgReduce(kind=self.kind, axis=one_axis(call, 1)), (widened(call),))
@@ -155,9 +154,6 @@ class Cumsum(Op):
 
     def problems(self, call: Call) -> Iterator[str]:
         yield from one_axis_problems(call, 1)
-
-    def shape(self, call: Call) -> Shape:
-        return call.shape(0)
 
     def lowering(self, call: Call) -> Lowering:
         exclusive, reverse = (bool(call.option(name, False)) for name in ("exclusive", "reverse"))

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import RESULT, Expr
-from jitdelegate.ir.forms import Form, View
+from jitdelegate.ir.expr import RESULT, Arg, Expr
+from jitdelegate.ir.forms import Access, Form, Map, View
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION
 from jitdelegate.ops.call import INTEGERS, Call, Shape
@@ -57,6 +57,11 @@ class Lowering:
 def view(source: int | Lowering, shape: Shape, dtype: str = "float32") -> Lowering:
     """The same elements under another shape."""
     return Lowering(View(), (source,), shape, dtype)
+
+
+def moved(source: int | Lowering, access: Access, shape: Shape | None = None, dtype: str | None = None) -> Lowering:
+    """What `access` reads of a value; nothing is computed."""
+    return Lowering(Map(Arg(0), (access,)), (source,), shape, dtype)
 
 
 class Op:
@@ -193,8 +198,8 @@ class Op:
         return (self.shape(call),)
 
     def shape(self, call: Call) -> Shape:
-        """As `shapes`, of an operator with one output."""
-        raise NotImplementedError
+        """As `shapes`, of an operator with one output; that of the first operand, unless a subclass says otherwise."""
+        return call.shape(0)
 
     def lower(self, graph: Graph, node: Node) -> tuple[Lowering, ...]:
         """How to compute each output of a node that `check` finds nothing against."""

@@ -8,25 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg
-from jitdelegate.ir.forms import Access, Concat, Map, View
+from jitdelegate.ir.forms import Access, Concat, View
 from jitdelegate.ir.graph import Tensor
 from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.call import Call, Shape, given, with_axis
 from jitdelegate.ops.case import Case, ints
-from jitdelegate.ops.registry import ANY, MAX_PARTS, Lowering, Op, op, view
+from jitdelegate.ops.registry import ANY, MAX_PARTS, Lowering, Op, moved, op, view
 
 
-def moved(access: Access, call: Call) -> Lowering:
-    """The lowering that reads operand 0 through `access` and computes nothing."""
-    return Lowering(Map(Arg(0), (access,)), (call.index(0),))
+def permuted(order: Shape) -> Access:
+    """Reads a value of which axis order[a] is axis a of the output."""
+    return Access.along(*map(order.index, range(len(order))))
 
 
 def reordered(source: int | Lowering, shape: Shape, order: Shape, dtype: str) -> Lowering:
     """The elements of a value, seen in `shape`, with their axes in another order."""
-    dims = tuple(order.index(axis) for axis in range(len(order)))
-    access = Access(dims, (0,) * len(dims), (1,) * len(dims))
-    return Lowering(Map(Arg(0), (access,)), (view(source, shape, dtype),), tuple(shape[a] for a in order), dtype)
+    return moved(view(source, shape, dtype), permuted(order), tuple(shape[axis] for axis in order), dtype)
 
 
 def axis_problems(call: Call, axis: int, rank: int) -> Iterator[str]:
@@ -169,18 +166,11 @@ class Transpose(Op):
         return tuple(call.shape(0)[axis] for axis in self._order(call))
 
     def lowering(self, call: Call) -> Lowering:
-        order = self._order(call)
-        dims = tuple(order.index(axis) for axis in range(len(order)))
-        return moved(Access(dims, (0,) * len(dims), (1,) * len(dims)), call)
+        return moved(call.index(0), permuted(self._order(call)))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, order = given(arrays)
         return [np.transpose(data, tuple(order.flat))]
-
-
-def merged(axis: int, inputs: tuple[int | Lowering | np.ndarray, ...]) -> Lowering:
-    """The lowering that writes `inputs` one after another along `axis`."""
-    return Lowering(Concat(axis=axis), inputs)
 
 
 @op("CONCATENATION")
@@ -211,8 +201,7 @@ class Concatenation(Op):
 
     @staticmethod
     def _others(call: Call, shape: Shape) -> Shape:
-        axis = call.option("axis", 0) % len(shape)
-        return shape[:axis] + shape[axis + 1 :]
+        return with_axis(shape, call.option("axis", 0) % len(shape))
 
     def shape(self, call: Call) -> Shape:
         shape, axis = list(call.shape(0)), call.option("axis", 0)
@@ -221,7 +210,7 @@ class Concatenation(Op):
 
     def lowering(self, call: Call) -> Lowering:
         parts = tuple(call.index(k) for k in range(call.count) if call.tensor(k).size)
-        return merged(call.option("axis", 0) % len(call.shape(0)), parts)
+        return Lowering(Concat(axis=call.option("axis", 0) % len(call.shape(0))), parts)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         return [np.concatenate(given(arrays), axis=attrs.get("axis", 0))]
@@ -261,7 +250,7 @@ class Pack(Op):
     def lowering(self, call: Call) -> Lowering:
         axis, before, after = self._split(call)
         dtype, apart = call.output.dtype, (*before, 1, *after)
-        return merged(axis, tuple(view(index, apart, dtype) for index in call.node.inputs))
+        return Lowering(Concat(axis=axis), tuple(view(index, apart, dtype) for index in call.node.inputs))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         return [np.stack(given(arrays), axis=attrs.get("axis", 0))]
@@ -286,10 +275,7 @@ class Blocks(Op):
 
     def lowering(self, call: Call) -> Lowering:
         apart, order = self._apart(call.shape(0), call.option("block_size", 0))
-        dims = tuple(order.index(axis) for axis in range(6))
-        form = Map(Arg(0), (Access(dims, (0,) * 6, (1,) * 6),))
-        source = view(call.index(0), apart, call.output.dtype)
-        return Lowering(form, (source,), tuple(apart[axis] for axis in order))
+        return reordered(call.index(0), apart, order, call.output.dtype)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         (data,) = given(arrays)

@@ -16,8 +16,7 @@ from jitdelegate.ir.index_forms import Gather
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.indexing import cut_out, leading, place_problems
-from jitdelegate.ops.registry import ANY, Lowering, Op, op, view
-from jitdelegate.ops.shape import moved
+from jitdelegate.ops.registry import ANY, Lowering, Op, moved, op, view
 
 
 @op("SLICE")
@@ -65,7 +64,7 @@ class Slice(Op):
         if call.constant(1) is None:
             return cut_out(call, self.shape(call))
         begin = call.integers(1)
-        return moved(Access.along(*range(len(begin)), starts=begin), call)
+        return moved(call.index(0), Access.along(*range(len(begin)), starts=begin))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, begin, size = given(arrays)
@@ -238,7 +237,7 @@ class StridedSlice(Op):
         dims, starts, steps = zip(*entries, strict=True)
         found = self._looked_up(call)
         source = self._look_up(call, found) if found else call.index(0)
-        return Lowering(Map(Arg(0), (Access(dims, starts, steps),)), (source,))
+        return moved(source, Access(dims, starts, steps))
 
     @staticmethod
     def _look_up(call: Call, found: Sequence[Cut]) -> Lowering:

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg
-from jitdelegate.ir.forms import Access, Map
-from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ir.forms import Access
+from jitdelegate.ops.call import Call, Shape, given, with_axis
 from jitdelegate.ops.case import Case, Fed, ints
-from jitdelegate.ops.registry import ANY, MAX_PARTS, Lowering, Op, op
+from jitdelegate.ops.registry import ANY, MAX_PARTS, Lowering, Op, moved, op
 from jitdelegate.ops.shape import axis_problems
 
 
@@ -42,13 +41,13 @@ class Parts(Op):
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         shape, axis = call.shape(self.data), self.axis(call)
-        return tuple((*shape[:axis], size, *shape[axis + 1 :]) for size in self.sizes_along(call))
+        return tuple(with_axis(shape, axis, size) for size in self.sizes_along(call))
 
     def lowering(self, call: Call) -> tuple[Lowering, ...]:
         rank, axis, sizes = len(call.shape(self.data)), self.axis(call), self.sizes_along(call)
         starts = [tuple(sum(sizes[:part]) * (a == axis) for a in range(rank)) for part in range(len(sizes))]
-        accesses = (Access(tuple(range(rank)), start, (1,) * rank) for start in starts)
-        return tuple(Lowering(Map(Arg(0), (access,)), (call.index(self.data),)) for access in accesses)
+        accesses = (Access.along(*range(rank), starts=start) for start in starts)
+        return tuple(moved(call.index(self.data), access) for access in accesses)
 
 
 @op("SPLIT")
@@ -136,15 +135,15 @@ class Unpack(Op):
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         shape, axis = call.shape(0), call.option("axis", 0) % len(call.shape(0))
-        return ((*shape[:axis], *shape[axis + 1 :]),) * len(call.node.outputs)
+        return (with_axis(shape, axis),) * len(call.node.outputs)
 
     def lowering(self, call: Call) -> tuple[Lowering, ...]:
         rank = len(call.shape(0))
         axis = call.option("axis", 0) % rank
         dims = tuple(-1 if a == axis else a - (a > axis) for a in range(rank))
         starts = (tuple(number * (a == axis) for a in range(rank)) for number in range(call.shape(0)[axis]))
-        accesses = (Access(dims, start, (1,) * rank) for start in starts)
-        return tuple(Lowering(Map(Arg(0), (access,)), (call.index(0),)) for access in accesses)
+        accesses = (Access.along(*dims, starts=start) for start in starts)
+        return tuple(moved(call.index(0), access) for access in accesses)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         (data,) = given(arrays)
