@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
-from dataclasses import replace
 
 from jitdelegate import passes
 from jitdelegate.cache.key import Key
@@ -19,10 +18,8 @@ from jitdelegate.errors import CompileError, DeviceError, ModelError
 from jitdelegate.ir.graph import Graph, Model
 from jitdelegate.model.read import read
 from jitdelegate.options import Options
-from jitdelegate.passes.deciding_inputs import deciding_inputs, fix_inputs
-from jitdelegate.passes.functional_state import functional_state
-from jitdelegate.passes.inline_subgraphs import inline_subgraphs
-from jitdelegate.passes.resize_inputs import resize_inputs
+from jitdelegate.passes.deciding_inputs import deciding_inputs
+from jitdelegate.passes.enter import enter
 from jitdelegate.passes.support import WHOLE_MODEL, unsupported
 from jitdelegate.program.program import Kernel, Program
 from jitdelegate.program.write import write
@@ -47,12 +44,12 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
     """
     with _stage(seconds, "read"):
         model = read(content)
-        asked = _asked_for(model, key)
-        graph = functional_state(asked, key.subgraph)
+        entered = enter(model, key.subgraph, key.shapes, key.values)
+        graph = entered.graphs[key.subgraph]
         dump_graph("read", graph)
     with _stage(seconds, "passes"):
         folded = passes.run(graph, dump_graph, passes.FOLD)
-        reasons = _reasons(asked, folded, options, key)
+        reasons = _reasons(entered, folded, options, key)
         lowered = None if reasons else passes.run(folded, dump_graph, passes.REWRITE)
     if lowered is None:
         program = litert_program(model, key, reasons, deciding_inputs(folded))
@@ -61,16 +58,6 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
             program = _generated_program(model, lowered, options, key)
     with _stage(seconds, "write"):
         return write(program)
-
-
-def _asked_for(model: Model, key: Key) -> Model:
-    """The model with the key's shapes and values for the inputs of the subgraph that the key names, and with the
-    subgraphs that this one runs in their places."""
-    graphs = list(model.graphs)
-    graph = graphs[key.subgraph]
-    graph = resize_inputs(graph, key.shapes) if key.shapes else graph
-    graphs[key.subgraph] = inline_subgraphs(fix_inputs(graph, key.values), model.graphs)
-    return replace(model, graphs=tuple(graphs))
 
 
 def _reasons(model: Model, graph: Graph, options: Options, key: Key) -> list[tuple[int, str]]:

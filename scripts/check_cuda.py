@@ -17,6 +17,7 @@ from jitdelegate import passes
 from jitdelegate.errors import CompileError, ModelError
 from jitdelegate.ir.graph import Graph
 from jitdelegate.model.read import read
+from jitdelegate.passes.enter import enter
 from jitdelegate.passes.support import unsupported
 from jitdelegate.targets.cuda import back_end
 from jitdelegate.targets.cuda.gpu import GPUS
@@ -58,7 +59,7 @@ def _files(paths: list[Path]) -> Iterator[Path]:
 def _graph(path: Path) -> Graph | None:
     """The lowered graph; None for a model that is not compiled as a whole."""
     try:
-        model = read(path.read_bytes())
+        model = enter(read(path.read_bytes()))
     except ModelError:
         return None
     folded = passes.run(model.graphs[0], passes=passes.FOLD)

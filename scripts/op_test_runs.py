@@ -13,8 +13,7 @@ from jitdelegate import passes
 from jitdelegate.errors import CompileError, JitDelegateError
 from jitdelegate.ir.graph import Graph, State
 from jitdelegate.model.read import read
-from jitdelegate.passes.functional_state import functional_state
-from jitdelegate.passes.resize_inputs import resize_inputs
+from jitdelegate.passes.enter import enter
 from jitdelegate.passes.support import unsupported
 from scripts.op_test_archive import Arrays, OpTest, in_order
 
@@ -91,13 +90,14 @@ def run_simulated(test: OpTest) -> Ran:
     from tests.targets.cuda_execute import run
 
     model = read(test.model)
-    source = functional_state(model)
+    source = enter(model).graphs[0]
     states = [_initial(source, state) for state in source.states]
     outputs: list[np.ndarray] = []
     for values in test.sets:
         arrays = in_order([source.tensors[index].name for index in source.given], values.inputs)
-        folded = passes.run(resize_inputs(source, [array.shape for array in arrays]), passes=passes.FOLD)
-        reasons = [sentence for _, sentence in unsupported(model, folded)]
+        entered = enter(model, shapes=[array.shape for array in arrays])
+        folded = passes.run(entered.graphs[0], passes=passes.FOLD)
+        reasons = [sentence for _, sentence in unsupported(entered, folded)]
         if reasons:
             return Ran(reasons=tuple(dict.fromkeys(reasons)))
         graph = passes.run(folded, passes=passes.REWRITE)

@@ -22,8 +22,9 @@ from jitdelegate import passes
 from jitdelegate.demo import nrmse
 from jitdelegate.errors import ModelError
 from jitdelegate.ir.forms import Contract, Depthwise
-from jitdelegate.ir.graph import Graph
+from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.model.read import read
+from jitdelegate.passes.enter import enter
 from jitdelegate.passes.support import unsupported
 from jitdelegate.runtime.cpu_features import level
 from jitdelegate.targets.cuda.gpu import GPUS
@@ -61,7 +62,7 @@ def _files(paths: list[Path]) -> Iterator[Path]:
 def _graph(path: Path) -> Graph | None:
     """The lowered graph; None for a model that is not compiled as a whole."""
     try:
-        model = read(path.read_bytes())
+        model = enter(read(path.read_bytes()))
     except ModelError:
         return None
     folded = passes.run(model.graphs[0], passes=passes.FOLD)
@@ -80,7 +81,7 @@ def _multiplications(graph: Graph) -> int:
 
 def _agrees(path: Path, graph: Graph, precision: str, arguments: argparse.Namespace) -> bool:
     random = np.random.default_rng(arguments.seed)
-    feeds = [random.uniform(0, 1, graph.tensors[index].shape).astype(np.float32) for index in graph.inputs]
+    feeds = [_values(graph.tensors[index], random) for index in graph.inputs]
     expected = execute(graph, feeds, level())
     start = time.perf_counter()
     try:
@@ -93,6 +94,12 @@ def _agrees(path: Path, graph: Graph, precision: str, arguments: argparse.Namesp
     seconds = time.perf_counter() - start
     print(f"{path.name:<48} {precision:<9} {error:.1e} {'ok' if agrees else 'BAD'} {seconds:6.1f} s", flush=True)
     return agrees
+
+
+def _values(tensor: Tensor, random: np.random.Generator) -> np.ndarray:
+    """Numbers from 0 to 1; integers are places, 0 or 1."""
+    limits = (0, 1) if tensor.dtype == "float32" else (0, 2)
+    return np.asarray(random.uniform(*limits, tensor.shape)).astype(tensor.dtype)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,30 @@
+"""What one program computes of a model: a subgraph that needs no other, keeps no variables and asks for no shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from jitdelegate.ir.graph import Model
+from jitdelegate.ops.call import Shape
+from jitdelegate.passes.deciding_inputs import fix_inputs
+from jitdelegate.passes.functional_state import functional_state
+from jitdelegate.passes.inline_subgraphs import inline_subgraphs
+from jitdelegate.passes.resize_inputs import resize_inputs
+
+
+def enter(
+    model: Model, number: int = 0, shapes: Sequence[Shape] = (), values: Sequence[tuple[int, Shape]] = ()
+) -> Model:
+    """The model with one subgraph made ready for the passes.
+
+    Args:
+        number: the subgraph.
+        shapes: of its inputs; none for those that the file says.
+        values: (position, elements) of the inputs that are known.
+    """
+    graphs = list(model.graphs)
+    graph = resize_inputs(graphs[number], shapes) if shapes else graphs[number]
+    graphs[number] = inline_subgraphs(fix_inputs(graph, values), model.graphs)
+    graphs[number] = functional_state(replace(model, graphs=tuple(graphs)), number)
+    return replace(model, graphs=tuple(graphs))
