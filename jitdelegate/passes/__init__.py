@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ir.verify import verify
+from jitdelegate.passes.copy_images import copy_images
 from jitdelegate.passes.copy_outputs import copy_outputs
 from jitdelegate.passes.decode_custom_options import decode_custom_options
 from jitdelegate.passes.fuse_activation import fuse_activation
@@ -37,6 +38,7 @@ REWRITE: tuple[Pass, ...] = (
     remove_identity,  # before fuse_elementwise: a reshape to the same shape would part producer and reader
     fuse_elementwise,
     remove_dead,  # again: views whose readers now read through to the source
+    copy_images,  # after fuse_elementwise, which would read through the copies
     copy_outputs,  # the last: what it adds changes nothing, as others would find
 )
 """What makes a folded graph, every operator of which is supported, ready for a target."""

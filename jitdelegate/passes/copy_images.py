@@ -1,0 +1,29 @@
+"""Images that are constants: windows reach over their border, into memory that only runtime images have around them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from jitdelegate.ir.expr import Arg
+from jitdelegate.ir.forms import Access, Map, Window
+from jitdelegate.ir.graph import ABSENT, Graph, Node
+from jitdelegate.passes.draft import Draft
+
+
+def copy_images(graph: Graph) -> Graph:
+    """%1 = CONV_2D(a constant) by Contract() -> %2 = COPY(the constant) by Map(a0); %1 = CONV_2D(%2) by Contract().
+
+    There are such where the constant or the work on it is too large to be folded, or where weights come at run time.
+    """
+    draft = Draft(graph)
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        index = node.inputs[0] if node.inputs else ABSENT
+        if isinstance(node.form, Window) and graph.tensors[index].is_constant:
+            tensor = graph.tensors[index]
+            copied = draft.add(replace(tensor, data=None))
+            form = Map(Arg(0), (Access.broadcast(tensor.shape, tensor.shape),))
+            nodes.append(Node("COPY", (index,), (copied,), origin=node.origin, form=form))
+            node = replace(node, inputs=(copied, *node.inputs[1:]))
+        nodes.append(node)
+    return draft.graph(nodes)
