@@ -20,6 +20,7 @@ Borders = list[tuple[int, int]]
 class BatchSpace(Op):
     """Operands (data [N, W, C] or [N, H, W, C], block sizes, two borders for each of the axes between N and C)."""
 
+    folds = 1 << 16
     types = ANY
     least = most = 3
     parameters = (1, 2)

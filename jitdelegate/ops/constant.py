@@ -51,6 +51,9 @@ class Dequantize(Folded):
         if len(zero_points) not in (0, 1, len(scales)):
             yield f"DEQUANTIZE: {len(zero_points)} zero points for {len(scales)} scales."
 
+    def foldable(self, call: Call) -> bool:
+        return call.constant(0) is not None
+
     def fold(self, call: Call) -> list[np.ndarray]:
         source, data = call.tensor(0), call.constant(0)
         assert data is not None
@@ -78,6 +81,9 @@ class Densify(Folded):
             yield from sparsity_problems(source.shape, source.sparsity, source.data)
         elif call.constant(0) is None:
             yield "DENSIFY: input 0 is a packed constant."
+
+    def foldable(self, call: Call) -> bool:
+        return call.tensor(0).is_constant
 
     def fold(self, call: Call) -> list[np.ndarray]:
         source = call.tensor(0)
@@ -231,21 +237,32 @@ class Range(Folded):
         numbers, dtypes = [call.constant(k) for k in range(3)], {tensor.dtype for tensor in call.operands}
         if any(number is None or number.size != 1 for number in numbers) or dtypes != {call.output.dtype}:
             yield "RANGE: start, limit, delta and the output are not single numbers of one type."
-        start, limit, delta = (float(number.flat[0]) for number in numbers if number is not None)
-        if not delta or not np.isfinite([start, limit, delta]).all() or (limit - start) / delta > MAX_ELEMENTS:
+        start, limit, delta = first = [number.flat[0] for number in numbers if number is not None]
+        if not delta or not np.isfinite(first).all() or not 0 <= _steps(start, limit, delta) <= MAX_ELEMENTS:
             yield f"RANGE from {start:g} to {limit:g} in steps of {delta:g} is not supported."
 
     def shape(self, call: Call) -> Shape:
-        return self.reference([call.constant(k) for k in range(3)], {})[0].shape
+        return (_steps(*(tensor.data.flat[0] for tensor in call.operands if tensor.data is not None)),)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         """As LiteRT, which adds the step again and again."""
         start, limit, delta = (array.flat[0] for array in given(arrays))
+        count = _steps(start, limit, delta)
         if start.dtype.kind == "i":
-            return [np.arange(start, limit, delta, dtype=start.dtype)]
-        steps = np.full(max(0, ceil((limit - start) / delta)), delta)
+            return [start + delta * np.arange(count, dtype=start.dtype)]
+        steps = np.full(count, delta)
         steps[:1] = start
         return [np.add.accumulate(steps)]
+
+
+def _steps(start: Any, limit: Any, delta: Any) -> int:
+    """How many steps there are from `start` to before `limit`, below 0 where they lead away from it; more than there
+    can be where the way is too long for a float."""
+    if start.dtype.kind == "i":
+        return -((int(start) - int(limit)) // int(delta))
+    with np.errstate(over="ignore"):
+        steps = (limit - start) / delta
+    return ceil(steps) if np.isfinite(steps) else MAX_ELEMENTS + 1
 
 
 @op("WHERE")
@@ -263,7 +280,9 @@ class Where(Folded):
             yield "WHERE: the size of its output depends on values that are known at run time only."
 
     def shape(self, call: Call) -> Shape:
-        return self.fold(call)[0].shape
+        data = call.constant(0)
+        assert data is not None
+        return int(np.count_nonzero(data)), data.ndim
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         return [np.argwhere(given(arrays)[0])]

@@ -37,6 +37,7 @@ class Weighted(Op):
     """Operands (data, filter, optional bias) and a fused activation."""
 
     least, most = 2, 3
+    folds = 0
     activates = True
     filter_operand = 1
     bias_operand = 2

@@ -53,6 +53,7 @@ class DetectionPostProcess(Op):
     above 1. Where LiteRT finds a box upside down it stops with an error; here such a box overlaps no other.
     """
 
+    folds = 0
     least = most = 3
     cases = (
         Case(((1, 24, 4), (1, 24, 6), ANCHORS), OPTIONS, low=0, high=1),

@@ -13,7 +13,7 @@ from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ir.index_forms import Gather as GatherForm
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
-from jitdelegate.ops.registry import ANY, Lowering, Op, op, view
+from jitdelegate.ops.registry import ANY, MAX_PARTS, Lowering, Op, op, view
 from jitdelegate.ops.shape import axis_problems
 
 MAX_PLACES = 1 << 22
@@ -92,6 +92,11 @@ class Gather(Lookup):
         if not 0 <= batch <= min(axis, len(places)) or data[:batch] != places[:batch]:
             found = f"{list(data)} and {list(places)}"
             yield f"GATHER with batch_dims {call.option('batch_dims', 0)} along axis {axis} of shapes {found}."
+
+    def foldable(self, call: Call) -> bool:
+        """The reference takes one axis after another of those that go together."""
+        batch = self._axes(call.node.attrs, call.shape(0), call.shape(1))[1]
+        return super().foldable(call) and prod(call.shape(0)[:batch]) <= MAX_PARTS
 
     @staticmethod
     def _axes(attrs: Mapping[str, Any], data: Shape, places: Shape) -> tuple[int, int]:
@@ -187,6 +192,7 @@ class ReverseSequence(Op):
     """The first so many elements along `seq_dim` in reverse order; the second operand says how many for each index
     along `batch_dim`, all of them if it says more than there are."""
 
+    folds = 1 << 16
     least = most = 2
     types = ANY
     kinds: ClassVar = {1: INTEGERS}

@@ -16,7 +16,7 @@ from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Weights
 from jitdelegate.ops.convolution import Weighted, image_problems, split
 from jitdelegate.ops.pooling import MaxPool2D
-from jitdelegate.ops.registry import MAX_PARTS, Lowering, Op, op, view
+from jitdelegate.ops.registry import MAX_NUMBERED, MAX_PARTS, Lowering, Op, op, view
 from jitdelegate.ops.window import Borders, patches, stride, window_problems
 
 PADDINGS = {1: "SAME", 2: "VALID"}
@@ -160,6 +160,7 @@ def _place(tap: int) -> float:
 class MaxUnpooling2D(Op):
     """What MaxPoolingWithArgmax2D took out of windows that do not overlap goes back to its place among zeros."""
 
+    folds = 0
     least = most = 2
     cases = (
         Case(
@@ -185,6 +186,8 @@ class MaxUnpooling2D(Op):
             yield f"{self.name}: {list(call.shape(1))} places for values of shape {list(call.shape(0))}."
         if window != steps or min(window) < 1:
             yield f"{self.name} with windows of {list(window)} and strides of {list(steps)} is not supported."
+        if prod(window) > MAX_NUMBERED:
+            yield f"{self.name}: windows of {list(window)} have more than {MAX_NUMBERED} places."
 
     def shape(self, call: Call) -> Shape:
         (batch, height, width, channels), (rows, columns) = call.shape(0), self.window(call.node.attrs)

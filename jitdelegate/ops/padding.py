@@ -13,7 +13,7 @@ from jitdelegate.ir.expr import Arg, Expr, binary, select
 from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
-from jitdelegate.ops.registry import ANY, NUMBERS, Lowering, Op, moved, op
+from jitdelegate.ops.registry import ANY, MAX_NUMBERED, NUMBERS, Lowering, Op, moved, op
 
 
 class Padding(Op):
@@ -86,6 +86,8 @@ class PadV2(Pad):
             yield f"PADV2: the value's shape is {list(call.shape(2))}, expected one element."
         if call.constant(2) is None and call.output.dtype not in (*NUMBERS, "bool"):
             yield f"PADV2: input 2 ('{call.tensor(2).name}') of type {call.output.dtype} is not a constant."
+        if call.constant(2) is None and max(call.shape(0), default=0) > MAX_NUMBERED:
+            yield f"PADV2 of {list(call.shape(0))} with a value that is known at run time only is not supported."
 
     def value(self, call: Call) -> float | None:
         data = call.constant(2)

@@ -42,7 +42,7 @@ class Pointwise(Op):
             yield f"{self.name}: the shapes {found} do not broadcast together."
 
     def shape(self, call: Call) -> Shape:
-        return np.broadcast_shapes(*map(call.shape, range(call.count)))
+        return broadcast(*map(call.shape, range(call.count)))
 
     def lowering(self, call: Call) -> Lowering:
         return pointwise(self.activated(call.node.attrs), call)
@@ -54,9 +54,18 @@ class Pointwise(Op):
 
 def broadcasts(*shapes: Shape) -> bool:
     """Whether arrays of these shapes broadcast together as numpy's do."""
+    return all(len({*sizes} - {1}) <= 1 for sizes in _columns(shapes))
+
+
+def broadcast(*shapes: Shape) -> Shape:
+    """What these shapes, which have elements, broadcast to; numpy's own function refuses very large ones."""
+    return tuple(max(sizes) for sizes in _columns(shapes))
+
+
+def _columns(shapes: Sequence[Shape]) -> list[Shape]:
+    """The sizes of all shapes along each axis of the result."""
     rank = max(map(len, shapes))
-    columns = zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True)
-    return all(len({*sizes} - {1}) <= 1 for sizes in columns)
+    return list(zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True))
 
 
 def pointwise(formula: Expr, call: Call) -> Lowering:

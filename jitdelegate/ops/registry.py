@@ -26,6 +26,12 @@ MAX_ELEMENTS = (1 << 31) - 1
 MAX_PARTS = 4096
 """Parts of one operator that are compiled one by one: groups, operands, phases. A thousand take about a second."""
 
+MAX_NUMBERED = 1 << 24
+"""Elements of a constant that numbers places: some operators need one where the file has none."""
+
+MAX_SENTENCE = 500
+"""Characters of a reason: shapes, lists and names that it quotes may be of any length."""
+
 
 FLOATS = ("float32",)
 BOOLEANS = ("bool",)
@@ -84,12 +90,17 @@ class Op:
     """Inputs that hold integers (axes, sizes, paddings) and have to be constants."""
     parameter_types: ClassVar[tuple[str, ...]] = INTEGERS
     """The types of `parameters`."""
+    parameter_size: ClassVar[int] = 2 * MAX_RANK
+    """Most elements of one of `parameters`."""
     types: ClassVar[tuple[str, ...]] = FLOATS
     """The types that values may have; all operands and outputs of a node have one of them in common."""
     kinds: ClassVar[Mapping[int, tuple[str, ...]]] = {}
     """The types of operands that have others than `types`."""
     results: ClassVar[Mapping[int, tuple[str, ...]]] = {}
     """The types of outputs that have others than `types`."""
+    folds: ClassVar[int] = MAX_ELEMENTS
+    """Most elements of the outputs of a node that is computed when the model is compiled. `reference` is slow where it
+    is there for tests above all."""
     activates: ClassVar[bool] = False
     """True where the option `fused_activation_function` is obeyed."""
     cases: ClassVar[tuple[Case, ...]] = ()
@@ -98,7 +109,8 @@ class Op:
         """None if `lower` can express the node, else one sentence that says what was found."""
         call = Call(graph, node)
         reasons = (self.structure(call), self.sizes(call.outputs), self._values(call))
-        return next(chain.from_iterable(reasons), None)
+        found = next(chain.from_iterable(reasons), None)
+        return found if found is None or len(found) <= MAX_SENTENCE else f"{found[:MAX_SENTENCE]} and so on."
 
     def structure(self, call: Call) -> Iterator[str]:
         """Reasons why the node makes no sense or cannot be expressed, were all its operands dense and not quantized.
@@ -134,10 +146,10 @@ class Op:
         for tensor in tensors:
             if not tensor.has_rank:
                 yield f"{self.name}: the rank of '{tensor.name}' is not known."
-            if min(tensor.shape, default=1) < 1:
-                yield f"{self.name}: '{tensor.name}' has no elements, its shape is {list(tensor.shape)}."
             if len(tensor.shape) > MAX_RANK:
                 yield f"{self.name}: '{tensor.name}' has rank {len(tensor.shape)}, at most {MAX_RANK} is supported."
+            if min(tensor.shape, default=1) < 1:
+                yield f"{self.name}: '{tensor.name}' has no elements, its shape is {list(tensor.shape)}."
             if prod(tensor.shape) > MAX_ELEMENTS:
                 yield f"{self.name}: '{tensor.name}' has {prod(tensor.shape)} elements, more than {MAX_ELEMENTS}."
 
@@ -148,6 +160,8 @@ class Op:
                 yield f"{self.name}: input {operand} is {tensor.dtype}, {_only(self.parameter_types)} supported."
             if call.constant(operand) is None:
                 yield f"{self.name}: input {operand} ('{tensor.name}') is not a constant."
+            if tensor.size > self.parameter_size:
+                yield f"{self.name}: input {operand} has {tensor.size} elements, more than {self.parameter_size}."
 
     def _activation(self, call: Call) -> Iterator[str]:
         name = call.option(OPTION, "NONE")
@@ -219,8 +233,10 @@ class Op:
         raise NotImplementedError
 
     def foldable(self, call: Call) -> bool:
-        """True where the node's outputs are known when the model is compiled."""
-        return all(tensor.is_constant and tensor.data is not None for tensor in call.operands)
+        """True where the node's outputs are known when the model is compiled. What quantized numbers stand for,
+        `reference` does not know."""
+        known = all(call.constant(k) is not None for k in range(call.count) if call.given(k))
+        return known and not any(tensor.is_quantized for tensor in (*call.operands, *call.outputs))
 
     def fold(self, call: Call) -> list[np.ndarray]:
         """The outputs of a `foldable` node without reasons in `structure`."""

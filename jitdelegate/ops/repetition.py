@@ -12,8 +12,8 @@ from jitdelegate.ir.expr import Arg, binary, select
 from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given, with_axis
 from jitdelegate.ops.case import Case, Fed, ints
-from jitdelegate.ops.pointwise import broadcasts
-from jitdelegate.ops.registry import ANY, NUMBERS, Lowering, Op, moved, op, view
+from jitdelegate.ops.pointwise import broadcast, broadcasts
+from jitdelegate.ops.registry import ANY, MAX_NUMBERED, NUMBERS, Lowering, Op, moved, op, view
 
 EVERYWHERE = Access.along()
 """How a scalar is read."""
@@ -67,7 +67,7 @@ class BroadcastTo(Op):
     def problems(self, call: Call) -> Iterator[str]:
         data, asked = call.shape(0), call.integers(1)
         fits = min(asked, default=1) > 0 and len(data) <= len(asked) and broadcasts(data, asked)
-        if not fits or np.broadcast_shapes(data, asked) != asked:
+        if not fits or broadcast(data, asked) != asked:
             yield f"BROADCAST_TO: {list(data)} does not broadcast to {list(asked)}."
 
     def shape(self, call: Call) -> Shape:
@@ -152,6 +152,8 @@ class OneHot(Op):
         depth = call.integers(1)
         if len(depth) != 1 or depth[0] < 1:
             yield f"ONE_HOT: the depth is {list(depth)}, expected one positive number."
+        if depth[0] > MAX_NUMBERED:
+            yield f"ONE_HOT: the depth is {depth[0]}, at most {MAX_NUMBERED} is supported."
         if call.shape(2) != () or call.shape(3) != ():
             yield f"ONE_HOT: the values' shapes are {list(call.shape(2))} and {list(call.shape(3))}, expected scalars."
         if not -1 <= call.option("axis", 0) <= len(call.shape(0)):

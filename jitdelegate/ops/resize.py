@@ -60,7 +60,7 @@ class Resizing(Op):
     def problems(self, call: Call) -> Iterator[str]:
         yield from image_problems(call, 0)
         size = call.integers(1)
-        if len(size) != 2 or min(size) < 1:
+        if call.shape(1) != (2,) or min(size) < 1:
             yield f"{self.name}: the size is {list(size)}, expected two positive numbers."
         if max(size) > MAX_SIZE:
             yield f"{self.name}: the size is {list(size)}, expected at most {MAX_SIZE}."

@@ -11,7 +11,7 @@ from jitdelegate.ir.index_forms import Scatter
 from jitdelegate.ops.call import WORDS, Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.indexing import places_of
-from jitdelegate.ops.registry import NUMBERS, Lowering, Op, op
+from jitdelegate.ops.registry import MAX_ELEMENTS, NUMBERS, Lowering, Op, op
 
 
 @op("SCATTER_ND")
@@ -42,6 +42,12 @@ class ScatterNd(Op):
 
     def shape(self, call: Call) -> Shape:
         return call.integers(2)
+
+    def foldable(self, call: Call) -> bool:
+        """Places outside are for the kernel, which passes over them."""
+        places = call.constant(0)
+        sizes = call.integers(2)[: call.shape(0)[-1]]
+        return super().foldable(call) and places is not None and bool(((places >= 0) & (places < sizes)).all())
 
     def lowering(self, call: Call) -> Lowering:
         return Lowering(Scatter(), (call.index(1), call.index(0)))
@@ -134,6 +140,7 @@ class SegmentSum(Op):
 
     least = most = 2
     parameters = (1,)
+    parameter_size = MAX_ELEMENTS
     types = WORDS
     cases = (
         Case(((6, 5), ints(0, 0, 1, 1, 1, 2))),

@@ -13,7 +13,7 @@ from jitdelegate.ir.graph import Tensor
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, Shape, given, with_axis
 from jitdelegate.ops.case import Case, ints
-from jitdelegate.ops.registry import ANY, MAX_PARTS, Lowering, Op, moved, op, view
+from jitdelegate.ops.registry import ANY, MAX_PARTS, MAX_RANK, Lowering, Op, moved, op, view
 
 
 def permuted(order: Shape) -> Access:
@@ -60,6 +60,8 @@ class Reshape(Relabel):
 
     def problems(self, call: Call) -> Iterator[str]:
         asked, size = self._asked(call), prod(call.shape(0))
+        if len(asked) > MAX_RANK:
+            yield f"RESHAPE to {len(asked)} axes, at most {MAX_RANK} are supported."
         known = prod(extent for extent in asked if extent != -1)
         if asked.count(-1) > 1 or known < 1 or size % known or (-1 not in asked and known != size):
             yield f"RESHAPE: {list(call.shape(0))} does not reshape to {list(asked)}."

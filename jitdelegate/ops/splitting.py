@@ -86,6 +86,7 @@ class SplitV(Parts):
     data, along = 0, 2
     least = most = 3
     parameters = (1, 2)
+    parameter_size = MAX_PARTS
     cases = (
         Case(((2, 6, 5), ints(1, 3, 2), ints(1)), {"num_splits": 3}),
         Case(((1, 4, 4, 40), ints(16, -1), np.array(-1, np.int32)), {"num_splits": 2}),

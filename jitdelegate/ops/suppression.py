@@ -31,6 +31,7 @@ class NonMaxSuppressionV4(Op):
     a box has to exceed. Of equal scores the earlier box comes first; LiteRT takes them in the order of its heap.
     """
 
+    folds = 0
     least = most = 5
     parameters = (2,)
     results: ClassVar = {0: ("int32",), 1: ("int32",)}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -12,27 +13,43 @@ from jitdelegate.ops import find
 from jitdelegate.ops.call import Call, Shape
 from jitdelegate.passes.resize_inputs import reshaped
 
-MAX_ELEMENTS = 1 << 27
+MAX_ELEMENTS = 1 << 25
 """More than this, or than GROWTH times the file's constants, is left to the run: a short file can ask for constants
 that fill the memory."""
 
 GROWTH = 8
 
 
-def infer_shapes(graph: Graph) -> Graph:
+@dataclass
+class Room:
+    """How many elements may still be made constants of."""
+
+    elements: int
+
+    @classmethod
+    def beside(cls, graphs: Iterable[Graph]) -> Room:
+        """What is right for the constants of these graphs."""
+        stored = (tensor.data.size for graph in graphs for tensor in graph.tensors if tensor.data is not None)
+        return cls(max(MAX_ELEMENTS, GROWTH * sum(stored)))
+
+
+def infer_shapes(graph: Graph, room: Room | None = None) -> Graph:
     """%2 = RELU(%1: f32[8,4]): f32[1,4] -> %2: f32[8,4]; %2 = DEQUANTIZE(%1: f16[8]) -> the constant %2: f32[8].
 
     The shapes in a file are hints; what operators make of the inputs' shapes and of constants is true. The two go
     together, since SHAPE makes constants of shapes and RESHAPE shapes of constants. Nodes that their operator finds a
     fault in, and those that nobody knows, keep the file's shapes, for the check that reports them.
+
+    Args:
+        room: what several graphs share, such as the rounds of a loop.
     """
+    room = room or Room.beside([graph])
     tensors, nodes = list(graph.tensors), []
-    left = max(MAX_ELEMENTS, GROWTH * sum(tensor.data.size for tensor in tensors if tensor.data is not None))
     for node in graph.nodes:
-        made = _outputs(_apart(tensors, node), left)
+        made = _outputs(_apart(tensors, node), room.elements)
         for index, tensor in zip(node.outputs, made, strict=True):
             tensors[index] = tensor
-            left -= tensor.size if tensor.is_constant else 0
+            room.elements -= tensor.size if tensor.is_constant else 0
         if not made or not all(tensor.is_constant for tensor in made):
             nodes.append(node)
     return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
@@ -55,6 +72,7 @@ def _outputs(call: Call, most: int) -> list[Tensor]:
     outputs = [reshaped(tensor, shape) for tensor, shape in zip(call.outputs, op.shapes(call), strict=True)]
     if outputs and all(_is_empty(tensor.shape) for tensor in outputs):
         return [_constant(tensor, np.zeros(tensor.shape)) for tensor in outputs]
+    most = min(most, op.folds)
     if not op.foldable(call) or sum(prod(tensor.shape) for tensor in outputs) > most or next(op.sizes(outputs), None):
         return outputs
     with np.errstate(all="ignore"):

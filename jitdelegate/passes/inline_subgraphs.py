@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.passes.draft import Draft
-from jitdelegate.passes.infer_shapes import infer_shapes
+from jitdelegate.passes.infer_shapes import Room, infer_shapes
 
 OPERATORS: Mapping[str, str] = {
     "WHILE": "body_subgraph_index",
@@ -34,7 +34,7 @@ def inline_subgraphs(graph: Graph, graphs: Sequence[Graph]) -> Graph:
     if not any(node.op in OPERATORS for node in graph.nodes):
         return graph
     try:
-        return _Inlining(graph, graphs, _Budget()).inlined()
+        return _Inlining(graph, graphs, _Budget(Room.beside(graphs))).inlined()
     except _TooLongError:
         return graph
 
@@ -49,8 +49,10 @@ class _TooLongError(Exception):
 
 @dataclass
 class _Budget:
-    """How many nodes may still be looked at, and how many levels are left below the present one."""
+    """How many nodes may still be looked at, how many levels are left below the present one, and how large constants
+    may become."""
 
+    room: Room
     nodes: int = MOST_NODES
     levels: int = MOST_LEVELS
 
@@ -69,7 +71,7 @@ class _Inlining:
     """One graph whose nodes are copied, or replaced by the nodes of subgraphs."""
 
     def __init__(self, graph: Graph, graphs: Sequence[Graph], budget: _Budget) -> None:
-        self._graph = infer_shapes(graph)
+        self._graph = infer_shapes(graph, budget.room)
         self._graphs = graphs
         self._budget = budget
         self._draft = Draft(self._graph)
@@ -86,7 +88,8 @@ class _Inlining:
                 self._nodes.append(node)
             else:
                 self._instead |= dict(zip(node.outputs, outputs, strict=True))
-        return infer_shapes(replace(self._draft.graph(self._nodes), outputs=self._current(self._graph.outputs)))
+        outputs = self._current(self._graph.outputs)
+        return infer_shapes(replace(self._draft.graph(self._nodes), outputs=outputs), self._budget.room)
 
     def _current(self, indices: Sequence[int]) -> tuple[int, ...]:
         return tuple(self._instead.get(index, index) for index in indices)
@@ -112,13 +115,13 @@ class _Inlining:
     def _outputs(self, node: Node) -> tuple[int, ...] | None:
         if node.op == "WHILE":
             return self._loop(node)
-        if node.op == "IF":
+        if node.op == "IF" and node.inputs and node.inputs[0] != ABSENT:
             condition = self._draft.tensors[node.inputs[0]].data
             if condition is None or condition.size != 1:
                 return None
             branch = "then_subgraph_index" if condition.flat[0] else "else_subgraph_index"
             return self._run(node, branch, node.inputs[1:])
-        return self._run(node, OPERATORS[node.op], node.inputs) if node.op in OPERATORS else None
+        return self._run(node, OPERATORS[node.op], node.inputs) if node.op == "STABLEHLO_COMPOSITE" else None
 
     def _loop(self, node: Node) -> tuple[int, ...] | None:
         values: tuple[int, ...] | None = node.inputs
@@ -141,7 +144,9 @@ class _Inlining:
             _TooLongError: there are too many by now.
         """
         number = node.attrs.get(option, ABSENT)
-        if not 0 <= number < len(self._graphs) or len(self._graphs[number].inputs) != len(arguments):
+        if not 0 <= number < len(self._graphs) or ABSENT in arguments:
+            return None
+        if len(self._graphs[number].inputs) != len(arguments):
             return None
         own = _on(self._graphs[number], [self._draft.tensors[index] for index in arguments])
         if own is None:

@@ -69,6 +69,25 @@ def test_no_parameter_makes_a_check_fail(name: str, case: Case) -> None:
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)
+def test_parameters_of_any_length_get_a_short_sentence(name: str, case: Case) -> None:
+    graph = case.graph(OPS[name])
+    inputs = graph.nodes[0].inputs
+    for index in [inputs[operand] for operand in OPS[name].parameters if operand < len(inputs)]:
+        tensors = [*graph.tensors]
+        data = np.full(1 << 20, 7, tensors[index].dtype)
+        tensors[index] = replace(tensors[index], shape=data.shape, data=data)
+        found = reason(replace(graph, tensors=tuple(tensors)))
+        assert found is not None
+        assert len(found) < 600
+
+
+def test_a_shape_of_any_length_gets_a_short_sentence() -> None:
+    for length in (9, 1 << 20):
+        found = changed("RESHAPE", Case(((2, 6),), {"new_shape": (3, 4)}), new_shape=(3,) * length)
+        assert found == f"RESHAPE to {length} axes, at most 8 are supported."
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
 def test_no_option_makes_a_check_fail(name: str, case: Case) -> None:
     options = [key for key, value in case.attrs.items() if isinstance(value, int)]
     for option in options:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from jitdelegate.ir.graph import DimensionMetadata, Graph, Model, Node, Quant, Sparsity, Tensor
+from jitdelegate.ops import OPS
+from jitdelegate.ops.case import Case
 from jitdelegate.passes import FOLD, infer_shapes, run
 from jitdelegate.passes.support import WHOLE_MODEL, unsupported
-from tests.passes.graphs import Builder, ops
+from tests.passes.graphs import UNIT, Builder, ops
 
 
 def folded(graph: Graph) -> np.ndarray:
@@ -167,3 +170,53 @@ def test_two_shapes_broadcast_when_the_model_is_compiled() -> None:
     asked = build.op("BROADCAST_ARGS", sides, (3,), dtype="int32")
     graph = infer_shapes(build.finish(build.op("BROADCAST_TO", [build.input(4, 3), asked], (1, 1, 1))))
     assert graph.tensors[graph.outputs[0]].shape == (2, 4, 3)
+
+
+def all_constant(name: str, *arrays: np.ndarray, **attrs: Any) -> Graph:
+    """One operator on constants."""
+    return Case(arrays, attrs).graph(OPS[name])
+
+
+def test_what_sparse_and_quantized_constants_stand_for_is_not_computed_with() -> None:
+    graph = all_constant("RELU", np.ones((2, 3), np.float32))
+    stored = replace(graph.tensors[0], data=np.ones(2, np.float32), sparsity=Sparsity((0, 1), (), ()))
+    assert ops(infer_shapes(replace(graph, tensors=(stored, *graph.tensors[1:])))) == ["RELU"]
+    graph = all_constant("PAD", np.ones((2,), np.int8), np.array([[1, 1]], np.int32))
+    stored = replace(graph.tensors[0], quant=Quant((0.5,), (7,)))
+    assert ops(infer_shapes(replace(graph, tensors=(stored, *graph.tensors[1:])))) == ["PAD"]
+
+
+@pytest.mark.parametrize("limits", [(0, (1 << 31) - 1, 1), (0, -(1 << 31), -1), (-3e38, 3e38, 1e38), (0, 3e38, 1e-38)])
+def test_a_range_of_absurd_length_is_not_made(limits: tuple[float, float, float]) -> None:
+    dtype = "float32" if max(limits) > 1e30 else "int32"
+    build = Builder()
+    graph = build.finish(build.op("RANGE", [build.constant(number, dtype) for number in limits], (1,), dtype))
+    inferred = infer_shapes(graph)
+    assert ops(inferred) == ["RANGE"]
+    assert len(unsupported(Model((graph,)), inferred)) == 1
+
+
+def test_a_range_may_go_from_end_to_end_of_its_type() -> None:
+    build = Builder()
+    numbers = [build.constant(number, "int64") for number in (-(1 << 63), (1 << 63) - 1, 1 << 62)]
+    assert folded(build.finish(build.op("RANGE", numbers, (1,), "int64"))).tolist() == [
+        -(1 << 63),
+        -(1 << 62),
+        0,
+        1 << 62,
+    ]
+
+
+def test_windows_over_constants_are_left_to_the_run() -> None:
+    build = Builder()
+    image, window = build.weights(1, 4, 4, 4), {"filter_height": 1 << 14, "filter_width": 1 << 14}
+    graph = build.finish(build.op("MAX_POOL_2D", [image], (1, 4, 4, 4), **UNIT | window))
+    assert ops(infer_shapes(graph)) == ["MAX_POOL_2D"]
+
+
+def test_places_outside_are_left_to_the_run() -> None:
+    places, updates, shape = np.array([[1], [-1], [9]], np.int32), np.ones(3, np.float32), np.array([4], np.int32)
+    assert ops(infer_shapes(all_constant("SCATTER_ND", places % 3, updates, shape))) == []
+    graph = Builder()
+    operands = [graph.constant(places, "int32"), graph.constant(updates), graph.constant(shape, "int32")]
+    assert ops(infer_shapes(graph.finish(graph.op("SCATTER_ND", operands, (4,))))) == ["SCATTER_ND"]

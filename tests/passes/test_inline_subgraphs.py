@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 
 from jitdelegate import passes
-from jitdelegate.ir.graph import Graph, Node, Tensor
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.passes import inline_subgraphs as module
 from jitdelegate.passes.inline_subgraphs import inline_subgraphs
 from tests.ops.form_reference import run_graph
@@ -16,9 +17,9 @@ MAIN, CONDITION, BODY = range(3)
 LOOP = {"cond_subgraph_index": CONDITION, "body_subgraph_index": BODY}
 
 
-def constant(name: str, value: Any) -> Tensor:
-    data = np.array(value, np.int32)
-    return Tensor(name, data.shape, "int32", data)
+def constant(name: str, value: Any, dtype: str = "int32") -> Tensor:
+    data = np.array(value, dtype)
+    return Tensor(name, data.shape, dtype, data)
 
 
 def counted(rounds: int, body: Graph) -> Graph:
@@ -100,8 +101,29 @@ def test_a_loop_that_never_ends_stays() -> None:
 
 
 def test_a_loop_of_too_many_nodes_stays(monkeypatch: Any) -> None:
-    monkeypatch.setattr(module._Budget, "__init__", lambda self: self.__dict__.update(nodes=50, levels=9))
+    monkeypatch.setattr(
+        module._Budget, "__init__", lambda self, room: self.__dict__.update(room=room, nodes=50, levels=9)
+    )
     assert [node.op for node in counted(100, SQUARED).nodes] == ["WHILE"]
+
+
+def test_a_loop_makes_no_more_constants_than_there_is_room_for(monkeypatch: Any) -> None:
+    monkeypatch.setattr(sys.modules["jitdelegate.passes.infer_shapes"], "MAX_ELEMENTS", 1000)
+    doubled = step(Node("CONCATENATION", (1, 1), (4,), {"axis": 0}, origin=(1,)))
+    tensors = (constant("x", [1.0] * 4, "float32"), constant("zero", 0), *doubled.tensors[3:])
+    node = Node("WHILE", (1, 0), (2, 3), LOOP, origin=(0,))
+    graph = Graph(tensors, (node,), (), (3,))
+    inlined = inline_subgraphs(graph, (graph, below(20), doubled))
+    assert sum(tensor.size for tensor in inlined.tensors if tensor.is_constant) < 2000
+
+
+def test_nodes_that_lack_inputs_stay() -> None:
+    tensors = (Tensor("x", (4,), "float32"), Tensor("y", (4,), "float32"))
+    subgraph = Graph(tensors, (Node("EXP", (0,), (1,)),), (0,), (1,))
+    attrs = dict.fromkeys(("then_subgraph_index", "else_subgraph_index", "decomposition_subgraph_index"), 1)
+    for op, inputs in (("IF", ()), ("IF", (ABSENT, 0)), ("STABLEHLO_COMPOSITE", (ABSENT,)), ("WHILE", (0,))):
+        graph = Graph(tensors, (Node(op, inputs, (1,), attrs),), (0,), (1,))
+        assert [node.op for node in inline_subgraphs(graph, (graph, subgraph)).nodes] == [op]
 
 
 def test_only_the_branch_that_is_taken_is_left() -> None:
