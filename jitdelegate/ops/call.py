@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,11 +61,15 @@ class Call:
         tensor = self.tensor(operand)
         return tensor.data if tensor.data is not None and tensor.data.shape == tensor.shape else None
 
-    def integers(self, operand: int) -> Shape:
-        """The elements of a constant that `Op.structure` has found to hold integers, flattened."""
+    def array(self, operand: int) -> np.ndarray:
+        """As `constant`, of an operand that has been found to be one."""
         data = self.constant(operand)
         assert data is not None
-        return tuple(int(value) for value in data.flat)
+        return data
+
+    def integers(self, operand: int) -> Shape:
+        """The elements of a constant that `Op.structure` has found to hold integers, flattened."""
+        return tuple(int(value) for value in self.array(operand).flat)
 
     def option(self, name: str, default: Any) -> Any:
         """The node's option, `default` where the file leaves it out."""
@@ -85,3 +89,10 @@ class Call:
     def output(self) -> Tensor:
         """The tensor that the node writes."""
         return self.graph.tensors[self.node.outputs[0]]
+
+
+def constant_problems(call: Call, *operands: int) -> Iterator[str]:
+    """Reasons to refuse, where one of these operands, which are given, is known at run time only."""
+    for operand in operands:
+        if call.constant(operand) is None:
+            yield f"{call.node.op}: input {operand} ('{call.tensor(operand).name}') is not a constant."

@@ -55,8 +55,7 @@ class Dequantize(Folded):
         return call.constant(0) is not None
 
     def fold(self, call: Call) -> list[np.ndarray]:
-        source, data = call.tensor(0), call.constant(0)
-        assert data is not None
+        source, data = call.tensor(0), call.array(0)
         if source.dtype == "float16" or source.quant is None:
             return [data.astype(np.float32)]
         along = [1] * data.ndim
@@ -280,8 +279,7 @@ class Where(Folded):
             yield "WHERE: the size of its output depends on values that are known at run time only."
 
     def shape(self, call: Call) -> Shape:
-        data = call.constant(0)
-        assert data is not None
+        data = call.array(0)
         return int(np.count_nonzero(data)), data.ndim
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:

@@ -17,7 +17,7 @@ from jitdelegate.ir.expr import RESULT, Arg
 from jitdelegate.ir.forms import Access, Concat, Contract, Form, Map, MatMul
 from jitdelegate.ir.graph import ABSENT
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
-from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.call import Call, Shape, constant_problems, given
 from jitdelegate.ops.case import Case, Weights, ints
 from jitdelegate.ops.pointwise import X, Y
 from jitdelegate.ops.registry import MAX_PARTS, Lowering, Op, moved, op, view
@@ -46,9 +46,8 @@ class Weighted(Op):
     """True where the filter may be computed at run time."""
 
     def problems(self, call: Call) -> Iterator[str]:
-        if not (self.multiplies or self.is_constant(call)):
-            name = call.tensor(self.filter_operand).name
-            yield f"{self.name}: input {self.filter_operand} ('{name}') is not a constant."
+        if not self.multiplies:
+            yield from constant_problems(call, self.filter_operand)
         if len(call.shape(self.filter_operand)) != self.filter_rank:
             found = list(call.shape(self.filter_operand))
             yield f"{self.name}: the filter's shape is {found}, expected rank {self.filter_rank}."

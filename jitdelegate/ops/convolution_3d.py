@@ -107,9 +107,7 @@ class Conv3D(Weighted):
             return self._by_places(call, sliding, plane)
         starts = [number * sliding.dilation[0] - sliding.padding[0] for number in range(kernel[0])]
         planes = side_by_side(call.index(0), shape, starts, (sliding.output[0], sliding.stride[0]))
-        weights = call.constant(1)
-        assert weights is not None
-        filters = weights.transpose(4, 1, 2, 0, 3).reshape(kernel[4], *kernel[1:3], -1)
+        filters = call.array(1).transpose(4, 1, 2, 0, 3).reshape(kernel[4], *kernel[1:3], -1)
         batch, depth, *image = self.shape(call)
         return self.weighted(call, Contract(**plane.geometry), (planes, filters), (batch * depth, *image))
 
@@ -201,9 +199,7 @@ class Conv3DTranspose(Weighted):
         spread, wide = self._spread(call)
         starts = [sliding.padding[0] - number * sliding.dilation[0] for number in range(kernel[0])]
         planes = side_by_side(spread, wide, starts, (depth, 1))
-        weights = call.constant(1)
-        assert weights is not None
-        filters = weights[:, ::-1, ::-1].transpose(3, 1, 2, 0, 4).reshape(channels, *kernel[1:3], -1)
+        filters = call.array(1)[:, ::-1, ::-1].transpose(3, 1, 2, 0, 4).reshape(channels, *kernel[1:3], -1)
         padding = self._padding((wide[2], wide[3]), (image[0], image[1]), plane)
         form = Contract(kernel=plane.kernel, dilation=plane.dilation, padding=padding)
         return self.weighted(call, form, (planes, filters), (batch * depth, *image, channels))

@@ -16,13 +16,14 @@ from jitdelegate.ir.index_forms import ArgReduce, Gather, Suppress, TopK
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case
 from jitdelegate.ops.registry import Lowering, Op, moved, op, view
+from jitdelegate.ops.suppression import how_many
 
 UNREADABLE = (ValueError, TypeError, IndexError, KeyError, OverflowError, RecursionError, MemoryError, struct.error)
 """What flexbuffers raises on bytes that are none."""
 DEFAULTS = {"detections_per_class": 100, "use_regular_nms": False}
 COUNTS = ("max_detections", "max_classes_per_detection", "detections_per_class", "num_classes")
 SCALES = ("y_scale", "x_scale", "h_scale", "w_scale")
-NUMBERS = (*COUNTS, *SCALES, "nms_score_threshold", "nms_iou_threshold")
+NUMERIC = (*COUNTS, *SCALES, "nms_score_threshold", "nms_iou_threshold")
 ANCHORS = np.random.default_rng(7).uniform(0.2, 0.8, (24, 4)).astype(np.float32)
 OPTIONS = {
     "max_detections": 4,
@@ -77,7 +78,7 @@ class DetectionPostProcess(Op):
             return {}
         numbers = {name: value for name, value in found.items() if isinstance(value, int | float) and isfinite(value)}
         whole = {name: int(numbers[name]) for name in COUNTS if name in numbers}
-        return dict.fromkeys(NUMBERS, 0) | DEFAULTS | numbers | whole
+        return dict.fromkeys(NUMERIC, 0) | DEFAULTS | numbers | whole
 
     def outputs(self, call: Call) -> int:
         return 4
@@ -173,7 +174,7 @@ def together(call: Call, options: Mapping[str, Any], boxes: Lowering) -> tuple[L
         moved(corners, Access.along(2, 0), (count, copies, 4)),
         Lowering(Map(_where_used(Cast(Arg(0), "float32")), (_padded(2), first)), (ranked, places), shape),
         moved(values, _padded(2), shape),
-        _how_many(view(kept, (count,), "int32"), count),
+        how_many(view(kept, (count,), "int32"), (count,), "float32", (1,)),
     )
 
 
@@ -201,7 +202,7 @@ def separate(call: Call, options: Mapping[str, Any], boxes: Lowering) -> tuple[L
         moved(corners, Access.along(1, 0, fill=0.0), (size, 4)),
         Lowering(Map(_where_used(Cast(Arg(0) / most, "float32")), (row, row)), (order, chosen), (size,)),
         moved(scored, row, (size,)),
-        _how_many(chosen, length),
+        how_many(chosen, (length,), "float32", (1,)),
     )
 
 
@@ -230,12 +231,6 @@ def _padded(rank: int) -> Access:
 def _where_used(value: Expr) -> Expr:
     """The value where operand 1 names a box, else 0."""
     return select(binary("ge", Arg(1), 0), value, 0.0)
-
-
-def _how_many(boxes: Lowering, count: int) -> Lowering:
-    """f32[1]: how many of the places name a box."""
-    used = Map(Cast(binary("ge", Arg(0), 0), "float32"), (HERE,))
-    return Lowering(Reduce(kind="sum", axes=(0,)), (Lowering(used, (boxes,), (count,), "float32"),), (1,))
 
 
 # the reference

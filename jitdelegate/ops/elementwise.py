@@ -16,7 +16,7 @@ from jitdelegate.ops.pointwise import Pointwise, X, Y
 from jitdelegate.ops.registry import ANY, NUMBERS, Lowering, Op, op
 
 SHAPES = (Case(((1, 8, 8, 4),)), Case(((5,),)), Case(((1, 1, 1, 1),)), Case(((),)))
-INTEGERS = tuple(Case((Fed((2, 3, 5), dtype),)) for dtype in ("int32", "int64"))
+WHOLE = tuple(Case((Fed((2, 3, 5), dtype),)) for dtype in ("int32", "int64"))
 POSITIVE = (Case(((1, 8, 8, 4),), low=0.125), Case(((2, 3, 5),), low=0.125))
 
 
@@ -31,7 +31,7 @@ class Abs(Elementwise):
     """y = |x|"""
 
     types = WORDS
-    cases = (*SHAPES, INTEGERS[0])
+    cases = (*SHAPES, WHOLE[0])
     formula = unary("abs", X)
 
 
@@ -40,7 +40,7 @@ class Neg(Elementwise):
     """y = -x"""
 
     types = NUMBERS
-    cases = (*SHAPES, *INTEGERS)
+    cases = (*SHAPES, *WHOLE)
     formula = -X
 
 
@@ -71,7 +71,7 @@ class Sign(Elementwise):
     """y = -1, 0 or 1"""
 
     types = WORDS
-    cases = (*SHAPES, INTEGERS[0])
+    cases = (*SHAPES, WHOLE[0])
     formula = unary("sign", X)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from jitdelegate.ir.expr import Arg, Expr, unary
 from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.call import Call, Shape, constant_problems
 from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Cell, Norm, clamped
 
 RECURRENT, INPUT_PEEPHOLE, FORGET_PEEPHOLE, OUTPUT_PEEPHOLE, BIAS, PROJECTION, PROJECTION_BIAS = 4, 8, 9, 10, 11, 15, 16
@@ -83,8 +83,8 @@ class Operands:
         found = call.shape(operand)
         if found != shape:
             yield f"{call.node.op}: the shape of input {operand} is {list(found)}, expected {list(shape)}."
-        if operand not in (self.hidden, self.state) and call.constant(operand) is None:
-            yield f"{call.node.op}: input {operand} ('{call.tensor(operand).name}') is not a constant."
+        if operand not in (self.hidden, self.state):
+            yield from constant_problems(call, operand)
 
     def _expected(self, call: Call, batch: int, depth: int) -> Iterator[tuple[int, Shape, bool]]:
         """Per operand its number, its shape, and whether it has to be there."""
@@ -126,9 +126,7 @@ class Operands:
         )
 
     def _array(self, call: Call, place: int) -> np.ndarray:
-        data = call.constant(self.first + place)
-        assert data is not None
-        return data
+        return call.array(self.first + place)
 
     def _optional(self, call: Call, place: int) -> np.ndarray | None:
         return self._array(call, place) if call.given(self.first + place) else None

@@ -21,7 +21,7 @@ from jitdelegate.ops.window import Borders, patches, stride, window_problems
 
 PADDINGS = {1: "SAME", 2: "VALID"}
 """TfLitePadding, as LiteRT's C structures have it."""
-ACTIVATIONS = {0: "NONE", 1: "RELU", 2: "RELU_N1_TO_1", 3: "RELU6"}
+FUSED = {0: "NONE", 1: "RELU", 2: "RELU_N1_TO_1", 3: "RELU6"}
 """TfLiteFusedActivation, those that pools obey."""
 LOWEST = float(np.finfo(np.float32).min)
 MAX_TAPS = 16
@@ -99,7 +99,7 @@ def pool_options(options: bytes) -> dict[str, Any]:
         "stride_h": stride_h,
         "filter_width": width,
         "filter_height": height,
-        OPTION: ACTIVATIONS.get(activation, str(activation)),
+        OPTION: FUSED.get(activation, str(activation)),
     }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jitdelegate.ir.expr import Arg
 from jitdelegate.ir.forms import Access, Concat, Contract, Reduce
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
-from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.call import Call, Shape, constant_problems, given
 from jitdelegate.ops.case import Case, Weights
 from jitdelegate.ops.recurrent import Recurrence, outcome
 from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Cell, Read, Run, apply
@@ -47,9 +47,7 @@ class Rnn(Recurrence):
             found = call.shape(operand)
             if found != size:
                 yield f"{self.name}: the shape of input {operand} is {list(found)}, expected {list(size)}."
-        for operand in range(first, first + 3):
-            if call.constant(operand) is None:
-                yield f"{self.name}: input {operand} ('{call.tensor(operand).name}') is not a constant."
+        yield from constant_problems(call, *range(first, first + 3))
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         return (*call.shape(0)[:-1], call.shape(1)[0]), call.shape(4)
@@ -60,9 +58,7 @@ class Rnn(Recurrence):
 
     def run(self, call: Call, first: int, *, reverse: bool = False) -> Run:
         """One direction."""
-        weights, recurrent, bias = map(call.constant, range(first, first + 3))
-        assert weights is not None
-        assert recurrent is not None
+        weights, recurrent, bias = map(call.array, range(first, first + 3))
         update = CELL_ACTIVATIONS[call.option(OPTION, "NONE")](Arg(0))
         cell = Cell(len(weights), weights, recurrent, bias, update, output=Arg(1))
         return cell.run(self.steps(call, reverse=reverse), call.index(first + 3), call.index(first + 3))
@@ -186,9 +182,7 @@ class Svdf(Recurrence):
         for operand, size in expected.items():
             if call.given(operand) and call.shape(operand) != size:
                 yield f"SVDF: the shape of input {operand} is {list(call.shape(operand))}, expected {list(size)}."
-        for operand in filter(call.given, (1, 2, 3)):
-            if call.constant(operand) is None:
-                yield f"SVDF: input {operand} ('{call.tensor(operand).name}') is not a constant."
+        yield from constant_problems(call, *filter(call.given, (1, 2, 3)))
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         return (call.shape(0)[0], call.shape(1)[0] // call.option("rank", 1)), call.shape(4)

@@ -14,7 +14,7 @@ from jitdelegate.ir.expr import RESULT, Arg, Expr
 from jitdelegate.ir.forms import Access, Form, Map, View
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION
-from jitdelegate.ops.call import INTEGERS, Call, Shape
+from jitdelegate.ops.call import INTEGERS, Call, Shape, constant_problems
 from jitdelegate.ops.case import Case
 
 MAX_RANK = 8
@@ -158,8 +158,7 @@ class Op:
             tensor = call.tensor(operand)
             if tensor.dtype not in self.parameter_types:
                 yield f"{self.name}: input {operand} is {tensor.dtype}, {_only(self.parameter_types)} supported."
-            if call.constant(operand) is None:
-                yield f"{self.name}: input {operand} ('{tensor.name}') is not a constant."
+            yield from constant_problems(call, operand)
             if tensor.size > self.parameter_size:
                 yield f"{self.name}: input {operand} has {tensor.size} elements, more than {self.parameter_size}."
 

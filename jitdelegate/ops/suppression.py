@@ -10,7 +10,7 @@ import numpy as np
 from jitdelegate.ir.expr import Arg, Cast, binary, maximum, minimum, select
 from jitdelegate.ir.forms import Access, Map, Reduce
 from jitdelegate.ir.index_forms import Gather, Suppress
-from jitdelegate.ops.call import Call, Shape, given
+from jitdelegate.ops.call import Call, Shape, constant_problems, given
 from jitdelegate.ops.case import Case, Weights
 from jitdelegate.ops.registry import Lowering, Op, op, view
 
@@ -20,6 +20,12 @@ INFINITY = np.float32(np.inf)
 def number(value: float) -> np.ndarray:
     """A constant of one float."""
     return np.array(value, np.float32)
+
+
+def how_many(boxes: Lowering, count: Shape, dtype: str = "int32", shape: Shape = ()) -> Lowering:
+    """How many of the places name a box: one number of `shape`."""
+    used = Map(Cast(binary("ge", Arg(0), 0), dtype), (Access.along(0),))
+    return Lowering(Reduce(kind="sum", axes=(0,)), (Lowering(used, (boxes,), count, dtype),), shape, dtype)
 
 
 @op("NON_MAX_SUPPRESSION_V4")
@@ -50,25 +56,23 @@ class NonMaxSuppressionV4(Op):
             yield f"{self.name} of boxes {list(boxes)} with scores {list(scores)}."
         if len(most) != 1 or most[0] < 1:
             yield f"{self.name} of at most {list(most)} boxes."
+        yield from constant_problems(call, *range(3, call.count))
         for operand in range(3, call.count):
-            known = call.constant(operand)
-            if known is None or known.size != 1:
-                yield f"{self.name}: input {operand} ('{call.tensor(operand).name}') is not a constant of one element."
+            if call.tensor(operand).size != 1:
+                yield f"{self.name}: input {operand} has {call.tensor(operand).size} elements, expected 1."
         if not 0 < self._number(call, 3) <= 1:
             yield f"{self.name}: the part that boxes may share is {self._number(call, 3)}, expected between 0 and 1."
 
     @staticmethod
     def _number(call: Call, operand: int) -> float:
-        data = call.constant(operand)
-        assert data is not None
-        return float(data.flat[0])
+        return float(call.array(operand).flat[0])
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         return call.integers(2), ()
 
     def lowering(self, call: Call) -> tuple[Lowering, ...]:
         kept, count = self._kept(call), call.integers(2)
-        return self._numbers(kept), self._how_many(kept, count)
+        return self._numbers(kept), how_many(kept, count)
 
     def _kept(self, call: Call) -> Lowering:
         """int32[most]: the numbers of the boxes, -1 for what is not used."""
@@ -95,11 +99,6 @@ class NonMaxSuppressionV4(Op):
     @staticmethod
     def _numbers(kept: Lowering) -> Lowering:
         return Lowering(Map(maximum(Arg(0), 0), (Access.along(0),)), (kept,))
-
-    @staticmethod
-    def _how_many(kept: Lowering, count: Shape) -> Lowering:
-        used = Map(Cast(binary("ge", Arg(0), 0), "int32"), (Access.along(0),))
-        return Lowering(Reduce(kind="sum", axes=(0,)), (Lowering(used, (kept,), count, "int32"),), (), "int32")
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         kept, count = kept_boxes(*given(arrays)[:5])
@@ -129,7 +128,7 @@ class NonMaxSuppressionV5(NonMaxSuppressionV4):
     def lowering(self, call: Call) -> tuple[Lowering, ...]:
         kept, count = self._kept(call), call.integers(2)
         scores = Lowering(Gather(), (call.index(1), view(kept, (*count, 1), "int32")), count, "float32")
-        return self._numbers(kept), scores, self._how_many(kept, count)
+        return self._numbers(kept), scores, how_many(kept, count)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         boxes, scores, *others = given(arrays)
