@@ -11,10 +11,9 @@ import numpy as np
 from jitdelegate.ir.forms import Access
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
+from jitdelegate.ops.padding import Margins, widened
 from jitdelegate.ops.registry import ANY, Lowering, Op, moved, op, view
 from jitdelegate.ops.shape import reordered
-
-Borders = list[tuple[int, int]]
 
 
 class BatchSpace(Op):
@@ -37,7 +36,7 @@ class BatchSpace(Op):
         raise NotImplementedError
 
     @staticmethod
-    def borders(call: Call) -> Borders:
+    def borders(call: Call) -> Margins:
         """(before, after) for every axis of the data."""
         flat = call.integers(2)
         pairs = list(zip(flat[::2], flat[1::2], strict=True))
@@ -47,13 +46,8 @@ class BatchSpace(Op):
         return self._shape_of(call.shape(0), call.integers(1), self.borders(call))
 
     @staticmethod
-    def _shape_of(shape: Shape, blocks: Shape, borders: Borders) -> Shape:
+    def _shape_of(shape: Shape, blocks: Shape, borders: Margins) -> Shape:
         raise NotImplementedError
-
-
-def widened(shape: Shape, borders: Borders) -> Shape:
-    """The shape with what lies before and after every axis."""
-    return tuple(before + size + after for size, (before, after) in zip(shape, borders, strict=True))
 
 
 @op("SPACE_TO_BATCH_ND")
@@ -73,7 +67,7 @@ class SpaceToBatchND(BatchSpace):
             yield f"{self.name}: blocks of {list(call.integers(1))} do not divide the padded {list(wide)}."
 
     @staticmethod
-    def _shape_of(shape: Shape, blocks: Shape, borders: Borders) -> Shape:
+    def _shape_of(shape: Shape, blocks: Shape, borders: Margins) -> Shape:
         batch, *space = widened(shape, borders)
         inner = (size // block for size, block in zip(space, blocks, strict=False))
         return (batch * prod(blocks), *inner, *space[len(blocks) :])
@@ -129,7 +123,7 @@ class BatchToSpaceND(BatchSpace):
             yield f"{self.name}: blocks of {list(blocks)} with borders of {cut} do not fit {list(shape)}."
 
     @staticmethod
-    def _shape_of(shape: Shape, blocks: Shape, borders: Borders) -> Shape:
+    def _shape_of(shape: Shape, blocks: Shape, borders: Margins) -> Shape:
         batch, *space = shape
         outer = (size * block for size, block in zip(space, blocks, strict=False))
         whole = (batch // prod(blocks), *outer, *space[len(blocks) :])

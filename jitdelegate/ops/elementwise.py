@@ -7,13 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir import expr
-from jitdelegate.ir.expr import Arg, Expr, clamp, converted, maximum, minimum, unary
-from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ir.expr import Expr, clamp, converted, maximum, minimum, unary
 from jitdelegate.ops.call import WORDS, Call, given
 from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.pointwise import Pointwise, X, Y
-from jitdelegate.ops.registry import ANY, NUMBERS, Lowering, Op, op
+from jitdelegate.ops.registry import ANY, NUMBERS, Lowering, Op, cast, op
 
 SHAPES = (Case(((1, 8, 8, 4),)), Case(((5,),)), Case(((1, 1, 1, 1),)), Case(((),)))
 WHOLE = tuple(Case((Fed((2, 3, 5), dtype),)) for dtype in ("int32", "int64"))
@@ -222,8 +220,7 @@ class Cast(Op):
             yield "CAST from or to float16 is supported on constants only."
 
     def lowering(self, call: Call) -> Lowering:
-        access = Access.broadcast(call.shape(0), call.shape(0))
-        return Lowering(Map(expr.Cast(Arg(0), call.output.dtype), (access,)), (call.index(0),))
+        return cast(call.index(0), call.shape(0), call.output.dtype)
 
     def fold(self, call: Call) -> list[np.ndarray]:
         return self.reference([call.constant(0)], {"out_data_type": call.output.dtype.upper()})

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg, Cast, Expr, binary, clamp, minimum, select
+from jitdelegate.ir.expr import Arg, Expr, binary, clamp, minimum, select
 from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ir.index_forms import Gather as GatherForm
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
-from jitdelegate.ops.registry import ANY, MAX_PARTS, Lowering, Op, op, view
+from jitdelegate.ops.registry import ANY, MAX_PARTS, Lowering, Op, cast, op, view
 from jitdelegate.ops.shape import axis_problems
 
 MAX_PLACES = 1 << 22
@@ -33,9 +33,7 @@ def places_of(call: Call, operand: int, shape: Shape) -> Lowering | np.ndarray:
         return known.reshape(shape).astype(np.int64 if dtype == "int64" else np.int32)
     if dtype in INTEGERS:
         return view(call.index(operand), shape, dtype)
-    own = call.shape(operand)
-    wide = Map(Cast(Arg(0), "int32"), (Access.broadcast(own, own),))
-    return view(Lowering(wide, (call.index(operand),), own, "int32"), shape, "int32")
+    return view(cast(call.index(operand), call.shape(operand), "int32"), shape, "int32")
 
 
 class Lookup(Op):

@@ -15,6 +15,14 @@ from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.registry import ANY, MAX_NUMBERED, NUMBERS, Lowering, Op, moved, op
 
+Margins = list[tuple[int, int]]
+"""What lies before and after every axis."""
+
+
+def widened(shape: Shape, margins: Margins) -> Shape:
+    """The shape with its margins."""
+    return tuple(before + size + after for size, (before, after) in zip(shape, margins, strict=True))
+
 
 class Padding(Op):
     """Something around the data: row a of the second operand says how much goes before and after axis a."""
@@ -33,14 +41,13 @@ class Padding(Op):
             yield f"{self.name}: the paddings are {list(call.integers(1))}, expected none below 0."
 
     @staticmethod
-    def borders(call: Call) -> list[tuple[int, int]]:
+    def borders(call: Call) -> Margins:
         """(before, after) for every axis."""
         flat = call.integers(1)
         return list(zip(flat[::2], flat[1::2], strict=True))
 
     def shape(self, call: Call) -> Shape:
-        pairs = zip(call.shape(0), self.borders(call), strict=True)
-        return tuple(before + size + after for size, (before, after) in pairs)
+        return widened(call.shape(0), self.borders(call))
 
 
 @op("PAD")

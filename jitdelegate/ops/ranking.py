@@ -7,36 +7,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg, Cast
-from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ir.index_forms import ArgReduce, Scan, TopK
 from jitdelegate.ir.index_forms import Gather as GatherForm
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given, with_axis
 from jitdelegate.ops.case import Case, Fed, ints
-from jitdelegate.ops.registry import NUMBERS, Lowering, Op, op, view
-from jitdelegate.ops.shape import axis_problems
+from jitdelegate.ops.registry import NUMBERS, Lowering, Op, cast, op, view
+from jitdelegate.ops.shape import one_axis, one_axis_problems
 
 
-def one_axis(call: Call, operand: int) -> int:
-    """The axis in a constant operand of one element, counted from the front."""
-    return call.integers(operand)[0] % len(call.shape(0))
-
-
-def one_axis_problems(call: Call, operand: int) -> Iterator[str]:
-    """Reasons to refuse, where a constant operand is not one axis of operand 0."""
-    axes = call.integers(operand)
-    if len(axes) != 1:
-        yield f"{call.node.op}: the axis has {len(axes)} elements, expected 1."
-    yield from axis_problems(call, axes[0], len(call.shape(0)))
-
-
-def widened(call: Call) -> int | Lowering:
+def comparable(call: Call) -> int | Lowering:
     """The data, small types as int32."""
-    shape = call.shape(0)
-    if call.tensor(0).dtype in NUMBERS:
-        return call.index(0)
-    wide = Map(Cast(Arg(0), "int32"), (Access.broadcast(shape, shape),))
-    return Lowering(wide, (call.index(0),), shape, "int32")
+    return call.index(0) if call.tensor(0).dtype in NUMBERS else cast(call.index(0), call.shape(0), "int32")
 
 
 class ArgExtreme(Op):
@@ -58,7 +39,7 @@ class ArgExtreme(Op):
         return with_axis(call.shape(0), one_axis(call, 1))
 
     def lowering(self, call: Call) -> Lowering:
-        return Lowering(ArgReduce(kind=self.kind, axis=one_axis(call, 1)), (widened(call),))
+        return Lowering(ArgReduce(kind=self.kind, axis=one_axis(call, 1)), (comparable(call),))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, axis = given(arrays)
@@ -125,7 +106,7 @@ class TopKV2(Op):
 
     def lowering(self, call: Call) -> tuple[Lowering, ...]:
         last, shape = len(call.shape(0)) - 1, self.shapes(call)[0]
-        places = Lowering(TopK(), (widened(call),), shape, "int32")
+        places = Lowering(TopK(), (comparable(call),), shape, "int32")
         values = Lowering(GatherForm(axis=last, batch=last), (call.index(0), view(places, (*shape, 1), "int32")))
         return values, places
 

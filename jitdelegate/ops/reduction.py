@@ -12,7 +12,8 @@ from jitdelegate.ir.expr import Arg, Cast
 from jitdelegate.ir.forms import Access, Map, Reduce, View
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
-from jitdelegate.ops.registry import BOOLEANS, NUMBERS, Lowering, Op, op
+from jitdelegate.ops.registry import BOOLEANS, NUMBERS, Lowering, Op, cast, op
+from jitdelegate.ops.shape import axis_problems
 
 
 class Reduction(Op):
@@ -43,10 +44,8 @@ class Reduction(Op):
     )
 
     def problems(self, call: Call) -> Iterator[str]:
-        rank, axes = len(call.shape(0)), call.integers(1)
-        wrong = [axis for axis in axes if not -rank <= axis < rank]
-        if wrong:
-            yield f"{self.name}: axis {wrong[0]} is out of range for an input of rank {rank}."
+        for axis in call.integers(1):
+            yield from axis_problems(call, axis, len(call.shape(0)))
 
     @staticmethod
     def axes(call: Call) -> Shape:
@@ -85,10 +84,10 @@ class Mean(Reduction):
         axes, shape, dtype = self.axes(call), call.shape(0), call.output.dtype
         if dtype == "float32":
             return super().lowering(call)
-        wide = Lowering(Map(Cast(Arg(0), "int64"), (Access.broadcast(shape, shape),)), (call.index(0),), shape, "int64")
-        total = Lowering(Reduce(kind="sum", axes=axes), (wide,), self.shape(call), "int64")
+        wide, kept = cast(call.index(0), shape, "int64"), self.shape(call)
+        total = Lowering(Reduce(kind="sum", axes=axes), (wide,), kept, "int64")
         quotient = Cast(Arg(0) / prod(shape[axis] for axis in axes), dtype)
-        return Lowering(Map(quotient, (Access.broadcast(self.shape(call), self.shape(call)),)), (total,))
+        return Lowering(Map(quotient, (Access.broadcast(kept, kept),)), (total,))
 
 
 @op("SUM")

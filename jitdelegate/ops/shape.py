@@ -32,6 +32,19 @@ def axis_problems(call: Call, axis: int, rank: int) -> Iterator[str]:
         yield f"{call.node.op}: axis {axis} is out of range for rank {rank}."
 
 
+def one_axis(call: Call, operand: int, of: int = 0) -> int:
+    """The axis of operand `of` in a constant operand of one element, counted from the front."""
+    return call.integers(operand)[0] % len(call.shape(of))
+
+
+def one_axis_problems(call: Call, operand: int, of: int = 0, added: int = 0) -> Iterator[str]:
+    """Reasons to refuse, where a constant operand is not one axis of operand `of`, which has so many axes more."""
+    axes = call.integers(operand)
+    if len(axes) != 1:
+        yield f"{call.node.op}: the axis has {len(axes)} elements, expected 1."
+    yield from axis_problems(call, axes[0], len(call.shape(of)) + added)
+
+
 class Relabel(Op):
     """The same elements in the same order under another shape."""
 
@@ -127,9 +140,7 @@ class ExpandDims(Relabel):
     cases = (Case(((3, 4), ints(0))), Case(((3, 4), ints(-1))), Case(((3, 4), np.array(1, np.int32))))
 
     def problems(self, call: Call) -> Iterator[str]:
-        if len(call.integers(1)) != 1:
-            yield f"EXPAND_DIMS: the axis has {len(call.integers(1))} elements, expected 1."
-        yield from axis_problems(call, call.integers(1)[0], len(call.shape(0)) + 1)
+        yield from one_axis_problems(call, 1, added=1)
 
     def shape(self, call: Call) -> Shape:
         shape, axis = call.shape(0), call.integers(1)[0] % (len(call.shape(0)) + 1)

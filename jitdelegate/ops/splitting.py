@@ -11,7 +11,7 @@ from jitdelegate.ir.forms import Access
 from jitdelegate.ops.call import Call, Shape, given, with_axis
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.registry import ANY, MAX_PARTS, Lowering, Op, moved, op
-from jitdelegate.ops.shape import axis_problems
+from jitdelegate.ops.shape import axis_problems, one_axis, one_axis_problems
 
 
 class Parts(Op):
@@ -27,13 +27,11 @@ class Parts(Op):
     def problems(self, call: Call) -> Iterator[str]:
         if not 1 <= len(call.node.outputs) <= MAX_PARTS:
             yield f"{self.name}: {len(call.node.outputs)} parts are not between 1 and {MAX_PARTS}."
-        if len(call.integers(self.along)) != 1:
-            yield f"{self.name}: the axis has {len(call.integers(self.along))} elements, expected 1."
-        yield from axis_problems(call, call.integers(self.along)[0], len(call.shape(self.data)))
+        yield from one_axis_problems(call, self.along, self.data)
 
     def axis(self, call: Call) -> int:
         """Counted from the front."""
-        return call.integers(self.along)[0] % len(call.shape(self.data))
+        return one_axis(call, self.along, self.data)
 
     def sizes_along(self, call: Call) -> Shape:
         """How far each output reaches along the axis."""
