@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from jitdelegate.ir.forms import Form
 
 ABSENT = -1
@@ -87,6 +89,13 @@ class Tensor:
     def size(self) -> int:
         """Number of elements."""
         return int(np.prod(self.shape, dtype=np.int64))
+
+    def holding(self, elements: ArrayLike) -> Tensor:
+        """The tensor as a constant: a read-only copy of these elements, which have its shape, in its type."""
+        data = np.array(elements, np.dtype(self.dtype), order="C")
+        assert data.shape == self.shape, f"'{self.name}' cannot hold {data.shape}, its shape is {self.shape}"
+        data.flags.writeable = False
+        return replace(self, data=data)
 
 
 @dataclass(frozen=True, eq=False)

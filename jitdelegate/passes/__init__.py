@@ -39,7 +39,7 @@ REWRITE: tuple[Pass, ...] = (
     fuse_elementwise,
     remove_dead,  # again: views whose readers now read through to the source
     copy_images,  # after fuse_elementwise, which would read through the copies
-    copy_outputs,  # the last: what it adds changes nothing, as others would find
+    copy_outputs,  # last: its copies compute nothing, so that others would remove them
 )
 """What makes a folded graph, every operator of which is supported, ready for a target."""
 

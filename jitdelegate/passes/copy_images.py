@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jitdelegate.ir.expr import Arg
-from jitdelegate.ir.forms import Access, Map, Window
+from jitdelegate.ir.forms import Window
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.passes.draft import Draft
 
@@ -20,10 +19,8 @@ def copy_images(graph: Graph) -> Graph:
     for node in graph.nodes:
         index = node.inputs[0] if node.inputs else ABSENT
         if isinstance(node.form, Window) and graph.tensors[index].is_constant:
-            tensor = graph.tensors[index]
-            copied = draft.add(replace(tensor, data=None))
-            form = Map(Arg(0), (Access.broadcast(tensor.shape, tensor.shape),))
-            nodes.append(Node("COPY", (index,), (copied,), origin=node.origin, form=form))
-            node = replace(node, inputs=(copied, *node.inputs[1:]))
+            copy = draft.copy(index, node.origin)
+            nodes.append(copy)
+            node = replace(node, inputs=(*copy.outputs, *node.inputs[1:]))
         nodes.append(node)
     return draft.graph(nodes)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jitdelegate.ir.expr import Arg
-from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ir.graph import Graph, Node
 from jitdelegate.passes.draft import Draft
 
@@ -19,11 +17,9 @@ def copy_outputs(graph: Graph) -> Graph:
     copies: list[Node] = []
     instead: dict[int, int] = {}
     for index in dict.fromkeys(graph.outputs):
-        tensor = graph.tensors[index]
-        if graph.writer[index] is None and tensor.size:
-            instead[index] = draft.add(replace(tensor, data=None, is_variable=False))
-            form = Map(Arg(0), (Access.broadcast(tensor.shape, tensor.shape),))
-            copies.append(Node("COPY", (index,), (instead[index],), form=form))
+        if graph.writer[index] is None and graph.tensors[index].size:
+            copies.append(draft.copy(index))
+            (instead[index],) = copies[-1].outputs
     outputs = tuple(instead.get(index, index) for index in graph.outputs)
     states = tuple(replace(state, after=instead.get(state.after, state.after)) for state in graph.states)
     return replace(draft.graph((*graph.nodes, *copies)), outputs=outputs, states=states)

@@ -26,7 +26,7 @@ def deciding_inputs(graph: Graph) -> tuple[int, ...]:
         tensor, writer = graph.tensors[index], graph.writer[index]
         if tensor.is_constant:
             continue
-        if index in graph.given and tensor.dtype in ("int32", "int64") and tensor.size <= MOST_ELEMENTS:
+        if index in graph.given and tensor.dtype in INTEGERS and tensor.size <= MOST_ELEMENTS:
             found.add(graph.given.index(index))
         elif writer is None or find(graph.nodes[writer]) is None:
             return ()
@@ -51,7 +51,5 @@ def fix_inputs(graph: Graph, values: Sequence[tuple[int, tuple[int, ...]]]) -> G
     tensors = list(graph.tensors)
     for position, elements in values:
         index = graph.given[position]
-        data = np.array(elements, tensors[index].dtype).reshape(tensors[index].shape)
-        data.flags.writeable = False
-        tensors[index] = replace(tensors[index], data=data)
+        tensors[index] = tensors[index].holding(np.reshape(elements, tensors[index].shape))
     return replace(graph, tensors=tuple(tensors))

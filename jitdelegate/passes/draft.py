@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from jitdelegate.ir.expr import Arg
+from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ir.graph import Graph, Node, Tensor
 
 
@@ -24,9 +26,14 @@ class Draft:
 
     def constant(self, name: str, data: np.ndarray) -> int:
         """The index of a new constant with a read-only copy of `data`."""
-        data = np.array(data, order="C")
-        data.flags.writeable = False
-        return self.add(Tensor(name, data.shape, str(data.dtype), data))
+        return self.add(Tensor(name, data.shape, str(data.dtype)).holding(data))
+
+    def copy(self, index: int, origin: tuple[int, ...] = ()) -> Node:
+        """A lowered node that copies a tensor to a new one."""
+        tensor = self.tensors[index]
+        copied = self.add(replace(tensor, data=None, is_variable=False))
+        form = Map(Arg(0), (Access.broadcast(tensor.shape, tensor.shape),))
+        return Node("COPY", (index,), (copied,), origin=origin, form=form)
 
     def graph(self, nodes: Iterable[Node]) -> Graph:
         """The finished graph with these nodes."""

@@ -222,9 +222,10 @@ def _type(tensor: Tensor) -> str:
 
 
 def _is_resource_op(node: Node) -> bool:
-    """
+    """Whether the node acts on resource variables.
+
     Raises:
-        CompileError: it is one, but has not the inputs and outputs that it should have.
+        CompileError: it does, but has not the inputs and outputs that it should have.
     """
     if node.custom or node.op not in RESOURCE_OPS:
         return False

@@ -71,21 +71,14 @@ def _outputs(call: Call, most: int) -> list[Tensor]:
         return call.outputs
     outputs = [reshaped(tensor, shape) for tensor, shape in zip(call.outputs, op.shapes(call), strict=True)]
     if outputs and all(_is_empty(tensor.shape) for tensor in outputs):
-        return [_constant(tensor, np.zeros(tensor.shape)) for tensor in outputs]
+        return [tensor.holding(np.zeros(tensor.shape)) for tensor in outputs]
     most = min(most, op.folds)
     if not op.foldable(call) or sum(prod(tensor.shape) for tensor in outputs) > most or next(op.sizes(outputs), None):
         return outputs
     with np.errstate(all="ignore"):
-        return [_constant(tensor, data) for tensor, data in zip(outputs, op.fold(call), strict=True)]
+        return [tensor.holding(data) for tensor, data in zip(outputs, op.fold(call), strict=True)]
 
 
 def _is_empty(shape: Shape) -> bool:
     """Whether there are no elements, in a shape that numpy can have."""
     return min(shape, default=1) == 0 and prod(size for size in shape if size) <= MAX_ELEMENTS
-
-
-def _constant(tensor: Tensor, data: np.ndarray) -> Tensor:
-    data = np.array(data, np.dtype(tensor.dtype), order="C")
-    assert data.shape == tensor.shape, f"'{tensor.name}' folded to {data.shape}, its shape is {tensor.shape}"
-    data.flags.writeable = False
-    return replace(tensor, data=data)
