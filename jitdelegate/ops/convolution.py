@@ -388,21 +388,19 @@ class TransposeConv(Weighted):
         return view(rows, (prod(shape[:3]), len(starts) * depth))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        asked, *others = arrays
-        assert asked is not None
-        weights, data, *rest = others
-        assert weights is not None
-        assert data is not None
-        _, height, width, _ = data.shape
-        _, kernel_height, kernel_width, _ = weights.shape
-        shape = tuple(int(size) for size in asked)
-        size, (sy, sx) = (shape[1], shape[2]), stride(attrs)
-        top, _, left, _ = slide_back((height, width), size, (kernel_height, kernel_width), attrs)
-        canvas = np.zeros(
-            (len(data), size[0] + height * sy + kernel_height, size[1] + width * sx + kernel_width, shape[3])
-        )
-        for ky in range(kernel_height):
-            for kx in range(kernel_width):
-                part = data.astype(np.float64) @ weights[:, ky, kx].T.astype(np.float64)
-                canvas[:, ky : ky + height * sy : sy, kx : kx + width * sx : sx] += part
-        return finish(canvas[:, top : top + size[0], left : left + size[1]], rest[0] if rest else None, attrs)
+        data, weights, bias = split([arrays[2], arrays[1], *arrays[3:]])
+        _, height, width, _ = (int(size) for size in given(arrays[:1])[0])
+        top, _, left, _ = slide_back(data.shape[1:3], (height, width), weights.shape[1:3], attrs)
+        canvas = added_up(data, weights, stride(attrs), (height, width))
+        return finish(canvas[:, top : top + height, left : left + width], bias, attrs)
+
+
+def added_up(data: np.ndarray, weights: np.ndarray, steps: Pair, room: Pair = (0, 0)) -> np.ndarray:
+    """f64[N, H, W, O]: every pixel's multiple of the filter [O, h, w, C], those of neighbours a stride apart, with
+    `room` more rows and columns behind them."""
+    (batch, height, width, _), (sy, sx), (outputs, *kernel, _) = data.shape, steps, weights.shape
+    canvas = np.zeros((batch, room[0] + height * sy + kernel[0], room[1] + width * sx + kernel[1], outputs))
+    for ky, kx in np.ndindex(*kernel):
+        part = data.astype(np.float64) @ weights[:, ky, kx].T.astype(np.float64)
+        canvas[:, ky : ky + height * sy : sy, kx : kx + width * sx : sx] += part
+    return canvas

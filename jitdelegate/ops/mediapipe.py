@@ -14,7 +14,7 @@ from jitdelegate.ir.forms import Access, Contract, Map
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Weights
-from jitdelegate.ops.convolution import Weighted, image_problems, split
+from jitdelegate.ops.convolution import Weighted, added_up, finish, image_problems, split
 from jitdelegate.ops.pooling import MaxPool2D
 from jitdelegate.ops.registry import MAX_NUMBERED, MAX_PARTS, Lowering, Op, op, view
 from jitdelegate.ops.window import Borders, patches, stride, window_problems
@@ -79,13 +79,8 @@ class Convolution2DTransposeBias(Weighted):
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, weights, bias = split(arrays)
         shape, (top, _, left, _) = self.geometry(data.shape, weights.shape, attrs)
-        (_, height, width, _), (_, kernel_height, kernel_width, _), (sy, sx) = data.shape, weights.shape, stride(attrs)
-        canvas = np.zeros((len(data), kernel_height + height * sy, kernel_width + width * sx, len(weights)))
-        for ky, kx in np.ndindex(kernel_height, kernel_width):
-            part = data.astype(np.float64) @ weights[:, ky, kx].T.astype(np.float64)
-            canvas[:, ky : ky + height * sy : sy, kx : kx + width * sx : sx] += part
-        assert bias is not None
-        return [(canvas[:, top : top + shape[1], left : left + shape[2]] + bias).astype(np.float32)]
+        canvas = added_up(data, weights, stride(attrs))
+        return finish(canvas[:, top : top + shape[1], left : left + shape[2]], bias, attrs)
 
 
 def pool_options(options: bytes) -> dict[str, Any]:
