@@ -52,7 +52,13 @@ class Fallback:
         self.default_delegate = True
         self.interpreter = self._create()
         # Taken now, since LiteRT forgets the file's shapes and which sizes are open once an input was resized.
-        self._inputs: list[dict[str, Any]] = self.interpreter.get_input_details()
+        self._inputs = self._details()
+
+    def _details(self) -> list[dict[str, Any]]:
+        try:
+            return self.interpreter.get_input_details()  # type: ignore[no-any-return]
+        except ValueError as error:
+            raise ModelError(f"LiteRT cannot tell the inputs' types: {_text(error)}") from error
 
     def _create(self) -> Any:
         from ai_edge_litert.interpreter import Interpreter, OpResolverType

@@ -11,7 +11,8 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
-from jitdelegate.errors import DeviceError, JitDelegateError, TensorError
+from jitdelegate.errors import DeviceError, JitDelegateError, ModelError, TensorError
+from jitdelegate.model.write import ModelBuilder
 
 
 def test_strings_go_in_and_out(models: Path) -> None:
@@ -117,3 +118,12 @@ except jitdelegate.JitDelegateError as error:
 """
     command = [sys.executable, "-c", code, str(models / f"{name}.tflite")]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def test_a_model_whose_inputs_litert_cannot_describe_is_refused() -> None:
+    builder = ModelBuilder()
+    x, y = builder.input((2,), "bfloat16"), builder.tensor((2,), "bfloat16")
+    builder.node("ABS", [x], [y])
+    builder.output(y)
+    with pytest.raises(ModelError, match="inputs' types"):
+        jitdelegate.load(builder.finish(), target="cpu")

@@ -142,3 +142,11 @@ def test_a_basic_lstm_whose_old_state_is_read_later_is_left_to_litert() -> None:
     found = functional_state(Model((reused,)))
     reason = OPS["LSTM"].check(found, found.nodes[0])
     assert reason == "LSTM of kernel BASIC: others read input 4 too, which LiteRT's kernel overwrites."
+
+
+def test_a_cell_without_an_activation_is_left_to_litert() -> None:
+    op = OPS["UNIDIRECTIONAL_SEQUENCE_LSTM"]
+    graph = replace(op.cases[0], attrs={**op.cases[0].attrs, "fused_activation_function": "NONE"}).graph(op)
+    found = op.check(graph, graph.nodes[0])
+    assert found is not None
+    assert found.startswith("UNIDIRECTIONAL_SEQUENCE_LSTM without an activation: ")
