@@ -74,7 +74,7 @@ class Convolution2DTransposeBias(Weighted):
         _, dropped = self.geometry(call.shape(0), call.shape(1), call.node.attrs)
         kernel = call.shape(1)[1], call.shape(1)[2]
         form = Contract(kernel=kernel, stride=stride(call.node.attrs), padding=dropped, transposed=True)
-        return Lowering(form, call.node.inputs)
+        return self.weighted(call, form, call.node.inputs[:2])
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, weights, bias = split(arrays)

@@ -11,9 +11,12 @@ import pytest
 from jitdelegate.model.read import read
 from jitdelegate.model.write import ModelBuilder
 from jitdelegate.ops import OPS
-from jitdelegate.ops.case import Case
+from jitdelegate.ops.case import Case, Weights
 from jitdelegate.passes.decode_custom_options import decode_custom_options
+from jitdelegate.passes.lower import lower
 from jitdelegate.passes.support import node_reason
+from jitdelegate.runtime.cpu_features import level
+from tests.targets.execute import execute
 
 NAMES = ("Convolution2DTransposeBias", "MaxPoolingWithArgmax2D", "MaxUnpooling2D")
 CASES = [pytest.param(name, case, id=f"{name}-{i}") for name in NAMES for i, case in enumerate(OPS[name].cases)]
@@ -85,3 +88,10 @@ def test_a_custom_operator_is_no_builtin_of_the_same_name() -> None:
     builder.output(1)
     graph = decode_custom_options(read(builder.finish()).graphs[0])
     assert node_reason(graph, graph.nodes[0]) == "The custom operator RELU is not supported."
+
+
+def test_a_bias_may_come_at_run_time() -> None:
+    op = OPS["Convolution2DTransposeBias"]
+    case = Case(((1, 5, 4, 3), Weights((2, 3, 3, 3)), (2,)), op.cases[2].attrs)
+    (found,) = execute(lower(case.graph(op)), case.feeds(), level())
+    np.testing.assert_allclose(found, case.expected(op), rtol=1e-5, atol=1e-5)
