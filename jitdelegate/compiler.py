@@ -15,8 +15,9 @@ from jitdelegate.cache.store import open_store
 from jitdelegate.debug import dump, dump_graph
 from jitdelegate.describe import compiled_operators, litert_operators, ports, signatures, states
 from jitdelegate.errors import CompileError, DeviceError, ModelError
-from jitdelegate.ir.graph import Graph, Model
+from jitdelegate.ir.graph import ABSENT, Graph, Model
 from jitdelegate.model.read import read
+from jitdelegate.ops import find
 from jitdelegate.options import Options
 from jitdelegate.passes.deciding_inputs import deciding_inputs
 from jitdelegate.passes.enter import enter
@@ -155,10 +156,11 @@ def litert_program(model: Model, key: Key, reasons: list[tuple[int, str]], decid
         reasons: (position of the operator or WHOLE_MODEL, sentence) pairs.
         deciding: positions of the inputs for whose values it might be compiled.
     Raises:
-        ModelError: LiteRT would write past the end of a tensor of this model.
+        ModelError: LiteRT would access memory beyond what this model has.
     """
     for graph in model.graphs:
         _refuse_narrow_state(graph)
+        _refuse_lacking_tensors(graph)
     graph = model.graphs[key.subgraph]
     return Program(
         key=tuple(key.parts),
@@ -182,3 +184,14 @@ def _refuse_narrow_state(graph: Graph) -> None:
                     f"operator {index} (SVDF): the state '{state.name}' is {state.dtype}, expected int16; "
                     "LiteRT would write past its end"
                 )
+
+
+def _refuse_lacking_tensors(graph: Graph) -> None:
+    """XNNPACK looks at inputs and outputs that a node should have before LiteRT's kernels ask whether it has them."""
+    for index, node in enumerate(graph.nodes):
+        op = find(node)
+        if op and not op.custom and ABSENT in node.inputs[: op.least]:
+            raise ModelError(f"operator {index} ({node.op}) lacks its input {node.inputs.index(ABSENT)}")
+        if node.op == "SPLIT" and node.attrs.get("num_splits", 0) != len(node.outputs):
+            found = f"{len(node.outputs)} outputs for {node.attrs.get('num_splits', 0)} parts"
+            raise ModelError(f"operator {index} (SPLIT) has {found}")

@@ -63,7 +63,7 @@ class Operands:
         """Reasons why these are no cell's operands."""
         name, found = call.node.op, set()
         if call.option(OPTION, "NONE") == "NONE":
-            yield f"{name} without an activation: LiteRT takes the cells' outputs from memory that holds something else."
+            yield f"{name} without an activation: LiteRT takes the outputs from memory that holds something else."
         for operand in (self.first + 1, self.first + RECURRENT + 1, self.hidden, self.state):
             if not call.given(operand):
                 yield f"{name} lacks its input {operand}."

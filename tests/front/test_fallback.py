@@ -127,3 +127,24 @@ def test_a_model_whose_inputs_litert_cannot_describe_is_refused() -> None:
     builder.output(y)
     with pytest.raises(ModelError, match="inputs' types"):
         jitdelegate.load(builder.finish(), target="cpu")
+
+
+@pytest.mark.parametrize(("op", "operands"), [("ABS", [None]), ("MUL", [None, 0])])
+def test_a_node_that_lacks_an_input_is_refused_before_xnnpack_looks_at_it(op: str, operands: list[int | None]) -> None:
+    builder = ModelBuilder()
+    builder.input((4,))
+    made = builder.tensor((4,))
+    builder.node(op, operands, [made])
+    builder.output(made)
+    with pytest.raises(ModelError, match=rf"operator 0 \({op}\) lacks its input 0"):
+        jitdelegate.load(builder.finish(), target="cpu", serialization_dir=False)
+
+
+def test_a_split_into_more_parts_than_outputs_is_refused_before_xnnpack_looks_for_them() -> None:
+    builder = ModelBuilder()
+    operands = [builder.constant(np.array(0, np.int32)), builder.input((6,))]
+    made = [builder.tensor((2,)), builder.tensor((2,))]
+    builder.node("SPLIT", operands, made, options={"num_splits": 3})
+    builder.output(*made)
+    with pytest.raises(ModelError, match=r"operator 0 \(SPLIT\) has 2 outputs for 3 parts"):
+        jitdelegate.load(builder.finish(), target="cpu", serialization_dir=False)
