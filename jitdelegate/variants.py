@@ -55,11 +55,13 @@ class Variants:
         One that falls out of the kept ones goes on for whoever still holds it. `base` itself may be on LiteRT only for
         its shapes, such as the 1 that stands for an unknown size.
         """
-        if shapes == base.shapes or not self._may_compile(base):
+        if shapes == base.shapes:
             return base
         key = base.subgraph, shapes
         found = self._used_last(key)
         if found is None:
+            if not self._may_compile(base):
+                return base
             found = Opened(base.source, main=base, variant=variant_parts(*key))
             self._count_failure(found)
         with self._lock:
@@ -75,10 +77,10 @@ class Variants:
         return base.session is not None or self._failures.get(base.subgraph, 0) < MOST_FAILURES
 
     def _count_failure(self, opened: Opened) -> None:
-        """The failures of a subgraph count until it has been compiled for some shapes."""
+        """Keeps how often in a row a subgraph could not be compiled."""
         with self._lock:
             failures = self._failures.get(opened.subgraph, 0)
-            self._failures[opened.subgraph] = -MOST_SHAPES if opened.session is not None else failures + 1
+            self._failures[opened.subgraph] = 0 if opened.session is not None else failures + 1
 
     def decided(self, base: Opened, inputs: Sequence[Any]) -> Opened:
         """The program of the first subgraph for the values of the inputs that decide shapes; `base`, which is on
@@ -109,25 +111,25 @@ class Variants:
 
     def reset(self) -> None:
         """Let the next run of each program find its variables, resource variables too, as its first one did."""
-        with self._lock:
-            kept = [*self._subgraphs.values(), *self._resized.values(), *self._decided.values()]
-        for opened in kept:
+        for opened in self._kept():
             if opened.session is not None:
                 opened.session.reset_states(resources=True)
 
     @property
     def notes(self) -> list[str]:
         """One sentence per kept program, for the report."""
+        return [_note(opened) for opened in self._kept() if opened is not self.main]
+
+    def _kept(self) -> list[Opened]:
         with self._lock:
-            kept = [*self._subgraphs.values(), *self._resized.values(), *self._decided.values()]
-        return [_note(opened) for opened in kept if opened is not self.main]
+            return [*self._subgraphs.values(), *self._resized.values(), *self._decided.values()]
 
     def close(self) -> None:
         """End all worker threads and free the memory."""
+        kept = self._kept()
         with self._lock:
-            kept = [*self._resized.values(), *self._decided.values()]
             self._resized, self._decided = {}, {}
-        for opened in (*kept, *self._subgraphs.values()):
+        for opened in kept:
             opened.close()
         self.main.source.close()
 
