@@ -204,6 +204,16 @@ def test_only_a_few_shapes_are_tried_where_none_can_be_compiled(tmp_path: Path) 
     assert len([*tmp_path.glob("*.jitd")]) == 1 + MOST_FAILURES
 
 
+def test_shapes_that_are_compiled_stay_so_whatever_fails_later(tmp_path: Path) -> None:
+    model = jitdelegate.load(small_models.rows_of_a_dozen(), serialization_dir=tmp_path)
+    model(images(2, 6))
+    for width in range(1, 1 + MOST_FAILURES):
+        with pytest.raises(DeviceError):
+            model(images(1, width))
+    model(images(2, 6))
+    assert any(note.startswith("inputs of [2, 6]: cpu") for note in model.report().notes)
+
+
 @pytest.mark.parametrize("shape", [(2, 8, 8), (2, 8, 8, 4), ()])
 def test_a_shape_that_litert_refuses_too_leaves_the_program(shape: tuple[int, ...], tmp_path: Path) -> None:
     ours, theirs = pair(CONVOLUTION, tmp_path)
