@@ -192,6 +192,8 @@ def _refuse_lacking_tensors(graph: Graph) -> None:
         op = find(node)
         if op and not op.custom and ABSENT in node.inputs[: op.least]:
             raise ModelError(f"operator {index} ({node.op}) lacks its input {node.inputs.index(ABSENT)}")
+        if op and not op.custom and not node.outputs:
+            raise ModelError(f"operator {index} ({node.op}) has no outputs")
         if node.op == "SPLIT" and node.attrs.get("num_splits", 0) != len(node.outputs):
             found = f"{len(node.outputs)} outputs for {node.attrs.get('num_splits', 0)} parts"
             raise ModelError(f"operator {index} (SPLIT) has {found}")

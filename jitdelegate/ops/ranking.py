@@ -145,5 +145,6 @@ class Cumsum(Op):
         axis = int(place.flat[0])
         data = np.flip(data, axis) if attrs.get("reverse") else data
         sums = np.cumsum(data, axis, dtype=np.float64 if data.dtype.kind == "f" else data.dtype)
-        sums = sums - data if attrs.get("exclusive") else sums
+        if attrs.get("exclusive"):
+            sums = np.delete(np.insert(sums, 0, 0, axis), -1, axis)
         return [(np.flip(sums, axis) if attrs.get("reverse") else sums).astype(data.dtype)]

@@ -34,7 +34,8 @@ class NonMaxSuppressionV4(Op):
     corners each, and their scores f32[N].
 
     The other operands are constants: how many at most, which part of the union two boxes may share, and the score that
-    a box has to exceed. Of equal scores the earlier box comes first; LiteRT takes them in the order of its heap.
+    a box has to exceed. Of equal scores the earlier box comes first; LiteRT takes them in the order of its heap. A box
+    without area overlaps none; LiteRT, which then finds no overlap of the box with itself either, repeats its number.
     """
 
     folds = 0

@@ -220,3 +220,9 @@ def test_places_outside_are_left_to_the_run() -> None:
     graph = Builder()
     operands = [graph.constant(places, "int32"), graph.constant(updates), graph.constant(shape, "int32")]
     assert ops(infer_shapes(graph.finish(graph.op("SCATTER_ND", operands, (4,))))) == ["SCATTER_ND"]
+
+
+def test_a_running_sum_without_the_element_itself_is_not_a_difference() -> None:
+    build = Builder()
+    operands = [build.constant([1, 1e30, 3]), build.constant(0, "int32")]
+    assert folded(build.finish(build.op("CUMSUM", operands, (3,), exclusive=True))).tolist() == [0, 1, np.float32(1e30)]
