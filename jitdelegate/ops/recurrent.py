@@ -14,7 +14,7 @@ from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Entry, Weights
 from jitdelegate.ops.lstm_operands import Operands, lstm_output, lstm_update
-from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Steps, apply
+from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Run, Steps, apply
 from jitdelegate.ops.recurrent_reference import LstmReference, logistic
 from jitdelegate.ops.registry import Lowering, Op, op, view
 
@@ -86,6 +86,56 @@ def outcome(outputs: Sequence[Lowering], states: Sequence[Lowering]) -> tuple[Lo
     return (*outputs, *(view(state, state.shape or ()) for state in states))
 
 
+class Bidirectional(Recurrence):
+    """From either end; with `merge_outputs` the two outputs as one, forward first. States: forward, then backward."""
+
+    auxiliary: ClassVar[range]
+    """Operands that are not supported."""
+
+    def outputs(self, call: Call) -> int:
+        return (1 if call.option("merge_outputs", False) else 2) + len(self.states)
+
+    def problems(self, call: Call) -> Iterator[str]:
+        if any(map(call.given, self.auxiliary)):
+            yield f"{self.name} with an auxiliary input is not supported."
+        yield from super().problems(call)
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        states = tuple(map(call.shape, self.states))
+        leading, widths = call.shape(0)[:-1], (states[0][1], states[len(states) // 2][1])
+        merged = call.option("merge_outputs", False)
+        return (*((*leading, width) for width in ([sum(widths)] if merged else widths)), *states)
+
+    def runs(self, call: Call) -> Sequence[Run]:
+        """Forward and backward."""
+        raise NotImplementedError
+
+    def lowering(self, call: Call) -> tuple[Lowering, ...]:
+        runs = self.runs(call)
+        outputs = [run.outputs for run in runs]
+        if call.option("merge_outputs", False):
+            outputs = [Lowering(Concat(axis=2), tuple(outputs), self.shapes(call)[0], "float32")]
+        return outcome(outputs, [each for run in runs for each in (run.hidden, run.state)[: len(self.states) // 2]])
+
+    def answers(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> Sequence[Sequence[np.ndarray]]:
+        """The reference of each direction: outputs, then states."""
+        raise NotImplementedError
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        found = self.answers(arrays, attrs)
+        outputs = [outputs for outputs, *_ in found]
+        states = [state for _, *states in found for state in states]
+        return [*([np.concatenate(outputs, axis=2)] if attrs.get("merge_outputs") else outputs), *states]
+
+
+def cell_problems(call: Call, operands: Operands, steps: Steps) -> Iterator[str]:
+    """Reasons why one direction cannot be run."""
+    yield from operands.problems(call, steps.batch, call.shape(0)[-1])
+    kernels = operands.kernels(call) * steps.count
+    if kernels > MOST_KERNELS:
+        yield f"{call.node.op}: {steps.count} steps of this cell take {kernels} kernels, over {MOST_KERNELS}."
+
+
 class Lstm(Recurrence):
     """One direction; i, f, o = logistic and g = the activation of gates, state = f * state + i * g,
     hidden = o * activation(state), perhaps projected; peepholes, layer normalization and input gates are optional."""
@@ -94,6 +144,7 @@ class Lstm(Recurrence):
     most = 24
     states = (18, 19)
     operands: ClassVar[Operands] = Operands(first=1, hidden=18, state=19, norm=20)
+    ranks: ClassVar[tuple[int, ...]] = (2,)
 
     def problems(self, call: Call) -> Iterator[str]:
         shape = call.shape(0)
@@ -101,13 +152,7 @@ class Lstm(Recurrence):
             yield f"{self.name}: the input's rank is {len(shape)}, expected {self.ranks[0]}."
         if call.option("diagonal_recurrent_tensors", False):
             yield f"{self.name} with diagonal_recurrent_tensors is not supported."
-        steps = self.steps(call)
-        yield from self.operands.problems(call, steps.batch, shape[-1])
-        kernels = self.operands.kernels(call) * steps.count
-        if kernels > MOST_KERNELS:
-            yield f"{self.name}: {steps.count} steps of this cell take {kernels} kernels, over {MOST_KERNELS}."
-
-    ranks: ClassVar[tuple[int, ...]] = (2,)
+        yield from cell_problems(call, self.operands, self.steps(call))
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         return (*call.shape(0)[:-1], call.shape(18)[1]), call.shape(18), call.shape(19)
@@ -227,7 +272,7 @@ def both_ways(case: Case, **attrs: Any) -> Case:
 
 
 @op("BIDIRECTIONAL_SEQUENCE_LSTM")
-class BidirectionalSequenceLstm(Recurrence):
+class BidirectionalSequenceLstm(Bidirectional):
     """UNIDIRECTIONAL_SEQUENCE_LSTM from either end; with `merge_outputs` the two outputs as one, forward first."""
 
     least = 1
@@ -240,50 +285,31 @@ class BidirectionalSequenceLstm(Recurrence):
         both_ways(lstm_case((2, 3, 5), 2, 9, time_major=False, outputs=4, peepholes=True), merge_outputs=False),
     )
     directions: ClassVar = (Operands(1, 35, 36, norm=48), Operands(18, 37, 38, norm=48))
-    auxiliary: ClassVar = range(39, 48)
-
-    def outputs(self, call: Call) -> int:
-        return (1 if call.option("merge_outputs", False) else 2) + len(self.states)
+    auxiliary = range(39, 48)
 
     def problems(self, call: Call) -> Iterator[str]:
         if len(call.shape(0)) != 3:
             yield f"{self.name}: the input's rank is {len(call.shape(0))}, expected 3."
-        if any(map(call.given, self.auxiliary)):
-            yield f"{self.name} with an auxiliary input is not supported."
+        yield from super().problems(call)
         steps = self.steps(call)
         if call.option("merge_outputs", False) and not steps.time_major and steps.batch > 1:
             # here LiteRT's kernel gives something else than for each direction by itself, even from run to run
             yield f"{self.name} with merge_outputs of {steps.batch} sequences is supported with time_major only."
         for operands in self.directions:
-            yield from operands.problems(call, steps.batch, call.shape(0)[-1])
-            kernels = operands.kernels(call) * steps.count
-            if kernels > MOST_KERNELS:
-                yield f"{self.name}: {steps.count} steps of this cell take {kernels} kernels, over {MOST_KERNELS}."
+            yield from cell_problems(call, operands, steps)
 
-    def shapes(self, call: Call) -> tuple[Shape, ...]:
-        states = tuple(map(call.shape, self.states))
-        leading, widths = call.shape(0)[:-1], (states[0][1], states[2][1])
-        merged = call.option("merge_outputs", False)
-        return (*((*leading, width) for width in ([sum(widths)] if merged else widths)), *states)
-
-    def lowering(self, call: Call) -> tuple[Lowering, ...]:
-        runs = [
+    def runs(self, call: Call) -> Sequence[Run]:
+        return [
             operands.cell(call).run(
                 self.steps(call, reverse=reverse), call.index(operands.hidden), call.index(operands.state)
             )
             for operands, reverse in zip(self.directions, (False, True), strict=True)
         ]
-        outputs = [run.outputs for run in runs]
-        if call.option("merge_outputs", False):
-            outputs = [Lowering(Concat(axis=2), tuple(outputs), self.shapes(call)[0], "float32")]
-        return outcome(outputs, [each for run in runs for each in (run.hidden, run.state)])
 
-    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+    def answers(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> Sequence[Sequence[np.ndarray]]:
         found = []
         for operands, reverse in zip(self.directions, (False, True), strict=True):
             data, hidden, state = given([arrays[k] for k in (0, operands.hidden, operands.state)])
             cell = LstmReference(arrays, attrs, operands.first, operands.norm)
             found.append(cell.run(data, hidden, state, reverse=reverse))
-        outputs = [outputs for outputs, *_ in found]
-        states = [state for _, *states in found for state in states]
-        return [*([np.concatenate(outputs, axis=2)] if attrs.get("merge_outputs") else outputs), *states]
+        return found

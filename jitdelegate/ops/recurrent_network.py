@@ -13,7 +13,7 @@ from jitdelegate.ir.forms import Access, Concat, Contract, Reduce
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
 from jitdelegate.ops.call import Call, Shape, constant_problems, given
 from jitdelegate.ops.case import Case, Weights
-from jitdelegate.ops.recurrent import Recurrence, outcome
+from jitdelegate.ops.recurrent import Bidirectional, Recurrence, outcome
 from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Cell, Read, Run, apply
 from jitdelegate.ops.recurrent_reference import activation, times
 from jitdelegate.ops.registry import Lowering, op, view
@@ -110,45 +110,26 @@ def both_ways(case: Case, **attrs: Any) -> Case:
 
 
 @op("BIDIRECTIONAL_SEQUENCE_RNN")
-class BidirectionalSequenceRnn(Rnn):
+class BidirectionalSequenceRnn(Bidirectional, Rnn):
     """UNIDIRECTIONAL_SEQUENCE_RNN from either end; with `merge_outputs` the two outputs as one, forward first."""
 
     least, most = 9, 12
     states = (4, 8)
     layers = (1, 5)
-    auxiliary: ClassVar = range(9, 12)
+    auxiliary = range(9, 12)
     cases = (
         both_ways(rnn_case((3, 6, 5), 3, 11, **{OPTION: "TANH", "time_major": False}), merge_outputs=True),
         both_ways(rnn_case((6, 3, 5), 3, 16, **{OPTION: "TANH", "time_major": True}), merge_outputs=True),
         both_ways(rnn_case((2, 4, 5), 2, 7, **{OPTION: "RELU6", "time_major": False}), merge_outputs=False),
     )
 
-    def outputs(self, call: Call) -> int:
-        return (1 if call.option("merge_outputs", False) else 2) + len(self.states)
+    def runs(self, call: Call) -> Sequence[Run]:
+        return self.run(call, 1), self.run(call, 5, reverse=True)
 
-    def problems(self, call: Call) -> Iterator[str]:
-        if any(map(call.given, self.auxiliary)):
-            yield f"{self.name} with an auxiliary input is not supported."
-        yield from super().problems(call)
-
-    def shapes(self, call: Call) -> tuple[Shape, ...]:
-        widths = call.shape(1)[0], call.shape(5)[0]
-        chosen = [sum(widths)] if call.option("merge_outputs", False) else widths
-        return (*((*call.shape(0)[:-1], width) for width in chosen), call.shape(4), call.shape(8))
-
-    def lowering(self, call: Call) -> tuple[Lowering, ...]:
-        runs = self.run(call, 1), self.run(call, 5, reverse=True)
-        outputs = [run.outputs for run in runs]
-        if call.option("merge_outputs", False):
-            outputs = [Lowering(Concat(axis=2), tuple(outputs), self.shapes(call)[0], "float32")]
-        return outcome(outputs, [run.hidden for run in runs])
-
-    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+    def answers(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> Sequence[Sequence[np.ndarray]]:
         data, *layers = given(arrays[:9])
-        forward, forward_state = layer_reference([data, *layers[:4]], attrs)
-        backward, backward_state = layer_reference([data, *layers[4:]], attrs, reverse=True)
-        merged = [np.concatenate([forward, backward], axis=2)]
-        return [*(merged if attrs.get("merge_outputs") else (forward, backward)), forward_state, backward_state]
+        backward = layer_reference([data, *layers[4:]], attrs, reverse=True)
+        return layer_reference([data, *layers[:4]], attrs), backward
 
 
 @op("SVDF")
