@@ -58,7 +58,7 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore) -> Generated:
     """Code for one lowered graph and one instruction set; equal graphs give equal bytes.
 
     Args:
-        graph: every node carries a form; inputs and outputs are float32.
+        graph: every node carries a form.
         features: a key of `machine.MACHINES`.
         trace: called with the plan of steps and memory, the LLVM IR and the machine code.
     Raises:
