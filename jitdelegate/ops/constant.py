@@ -192,7 +192,7 @@ class BroadcastArgs(Folded):
 
     least = most = 2
     parameters = (0, 1)
-    results: ClassVar = {0: INTEGERS}
+    types = INTEGERS
 
     def problems(self, call: Call) -> Iterator[str]:
         shapes = call.integers(0), call.integers(1)
@@ -229,8 +229,7 @@ class Range(Folded):
 
     least = most = 3
     parameters = (0, 1, 2)
-    parameter_types = NUMBERS
-    results: ClassVar = {0: NUMBERS}
+    parameter_types = types = NUMBERS
 
     def problems(self, call: Call) -> Iterator[str]:
         numbers, dtypes = [call.constant(k) for k in range(3)], {tensor.dtype for tensor in call.operands}
