@@ -1,4 +1,4 @@
-"""Compiles random float32 models and compares what they compute with LiteRT's builtin kernels.
+"""Compiles random models and compares what they compute with LiteRT's builtin kernels.
 
     python -m scripts.fuzz_graphs --rounds 1000 --seed 1 [--features x86-64-v4 ...] [--seconds 600]
 
@@ -50,7 +50,7 @@ def by_references(graph: Graph, feeds: Sequence[np.ndarray]) -> list[np.ndarray]
     with np.errstate(all="ignore"):
         for node in graph.nodes:
             arrays = [None if i == ABSENT else values[i] for i in node.inputs]
-            (values[node.outputs[0]],) = OPS[node.op].reference(arrays, node.attrs)
+            values |= dict(zip(node.outputs, OPS[node.op].reference(arrays, node.attrs), strict=True))
     return [np.asarray(values[i]) for i in graph.outputs]
 
 
@@ -109,7 +109,7 @@ def check(graph: Graph, seed: int, features: Sequence[str]) -> str:
         return f"refused: {reasons[0][1]}"
     lowered = passes.run(folded, passes=passes.REWRITE)
     numbers = np.random.default_rng(seed)
-    feeds = [numbers.uniform(-2, 2, graph.tensors[i].shape).astype(np.float32) for i in graph.inputs]
+    feeds = [numbers.uniform(-2, 2, graph.tensors[i].shape).astype(graph.tensors[i].dtype) for i in graph.inputs]
     sure = by_references(graph, feeds)
     litert = by_litert(graph, content, feeds)
     expected = sure if litert is None else litert
@@ -168,13 +168,13 @@ def shrink(graph: Graph, fails: Callable[[Graph], bool]) -> Graph:
 def _without(graph: Graph, position: int) -> Graph | None:
     """The graph with one result as an input, or without it where nobody reads it; without what is then not needed."""
     nodes = [node for p, node in enumerate(graph.nodes) if p != position]
-    gone = graph.nodes[position].outputs[0]
-    made = {node.outputs[0] for node in nodes}
+    gone = graph.nodes[position].outputs
+    made = {i for node in nodes for i in node.outputs}
     read = {i for node in nodes for i in node.inputs}
     outputs = [i for i in graph.outputs if i in made] or sorted(made - read)[:1]
     if not outputs:
         return None
-    inputs = sorted({*graph.inputs, gone} & read)  # the order in which they stand in the file
+    inputs = sorted({*graph.inputs, *gone} & read)  # the order in which they stand in the file
     return replace(graph, nodes=tuple(nodes), inputs=tuple(inputs), outputs=tuple(outputs))
 
 

@@ -1,4 +1,5 @@
-"""Random float32 graphs of every operator, in the sizes and combinations that kernels treat apart."""
+"""Random graphs of every operator, float32 but for what lies between comparisons, casts and ranks, in the sizes and
+combinations that kernels treat apart."""
 
 from __future__ import annotations
 
@@ -21,6 +22,8 @@ CHANNELS = (1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 20, 24, 31, 32, 33, 40, 48, 
 EXACT_UNARY = ("ABS", "NEG", "SQUARE", "RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "HARD_SWISH", "LEAKY_RELU")
 UNARY = (*EXACT_UNARY, "EXP", "TANH", "LOGISTIC", "ELU", "GELU", "SQRT", "RSQRT", "LOG")
 BINARY = ("ADD", "ADD", "SUB", "MUL", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "DIV")
+COMPARISONS = ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
+WHOLE = ("ADD", "SUB", "MUL", "MAXIMUM", "MINIMUM", "FLOOR_DIV", "FLOOR_MOD")
 REDUCTIONS = ("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD")
 ACTIVATIONS = ("NONE", "NONE", "RELU", "RELU6", "RELU_N1_TO_1")
 
@@ -82,21 +85,27 @@ class Draw:
 
     def node(self, op: str, inputs: Sequence[int], **attrs: Any) -> int | None:
         """The output, or None where the operator refuses or is too large for a quick comparison."""
-        output = self._add(Tensor(op.lower(), (1,), "float32"))
-        node = Node(op, tuple(inputs), (output,), attrs, origin=(len(self.nodes),))
-        graph = Graph(tuple(self.tensors), (*self.nodes, node), tuple(self.inputs), (output,))
-        call = Call(graph, node)
+        return next(iter(self.typed(op, inputs, "float32", **attrs)), None)
+
+    def typed(self, op: str, inputs: Sequence[int], *dtypes: str, **attrs: Any) -> tuple[int, ...]:
+        """As `node`, the outputs of these types, of which those of float32 become values."""
+        outputs = tuple(self._add(Tensor(op.lower(), (1,), dtype)) for dtype in dtypes)
+        node = Node(op, tuple(inputs), outputs, attrs, OPS[op].version, origin=(len(self.nodes),))
+        call = Call(Graph(tuple(self.tensors), (*self.nodes, node), tuple(self.inputs), outputs), node)
         if next(OPS[op].problems(call), None) is not None:
-            return None
-        shape = OPS[op].shape(call)
+            return ()
+        shapes = OPS[op].shapes(call)
         window = self.shape(inputs[1])[1:] if op.endswith("CONV_2D") or op == "TRANSPOSE_CONV" else ()
-        too_large = prod(shape) > MAX_ELEMENTS or prod(shape) * prod(window) > MAX_WORK
-        if too_large or 0 in shape or len(shape) > 6:
-            return None
-        self.tensors[output] = replace(self.tensors[output], shape=shape)
+        if any(
+            prod(shape) > MAX_ELEMENTS or prod(shape) * prod(window) > MAX_WORK or 0 in shape or len(shape) > 6
+            for shape in shapes
+        ):
+            return ()
+        for output, shape, dtype in zip(outputs, shapes, dtypes, strict=True):
+            self.tensors[output] = replace(self.tensors[output], shape=shape)
+            self.values += [output] if dtype == "float32" else []
         self.nodes.append(node)
-        self.values.append(output)
-        return output
+        return outputs
 
     # operators
 
@@ -289,6 +298,72 @@ class Draw:
         options = {name: draw.random() < 0.5 for name in ("exclusive", "reverse")}
         self.node("CUMSUM", [x, self.integers(draw.randrange(len(self.shape(x))))], **options)
 
+    def exact(self, *ranks: int) -> int | None:
+        """An input: what is computed of it in steps differs nowhere by a step."""
+        fitting = [v for v in self.inputs if len(self.shape(v)) in ranks]
+        return self.random.choice(fitting) if fitting else None
+
+    def comparing(self) -> None:
+        x, draw = self.exact(1, 2, 3, 4), self.random
+        if x is not None:
+            part = tuple(size if draw.random() < 0.7 else 1 for size in self.shape(x))
+            tests = self.typed(draw.choice(COMPARISONS), [x, self.weights(*part)], "bool")
+            others = [v for v in self.values if self.shape(v) == self.shape(x)]
+            self.node("SELECT_V2", [*tests, draw.choice(others), self.weights()])
+
+    def counting(self) -> None:
+        """Whole numbers, and back to floats."""
+        x, draw = self.exact(1, 2, 3, 4), self.random
+        dtype = draw.choice(("int32", "int64"))
+        to, back = (
+            {"in_data_type": a, "out_data_type": b} for a, b in (("FLOAT32", dtype.upper()), (dtype.upper(), "FLOAT32"))
+        )
+        scaled = None if x is None else self.node("MUL", [x, self.weights(low=5, high=9)])
+        whole = () if scaled is None else self.typed("CAST", [scaled], dtype, **to)
+        for op in draw.sample(WHOLE, draw.randint(0, 2)) if whole else ():
+            number = np.array(draw.choice((-7, -2, 1, 3, 16)), dtype)
+            other = self._add(Tensor("number", (), dtype, number))
+            whole = self.typed(op, [*whole, other], dtype) or whole
+        if whole:
+            self.node("CAST", whole, **back)
+
+    def ranking(self) -> None:
+        x, draw = self.value(1, 2, 3, 4), self.random
+        self.typed("TOPK_V2", [x, self.integers(draw.randint(1, self.shape(x)[-1]))], "float32", "int32")
+
+    def finding(self) -> None:
+        x, options = self.exact(1, 2, 3, 4), {"in_data_type": "INT32", "out_data_type": "FLOAT32"}
+        if x is not None:
+            axis, op = (
+                self.integers(self.random.randrange(len(self.shape(x)))),
+                self.random.choice(("ARG_MAX", "ARG_MIN")),
+            )
+            places = self.typed(op, [x, axis], "int32", output_type="INT32")
+            self.node("CAST", places, **options)
+
+    def parting(self) -> None:
+        x, draw = self.value(1, 2, 3, 4), self.random
+        axis = draw.randrange(len(self.shape(x)))
+        size = self.shape(x)[axis]
+        if draw.random() < 0.3 and size < 9:
+            self.typed("UNPACK", [x], *("float32",) * size, num=size, axis=axis)
+        elif draw.random() < 0.5:
+            count = draw.choice([n for n in range(1, min(size, 6) + 1) if size % n == 0])
+            self.typed("SPLIT", [self.integers(axis), x], *("float32",) * count, num_splits=count)
+        else:
+            first = draw.randint(1, size)
+            sizes = [first, -1] if first < size else [first]
+            operands = [x, self.integers(sizes), self.integers(axis)]
+            self.typed("SPLIT_V", operands, *("float32",) * len(sizes), num_splits=len(sizes))
+
+    def repeating(self) -> None:
+        x, draw = self.value(1, 2, 3, 4), self.random
+        shape = self.shape(x)
+        if draw.random() < 0.5:
+            self.node("TILE", [x, self.integers([draw.choice((1, 1, 2, 3)) for _ in shape])])
+        else:
+            self.node("REVERSE_V2", [x, self.integers(draw.sample(range(len(shape)), 1))])
+
     def transposing(self) -> None:
         x = self.value(2, 3, 4, 5, 6)
         order = list(range(len(self.shape(x))))
@@ -382,6 +457,7 @@ class Draw:
         *(conv, conv, conv, pointwise, depthwise, depthwise, transposed, dense, pooling, resizing, concatenation),
         *(packing, padding, slicing, striding, transposing, arithmetic, arithmetic, outer, elementwise, elementwise),
         *(prelu, softmax, reduction, reshaping, blocks, product, product, computed, looking_up, adding_up),
+        *(comparing, counting, ranking, finding, parting, repeating),
     )
 
     def graph(self) -> Graph:
