@@ -14,7 +14,7 @@ from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import WORDS, Call, given
 from jitdelegate.ops.case import Case, Fed, Weights
-from jitdelegate.ops.pointwise import Pointwise, X, Y
+from jitdelegate.ops.pointwise import Pointwise, X, Y, mapped
 from jitdelegate.ops.registry import FLOATS, MAX_PARTS, NUMBERS, Lowering, Op, op
 
 BROADCASTS = (
@@ -220,11 +220,10 @@ class AddN(Op):
 
     def lowering(self, call: Call) -> Lowering:
         shape, dtype = call.shape(0), call.tensor(0).dtype
-        form = Map(X + Y, (Access.broadcast(shape, shape),) * 2)
         first, *others = call.node.inputs
         total: int | Lowering = first
         for index in others:
-            total = Lowering(form, (total, index), shape, dtype)
+            total = mapped(X + Y, (total, shape), (index, shape), shape=shape, dtype=dtype)
         assert isinstance(total, Lowering)
         return total
 

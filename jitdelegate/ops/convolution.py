@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir.expr import RESULT, Arg
-from jitdelegate.ir.forms import Access, Concat, Contract, Form, Map, MatMul
+from jitdelegate.ir.forms import Access, Concat, Contract, Form, MatMul
 from jitdelegate.ir.graph import ABSENT
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
 from jitdelegate.ops.call import Call, Shape, constant_problems, given
 from jitdelegate.ops.case import Case, Weights, ints
-from jitdelegate.ops.pointwise import X, Y
+from jitdelegate.ops.pointwise import X, Y, mapped
 from jitdelegate.ops.registry import MAX_PARTS, Lowering, Op, moved, op, view
 from jitdelegate.ops.shape import reordered
 from jitdelegate.ops.window import Borders, Pair, Sliding, dilation, patches, slide, slide_back, stride, window_problems
@@ -97,11 +97,11 @@ class Weighted(Op):
 
     def finished(self, call: Call, total: Lowering, shape: Shape, channels: Shape) -> Lowering:
         """Sums of `shape` with the bias and the activation; `channels` are the last axes, which the bias lies along."""
-        activation, own = ACTIVATIONS[call.option(OPTION, "NONE")], Access.broadcast(shape, shape)
+        activation = ACTIVATIONS[call.option(OPTION, "NONE")]
         if not call.given(self.bias_operand):
-            return Lowering(Map(activation(X), (own,)), (total,), shape)
+            return mapped(activation(X), (total, shape), shape=shape)
         bias = view(call.index(self.bias_operand), channels)
-        return Lowering(Map(activation(X + Y), (own, Access.broadcast(channels, shape))), (total, bias), shape)
+        return mapped(activation(X + Y), (total, shape), (bias, channels), shape=shape)
 
     def is_constant(self, call: Call) -> bool:
         """Whether the filter is known when the model is compiled."""

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jitdelegate.ir import forms
-from jitdelegate.ir.expr import Expr, binary, maximum, unary
-from jitdelegate.ir.forms import Access, Contract, Map, Reduce
+from jitdelegate.ir.expr import binary, maximum, unary
+from jitdelegate.ir.forms import Contract, Reduce
 from jitdelegate.ir.graph import ABSENT
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case
-from jitdelegate.ops.pointwise import X, Y, Z
+from jitdelegate.ops.pointwise import X, Y, Z, mapped
 from jitdelegate.ops.registry import Lowering, Op, op
 
 MAX_CHANNELS = 1 << 12
@@ -38,11 +38,6 @@ class Rows(Op):
     def problems(self, call: Call) -> Iterator[str]:
         if not call.shape(0):
             yield f"{self.name}: the input is a scalar, expected rank 1 or more."
-
-    def mapped(self, formula: Expr, *operands: tuple[int | Lowering, Shape], shape: Shape) -> Lowering:
-        """The formula of values of these shapes, which broadcast to `shape`."""
-        accesses = tuple(Access.broadcast(own, shape) for _, own in operands)
-        return Lowering(Map(formula, accesses), tuple(source for source, _ in operands), shape, "float32")
 
     def reduced(self, kind: str, source: int | Lowering, shape: Shape) -> tuple[Lowering, Shape]:
         """One number for every row of a value of `shape`, and their own shape."""
@@ -72,9 +67,9 @@ class LogSoftmax(Rows):
     def lowering(self, call: Call) -> Lowering:
         shape, data = call.shape(0), (call.index(0), call.shape(0))
         top = self.reduced("max", call.index(0), shape)
-        powers = self.mapped(unary("exp", X - Y), data, top, shape=shape)
+        powers = mapped(unary("exp", X - Y), data, top, shape=shape)
         total = self.reduced("sum", powers, shape)
-        return self.mapped(X - Y - unary("log", Z), data, top, total, shape=shape)
+        return mapped(X - Y - unary("log", Z), data, top, total, shape=shape)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         (data,) = given(arrays)
@@ -90,8 +85,8 @@ class L2Normalization(Rows):
 
     def lowering(self, call: Call) -> Lowering:
         shape, data = call.shape(0), (call.index(0), call.shape(0))
-        total = self.reduced("sum", self.mapped(X * X, data, shape=shape), shape)
-        return self.mapped(X / maximum(unary("sqrt", Y), 1e-6), data, total, shape=shape)
+        total = self.reduced("sum", mapped(X * X, data, shape=shape), shape)
+        return mapped(X / maximum(unary("sqrt", Y), 1e-6), data, total, shape=shape)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         (data,) = given(arrays)
@@ -125,10 +120,10 @@ class LocalResponseNormalization(Rows):
     def lowering(self, call: Call) -> Lowering:
         shape, data = call.shape(0), (call.index(0), call.shape(0))
         near = self._near(shape[-1], call.option("radius", 0))
-        squares = self.mapped(X * X, data, shape=shape)
+        squares = mapped(X * X, data, shape=shape)
         total = Lowering(Contract(), (squares, near, ABSENT), shape, "float32")
         bias, alpha, beta = (float(call.option(name, 0.0)) for name in ("bias", "alpha", "beta"))
-        return self.mapped(X * binary("pow", Y * alpha + bias, -beta), data, (total, shape), shape=shape)
+        return mapped(X * binary("pow", Y * alpha + bias, -beta), data, (total, shape), shape=shape)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         (data,) = given(arrays)

@@ -68,6 +68,14 @@ def _columns(shapes: Sequence[Shape]) -> list[Shape]:
     return list(zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True))
 
 
+def mapped(
+    formula: Expr, *operands: tuple[int | Lowering | np.ndarray, Shape], shape: Shape, dtype: str = "float32"
+) -> Lowering:
+    """The formula of values of these shapes, which broadcast to `shape`."""
+    accesses = tuple(Access.broadcast(own, shape) for _, own in operands)
+    return Lowering(Map(formula, accesses), tuple(source for source, _ in operands), shape, dtype)
+
+
 def pointwise(formula: Expr, call: Call) -> Lowering:
     """The formula of all operands, for every element of the output.
 

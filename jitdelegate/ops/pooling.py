@@ -7,12 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import RESULT, Arg, substitute, unary
-from jitdelegate.ir.forms import Access, Map, Pool
+from jitdelegate.ir.expr import RESULT, substitute, unary
+from jitdelegate.ir.forms import Pool
 from jitdelegate.ops.activation import OPTION, activated
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case
 from jitdelegate.ops.convolution import image_problems
+from jitdelegate.ops.pointwise import X, mapped
 from jitdelegate.ops.registry import Lowering, Op, op
 from jitdelegate.ops.window import Sliding, patches, slide, window_problems
 
@@ -103,7 +104,7 @@ class L2Pool2D(Pooling):
 
     def lowering(self, call: Call) -> Lowering:
         shape, window = call.shape(0), self.window(call.shape(0), call.node.attrs)
-        squares = Lowering(Map(Arg(0) * Arg(0), (Access.broadcast(shape, shape),)), (call.index(0),), shape, "float32")
+        squares = mapped(X * X, (call.index(0), shape), shape=shape)
         root = substitute(self.epilogue(call), [unary("sqrt", RESULT)])
         return Lowering(Pool(root, (), **window.geometry, kind=self.kind), (squares,))
 

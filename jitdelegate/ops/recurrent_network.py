@@ -13,6 +13,7 @@ from jitdelegate.ir.forms import Access, Concat, Contract, Reduce
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
 from jitdelegate.ops.call import Call, Shape, constant_problems, given
 from jitdelegate.ops.case import Case, Weights
+from jitdelegate.ops.pointwise import X, Y, mapped
 from jitdelegate.ops.recurrent import Bidirectional, Recurrence, outcome
 from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Cell, Read, Run, apply
 from jitdelegate.ops.recurrent_reference import activation, times
@@ -173,11 +174,7 @@ class Svdf(Recurrence):
         newest = Lowering(Contract(), (call.index(0), call.index(1), -1), (batch, filters), "float32")
         kept = self._memory(call, view(newest, (batch, filters, 1)), batch, filters, memory)
         shape = (batch, filters, memory)
-        weighted = apply(
-            Arg(0) * Arg(1),
-            [(kept, Access.broadcast(shape, shape)), (call.index(2), Access.broadcast(shape[1:], shape))],
-            shape,
-        )
+        weighted = mapped(X * Y, (kept, shape), (call.index(2), shape[1:]), shape=shape)
         rows = view(weighted, (*output, filters // output[1] * memory))
         total = Lowering(Reduce(kind="sum", axes=(2,)), (rows,), output, "float32")
         reads: list[Read] = [(total, Access.broadcast(output, output))]

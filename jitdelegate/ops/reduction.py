@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg, Cast
-from jitdelegate.ir.forms import Access, Map, Reduce, View
+from jitdelegate.ir.expr import Cast
+from jitdelegate.ir.forms import Reduce, View
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
+from jitdelegate.ops.pointwise import X, mapped
 from jitdelegate.ops.registry import BOOLEANS, NUMBERS, Lowering, Op, cast, op
 from jitdelegate.ops.shape import axis_problems
 
@@ -86,8 +87,7 @@ class Mean(Reduction):
             return super().lowering(call)
         wide, kept = cast(call.index(0), shape, "int64"), self.shape(call)
         total = Lowering(Reduce(kind="sum", axes=axes), (wide,), kept, "int64")
-        quotient = Cast(Arg(0) / prod(shape[axis] for axis in axes), dtype)
-        return Lowering(Map(quotient, (Access.broadcast(kept, kept),)), (total,))
+        return mapped(Cast(X / prod(shape[axis] for axis in axes), dtype), (total, kept), shape=kept, dtype=dtype)
 
 
 @op("SUM")
