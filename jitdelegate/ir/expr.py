@@ -139,11 +139,17 @@ RESULT = Arg(0)
 """In an epilogue: the form's own result."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Const(Expr):
-    """A number, in the type of what it meets; one with a fraction meets floats alone."""
+    """A number, in the type of what it meets; one with a fraction meets floats alone. 0.0 and -0.0 are two."""
 
     value: float
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Const) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
 
     def __str__(self) -> str:
         return repr(self.value)

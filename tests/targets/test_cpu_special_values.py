@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jitdelegate.ir.expr import BINARY, RESULT, UNARY, Arg, binary, unary
+from jitdelegate.ir.expr import BINARY, RESULT, UNARY, Arg, binary, evaluate, maximum, unary
 from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ops import OPS
@@ -94,3 +94,12 @@ def test_activations_neither_overflow_nor_leak_where_they_saturate(op: str, feat
         (expected,) = OPS[op].reference([VALUES.astype(np.float64)], attrs)
     finite = np.isfinite(VALUES) & np.isfinite(expected)
     np.testing.assert_allclose(found[finite], expected[finite], rtol=2e-6, atol=1e-5)
+
+
+def test_zeros_of_both_signs_are_two_constants() -> None:
+    quotients = Map(RESULT / 0.0 + maximum(RESULT / -0.0, -1.0), (Access((0,), (0,), (1,)),))
+    (found,) = execute(one_node("TEST", quotients), [np.abs(VALUES)], level())
+    with np.errstate(all="ignore"):
+        expected = evaluate(quotients.epilogue, [np.abs(VALUES)])
+    np.testing.assert_array_equal(found, expected)
+    assert np.isinf(found[4])

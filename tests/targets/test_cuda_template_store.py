@@ -10,14 +10,17 @@ import pytest
 
 from jitdelegate.cache.place import open_place
 from jitdelegate.errors import DeviceError
+from jitdelegate.ir.expr import Const
 from jitdelegate.targets.cuda import template_store
+from jitdelegate.targets.cuda.element import Element
+from jitdelegate.targets.cuda.map import MapTemplate
 from jitdelegate.targets.cuda.template import Definition, Template
 from jitdelegate.targets.cuda.template_store import TemplateStore
 
 VERSIONS = {"numba-cuda": "0.30.4", "numba": "0.68.1", "llvmlite": "0.50.0"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Nothing(Template):
     """A kernel that does nothing, so many times."""
 
@@ -87,3 +90,14 @@ def test_a_numba_cuda_that_the_kernels_are_not_written_for_is_not_tried(versions
     versions["numba-cuda"] = "0.31.0"
     with pytest.raises(DeviceError, match=r"numba-cuda 0\.31\.0 is installed, expected 0\.30\.\*: pip install"):
         TemplateStore(None).text(Nothing())
+
+
+def test_templates_are_as_equal_as_their_texts() -> None:
+    zero, minus = (scaled(value) for value in (0.0, -0.0))
+    assert zero == scaled(0.0) and hash(zero) == hash(scaled(0.0))
+    assert zero != minus and zero.symbol != minus.symbol
+    assert scaled(1.0) != scaled(1)
+
+
+def scaled(value: float) -> MapTemplate:
+    return MapTemplate(1, 4, Element.FLOAT32, (), Const(value))

@@ -26,7 +26,7 @@ FIRST = (1 << 63) - 1
 """As a rank: higher than that of any element."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ArgReduceTemplate(Template):
     """Each output is made by `lanes` threads, a part of a warp or all of a block, each of which looks at every lanes-th
     element."""
@@ -139,7 +139,7 @@ def highest(code: Code, a: Value, b: Value) -> Value:
     return code.select(a > b, a, b)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TopKTemplate(Template):
     """A block for each row, and a round for each result: the highest rank below that of the round before."""
 

@@ -16,7 +16,7 @@ THREADS = 128
 FLOAT = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Combine(Template):
     """output = epilogue(bias + sum of parts), `run` neighbouring channels in each thread."""
 

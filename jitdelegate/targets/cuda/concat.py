@@ -24,7 +24,7 @@ INPUT_SIZES = 2 + DIVISOR_SIZES
 """Arguments per input: its vectors, its first place in a row of the output, the size of its rows in vectors."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ConcatTemplate(Template):
     """Rows of every input, one after another as rows of the output.
 

@@ -63,7 +63,7 @@ MOST_SEEN = 16
 """Columns that a tile may see: with more, its pixels share little and take too many registers."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DepthwiseTemplate(Template):
     """What all depthwise kernels depend on.
 
@@ -175,7 +175,7 @@ class Layer:
         store(code, template.target, values, self.out, pixel * self.channels + self.channel)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DepthwiseTile(DepthwiseTemplate):
     """A window whose columns are compiled in: what a row of the tile sees is loaded once and used from registers.
 
@@ -293,7 +293,7 @@ def seen(outputs: int, steps: Steps) -> list[tuple[int, list[tuple[int, int]]]]:
     return sorted(users.items())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DepthwiseWalk(DepthwiseTemplate):
     """A window whose size comes with the launch.
 

@@ -140,7 +140,7 @@ TILES = (
 """Large ones first: of equals the first one is taken."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Ffma(Template):
     """Pixels by channels with float32 multiply-adds.
 

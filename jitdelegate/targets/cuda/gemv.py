@@ -31,7 +31,7 @@ BUSY_WARPS = 8
 """Of a multiprocessor: enough to keep memory busy."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Gemv(Template):
     """Rows of weights by a few pixels, `rows` rows of weights (output channels) at a time.
 

@@ -20,7 +20,7 @@ AXES = 4
 """Of an output: what goes together, what passes by, places, and the inside of slices."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LookUpTemplate(Template):
     """out[b, o, i, n] = data[b, o, places[b, i, 0], ..., n], 0 where a place lies outside.
 

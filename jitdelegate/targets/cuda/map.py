@@ -26,7 +26,7 @@ FEWEST = 4
 """Outputs per thread that all operands are read for at once, however many they are."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MapTemplate(Template):
     """out[i] = expr(operands at i), for indices of `rank` axes.
 

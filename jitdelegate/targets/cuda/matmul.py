@@ -131,7 +131,7 @@ MMA_TILES = (
 """Large ones first: of equals the first one is taken."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class ProductTemplate(Template):
     """Products of pairs of matrices.
 
@@ -198,7 +198,7 @@ class ProductTemplate(Template):
         return Definition(kernel, (*("pointer",) * 3, *tuples))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class FfmaProduct(ProductTemplate):
     """With float32 multiply-adds."""
 
@@ -216,7 +216,7 @@ class FfmaProduct(ProductTemplate):
         return FfmaKernel(code, self, arguments)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class MmaProduct(ProductTemplate):
     """On tensor cores.
 

@@ -116,7 +116,7 @@ LARGEST_NARROW = 64 * 64
 """Elements of a tile whose threads copy less than 16 bytes at a time; larger ones lack registers for it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Mma(Template):
     """Pixels by channels on tensor cores.
 

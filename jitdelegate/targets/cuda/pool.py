@@ -39,7 +39,7 @@ TARGET_SIZES = 3
 POOL_SIZES = PARTS_SIZES + 2 * AXIS_SIZES + TARGET_SIZES
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PoolTemplate(Template):
     """What all pooling kernels depend on.
 
@@ -131,7 +131,7 @@ class Layer:
         store(code, template.target, results, self.out, pixel * self.channels + channel)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PoolUnrolled(PoolTemplate):
     """A window whose size, `kernel`, is compiled in; (rows, columns)."""
 
@@ -162,7 +162,7 @@ def _taps(axis: Span, count: int) -> list[tuple[Value, Value]]:
     return [(axis.count > number, axis.start + axis.step * number) for number in range(count)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PoolWalk(PoolTemplate):
     """A window whose size comes with the launch.
 

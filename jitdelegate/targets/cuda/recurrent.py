@@ -32,7 +32,7 @@ FLOAT = 4
 SIZES = 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RecurrentTemplate(Template):
     """All steps of a sequence.
 

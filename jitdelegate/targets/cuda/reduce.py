@@ -57,7 +57,7 @@ def combined_type(dtype: str) -> str:
     return "int32" if dtype == "bool" else dtype
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ReduceTemplate(Template):
     """Every output is made by `lanes` threads, each of which combines every lanes-th of its inputs.
 

@@ -25,7 +25,7 @@ ENTRY_WORDS = 4
 RESIZE_SIZES = PARTS_SIZES + 4
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ResizeTemplate(Template):
     """Sampling of an image's rows and columns.
 

@@ -18,7 +18,7 @@ from jitdelegate.targets.cuda.writer import Writer
 THREADS = 128
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ScanTemplate(Template):
     """Thread t makes the sums of column t; neighbouring threads have neighbouring columns."""
 

@@ -20,7 +20,7 @@ from jitdelegate.targets.cuda.writer import Writer
 THREADS = 256
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ScatterTemplate(Template):
     """Thread t makes output t: it looks at all places and combines the updates that are its own.
 

@@ -23,7 +23,7 @@ MOST_PER_LANE = 4
 """Vectors per thread up to which a warp makes a row."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SoftmaxTemplate(Template):
     """out[r, c] = exp(beta * (x[r, c] - max of row r)) / sum of the same over row r.
 

@@ -51,7 +51,7 @@ def overlap_exceeds(code: Code, a: Boxes, b: Boxes, limit: Value) -> Value:
     return (shared / (a.area + b.area - shared) > limit) & (a.area > 0.0) & (b.area > 0.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SuppressTemplate(Template):
     """`left` holds the scores of the boxes that are still to be had; a thread reads and writes its own ones only."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 from xxhash import xxh3_64_hexdigest
@@ -28,13 +29,13 @@ class Definition:
     blocks: int = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Template(ABC):
     """A kernel up to its sizes. The fields of a subclass are all that its code depends on.
 
     Equal templates give equal code, also in other processes and versions of the same sources: the text of a template
     (its class and fields) names its code in the cache. Fields are numbers, texts, enums, expressions and tuples of
-    them.
+    them. Templates are equal where their texts are, since 0.0 equals -0.0 and 1 equals True.
     """
 
     family: ClassVar[str]
@@ -54,10 +55,21 @@ class Template(ABC):
     def define(self) -> Definition:
         """The kernel; imports Numba's front end."""
 
+    @cached_property
+    def text(self) -> str:
+        """Its class and fields."""
+        return repr(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Template) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
     @property
     def symbol(self) -> str:
         """The kernel's name: the family, and a digest of everything else."""
-        return f"{self.family}_{xxh3_64_hexdigest(repr(self).encode())}"
+        return f"{self.family}_{xxh3_64_hexdigest(self.text.encode())}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class TemplateStore:
         return text
 
     def _name(self, template: Template) -> str:
-        parts = f"{GENERATOR_DIGEST}\0{self._compiler}\0{template!r}"
+        parts = f"{GENERATOR_DIGEST}\0{self._compiler}\0{template.text}"
         return f"{template.family}-{xxh3_128_hexdigest(parts.encode())}{SUFFIX}"
 
     def _read(self, name: str) -> str | None:

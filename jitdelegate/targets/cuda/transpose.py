@@ -28,7 +28,7 @@ SMALLEST_AXIS = 16
 SMALLEST_OUTPUT = 4096
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TransposeTemplate(Template):
     """out[i] = expr(operands at i); operand `across` has its neighbours along `axis`, not along the last axis.
 
