@@ -16,7 +16,7 @@ from jitdelegate.ops.case import Case, Weights
 from jitdelegate.ops.registry import Lowering, Op, op, view
 
 ADJOINT = ("adj_x", "adj_y")
-MAX_RANK = 5
+MAX_MATRIX_RANK = 5
 """Of an operand; LiteRT refuses more."""
 
 
@@ -76,8 +76,8 @@ class BatchMatMul(Op):
 
     def problems(self, call: Call) -> Iterator[str]:
         shapes = a, b = call.shape(0), call.shape(1)
-        if not 2 <= min(map(len, shapes)) <= max(map(len, shapes)) <= MAX_RANK:
-            yield f"BATCH_MATMUL: the shapes are {list(a)} and {list(b)}, expected ranks 2 to {MAX_RANK}."
+        if not 2 <= min(map(len, shapes)) <= max(map(len, shapes)) <= MAX_MATRIX_RANK:
+            yield f"BATCH_MATMUL: the shapes are {list(a)} and {list(b)}, expected ranks 2 to {MAX_MATRIX_RANK}."
         for left, right in zip(a[-3::-1], b[-3::-1], strict=False):
             if left != right and 1 not in (left, right):
                 yield f"BATCH_MATMUL: the leading axes of {list(a)} and {list(b)} do not broadcast."

@@ -13,7 +13,7 @@ from jitdelegate.ops import find
 from jitdelegate.ops.call import Call, Shape
 from jitdelegate.passes.resize_inputs import reshaped
 
-MAX_ELEMENTS = 1 << 25
+MAX_FOLDED = 1 << 25
 """More than this, or than GROWTH times the file's constants, is left to the run: a short file can ask for constants
 that fill the memory."""
 
@@ -30,7 +30,7 @@ class Room:
     def beside(cls, graphs: Iterable[Graph]) -> Room:
         """What is right for the constants of these graphs."""
         stored = (tensor.data.size for graph in graphs for tensor in graph.tensors if tensor.data is not None)
-        return cls(max(MAX_ELEMENTS, GROWTH * sum(stored)))
+        return cls(max(MAX_FOLDED, GROWTH * sum(stored)))
 
 
 def infer_shapes(graph: Graph, room: Room | None = None) -> Graph:
@@ -81,4 +81,4 @@ def _outputs(call: Call, most: int) -> list[Tensor]:
 
 def _is_empty(shape: Shape) -> bool:
     """Whether there are no elements, in a shape that numpy can have."""
-    return min(shape, default=1) == 0 and prod(size for size in shape if size) <= MAX_ELEMENTS
+    return min(shape, default=1) == 0 and prod(size for size in shape if size) <= MAX_FOLDED

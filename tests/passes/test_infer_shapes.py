@@ -136,7 +136,7 @@ def test_a_constant_of_absurd_size_is_not_made() -> None:
 
 
 def test_constants_that_are_absurd_together_are_not_all_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["jitdelegate.passes.infer_shapes"], "MAX_ELEMENTS", 2500)
+    monkeypatch.setattr(sys.modules["jitdelegate.passes.infer_shapes"], "MAX_FOLDED", 2500)
     build = Builder()
     shape = build.constant([10, 100], "int32")
     made = [build.op("FILL", [shape, build.constant(float(k))], (10, 100)) for k in range(3)]

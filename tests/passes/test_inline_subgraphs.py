@@ -108,7 +108,7 @@ def test_a_loop_of_too_many_nodes_stays(monkeypatch: Any) -> None:
 
 
 def test_a_loop_makes_no_more_constants_than_there_is_room_for(monkeypatch: Any) -> None:
-    monkeypatch.setattr(sys.modules["jitdelegate.passes.infer_shapes"], "MAX_ELEMENTS", 1000)
+    monkeypatch.setattr(sys.modules["jitdelegate.passes.infer_shapes"], "MAX_FOLDED", 1000)
     doubled = step(Node("CONCATENATION", (1, 1), (4,), {"axis": 0}, origin=(1,)))
     tensors = (constant("x", [1.0] * 4, "float32"), constant("zero", 0), *doubled.tensors[3:])
     node = Node("WHILE", (1, 0), (2, 3), LOOP, origin=(0,))
