@@ -38,12 +38,12 @@ def deciding_inputs(graph: Graph) -> tuple[int, ...]:
 
 
 def _undecided(graph: Graph) -> Iterator[int]:
-    """Tensors without which operators cannot be compiled: axes, sizes and places."""
+    """Tensors without which operators cannot be compiled: axes, sizes, and where slices begin and end."""
     for node in graph.nodes:
         op = find(node)
         if op is not None and op.check(graph, node) is not None:
-            places = [operand for operand, types in op.kinds.items() if types == INTEGERS]
-            yield from (node.inputs[operand] for operand in (*op.parameters, *places) if operand < len(node.inputs))
+            needed = (*op.parameters, *op.deciding)
+            yield from (node.inputs[operand] for operand in needed if operand < len(node.inputs))
 
 
 def fix_inputs(graph: Graph, values: Sequence[tuple[int, tuple[int, ...]]]) -> Graph:
