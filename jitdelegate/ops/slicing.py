@@ -133,8 +133,8 @@ class StridedSlice(Op):
         shape, specs = call.shape(0), {prod(call.shape(k)) for k in (1, 2, 3)}
         if not shape:
             yield "STRIDED_SLICE: the input is a scalar, expected rank 1 or more."
-        if len(specs) != 1:
-            yield "STRIDED_SLICE: begin, end and strides differ in length."
+        if len(specs) != 1 or any(len(call.shape(k)) != 1 for k in (1, 2, 3)):
+            yield "STRIDED_SLICE: begin, end and strides are no vectors of one length."
         if 0 in call.integers(3):
             yield f"STRIDED_SLICE: the strides are {list(call.integers(3))}, expected none to be 0."
         yield from self._mask_problems(call, specs.pop())

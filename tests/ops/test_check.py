@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jitdelegate.ir.graph import Graph, Tensor
+from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case, Weights, ints
 
@@ -103,3 +103,10 @@ def test_other_types_and_missing_operands_are_refused(name: str, case: Case) -> 
     assert reason(replace(graph, nodes=(replace(node, inputs=()),))) is not None
     tensors = tuple(replace(tensor, dtype="string", data=None) for tensor in graph.tensors)
     assert reason(replace(graph, tensors=tensors)) is not None
+
+
+def test_a_strided_slice_takes_vectors() -> None:
+    scalar = Tensor("scalar", (), "int32", np.array(1, np.int32))
+    tensors = (Tensor("x", (4, 6), "float32"), scalar, Tensor("y", (1, 6), "float32"))
+    graph = Graph(tensors, (Node("STRIDED_SLICE", (0, 1, 1, 1), (2,)),), (0,), (2,))
+    assert reason(graph) == "STRIDED_SLICE: begin, end and strides are no vectors of one length."
