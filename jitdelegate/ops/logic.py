@@ -12,7 +12,7 @@ from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ops.call import Call, given
 from jitdelegate.ops.case import Case, Fed
 from jitdelegate.ops.pointwise import Pointwise, X, Y, Z
-from jitdelegate.ops.registry import BOOLEANS, NUMBERS, Lowering, op
+from jitdelegate.ops.registry import ANY, BOOLEANS, NUMBERS, Lowering, op
 
 SHAPES = (((1, 4, 5, 6), (1, 4, 5, 6)), ((2, 1, 5), (4, 1)), ((3,), ()), ((1, 2, 1, 3, 1, 2), (2, 1, 2, 1, 5, 1)))
 COMPARED = tuple(
@@ -112,7 +112,7 @@ class SelectV2(Pointwise):
     """y = a where the condition is true, b elsewhere"""
 
     least = most = 3
-    types = (*NUMBERS, "bool")
+    types = tuple(dtype for dtype in ANY if dtype != "float16")
     kinds: ClassVar = {0: BOOLEANS}
     formula = select(X, Y, Z)
     cases = (

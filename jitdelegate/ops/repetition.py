@@ -134,7 +134,7 @@ class OneHot(Op):
     """Along a new axis: the third operand where the index is the place, the fourth elsewhere; as many places as the
     second operand says."""
 
-    types = (*NUMBERS, "bool")
+    types = (*NUMBERS, "bool", "int8", "uint8")
     kinds: ClassVar = {0: INTEGERS}
     least = most = 4
     parameters = (1,)
@@ -146,6 +146,10 @@ class OneHot(Op):
         Case((Fed((2, 5), "int64"), np.array(7, np.int32), (), ()), {"axis": 0}),
         Case((Fed((2, 3, 2), "int32"), np.array(4, np.int32), np.array(5), Fed((), "int64")), {"axis": 1}),
         Case((Fed((), "int32"), np.array(9, np.int32), np.array(True), np.array(False)), {"axis": -1}),
+        Case((Fed((2, 5), "int32"), np.array(7, np.int32), np.array(-3, np.int8), Fed((), "int8")), {"axis": -1}),
+        Case(
+            (Fed((2, 5), "int32"), np.array(7, np.int32), np.array(200, np.uint8), np.array(7, np.uint8)), {"axis": 1}
+        ),
     )
 
     def problems(self, call: Call) -> Iterator[str]:
