@@ -190,8 +190,9 @@ def _refuse_lacking_tensors(graph: Graph) -> None:
     """XNNPACK looks at inputs and outputs that a node should have before LiteRT's kernels ask whether it has them."""
     for index, node in enumerate(graph.nodes):
         op = find(node)
-        if op and not op.custom and ABSENT in node.inputs[: op.least]:
-            raise ModelError(f"operator {index} ({node.op}) lacks its input {node.inputs.index(ABSENT)}")
+        required = (*node.inputs, ABSENT)[: op.least] if op and not op.custom else ()
+        if ABSENT in required:
+            raise ModelError(f"operator {index} ({node.op}) lacks its input {required.index(ABSENT)}")
         if op and not op.custom and not node.outputs:
             raise ModelError(f"operator {index} ({node.op}) has no outputs")
         if node.op == "SPLIT" and node.attrs.get("num_splits", 0) != len(node.outputs):

@@ -129,7 +129,7 @@ def test_a_model_whose_inputs_litert_cannot_describe_is_refused() -> None:
         jitdelegate.load(builder.finish(), target="cpu")
 
 
-@pytest.mark.parametrize(("op", "operands"), [("ABS", [None]), ("MUL", [None, 0])])
+@pytest.mark.parametrize(("op", "operands"), [("ABS", [None]), ("MUL", [None, 0]), ("SLICE", [])])
 def test_a_node_that_lacks_an_input_is_refused_before_xnnpack_looks_at_it(op: str, operands: list[int | None]) -> None:
     builder = ModelBuilder()
     builder.input((4,))
