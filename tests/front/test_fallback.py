@@ -125,8 +125,8 @@ def test_a_model_whose_inputs_litert_cannot_describe_is_refused() -> None:
     x, y = builder.input((2,), "bfloat16"), builder.tensor((2,), "bfloat16")
     builder.node("ABS", [x], [y])
     builder.output(y)
-    with pytest.raises(ModelError, match="inputs' types"):
-        jitdelegate.load(builder.finish(), target="cpu")
+    with pytest.raises(JitDelegateError):  # which one depends on whether someone has told numpy of bfloat16
+        jitdelegate.load(builder.finish(), target="cpu", serialization_dir=False)
 
 
 @pytest.mark.parametrize(("op", "operands"), [("ABS", [None]), ("MUL", [None, 0]), ("SLICE", [])])
