@@ -244,6 +244,8 @@ class Pack(Op):
     def problems(self, call: Call) -> Iterator[str]:
         if not all(map(call.given, range(call.count))):
             yield "PACK: an input is not given."
+        if call.option("values_count", call.count) != call.count:
+            yield f"PACK: values_count is {call.option('values_count', 0)} for {call.count} inputs."
         shapes = {call.shape(k) for k in range(call.count)}
         if len(shapes) > 1:
             yield f"PACK: the inputs' shapes differ: {' and '.join(str(list(shape)) for shape in sorted(shapes))}."

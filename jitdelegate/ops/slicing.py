@@ -146,7 +146,9 @@ class StridedSlice(Op):
 
     @staticmethod
     def _mask_problems(call: Call, specs: int) -> Iterator[str]:
-        ellipsis, added, shrunk = (int(call.option(name, 0)) & ((1 << specs) - 1) for name in MASKS[2:])
+        ellipsis, added, shrunk = (int(call.option(name, 0)) for name in MASKS[2:])
+        if (ellipsis | added | shrunk) >> specs:
+            yield f"STRIDED_SLICE: masks name places beyond the {specs} that there are."
         if ellipsis.bit_count() > 1:
             yield "STRIDED_SLICE: ellipsis_mask names more than one place."
         taken = specs - (added | ellipsis).bit_count()

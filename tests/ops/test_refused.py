@@ -18,6 +18,7 @@ REFUSED = [
     ("SPACE_TO_BATCH_ND", Case(((1, 4, 4), ints(2, 2), ints((0, 0), (0, 0))))),
     ("BATCH_TO_SPACE_ND", Case(((4, 4, 4, 2), ints(2), ints((0, 0))))),
     ("ONE_HOT", Case((Fed((2, 3), "int32"), ints(4), np.array(5), np.array(0)), {"axis": -3})),
+    ("PACK", Case(((3, 4), (3, 4)), {"axis": 0, "values_count": 3})),
     ("SEGMENT_SUM", Case(((3, 2), ints(1, 1, 2)))),
     ("SCATTER_ND", Case((np.array([[0], [1]]), (2, 3), np.array([4, 3])))),
 ]
