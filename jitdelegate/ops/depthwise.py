@@ -58,6 +58,8 @@ class DepthwiseConv2D(Weighted):
         yield from super().problems(call)
         yield from window_problems(call)
         first, _, _, outputs = call.shape(1)
+        if call.given(2) and len(call.shape(2)) != 1:
+            yield f"DEPTHWISE_CONV_2D: the bias's shape is {list(call.shape(2))}, expected [{outputs}]."
         if first != 1 or outputs % call.shape(0)[3]:
             filters, channels = list(call.shape(1)), call.shape(0)[3]
             yield f"DEPTHWISE_CONV_2D: a filter of shape {filters} does not fit {channels} channels."

@@ -188,7 +188,8 @@ class EmbeddingLookup(Lookup):
 @op("REVERSE_SEQUENCE")
 class ReverseSequence(Op):
     """The first so many elements along `seq_dim` in reverse order; the second operand says how many for each index
-    along `batch_dim`, all of them if it says more than there are."""
+    along `batch_dim`, all of them if it says more than there are, at which LiteRT stops with an error or goes on beyond
+    them."""
 
     folds = 1 << 16
     least = most = 2
@@ -208,6 +209,9 @@ class ReverseSequence(Op):
                 yield f"REVERSE_SEQUENCE: axis {axis} is out of range for rank {len(shape)}."
         if along == batch or call.shape(1) != (shape[batch],):
             yield f"REVERSE_SEQUENCE along axis {along} with {list(call.shape(1))} lengths for axis {batch}."
+        lengths = call.constant(1)
+        if lengths is not None and not (0 <= lengths.min() <= lengths.max() <= shape[along]):
+            yield f"REVERSE_SEQUENCE: lengths from {lengths.min()} to {lengths.max()} of {shape[along]} elements."
         yield from place_problems(call, prod(shape[min(along, batch) : max(along, batch) + 1]))
 
     @staticmethod

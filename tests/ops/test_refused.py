@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.ops import OPS
-from jitdelegate.ops.case import Case, Fed, ints
+from jitdelegate.ops.case import Case, Fed, Weights, ints
 from tests.ops.litert import answers
 
 LONGS = Fed((2, 3), "int64")
@@ -19,6 +19,11 @@ REFUSED = [
     ("BATCH_TO_SPACE_ND", Case(((4, 4, 4, 2), ints(2), ints((0, 0))))),
     ("ONE_HOT", Case((Fed((2, 3), "int32"), ints(4), np.array(5), np.array(0)), {"axis": -3})),
     ("PACK", Case(((3, 4), (3, 4)), {"axis": 0, "values_count": 3})),
+    (
+        "DEPTHWISE_CONV_2D",
+        Case(((1, 4, 4, 2), Weights((1, 3, 3, 2)), Weights((1, 2))), {"stride_h": 1, "stride_w": 1}),
+    ),
+    ("REVERSE_SEQUENCE", Case(((2, 8, 4, 3), ints(6, 1, 3)), {"seq_dim": 2, "batch_dim": 3})),
     ("SEGMENT_SUM", Case(((3, 2), ints(1, 1, 2)))),
     ("SCATTER_ND", Case((np.array([[0], [1]]), (2, 3), np.array([4, 3])))),
 ]
