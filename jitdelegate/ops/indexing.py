@@ -36,6 +36,15 @@ def places_of(call: Call, operand: int, shape: Shape) -> Lowering | np.ndarray:
     return view(cast(call.index(operand), call.shape(operand), "int32"), shape, "int32")
 
 
+def outside_problems(call: Call, operand: int, sizes: Shape) -> Iterator[str]:
+    """A reason to refuse, where constant places, rows of one index per size, lie outside."""
+    known = call.constant(operand)
+    if known is not None:
+        chosen = known.reshape(-1, len(sizes))
+        if ((chosen < 0) | (chosen >= np.array(sizes))).any():
+            yield f"{call.node.op}: the places from {chosen.min()} to {chosen.max()} leave the sizes {list(sizes)}."
+
+
 class Lookup(Op):
     """Where a place lies outside, one below 0 included, LiteRT stops with an error and kernels give zeros; constant
     places are checked when the model is compiled."""
@@ -48,12 +57,7 @@ class Lookup(Op):
 
     def problems(self, call: Call) -> Iterator[str]:
         yield from self.misfits(call)
-        known = call.constant(self.places)
-        if known is not None:
-            sizes = self.looked_up(call)
-            chosen = known.reshape(-1, len(sizes))
-            if ((chosen < 0) | (chosen >= np.array(sizes))).any():
-                yield f"{self.name}: the places from {chosen.min()} to {chosen.max()} leave the sizes {list(sizes)}."
+        yield from outside_problems(call, self.places, self.looked_up(call))
 
     def misfits(self, call: Call) -> Iterator[str]:
         """Reasons why options and shapes do not go together."""

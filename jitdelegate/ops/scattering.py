@@ -10,7 +10,7 @@ import numpy as np
 from jitdelegate.ir.index_forms import Scatter
 from jitdelegate.ops.call import WORDS, Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
-from jitdelegate.ops.indexing import places_of
+from jitdelegate.ops.indexing import outside_problems, places_of
 from jitdelegate.ops.registry import MAX_ELEMENTS, NUMBERS, Lowering, Op, op
 
 
@@ -18,8 +18,8 @@ from jitdelegate.ops.registry import MAX_ELEMENTS, NUMBERS, Lowering, Op, op
 class ScatterNd(Op):
     """Zeros of the shape in the third operand, with the updates, the second, added at the places in the first.
 
-    A place is a row of one index per leading axis. LiteRT stops with an error where one lies outside; here its update
-    is passed over.
+    A place is a row of one index per leading axis. LiteRT stops with an error where one lies outside; here the update
+    of one that is known at run time only is passed over.
     """
 
     least = most = 3
@@ -39,15 +39,10 @@ class ScatterNd(Op):
         if not places or not 1 <= places[-1] <= len(shape) or updates != places[:-1] + shape[places[-1] :]:
             found = f"{list(updates)} at places of shape {list(places)} into {list(shape)}"
             yield f"SCATTER_ND of updates of shape {found}."
+        yield from outside_problems(call, 0, shape[: places[-1]])
 
     def shape(self, call: Call) -> Shape:
         return call.integers(2)
-
-    def foldable(self, call: Call) -> bool:
-        """Places outside are for the kernel, which passes over them."""
-        places = call.constant(0)
-        sizes = call.integers(2)[: call.shape(0)[-1]]
-        return super().foldable(call) and places is not None and bool(((places >= 0) & (places < sizes)).all())
 
     def lowering(self, call: Call) -> Lowering:
         return Lowering(Scatter(), (call.index(1), call.index(0)))
