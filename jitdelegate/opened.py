@@ -77,7 +77,7 @@ class Opened:
             return None
         start = time.perf_counter()
         try:
-            library = open_library()
+            library = open_library(asked_for=self._options.target == "cuda")
             from jitdelegate.runtime.cuda_device import find_device  # not before: most machines have no GPU
 
             device = find_device(library, self._options.device)

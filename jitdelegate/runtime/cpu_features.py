@@ -84,8 +84,9 @@ def _ask() -> str:
 
 
 def _level(code: int) -> str:
-    cpuid = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)(code)
-    xgetbv = ctypes.CFUNCTYPE(ctypes.c_uint64)(code + _XGETBV_OFFSET)
+    # One type for both, since making one takes as long as a call to the CPU: XGETBV looks at no arguments.
+    function = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)
+    cpuid, xgetbv = function(code), function(code + _XGETBV_OFFSET)
     asked: dict[int, tuple[int, ...]] = {}
 
     def ask(leaf: int) -> tuple[int, ...]:
@@ -97,13 +98,13 @@ def _level(code: int) -> str:
         return asked[leaf]
 
     def has(leaf: int, register: int, bits: dict[str, int]) -> bool:
-        if ask(leaf & _EXTENDED)[0] < leaf:
+        if leaf < _EXTENDED and ask(0)[0] < leaf:  # the first extended leaf says that a CPU is x86-64 and always exists
             return False
         return all(ask(leaf)[register] >> bit & 1 for bit in bits.values())
 
     # XGETBV is an illegal instruction without OSXSAVE, which is among the bits of v3.
-    if not all(has(*row) for row in _X86_64_V3) or xgetbv() & _YMM_STATE != _YMM_STATE:
+    if not all(has(*row) for row in _X86_64_V3) or xgetbv(0, 0, None) & _YMM_STATE != _YMM_STATE:
         return "generic"
-    if not all(has(*row) for row in _X86_64_V4) or xgetbv() & _ZMM_STATE != _ZMM_STATE:
+    if not all(has(*row) for row in _X86_64_V4) or xgetbv(0, 0, None) & _ZMM_STATE != _ZMM_STATE:
         return "x86-64-v3"
     return "x86-64-v4"

@@ -184,8 +184,13 @@ def on_the_cpu(reason: str, **arguments: Any) -> None:
     assert len(report.notes) == 1
 
 
-def test_without_a_driver_the_cpu_takes_over_and_cuda_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver_the_cpu_takes_over_and_cuda_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cuda_library, "LIBRARY", "libnonesuch.so.1")
+    monkeypatch.setattr(cuda_library, "DEVICES", str(tmp_path))
+    on_the_cpu(f"no NVIDIA device was found in {tmp_path}")
+    (tmp_path / "nvidia0").touch()
     on_the_cpu("no NVIDIA driver was found: libnonesuch.so.1: cannot open shared object file")
     with pytest.raises(DeviceError, match=r"target is 'cuda', but no NVIDIA driver was found: libnonesuch\.so\.1"):
         load(target="cuda")
