@@ -104,6 +104,7 @@ class StridedSlice(Op):
     deciding = (1, 2)
     cases = (
         Case(((4, 6, 8), ints(1, 0, 2), ints(3, 6, 8), ints(1, 2, 3))),
+        Case(((4, 6), ints(1, 0), ints(3, 6), ints(1, 1)), {"shrink_axis_mask": -1, "begin_mask": 4}),
         Case(((4, 6), ints(3, -1), ints(0, -7), ints(-1, -2))),
         Case(((4, 6), ints(0, 1), ints(0, 4), ints(1, 1)), {"begin_mask": 1, "end_mask": 1}),
         Case(((4, 6, 8), ints(2, 0, 1), ints(3, 0, 5), ints(1, 1, 1)), {"shrink_axis_mask": 1, "ellipsis_mask": 2}),
@@ -146,9 +147,11 @@ class StridedSlice(Op):
 
     @staticmethod
     def _mask_problems(call: Call, specs: int) -> Iterator[str]:
-        ellipsis, added, shrunk = (int(call.option(name, 0)) for name in MASKS[2:])
-        if (ellipsis | added | shrunk) >> specs:
-            yield f"STRIDED_SLICE: masks name places beyond the {specs} that there are."
+        """LiteRT overlooks what masks name beyond the places that there are, but for new_axis_mask."""
+        places = (1 << specs) - 1
+        ellipsis, added, shrunk = (int(call.option(name, 0)) & places for name in MASKS[2:])
+        if int(call.option(MASKS[3], 0)) & ~places:
+            yield f"STRIDED_SLICE: new_axis_mask names places beyond the {specs} that there are."
         if ellipsis.bit_count() > 1:
             yield "STRIDED_SLICE: ellipsis_mask names more than one place."
         taken = specs - (added | ellipsis).bit_count()
