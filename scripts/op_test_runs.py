@@ -11,8 +11,9 @@ import numpy as np
 import jitdelegate
 from jitdelegate import passes
 from jitdelegate.errors import CompileError, JitDelegateError
-from jitdelegate.ir.graph import Graph, State
+from jitdelegate.ir.graph import Graph, Model, State
 from jitdelegate.model.read import read
+from jitdelegate.passes.deciding_inputs import deciding_inputs
 from jitdelegate.passes.enter import enter
 from jitdelegate.passes.support import unsupported
 from scripts.op_test_archive import Arrays, OpTest, in_order
@@ -95,9 +96,7 @@ def run_simulated(test: OpTest) -> Ran:
     outputs: list[np.ndarray] = []
     for values in test.sets:
         arrays = in_order([source.tensors[index].name for index in source.given], values.inputs)
-        entered = enter(model, shapes=[array.shape for array in arrays])
-        folded = passes.run(entered.graphs[0], passes=passes.FOLD)
-        reasons = [sentence for _, sentence in unsupported(entered, folded)]
+        folded, reasons = _folded(model, arrays)
         if reasons:
             return Ran(reasons=tuple(dict.fromkeys(reasons)))
         graph = passes.run(folded, passes=passes.REWRITE)
@@ -109,6 +108,18 @@ def run_simulated(test: OpTest) -> Ran:
         outputs += results[: len(graph.returned)]
         states = results[len(graph.returned) :]
     return Ran(outputs)
+
+
+def _folded(model: Model, arrays: Sequence[np.ndarray]) -> tuple[Graph, list[str]]:
+    """The main subgraph for inputs of these shapes, and values where they decide shapes; why it is not compiled."""
+    shapes = [array.shape for array in arrays]
+    known: tuple[int, ...] = ()
+    while True:
+        entered = enter(model, shapes=shapes, values=[(k, tuple(arrays[k].flat)) for k in known])
+        folded = passes.run(entered.graphs[0], passes=passes.FOLD)
+        reasons = [sentence for _, sentence in unsupported(entered, folded)]
+        if not reasons or known or not (known := deciding_inputs(folded)):
+            return folded, reasons
 
 
 def _initial(graph: Graph, state: State) -> np.ndarray:
