@@ -13,16 +13,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from jitdelegate import passes
-from jitdelegate.errors import CompileError, ModelError
+from jitdelegate.errors import CompileError
 from jitdelegate.ir.graph import Graph
-from jitdelegate.model.read import read
-from jitdelegate.passes.enter import enter
-from jitdelegate.passes.support import unsupported
 from jitdelegate.targets.cuda import back_end
 from jitdelegate.targets.cuda.gpu import GPUS
 from jitdelegate.targets.cuda.plan import plan
 from jitdelegate.targets.cuda.template import Template
+from scripts.lowered_models import lowered_models
 from tests.targets.cuda_execute import text_of
 from tests.targets.sass import LOCAL, TENSOR_CORE, instructions
 
@@ -35,10 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--precision", nargs="+", default=["float32", "float16"])
     arguments = parser.parse_args(argv)
     checked: dict[tuple[str, Template], str] = {}
-    for path in _files(arguments.path):
-        graph = _graph(path)
-        if graph is None:
-            continue
+    for path, graph in lowered_models(arguments.path):
         found = sorted(set(_kernels(graph, arguments.architectures, arguments.precision)), key=repr)
         for kernel in found:
             if kernel not in checked:
@@ -49,21 +43,6 @@ def main(argv: list[str] | None = None) -> int:
     bad_ones = sum(map(bool, checked.values()))
     print(f"{len(checked)} distinct kernels, {bad_ones} bad")
     return int(bad_ones > 0)
-
-
-def _files(paths: list[Path]) -> Iterator[Path]:
-    for path in paths:
-        yield from sorted(path.glob("*.tflite")) if path.is_dir() else [path]
-
-
-def _graph(path: Path) -> Graph | None:
-    """The lowered graph; None for a model that is not compiled as a whole."""
-    try:
-        model = enter(read(path.read_bytes()))
-    except ModelError:
-        return None
-    folded = passes.run(model.graphs[0], passes=passes.FOLD)
-    return None if unsupported(model, folded) else passes.run(folded, passes=passes.REWRITE)
 
 
 def _kernels(graph: Graph, architectures: list[str], precisions: list[str]) -> Iterator[tuple[str, Template]]:

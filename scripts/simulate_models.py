@@ -12,22 +12,17 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 
 import numpy as np
 
-from jitdelegate import passes
 from jitdelegate.demo import nrmse
-from jitdelegate.errors import ModelError
 from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.graph import Graph, Tensor
-from jitdelegate.model.read import read
-from jitdelegate.passes.enter import enter
-from jitdelegate.passes.support import unsupported
 from jitdelegate.runtime.cpu_features import level
 from jitdelegate.targets.cuda.gpu import GPUS
+from scripts.lowered_models import lowered_models
 from tests.ptx_simulator import SimulationError
 from tests.targets.cuda_execute import run
 from tests.targets.execute import execute
@@ -47,26 +42,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args(argv)
     bad = 0
-    for path in _files(arguments.path):
-        graph = _graph(path)
-        if graph is not None and _multiplications(graph) <= arguments.largest * 1e6:
+    for path, graph in lowered_models(arguments.path):
+        if _multiplications(graph) <= arguments.largest * 1e6:
             bad += sum(not _agrees(path, graph, precision, arguments) for precision in arguments.precision)
     return int(bad > 0)
-
-
-def _files(paths: list[Path]) -> Iterator[Path]:
-    for path in paths:
-        yield from sorted(path.glob("*.tflite")) if path.is_dir() else [path]
-
-
-def _graph(path: Path) -> Graph | None:
-    """The lowered graph; None for a model that is not compiled as a whole."""
-    try:
-        model = enter(read(path.read_bytes()))
-    except ModelError:
-        return None
-    folded = passes.run(model.graphs[0], passes=passes.FOLD)
-    return None if unsupported(model, folded) else passes.run(folded, passes=passes.REWRITE)
 
 
 def _multiplications(graph: Graph) -> int:
