@@ -31,7 +31,7 @@ def inline_subgraphs(graph: Graph, graphs: Sequence[Graph]) -> Graph:
     Args:
         graphs: the model's subgraphs, by the numbers that operators name them with.
     """
-    if not any(node.op in OPERATORS for node in graph.nodes):
+    if not _runs_subgraphs(graph):
         return graph
     try:
         return _Inlining(graph, graphs, _Budget(Room.beside(graphs))).inlined()
@@ -41,6 +41,10 @@ def inline_subgraphs(graph: Graph, graphs: Sequence[Graph]) -> Graph:
 
 MOST_LEVELS = 32
 """Subgraphs within subgraphs."""
+
+
+def _runs_subgraphs(graph: Graph) -> bool:
+    return any(node.op in OPERATORS for node in graph.nodes)
 
 
 class _TooLongError(Exception):
@@ -81,6 +85,8 @@ class _Inlining:
 
     def inlined(self) -> Graph:
         """The graph, its shapes and constants followed as far as they are known."""
+        if not _runs_subgraphs(self._graph):
+            return self._graph
         for node in self._graph.nodes:
             node = replace(node, inputs=self._current(node.inputs))
             outputs = self._followed(node)
