@@ -27,8 +27,12 @@ class DecidedGraph:
         self._base = self.opened = base
         self._outputs: dict[int, np.ndarray] = {}
 
+    @property
+    def _litert(self) -> Any:
+        return self._base.source.fallback().interpreter
+
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._base.source.fallback().interpreter, name)
+        return getattr(self._litert, name)
 
     def forget(self) -> None:
         """Outputs are LiteRT's again, until the next run."""
@@ -37,11 +41,10 @@ class DecidedGraph:
     def invoke(self) -> None:
         """As LiteRT's method."""
         self.forget()
-        litert = self._base.source.fallback().interpreter
-        inputs = [litert.get_tensor(port.index) for port in self._base.program.inputs]
+        inputs = [self._litert.get_tensor(port.index) for port in self._base.program.inputs]
         opened = self._variants.decided(self._base, inputs)
         if opened.session is None:
-            litert.invoke()
+            self._litert.invoke()
             return
         self.opened = opened
         try:
@@ -56,19 +59,19 @@ class DecidedGraph:
         """As LiteRT's method."""
         if subgraph_index == 0 and tensor_index in self._outputs:
             return self._outputs[tensor_index].copy()
-        return self.__getattr__("get_tensor")(tensor_index, subgraph_index)  # type: ignore[no-any-return]
+        return self._litert.get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]
 
     def tensor(self, tensor_index: int) -> Callable[[], np.ndarray]:
         """As LiteRT's method."""
         if tensor_index in self._outputs:
             return lambda: self._outputs[tensor_index]
-        return self.__getattr__("tensor")(tensor_index)  # type: ignore[no-any-return]
+        return self._litert.tensor(tensor_index)  # type: ignore[no-any-return]
 
     def get_output_details(self) -> list[dict[str, Any]]:
         """As LiteRT's method, which after a run gives the shapes that outputs have come to."""
         import numpy as np
 
-        details: list[dict[str, Any]] = self.__getattr__("get_output_details")()
+        details: list[dict[str, Any]] = self._litert.get_output_details()
         for detail in details:
             if detail["index"] in self._outputs:
                 detail["shape"] = np.array(self._outputs[detail["index"]].shape, np.int32)
