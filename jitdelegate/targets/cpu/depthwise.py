@@ -64,7 +64,6 @@ class DepthwiseWriter:
     def __init__(self, generator: Generator, contracts: ContractWriter) -> None:
         self.generator = generator
         self.contracts = contracts
-        self.names: dict[str, str] = {}
 
     # one row of one channel block
 
@@ -73,10 +72,7 @@ class DepthwiseWriter:
 
         `a` is the first tap of the first pixel; `lanes` the channels to store if masked.
         """
-        if shape.key not in self.names:
-            name = self.names[shape.key] = f"depthwise_row_{len(self.names)}"
-            self._write_row(shape, name)
-        return self.names[shape.key]
+        return self.generator.once("depthwise_row", shape.key, lambda name: self._write_row(shape, name))
 
     def _write_row(self, shape: RowShape, name: str) -> None:
         streams = shape.epilogue.streams

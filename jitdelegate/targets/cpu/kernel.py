@@ -87,6 +87,7 @@ class Generator:
     scratch: int = 0
     steps: list[Step] = field(default_factory=list)
     names: int = 0
+    functions: dict[tuple[str, object], str] = field(default_factory=dict)
 
     @property
     def lanes(self) -> int:
@@ -104,6 +105,14 @@ class Generator:
         """A function or constant name that is not taken."""
         self.names += 1
         return f"{prefix}_{self.names}"
+
+    def once(self, prefix: str, key: object, write: Callable[[str], None]) -> str:
+        """The name of the function of this kind and key, which `write`, given the name, writes the first time."""
+        kind = prefix, key
+        if kind not in self.functions:
+            self.functions[kind] = self.unique(prefix)
+            write(self.functions[kind])
+        return self.functions[kind]
 
     def reserve_scratch(self, size: int) -> None:
         """Every thread gets at least `size` bytes of scratch memory."""

@@ -36,14 +36,11 @@ class DotWriter:
 
     def __init__(self, generator: Generator) -> None:
         self.generator = generator
-        self.names: dict[str, str] = {}
 
     def function(self, shape: DotShape) -> str:
         """The name of `void dot(a, b, c, stream pointers ...)`."""
-        if shape.key not in self.names:
-            name = self.names[shape.key] = f"dot_{shape.rows}_{len(self.names)}"
-            Dot(self.generator, shape, name).write()
-        return self.names[shape.key]
+        generator = self.generator
+        return generator.once(f"dot_{shape.rows}", shape.key, lambda name: Dot(generator, shape, name).write())
 
 
 class Dot:

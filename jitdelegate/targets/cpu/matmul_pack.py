@@ -34,14 +34,11 @@ class PackWriter:
 
     def __init__(self, generator: Generator) -> None:
         self.generator = generator
-        self.names: dict[PackedPanel, str] = {}
 
     def function(self, panel: PackedPanel) -> str:
         """The name of `void pack(b, panel)`."""
-        if panel not in self.names:
-            name = self.names[panel] = f"pack_{len(self.names)}"
-            Packing(self.generator, panel, name).write()
-        return self.names[panel]
+        generator = self.generator
+        return generator.once("pack", panel, lambda name: Packing(generator, panel, name).write())
 
 
 class Packing:

@@ -53,14 +53,11 @@ class ProductWriter:
 
     def __init__(self, generator: Generator) -> None:
         self.generator = generator
-        self.names: dict[str, str] = {}
 
     def function(self, shape: ProductShape) -> str:
         """The name of `void tile(a, b, c, tiles, stream pointers ...)`."""
-        if shape.key not in self.names:
-            name = self.names[shape.key] = f"product_{shape.rows}x{shape.vectors}_{len(self.names)}"
-            ProductTile(self.generator, shape, name).write()
-        return self.names[shape.key]
+        generator, prefix = self.generator, f"product_{shape.rows}x{shape.vectors}"
+        return generator.once(prefix, shape.key, lambda name: ProductTile(generator, shape, name).write())
 
 
 class ProductTile:

@@ -59,14 +59,11 @@ class TileWriter:
 
     def __init__(self, generator: Generator) -> None:
         self.generator = generator
-        self.names: dict[str, str] = {}
 
     def function(self, shape: TileShape) -> str:
         """The name of `void tile(a, weights, c, geometry, first pixel, tiles, stream pointers ...)`."""
-        if shape.key not in self.names:
-            name = self.names[shape.key] = f"tile_{shape.rows}x{shape.vectors}_{len(self.names)}"
-            Tile(self.generator, shape, name).write()
-        return self.names[shape.key]
+        generator, prefix = self.generator, f"tile_{shape.rows}x{shape.vectors}"
+        return generator.once(prefix, shape.key, lambda name: Tile(generator, shape, name).write())
 
 
 class Tile:
