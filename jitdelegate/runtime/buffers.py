@@ -124,8 +124,10 @@ def accepted_shape(value: Any, port: Port) -> tuple[int, ...]:
 
     Only an array of the port's type has a shape of its own; a buffer's length says nothing about sizes.
     """
-    found, dtype = getattr(value, "shape", None), str(getattr(value, "dtype", ""))
-    if not isinstance(found, tuple) or dtype.rpartition(".")[2] != port.dtype:  # "float32", or "torch.float32"
+    found = getattr(value, "shape", None)
+    if not isinstance(found, tuple) or found == port.shape:
+        return port.shape
+    if str(getattr(value, "dtype", "")).rpartition(".")[2] != port.dtype:  # "float32", or "torch.float32"
         return port.shape
     fits = len(found) == len(port.shape_signature) and all(
         size in (-1, given) for given, size in zip(found, port.shape_signature, strict=True)
