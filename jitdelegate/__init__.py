@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from jitdelegate.delegate import GpuDelegate, load_delegate
     from jitdelegate.errors import (
         CacheError,
+        DelegateWarning,
+        DelegationError,
         DeviceError,
         JitDelegateError,
         ModelError,
@@ -29,6 +31,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CacheError",
+    "DelegateWarning",
+    "DelegationError",
     "DeviceError",
     "GpuDelegate",
     "Interpreter",

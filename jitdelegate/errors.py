@@ -29,5 +29,13 @@ class DeviceError(JitDelegateError, RuntimeError):
     """The machine cannot run what was asked for: no such device, missing CPU features, no memory."""
 
 
+class DelegationError(DeviceError):
+    """Full delegation was required, and some operators cannot be delegated; the message has each reason."""
+
+
 class TensorError(JitDelegateError, ValueError):
     """A tensor that was passed in or asked for has the wrong name, index, type, shape or length."""
+
+
+class DelegateWarning(UserWarning):
+    """Operators of a model are left to LiteRT, or the delegate stays out of an interpreter; says which and why."""
