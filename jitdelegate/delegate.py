@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 from jitdelegate.errors import OptionError
 from jitdelegate.options import Options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import os
     from collections.abc import Mapping
     from typing import Any
 
@@ -28,23 +29,23 @@ class GpuDelegate:
         self,
         serialization_dir: str | os.PathLike[str] | bool | None = None,
         model_token: str | None = None,
-        target: str = "auto",
+        target: str | None = None,
         num_threads: int | None = None,
         **options: Any,
     ) -> None:
         """
+        Args:
+            target: None is "auto", or what `backend` says, the other name of this option.
         Raises:
             OptionError: an option is unknown, or its value is refused.
         """
-        self.options = Options.from_mapping(
-            {
-                "serialization_dir": serialization_dir,
-                "model_token": model_token,
-                "target": target,
-                "num_threads": num_threads,
-                **options,
-            }
-        )
+        named = {
+            "serialization_dir": serialization_dir,
+            "model_token": model_token,
+            "num_threads": num_threads,
+            **({} if target is None else {"target": target}),
+        }
+        self.options = Options.from_mapping({**named, **options})
 
     def __repr__(self) -> str:
         return f"GpuDelegate({self.options!r})"
@@ -56,16 +57,27 @@ class GpuDelegate:
         delegate.options = options
         return delegate
 
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> GpuDelegate:
+        """A delegate with the options in a file of JSON or TOML.
 
-def load_delegate(name: str, options: Mapping[str, Any] | None = None) -> GpuDelegate:
+        Raises:
+            OptionError: as `Options.from_file`.
+        """
+        return cls.from_options(Options.from_file(path))
+
+
+def load_delegate(name: str, options: Mapping[str, Any] | str | os.PathLike[str] | None = None) -> GpuDelegate:
     """The delegate called "jitdelegate", from string options as LiteRT's function of this name passes them.
 
     Args:
         name: "jitdelegate". LiteRT's own `load_delegate` loads other libraries.
-        options: names to values; each value goes through `str()`, as in LiteRT.
+        options: names to values; each value goes through `str()`, as in LiteRT. Or the path of a file with options.
     Raises:
-        OptionError: another name, an unknown option (named), or a text that does not parse.
+        OptionError: another name, an unknown option (named), a text that does not parse, or a file that does not.
     """
     if name not in NAMES:
         raise OptionError(f"no delegate {name!r} here, expected 'jitdelegate'; ai_edge_litert loads other libraries")
+    if isinstance(options, str | os.PathLike):
+        return GpuDelegate.from_file(options)
     return GpuDelegate.from_options(Options.from_strings({} if options is None else options))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jitdelegate.errors import DeviceError, ProgramError, TensorError
 from jitdelegate.model_source import ModelSource
 from jitdelegate.opened import Opened
-from jitdelegate.options import Options, check_mapping
+from jitdelegate.options import Options
 from jitdelegate.runtime.buffers import accepted_shape
 from jitdelegate.variants import Variants
 
@@ -242,36 +242,36 @@ def _names_all(signature: Signature, program: Program) -> bool:
 def load(
     path_or_bytes: Source,
     *,
-    target: str = "auto",
+    target: str | None = None,
     serialization_dir: str | os.PathLike[str] | bool | None = None,
     model_token: str | None = None,
     num_threads: int | None = None,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | str | os.PathLike[str] | None = None,
 ) -> Model:
     """A model ready to run.
 
     Args:
         path_or_bytes: a .tflite file's path, or its content.
         target: "auto" takes the best there is, "cuda" compiles for the GPU, "cpu" for this CPU, "litert" runs the whole
-            model on LiteRT.
+            model on LiteRT. None is what `options` say, "auto" where they do not.
         serialization_dir: where compiled programs are kept; None is the user's cache directory, False keeps none.
         model_token: names the cache entry instead of the model's fingerprint; the content is checked all the same.
         num_threads: threads that share one inference; None takes the CPUs this process may use, at most 4.
-        options: further options by name, see `jitdelegate.options.Options`.
+        options: further options by name, see `jitdelegate.options.Options`, or the path of a file of JSON or TOML that
+            holds them. Arguments that are not None win over them.
     Raises:
         ModelError: the file cannot be opened, is not a model, or nothing can run it.
         OptionError: an option is unknown, or its value is refused.
         DeviceError: this machine lacks the target or the CPU features that were asked for.
     """
-    further = {} if options is None else options
-    check_mapping(further)
     named = {
         "target": target,
         "serialization_dir": serialization_dir,
         "model_token": model_token,
         "num_threads": num_threads,
     }
-    opened = Opened(ModelSource(path_or_bytes, Options.from_mapping({**named, **further})))
+    given = {name: value for name, value in named.items() if value is not None}
+    opened = Opened(ModelSource(path_or_bytes, Options.from_keywords(given, options)))
     try:
         opened.allocate()
     except DeviceError:

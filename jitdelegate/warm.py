@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from jitdelegate.errors import JitDelegateError, OptionError
 from jitdelegate.loaded_model import load
-from jitdelegate.options import PRECISIONS, TARGETS, Options, thread_count
+from jitdelegate.options import PRECISIONS, TARGETS, Options, file_keywords, thread_count
 
 NO_GPUS = ("",)
 
@@ -22,7 +22,7 @@ NO_GPUS = ("",)
 class Target(NamedTuple):
     """What --target names: a target of `load`, and the GPU architectures to compile for where they are listed."""
 
-    name: str
+    name: str | None
     gpus: tuple[str, ...]
 
 
@@ -30,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 every model is warm, 1 some model failed, 2 wrong arguments."""
     parser = _parser()
     arguments = parser.parse_args(argv)
-    if arguments.model_token is not None and len(arguments.model) > 1:
+    if _token(arguments) is not None and len(arguments.model) > 1:
         parser.error(f"--model-token names one entry, but {len(arguments.model)} models were given; expected one")
     if arguments.output is not None and arguments.target.gpus == NO_GPUS:
         parser.error("--output takes programs for --target cuda:ARCHITECTURES only")
@@ -57,11 +57,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--target",
         type=_target,
-        default=Target("auto", NO_GPUS),
+        default=Target(None, NO_GPUS),
         metavar="T",
         help=f"{', '.join(TARGETS)}, or cuda:sm_80,sm_90 and cuda:all for GPUs that are not here (default: auto)",
     )
-    parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="of CUDA code")
+    parser.add_argument("--precision", choices=PRECISIONS, help="of CUDA code (default: float32)")
+    parser.add_argument(
+        "--options", type=_options, default={}, metavar="FILE", help="further options from JSON or TOML; others win"
+    )
     parser.add_argument(
         "--output", type=_directory, metavar="D", help="keep programs for cuda:... in a folder to carry away"
     )
@@ -93,6 +96,25 @@ def _target(text: str) -> Target:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def _options(text: str) -> dict[str, Any]:
+    """The value of --options, for argparse."""
+    try:
+        return file_keywords(text)
+    except OptionError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _token(arguments: argparse.Namespace) -> str | None:
+    token: str | None = arguments.model_token
+    return arguments.options.get("model_token") if token is None else token
+
+
+def _further(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options for which `load` has no argument, and those of the file, over which arguments win."""
+    given = {} if arguments.precision is None else {"precision": arguments.precision}
+    return {**arguments.options, **given}
+
+
 def _directory(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("it is '', expected a directory")
@@ -109,7 +131,7 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
             serialization_dir=arguments.serialization_dir,
             model_token=arguments.model_token,
             num_threads=arguments.threads,
-            options={"precision": arguments.precision},
+            options=_further(arguments),
         ) as loaded:
             loaded.prepare()
             report = loaded.report()
@@ -136,11 +158,9 @@ def warm_for(model: str, gpu: str, arguments: argparse.Namespace) -> dict[str, A
     from jitdelegate.precompile import precompile
 
     start = time.perf_counter()
-    options = Options(
-        serialization_dir=arguments.serialization_dir,
-        model_token=arguments.model_token,
-        precision=arguments.precision,
-    )
+    named = {"serialization_dir": arguments.serialization_dir, "model_token": arguments.model_token}
+    given = {name: value for name, value in named.items() if value is not None}
+    options = Options.from_keywords({**given, "target": arguments.target.name}, _further(arguments))
     try:
         found = precompile(model, gpu, options, arguments.output)
     except (JitDelegateError, OSError, MemoryError) as error:

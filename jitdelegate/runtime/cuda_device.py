@@ -65,16 +65,28 @@ class Device:
             )
 
 
-def find_device(library: CDLL, ordinal: int = 0) -> Device:
-    """The device with this number, which code is compiled for.
+def find_device(library: CDLL, wanted: int | str = 0) -> Device:
+    """The device with this number, or the first with this in its name, which code is compiled for.
 
     Args:
         library: what `cuda_library.open_library` gave.
+        wanted: a number from 0, or a part of the maker's name in small or large letters.
     Raises:
         DeviceError: the driver is too old, there is no such device, or no code runs on it.
     """
     declare(library)
-    return Device(Driver(library), ordinal)
+    driver = Driver(library)
+    return Device(driver, _named(driver, wanted) if isinstance(wanted, str) else wanted)
+
+
+def _named(driver: Driver, part: str) -> int:
+    """The number of the first device with `part` in its name."""
+    names = [driver.device_name(driver.device(ordinal)) for ordinal in range(driver.device_count())]
+    for ordinal, name in enumerate(names):
+        if part.casefold() in name.casefold():
+            return ordinal
+    there = f"the devices are named {', '.join(map(repr, names))}" if names else "there is no CUDA device"
+    raise DeviceError(f"device is {part!r}, but {there}")
 
 
 def runs(features: str, capability: tuple[int, int]) -> bool:

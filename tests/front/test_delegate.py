@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import jitdelegate
+from jitdelegate import interpreter
 from jitdelegate.errors import OptionError
 from tests.front import small_models
 
@@ -15,8 +16,8 @@ def test_a_delegate_carries_options_to_the_interpreter(tmp_path: Path) -> None:
     delegate = jitdelegate.GpuDelegate(
         serialization_dir=tmp_path / "here", model_token="net", num_threads=1, cpu_features="generic"
     )
-    interpreter = jitdelegate.Interpreter(model_content=small_models.convolution(), experimental_delegates=[delegate])
-    report = interpreter.report()
+    carried = jitdelegate.Interpreter(model_content=small_models.convolution(), experimental_delegates=[delegate])
+    report = carried.report()
     assert report.cache.path.startswith(str(tmp_path / "here" / "net-"))
     assert (report.threads, report.features) == (1, "generic")
 
@@ -39,6 +40,9 @@ def test_load_delegate_takes_strings(tmp_path: Path) -> None:
         ({"is_precision_loss_allowed": True}, "float16"),
         ({"is_precision_loss_allowed": 0}, "float32"),
         ({"is_precision_loss_allowed": "False"}, "float32"),
+        ({"is_precision_loss_allowed": "-1", "inference_priority1": "2"}, "float16"),
+        ({"is_precision_loss_allowed": 0, "inference_priority1": 2}, "float32"),
+        ({"inference_priority1": "MIN_MEMORY_USAGE"}, "float16"),
         ({"is_precision_loss_allowed": 1, "precision": "tf32"}, "tf32"),
         ({"is_precision_loss_allowed": 1, "precision": None}, "float16"),
         ({"precision": "bfloat16"}, "bfloat16"),
@@ -62,7 +66,7 @@ def test_a_delegate_carries_device_stream_and_precision_to_the_interpreter() -> 
     ("name", "value"),
     [
         ("device", "-1"),
-        ("device", "first"),
+        ("device", "1024"),
         ("stream", "mine"),
         ("is_precision_loss_allowed", "2"),
         ("precision", "half"),
@@ -71,6 +75,16 @@ def test_a_delegate_carries_device_stream_and_precision_to_the_interpreter() -> 
 def test_texts_that_are_no_value_of_a_gpu_option_are_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(OptionError, match=f"{name} is '{value}'"):
         jitdelegate.load_delegate("jitdelegate", {name: value})
+
+
+def test_a_delegate_carries_partitions_and_priorities_to_the_interpreter() -> None:
+    strings = {"max_delegated_partitions": 2, "only_ops": ["CONV_2D", "ADD"], "require_full_delegation": True}
+    delegate = jitdelegate.load_delegate("jitdelegate", {**strings, "inference_priority1": 3, "device": "H100"})
+    keywords = {**strings, "inference_priority1": 3, "device": "H100"}
+    assert repr(jitdelegate.GpuDelegate(**keywords).options) == repr(delegate.options)
+    options, foreign = interpreter._split_delegates([delegate], None)
+    assert foreign == []
+    assert repr(options) == repr(delegate.options)
 
 
 def test_unknown_options_are_refused_by_name() -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 import pytest
 
 from jitdelegate.errors import DeviceError
-from jitdelegate.runtime import cuda_library
+from jitdelegate.runtime import cuda_device, cuda_library
 from jitdelegate.runtime.cuda_device import Context, Device, find_device, runs
 from jitdelegate.runtime.cuda_driver import Driver
 from jitdelegate.runtime.cuda_library import open_library
-from tests.cuda_stub.library import NO_DEVICE
+from tests.cuda_stub.library import NO_DEVICE, Library
 from tests.cuda_stub.programs import library
 
 
@@ -44,6 +45,40 @@ def test_no_device_is_told_in_the_drivers_words() -> None:
 def test_a_device_that_is_not_there_is_told_with_those_that_are() -> None:
     with pytest.raises(DeviceError, match="device is 2, but there are devices 0 to 1"):
         Device(Driver(library(devices=2)), 2)
+
+
+def _machine(monkeypatch: pytest.MonkeyPatch, *names: str) -> Library:
+    """A driver whose devices have these names."""
+    driver = library(devices=len(names))
+
+    def answer(buffer: Any, length: int, device: int) -> int:
+        buffer.value = names[device].encode()
+        return 0
+
+    monkeypatch.setattr(driver, "cuDeviceGetName", answer)
+    monkeypatch.setattr(cuda_device, "declare", lambda library: None)  # a stub needs no prototypes
+    return driver
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ordinal"), [(0, 0), (2, 2), ("H100", 1), ("h100 80", 2), ("NVIDIA A100-PCIE", 0), ("nvidia", 0)]
+)
+def test_a_device_is_found_by_number_or_by_a_part_of_its_name(
+    wanted: int | str, ordinal: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("NVIDIA A100-PCIE-40GB", "NVIDIA H100 PCIe", "NVIDIA H100 80GB HBM3")
+    device = find_device(_machine(monkeypatch, *names), wanted)
+    assert (device.ordinal, device.name) == (ordinal, names[ordinal])
+
+
+def test_a_name_that_no_device_has_is_told_with_the_names_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = _machine(monkeypatch, "NVIDIA A100", "NVIDIA L4")
+    with pytest.raises(DeviceError, match="device is 'H100', but the devices are named 'NVIDIA A100', 'NVIDIA L4'"):
+        find_device(driver, "H100")
+    driver.devices = 0
+    monkeypatch.setattr(driver, "cuInit", lambda flags: 0)  # the devices went after it
+    with pytest.raises(DeviceError, match="device is 'H100', but there is no CUDA device"):
+        find_device(driver, "H100")
 
 
 def test_no_visible_device_is_told() -> None:
