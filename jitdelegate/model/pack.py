@@ -35,6 +35,43 @@ class _Stored(NamedTuple):
     default: float = 0
 
 
+def pack_model(model: Mapping[str, Any], external: Mapping[int, bytes | memoryview]) -> bytes:
+    """The .tflite file of a table Model.
+
+    Args:
+        model: its fields, as `pack` takes them.
+        external: buffers that are to lie behind the FlatBuffer, by their numbers; `model` has them without fields.
+
+    Raises:
+        OptionError: as `pack`.
+        BuilderSizeError: what is not external takes more than 2 GB.
+    """
+    if not external:
+        return _flatbuffer(model)
+    start = _aligned(len(_flatbuffer({**model, **_placed(model, external, _ALIGNMENT)})))
+    parts = [_flatbuffer({**model, **_placed(model, external, start)}), *external.values()]
+    return b"".join(each for part in parts for each in (part, bytes(-len(part) % _ALIGNMENT)))
+
+
+def _flatbuffer(model: Mapping[str, Any]) -> bytes:
+    builder = Builder()
+    builder.Finish(pack(builder, "Model", model), b"TFL3")
+    return bytes(builder.Output())
+
+
+def _placed(model: Mapping[str, Any], external: Mapping[int, bytes | memoryview], start: int) -> dict[str, Any]:
+    """The model's buffers if the external ones begin at byte `start`; how long they are does not depend on where."""
+    buffers = list(model["buffers"])
+    for number, data in external.items():
+        buffers[number] = {"offset": start, "size": len(data)}
+        start += _aligned(len(data))
+    return {"buffers": buffers}
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
 def pack(builder: Builder, kind: str, fields: Mapping[str, Any]) -> int:
     """Append a table of the schema's `kind`; its offset. Fields not given are left out.
 

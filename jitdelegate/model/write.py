@@ -17,18 +17,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from flatbuffers import Builder
 
 from jitdelegate.errors import OptionError
 from jitdelegate.ir.graph import ABSENT, DimensionMetadata, Quant, Sparsity
 from jitdelegate.model.options import OPTIONS_TABLE
-from jitdelegate.model.pack import pack, refuse_unknown
+from jitdelegate.model.pack import pack_model, refuse_unknown
 from jitdelegate.model.record import Record
 from jitdelegate.model.schema import ENUMS, UNIONS
 
 _NUMBERS = {name: number for number, name in ENUMS["BuiltinOperator"].items()}
 _LARGEST_DEPRECATED_CODE = 127
-_EXTERNAL_ALIGNMENT = 16
 
 
 class _File:
@@ -263,38 +261,18 @@ class ModelBuilder(GraphBuilder):
         Raises:
             OptionError: an option or a type does not exist.
         """
-        if not self._file.external:
-            return self._pack(0)
-        start = _aligned(len(self._pack(_EXTERNAL_ALIGNMENT)))
-        content = bytearray(self._pack(start).ljust(start, b"\0"))
-        for data in self._file.external.values():
-            content += data.ljust(_aligned(len(data)), b"\0")
-        return bytes(content)
+        return pack_model(self._model(), self._file.external)
 
-    def _pack(self, external: int) -> bytes:
-        """The FlatBuffer, if the external buffers begin at byte `external`; its length does not depend on where."""
-        buffers = list(self._file.buffers)
-        for index, data in self._file.external.items():
-            buffers[index] = {"offset": external, "size": len(data)}
-            external += _aligned(len(data))
-        builder = Builder()
-        builder.Finish(pack(builder, "Model", self._model(buffers)), b"TFL3")
-        return bytes(builder.Output())
-
-    def _model(self, buffers: Sequence[Record]) -> Record:
+    def _model(self) -> Record:
         return {
             "version": 3,
             "operator_codes": [_operator_code(*code) for code in self._file.codes],
             "subgraphs": [graph._record() for graph in self._graphs],
             "description": self._description,
-            "buffers": buffers,
+            "buffers": self._file.buffers,
             "metadata": self._metadata,
             "signature_defs": self._signatures,
         }
-
-
-def _aligned(size: int) -> int:
-    return -(-size // _EXTERNAL_ALIGNMENT) * _EXTERNAL_ALIGNMENT
 
 
 def _operator_code(number: int, custom_code: str, version: int) -> Record:

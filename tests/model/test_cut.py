@@ -1,0 +1,497 @@
+"""Pieces of models against the whole, both on LiteRT's own kernels: bit by bit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+from flatbuffers import Builder, flexbuffers
+
+from jitdelegate import passes
+from jitdelegate.errors import CompileError, ModelError
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant, State
+from jitdelegate.model.cut import Cutter
+from jitdelegate.model.read import read
+from jitdelegate.model.record import Record, record
+from jitdelegate.model.write import ModelBuilder
+from jitdelegate.passes.enter import enter
+from jitdelegate.program.flatbuffer import FlatBuffer, Table
+from tests.model.example_models import CONV_OPTIONS, convolution, sparse_matrix
+
+KERNELS = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+REAL = (
+    "age_estimation_fp16",
+    "coco_ssd_mobilenet_v1_1.0_quant_2018_06_29",
+    "face_detection_full_range_sparse",
+    "keras_lstm_mnist_ptq",
+    "keyword_spotting_alexa",
+    "movie_review",
+    "toycar_drq",
+)
+"""With widened halves, a custom operator, sparse weights, variables, int8, text or tables, hybrid kernels."""
+
+ROUNDS = 2
+"""Variables are zeros in the first only."""
+
+
+class Chain:
+    """The nodes of a model's main subgraph, cut into consecutive pieces that run one after another.
+
+    Args:
+        borders: positions of nodes, where pieces meet.
+        fold: False leaves the operators on constants to LiteRT.
+    """
+
+    def __init__(self, content: bytes, borders: Sequence[int], fold: bool = True) -> None:
+        self.file = read(content).graphs[0]
+        self.graph = folded(content) if fold else self.file
+        self.pieces = list(self._pieces(Cutter(content), sorted({0, len(self.graph.nodes), *borders})))
+        self._states = {state.before: self._first(state) for state in self.graph.states}
+
+    def _pieces(self, cutter: Cutter, borders: Sequence[int]) -> Iterator[tuple[bytes, list[int], list[int]]]:
+        for start, end in pairwise(borders):
+            inputs, outputs = self._ports(start, end)
+            yield cutter.piece(self.graph, 0, self.graph.nodes[start:end], inputs, outputs), inputs, outputs
+
+    def _first(self, state: State) -> np.ndarray:
+        tensor = self.graph.tensors[state.before]
+        return np.zeros(tensor.shape, tensor.dtype) if state.initial is None else state.initial
+
+    def _ports(self, start: int, end: int) -> tuple[list[int], list[int]]:
+        """What the nodes read and do not write, and what they write for later ones or the caller."""
+        nodes, later = self.graph.nodes[start:end], self.graph.nodes[end:]
+        read, needed, written = _read(nodes), {*_read(later), *self.graph.outputs}, _written(nodes)
+        inputs = [index for index in dict.fromkeys(read) if index not in written and self._is_given(index)]
+        # LiteRT updates variable tensors in place: what they hold next is no output of a piece.
+        kept = {state.after for state in self.graph.states if not self._is_given(state.before)}
+        return inputs, [index for index in dict.fromkeys(written) if index in needed - kept]
+
+    def _is_given(self, index: int) -> bool:
+        is_variable = index < len(self.file.tensors) and self.file.tensors[index].is_variable
+        return index != ABSENT and not self.graph.tensors[index].is_constant and not is_variable
+
+    def run(self, rounds: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
+        """The outputs of every round."""
+        interpreters = [opened(content) for content, _, _ in self.pieces]
+        return [self._round(interpreters, values) for values in rounds]
+
+    def _round(self, interpreters: Sequence[Interpreter], given: Sequence[np.ndarray]) -> list[np.ndarray]:
+        values = self._states | dict(zip(self.graph.given, given, strict=True))
+        for interpreter, (_, inputs, outputs) in zip(interpreters, self.pieces, strict=True):
+            found = invoked(interpreter, [values[index] for index in inputs])
+            values |= dict(zip(outputs, found, strict=True))
+        self._states = {state.before: values[state.after] for state in self.graph.states if state.after in values}
+        return [self._value(index, values) for index in self.graph.returned]
+
+    def _value(self, index: int, values: dict[int, np.ndarray]) -> np.ndarray:
+        data = self.graph.tensors[index].data
+        return values[index] if data is None else data
+
+
+def folded(content: bytes) -> Graph:
+    return passes.run(enter(read(content)).graphs[0], passes=passes.FOLD)
+
+
+def _read(nodes: Sequence[Node]) -> list[int]:
+    return [index for node in nodes for index in node.inputs]
+
+
+def _written(nodes: Sequence[Node]) -> list[int]:
+    return [index for node in nodes for index in node.outputs]
+
+
+def opened(content: bytes) -> Interpreter:
+    return Interpreter(model_content=content, experimental_op_resolver_type=KERNELS)
+
+
+def invoked(interpreter: Interpreter, values: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs for inputs of any shape."""
+    for details, value in zip(interpreter.get_input_details(), values, strict=True):
+        if tuple(details["shape"]) != value.shape:
+            interpreter.resize_tensor_input(details["index"], value.shape)
+    interpreter.allocate_tensors()
+    for details, value in zip(interpreter.get_input_details(), values, strict=True):
+        interpreter.set_tensor(details["index"], value)
+    interpreter.invoke()
+    return [interpreter.get_tensor(details["index"]) for details in interpreter.get_output_details()]
+
+
+def whole(content: bytes, rounds: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
+    interpreter = opened(content)
+    return [invoked(interpreter, values) for values in rounds]
+
+
+def values_for(content: bytes, seed: int = 0) -> list[list[np.ndarray]]:
+    """Inputs for some rounds."""
+    random = np.random.default_rng(seed)
+    details = opened(content).get_input_details()
+    return [[_random(each, random) for each in details] for _ in range(ROUNDS)]
+
+
+def _random(details: dict[str, Any], random: np.random.Generator) -> np.ndarray:
+    shape, dtype = tuple(details["shape"]), np.dtype(details["dtype"])
+    if dtype.kind == "f":
+        return random.normal(size=shape).astype(dtype)
+    if dtype.kind in "iub":
+        low, high = (0, 2) if dtype.itemsize > 1 or dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        return random.integers(low, high, shape).astype(dtype)
+    return np.full(shape, b"text", object)
+
+
+def difference(content: bytes, chain: Chain) -> str:
+    """What the chain answers otherwise than the whole model; empty if nothing."""
+    rounds = values_for(content)
+    for number, (found, expected) in enumerate(zip(chain.run(rounds), whole(content, rounds), strict=True)):
+        for place, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
+            if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
+                return f"round {number}, output {place}: {ours.dtype}{ours.shape}, not {theirs.dtype}{theirs.shape}"
+            if ours.tobytes() != theirs.tobytes():
+                return f"round {number}, output {place}: differs at {np.count_nonzero(ours != theirs)} of {ours.size}"
+    return ""
+
+
+def chained(content: bytes, fold: bool = True) -> None:
+    """One piece for all, one for each node, and pieces that meet at every single place, all answer as the whole."""
+    borders = range(len(folded(content).nodes) if fold else len(read(content).graphs[0].nodes))
+    for chosen in ((), borders, *((border,) for border in borders[1:])):
+        assert not difference(content, Chain(content, chosen, fold)), chosen
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_a_float_net_is_the_same_in_pieces(external: bool) -> None:
+    chained(convolution(external))
+
+
+def quantized() -> bytes:
+    """QUANTIZE, CONV_2D with a scale per channel, AVERAGE_POOL_2D, FULLY_CONNECTED without a bias, DEQUANTIZE."""
+    model, random = ModelBuilder(), np.random.default_rng(3)
+    image = model.input((1, 8, 8, 4), "int8", quant=Quant((0.02,), (-3,)))
+    channels = Quant((0.01, 0.02, 0.03, 0.04, 0.05, 0.06), (0,) * 6)
+    weights = model.constant(random.integers(-127, 128, (6, 3, 3, 4)).astype(np.int8), quant=channels)
+    sums = Quant(tuple(0.02 * each for each in channels.scales), (0,) * 6)
+    bias = model.constant(random.integers(-500, 500, 6).astype(np.int32), quant=sums)
+    found = Quant((0.05,), (5,))
+    conv = model.op(
+        "CONV_2D", [image, weights, bias], (1, 4, 4, 6), dtype="int8", options=CONV_OPTIONS, quant=found, version=3
+    )
+    pool = {"padding": "VALID", "stride_w": 4, "stride_h": 4, "filter_width": 4, "filter_height": 4}
+    mean = model.op("AVERAGE_POOL_2D", [conv], (1, 1, 1, 6), options=pool, dtype="int8", quant=found, version=2)
+    matrix = model.constant(random.integers(-127, 128, (5, 6)).astype(np.int8), quant=Quant((0.01,), (0,)))
+    dense = model.op(
+        "FULLY_CONNECTED", [mean, matrix, None], (1, 5), dtype="int8", quant=Quant((0.1,), (1,)), version=4
+    )
+    model.output(model.op("DEQUANTIZE", [dense], (1, 5), version=2), conv)
+    return model.finish()
+
+
+def test_an_int8_net_with_scales_per_channel_is_the_same_in_pieces() -> None:
+    chained(quantized())
+
+
+def test_operators_with_several_outputs_and_without_optional_inputs_are_the_same_in_pieces() -> None:
+    model, random = ModelBuilder(), np.random.default_rng(4)
+    x = model.input((2, 6))
+    parts = [model.tensor((2, 3)), model.tensor((2, 3))]
+    model.node("SPLIT", [model.constant(np.array(1, np.int32)), x], parts, options={"num_splits": 2})
+    weights = model.constant(random.normal(size=(4, 3)).astype(np.float32))
+    best = [model.tensor((2, 2)), model.tensor((2, 2), "int32")]
+    dense = model.op("FULLY_CONNECTED", [parts[1], weights, None], (2, 4))
+    model.node("TOPK_V2", [dense, model.constant(np.array(2, np.int32))], best)
+    model.output(best[1], model.op("NEG", [parts[0]], (2, 3)), best[0], parts[1])
+    chained(model.finish())
+
+
+@pytest.mark.parametrize("fold", [False, True])
+def test_fp16_weights_are_the_same_whether_they_are_widened_before_or_by_litert(fold: bool) -> None:
+    model, random = ModelBuilder(), np.random.default_rng(5)
+    x = model.input((1, 30))
+    halves = model.constant(random.normal(size=(20, 30)).astype(np.float16))
+    weights = model.op("DEQUANTIZE", [halves], (20, 30))
+    y = model.op("FULLY_CONNECTED", [x, weights, None], (1, 20))
+    model.output(model.op("TANH", [y], (1, 20)))
+    content = model.finish()
+    assert [node.op for node in folded(content).nodes] == ["FULLY_CONNECTED", "TANH"]
+    chained(content, fold)
+
+
+def test_a_constant_that_several_operators_and_tensors_share_is_stored_once() -> None:
+    model, random = ModelBuilder(), np.random.default_rng(6)
+    x = model.input((4, 400))
+    rows = model.constant(random.normal(size=(1, 400)).astype(np.float32))
+    flat = model.tensor((400,))
+    model._tensors[flat]["buffer"] = model._tensors[rows]["buffer"]
+    y = model.op("ADD", [x, rows], (4, 400))
+    y = model.op("MUL", [y, flat], (4, 400))
+    model.output(model.op("SUB", [y, rows], (4, 400)))
+    content = model.finish()
+    chained(content)
+    (piece, _, _) = Chain(content, ()).pieces[0]
+    assert piece.count(read(content).graphs[0].tensors[rows].data.tobytes()) == 1
+
+
+def test_a_folded_constant_that_several_operators_read_is_stored_once() -> None:
+    model, random = ModelBuilder(), np.random.default_rng(7)
+    x = model.input((4, 400))
+    halves = model.constant(random.normal(size=(1, 400)).astype(np.float16))
+    row = model.op("DEQUANTIZE", [halves], (1, 400))
+    y = model.op("ADD", [x, row], (4, 400))
+    model.output(model.op("MUL", [y, row], (4, 400)))
+    content = model.finish()
+    chained(content)
+    (piece, _, _) = Chain(content, ()).pieces[0]
+    assert piece.count(folded(content).tensors[row].data.tobytes()) == 1
+    assert len(piece) < 1600 + 1500
+
+
+def spectrogram(large: bool) -> bytes:
+    """AudioSpectrogram between two other operators; `large` keeps its options behind the FlatBuffer."""
+    options = flexbuffers.Dumps({"window_size": 64, "stride": 32, "magnitude_squared": True})
+    model = ModelBuilder()
+    x = model.op("NEG", [model.input((256, 1))], (256, 1))
+    y = model.tensor((1, 7, 33))
+    model.node("AudioSpectrogram", [x], [y], custom_options=options)
+    model.output(model.op("SQRT", [y], (1, 7, 33)))
+    if not large:
+        return model.finish()
+    operator = model._operators[1]
+    operator |= {"custom_options": None, "large_custom_options_offset": 2, "large_custom_options_size": len(options)}
+    operator["large_custom_options_offset"] = len(model.finish())
+    return model.finish() + options
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_options_of_custom_operators_come_along_wherever_they_are(large: bool) -> None:
+    content = spectrogram(large)
+    assert np.std(whole(content, values_for(content))[0][0]) > 0
+    chained(content)
+
+
+def test_empty_options_of_a_custom_operator_stay_empty_ones() -> None:
+    model = ModelBuilder()
+    x = model.input((2,))
+    for options in (b"", None):
+        x, before = model.tensor((2,)), x
+        model.node("Custom", [before], [x], custom_options=b"")
+        model._operators[-1]["custom_options"] = options
+    model.output(x)
+    operators = file(Chain(model.finish(), ()).pieces[0][0]).tables(2, "subgraphs")[0].tables(3, "operators")
+    assert [each.has(5) for each in operators] == [True, False]
+
+
+def file(content: bytes) -> Table:
+    return FlatBuffer(content, ModelError).root(b"TFL3", "model")
+
+
+def test_sparse_constants_are_the_same_in_pieces() -> None:
+    model = ModelBuilder()
+    x = model.input((1, 4))
+    values, rows = sparse_matrix()
+    dense = model.op("DENSIFY", [model.constant(values, shape=(2, 4), sparsity=rows)], (2, 4))
+    y = model.op("FULLY_CONNECTED", [x, dense, None], (1, 2))
+    model.output(model.op("NEG", [y], (1, 2)))
+    chained(model.finish())
+    chained(model.finish(), fold=False)
+
+
+def rich() -> bytes:
+    """Operators and tensors with what few of them have."""
+    model = ModelBuilder()
+    x = model.tensor((1, 4), name="x", quant=Quant((0.5,), (3,), minimum=(-1.0,), maximum=(1.0,)))
+    blocks = Quant((0.5, 2.0, 1.0, 0.25), (1, 2, 3, 4), axis=0, block_size=2)
+    bytes_ = np.arange(4, dtype=np.uint8)
+    packed = model.constant(bytes_, dtype="int4", shape=(2, 4), name="packed", quant=blocks)
+    values, rows = sparse_matrix()
+    stored = model.constant(values, shape=(2, 4), name="stored", sparsity=rows)
+    state, inner, y = (
+        model.variable((1, 2), name="state"),
+        model.tensor((7,), "int16", name="inner"),
+        model.tensor((1, 2)),
+    )
+    model.node("NEG", [model.input((1, 4))], [x])
+    model.node(
+        "LSTM", [x, packed, None, stored, state], [y], options={"cell_clip": 2.5, "fused_activation_function": "TANH"}
+    )
+    model._operators[-1] |= {"intermediates": [inner, ABSENT, x], "mutating_variable_inputs": [False] * 4 + [True]}
+    model.output(model.op("STABLEHLO_PAD", [y], (1, 2), options={"edge_padding_low": (1, 2), "interior_padding": ()}))
+    return model.finish()
+
+
+def test_a_piece_has_of_each_operator_and_tensor_all_that_the_file_has() -> None:
+    graph = read(rich()).graphs[0]
+    piece = Cutter(rich()).piece(graph, 0, graph.nodes[1:], (0,), graph.outputs)
+    found, expected = (record(file(each), "Model") for each in (piece, rich()))
+    assert named_operators(found) == named_operators(expected)[1:]
+    known = {tensor["name"]: tensor for tensor in named_tensors(expected)}
+    tensors = named_tensors(found)
+    assert {"x", "packed", "stored", "state", "inner"} < {tensor["name"] for tensor in tensors}
+    for tensor in tensors:
+        # The file says of no tensor that its rank is known; the graph does.
+        assert tensor == known[tensor["name"]] | {"has_rank": True}
+
+
+def named_tensors(model: Record) -> list[Record]:
+    """The tensors with bytes for buffers and names for the tensors that they refer to."""
+    subgraph = model["subgraphs"][0]
+    names = [tensor["name"] for tensor in subgraph["tensors"]]
+    found = []
+    for tensor in subgraph["tensors"]:
+        buffer, quantization = model["buffers"][tensor["buffer"]], tensor["quantization"]
+        if quantization and quantization["details"]:
+            sides = {side: names[quantization["details"][side]] for side in ("scales", "zero_points")}
+            quantization |= {"details": quantization["details"] | sides}
+        found.append(tensor | {"buffer": bytes(buffer["data"])})
+    return found
+
+
+def named_operators(model: Record) -> list[Record]:
+    """The operators with their codes, and names for tensors."""
+    subgraph = model["subgraphs"][0]
+    names = {ABSENT: "", **{index: tensor["name"] for index, tensor in enumerate(subgraph["tensors"])}}
+    return [
+        operator
+        | {"opcode_index": model["operator_codes"][operator["opcode_index"]]}
+        | {side: [names[index] for index in operator[side]] for side in ("inputs", "outputs", "intermediates")}
+        for operator in subgraph["operators"]
+    ]
+
+
+def test_values_that_live_from_run_to_run_live_in_the_piece() -> None:
+    model, random = ModelBuilder(), np.random.default_rng(8)
+    x = model.input((1, 3))
+    feature = model.constant(random.normal(size=(4, 3)).astype(np.float32))
+    time = model.constant(random.normal(size=(4, 5)).astype(np.float32))
+    operands = [model.op("NEG", [x], (1, 3)), feature, time, None, model.variable((1, 20))]
+    y = model.op("SVDF", operands, (1, 4), options={"rank": 1})
+    model.output(model.op("TANH", [y], (1, 4)))
+    content = model.finish()
+    assert len(folded(content).nodes[1].outputs) == 2
+    first, second = whole(content, [values_for(content)[0]] * 2)
+    assert first[0].tobytes() != second[0].tobytes()
+    chained(content)
+
+
+def test_a_piece_has_the_shapes_of_the_graph_and_leaves_no_size_open() -> None:
+    model = ModelBuilder()
+    x = model.input((1, 4), shape_signature=(-1, 4))
+    y = model.op("NEG", [x], (1, 4))
+    model.output(model.op("TANH", [y], (1, 4)))
+    graph = passes.run(enter(read(model.finish()), shapes=[(7, 4)]).graphs[0], passes=passes.FOLD)
+    interpreter = opened(Cutter(model.finish()).piece(graph, 0, graph.nodes[1:], (y,), graph.outputs))
+    for details in (*interpreter.get_input_details(), *interpreter.get_output_details()):
+        assert (details["shape"].tolist(), details["shape_signature"].tolist()) == ([7, 4], [7, 4])
+
+
+def test_tensors_that_no_file_has_are_written_as_the_graph_has_them() -> None:
+    model = ModelBuilder()
+    x = model.input((1, 4), "int8", quant=Quant((0.5,), (3,)))
+    model.output(model.op("DEQUANTIZE", [x], (1, 4)))
+    graph = folded(model.finish())
+    other = replace(graph.tensors[x], name="other", quant=Quant((0.25,), (1,)))
+    data = np.array([[1, 2, 3, 4]], np.int8)
+    nodes = (replace(graph.nodes[0], inputs=(2,)),)
+    cutter = Cutter(model.finish())
+    piece = cutter.piece(replace(graph, tensors=(*graph.tensors, other)), 0, nodes, (2,), graph.outputs)
+    assert invoked(opened(piece), [data])[0].tolist() == [[0, 0.25, 0.5, 0.75]]
+    known = cutter.piece(replace(graph, tensors=(*graph.tensors, other.holding(data))), 0, nodes, (), graph.outputs)
+    assert invoked(opened(known), [])[0].tolist() == [[0, 0.25, 0.5, 0.75]]
+
+
+def test_inputs_and_outputs_have_the_order_that_was_asked_for() -> None:
+    model = ModelBuilder()
+    x, y = model.input((1,)), model.input((1,))
+    model.output(model.op("SUB", [x, y], (1,)), model.op("DIV", [x, y], (1,)))
+    graph = folded(model.finish())
+    piece = Cutter(model.finish()).piece(graph, 0, graph.nodes, (y, x), (3, y, 2))
+    found = invoked(opened(piece), [np.array([2], np.float32), np.array([8], np.float32)])
+    assert [each.tolist() for each in found] == [[4], [2], [6]]
+
+
+def test_buffers_of_all_sizes_are_aligned_to_16_bytes() -> None:
+    model = ModelBuilder()
+    x = model.input((1,), "uint8")
+    for value, size in enumerate((1, 5, 1023, 1024, 1025, 4097), 1):
+        pair = [x, model.constant(np.full(size, value, np.uint8))]
+        model.output(model.op("CONCATENATION", pair, (size + 1,), dtype="uint8", options={"axis": 0}))
+    (piece, _, _) = Chain(model.finish(), ()).pieces[0]
+    assert [piece.index(bytes([value] * 1023)) % 16 for value in (3, 4, 5, 6)] == [0, 0, 0, 0]
+    assert piece.index(bytes([2] * 5)) % 16 == 0
+    chained(model.finish())
+
+
+def test_large_constants_are_copied_once() -> None:
+    model = ModelBuilder()
+    x = model.input((1 << 22,))
+    model.output(model.op("ADD", [x, model.constant(np.ones(1 << 22, np.float32))], (1 << 22,)))
+    content = model.finish()
+    graph, cutter = folded(content), Cutter(content)
+    tracemalloc.start()
+    piece = cutter.piece(graph, 0, graph.nodes, graph.inputs, graph.outputs)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 1 << 24 < len(piece) <= peak < 1.1 * len(piece)
+
+
+def test_equal_arguments_give_equal_bytes_in_every_process() -> None:
+    program = "from tests.model.test_cut import Chain, quantized; print(Chain(quantized(), (1, 3)).pieces)"
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert runs[0] == runs[1] != b""
+
+
+def test_operators_that_run_other_subgraphs_are_refused_inlined_or_not() -> None:
+    model = ModelBuilder()
+    x = model.input((1, 2))
+    options = {"then_subgraph_index": 1, "else_subgraph_index": 1}
+    y = model.op("IF", [model.constant(np.array(True)), x], (1, 2), options=options)
+    model.output(y)
+    branch = model.subgraph("branch")
+    branch.output(branch.op("TANH", [branch.input((1, 2))], (1, 2)))
+    for graph in (read(model.finish()).graphs[0], folded(model.finish())):
+        with pytest.raises(CompileError, match=r"^Operator 0 has IfOptions, which name subgraphs"):
+            Cutter(model.finish()).piece(graph, 0, graph.nodes, (x,), graph.outputs)
+
+
+def test_a_value_from_outside_that_is_no_input_is_refused() -> None:
+    graph, cutter = folded(quantized()), Cutter(quantized())
+    middle = graph.nodes[1].inputs[0]
+    message = rf"^Tensor {middle} 't{middle}' gets its value outside the piece, but is no input of it\.$"
+    with pytest.raises(CompileError, match=message):
+        cutter.piece(graph, 0, graph.nodes[1:], (), graph.outputs)
+    with pytest.raises(CompileError, match=message):
+        cutter.piece(graph, 0, (), (), (middle,))
+
+
+def test_a_node_that_stands_for_several_operators_is_refused() -> None:
+    graph = folded(convolution())
+    nodes = (replace(graph.nodes[0], origin=(0, 1)),)
+    with pytest.raises(CompileError, match=r"^CONV_2D stands for 2 operators of the file, expected one\.$"):
+        Cutter(convolution()).piece(graph, 0, nodes, graph.inputs, nodes[0].outputs)
+
+
+def test_what_no_flatbuffer_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, cutter = folded(quantized()), Cutter(quantized())
+    monkeypatch.setattr(Builder, "MAX_BUFFER_SIZE", 1024)
+    with pytest.raises(CompileError, match=r"^A piece of 4 operators takes more than the 2 GB of a FlatBuffer\.$"):
+        cutter.piece(graph, 0, graph.nodes, graph.inputs, graph.outputs)
+
+
+@pytest.mark.parametrize("borders", [(1,), (2, 5), (3, 4, 9)])
+@pytest.mark.parametrize("name", REAL)
+def test_real_models_are_the_same_in_pieces(models: Path, name: str, borders: tuple[int, ...]) -> None:
+    content = (models / "real" / f"{name}.tflite").read_bytes()
+    count = len(folded(content).nodes)
+    assert not difference(content, Chain(content, [count * border // 10 for border in borders]))
