@@ -1,0 +1,170 @@
+"""The functions that LiteRT calls, made once per process and never freed.
+
+An interpreter may outlive every Python object that knows of it, and calls them all the same; so they belong to nobody,
+and find delegates and kernels by number.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+
+from jitdelegate.errors import DeviceError
+from jitdelegate.host.check import Doubt, check_functions
+from jitdelegate.host.context import Context, Partition, Registration
+from jitdelegate.host.delegation import Delegation, sentence
+from jitdelegate.host.kernel import Kernel, number_at
+from jitdelegate.host.stubs import FAILURE, SUCCESS, inverted, jump_to_slot, load
+from jitdelegate.host.trust import libraries, litert_folder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from jitdelegate.host.layout import Layout
+
+NAME = b"jitdelegate"
+"""What LiteRT calls nodes of ours."""
+python_invocations = 0
+"""How many inferences of partitions went through Python."""
+delegations: dict[int, Delegation] = {}
+"""Delegates whose Python objects live, by number."""
+kernels: dict[int, Kernel] = {}
+"""Kernels between `init` and `free`, by number."""
+
+_Address = ctypes.c_void_p
+_STATUS = ctypes.CFUNCTYPE(ctypes.c_int, _Address, _Address)
+_INIT = ctypes.CFUNCTYPE(_Address, _Address, _Address, ctypes.c_size_t)
+_FREE = ctypes.CFUNCTYPE(None, _Address, _Address)
+_name = ctypes.create_string_buffer(NAME)
+_last_number = 0
+_uint64 = ctypes.c_uint64.from_address
+
+
+class Callbacks:
+    """All functions for one layout.
+
+    Attributes:
+        prepare_graph: the address of TfLiteDelegate.Prepare.
+        registration: the bytes of our TfLiteRegistration.
+
+    Raises:
+        DeviceError: there is no executable memory.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._functions = (
+            _STATUS(self._prepare_graph),
+            _STATUS(self._prepare),
+            _STATUS(self._invoke),
+            _INIT(self._init),
+            _FREE(self._free),
+        )
+        addresses = [_address(function) for function in self._functions]
+        pieces = (*map(inverted, addresses[:3]), jump_to_slot(layout))
+        self.prepare_graph, prepare, self._python_entry, invoke = load(*pieces)
+        words = {"init": addresses[3], "free": addresses[4], "prepare": prepare, "invoke": invoke}
+        self.registration = _registration(layout, words | {"custom_name": ctypes.addressof(_name)})
+
+    def _prepare_graph(self, address: int, delegate: int) -> int:
+        delegation = None
+        try:
+            delegation = delegations.get(self._number(delegate))
+            if delegation is not None:
+                delegation.attach(Context(address, self._layout), self.registration, delegate)
+            return SUCCESS
+        except BaseException as error:  # noqa: BLE001 - nothing may pass through LiteRT's C++
+            return self._fail_graph(address, delegation, error)
+
+    def _init(self, address: int, params: int, length: int) -> int | None:
+        """It cannot fail: a kernel without nodes says so in `prepare`."""
+        partition = Partition(self._layout, params)
+        delegation = delegations[self._number(partition.delegate)]
+        number = next_number()
+        kernel = kernels[number] = Kernel(delegation, delegation.subgraph, number, self._python_entry)
+        kernel.take(partition)
+        return kernel.address
+
+    def _free(self, address: int, slot: int | None) -> None:
+        kernel = kernels.pop(number_at(slot or 0), None)
+        if kernel is not None:
+            kernel.close()
+
+    def _prepare(self, address: int, node: int) -> int:
+        kernel = None
+        try:
+            kernel = self._kernel(node)
+            kernel.prepare(Context(address, self._layout))
+            return SUCCESS
+        except BaseException as error:  # noqa: BLE001 - nothing may pass through LiteRT's C++
+            return self._fail(address, None if kernel is None else kernel.delegation, error)
+
+    def _invoke(self, address: int, node: int) -> int:
+        global python_invocations
+        kernel = None
+        try:
+            python_invocations += 1
+            kernel = self._kernel(node)
+            kernel.run(Context(address, self._layout))
+            return SUCCESS
+        except BaseException as error:  # noqa: BLE001 - nothing may pass through LiteRT's C++
+            return self._fail(address, None if kernel is None else kernel.delegation, error)
+
+    def _fail_graph(self, address: int, delegation: Delegation | None, error: BaseException) -> int:
+        """Report only through a function that is known to be LiteRT's."""
+        try:
+            check_functions(address, self._layout, libraries(litert_folder()))
+        except (Doubt, ImportError, OSError):
+            return FAILURE
+        return self._fail(address, delegation, error)
+
+    def _fail(self, address: int, delegation: Delegation | None, error: BaseException) -> int:
+        """Make the error's words those of the RuntimeError that LiteRT raises."""
+        if delegation is not None and not isinstance(error, Exception):
+            delegation.interruption = error
+        Context(address, self._layout).report(f"jitdelegate: {sentence(error).rstrip('. ')}. ")
+        return FAILURE
+
+    def _number(self, delegate: int) -> int:
+        return _uint64(delegate + self._layout.delegate["data_"]).value
+
+    def _kernel(self, node: int) -> Kernel:
+        found = kernels.get(number_at(_uint64(node + self._layout.node["user_data"]).value))
+        if found is None:
+            raise DeviceError("a partition has no kernel, expected one from `init`")
+        return found
+
+
+def next_number() -> int:
+    """A number that no delegate and no kernel of this process had."""
+    global _last_number
+    _last_number += 1
+    return _last_number
+
+
+def callbacks_for(layout: Layout) -> Callbacks:
+    """Those of a layout, made when they are first asked for.
+
+    Raises:
+        DeviceError: there is no executable memory.
+    """
+    text = layout.text()
+    found = _callbacks.get(text)
+    if found is None:
+        found = _callbacks[text] = Callbacks(layout)
+    return found
+
+
+_callbacks: dict[str, Callbacks] = {}
+
+
+def _address(function: object) -> int:
+    value = ctypes.cast(function, _Address).value  # type: ignore[arg-type]
+    assert value is not None
+    return value
+
+
+def _registration(layout: Layout, words: dict[str, int]) -> bytearray:
+    content = bytearray(ctypes.sizeof(Registration))
+    for name, value in words.items():
+        struct.pack_into("<Q", content, layout.registration[name], value)
+    return content

@@ -1,0 +1,104 @@
+"""Memory that may not be there: reads that answer None where a plain read would end the process."""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import os
+
+PAGE = 4096
+"""Bytes; memory is there or not there in multiples of this, and a pipe takes this many at once."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_write = _libc.write
+_write.restype = ctypes.c_ssize_t
+_write.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
+
+
+class _SymbolPlace(ctypes.Structure):
+    """What dladdr fills in, Dl_info in C."""
+
+    _fields_ = (
+        ("library", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+_dladdr = getattr(_libc, "dladdr", None)
+if _dladdr is not None:
+    _dladdr.argtypes = (ctypes.c_void_p, ctypes.POINTER(_SymbolPlace))
+
+
+class _Pipe:
+    """A pipe of this process: the system checks what is written to it and answers EFAULT where there is no memory."""
+
+    __slots__ = ("lock", "process", "reader", "writer")
+
+    def __init__(self) -> None:
+        self.lock = _thread.allocate_lock()
+        self.reader, self.writer = os.pipe()
+        self.process = os.getpid()
+
+    def page(self, address: int) -> bytes | None:
+        """The page at `address`, a multiple of PAGE."""
+        with self.lock:
+            count = _write(self.writer, address, PAGE)
+            content = os.read(self.reader, count) if count > 0 else b""
+        return content if len(content) == PAGE else None
+
+
+_pipes: list[_Pipe] = []
+
+
+def _pipe() -> _Pipe:
+    """One per process: after a fork, parent and child would read each other's bytes from the same one."""
+    if not _pipes or _pipes[-1].process != os.getpid():
+        _pipes.append(_Pipe())
+    return _pipes[-1]
+
+
+class SafeReader:
+    """Reads any address, and each page once: what it answers is how memory was when it first looked."""
+
+    __slots__ = ("_pages",)
+
+    def __init__(self) -> None:
+        self._pages: dict[int, bytes | None] = {}
+
+    def read(self, address: int, nbytes: int) -> bytes | None:
+        """`nbytes` bytes at `address`, or None where not all of them are there."""
+        start, last = address // PAGE, (address + max(nbytes, 1) - 1) // PAGE
+        if start == last:
+            page = self._page(start)
+            return None if page is None else page[address % PAGE : address % PAGE + nbytes]
+        return self._read_pages(address, nbytes, range(start, last + 1))
+
+    def integer(self, address: int, nbytes: int) -> int | None:
+        """A little-endian signed number."""
+        content = self.read(address, nbytes)
+        return None if content is None else int.from_bytes(content, "little", signed=True)
+
+    def _read_pages(self, address: int, nbytes: int, numbers: range) -> bytes | None:
+        pages = []
+        for number in numbers:
+            page = self._page(number)
+            if page is None:
+                return None
+            pages.append(page)
+        return b"".join(pages)[address % PAGE : address % PAGE + nbytes]
+
+    def _page(self, number: int) -> bytes | None:
+        if number not in self._pages:
+            inside = 0 < number < 1 << 52
+            self._pages[number] = _pipe().page(number * PAGE) if inside else None
+        return self._pages[number]
+
+
+def library_of(address: int) -> str:
+    """The path of the shared object that a function lies in, as the loader knows it; "" for none."""
+    found = _SymbolPlace()
+    if _dladdr is None or not _dladdr(address, ctypes.byref(found)) or not found.library:
+        return ""
+    return os.fsdecode(found.library)
