@@ -67,6 +67,11 @@ class NativeDelegate:
         """The KeyboardInterrupt or the like that LiteRT made a RuntimeError of, for whoever can raise it again."""
         return self._delegation.interruption
 
+    @property
+    def contexts(self) -> dict[int, int]:
+        """Addresses of the TfLiteContexts that it found subgraphs in, and which they are."""
+        return self._delegation.contexts
+
     def _get_native_delegate_pointer(self) -> int:
         """What LiteRT's Interpreter calls."""
         return self.pointer

@@ -29,16 +29,17 @@ class Delegation:
         subgraph: the one that was claimed from last, -1 before the first.
         interruption: the KeyboardInterrupt or the like that ended a callback, for whoever can raise it again; LiteRT
             made a RuntimeError of it.
+        contexts: addresses of the TfLiteContexts that it found its subgraphs in, and which they are.
     """
 
-    __slots__ = ("_place", "_subgraphs", "_warned", "guest", "interruption", "subgraph")
+    __slots__ = ("_place", "_warned", "contexts", "guest", "interruption", "subgraph")
 
     def __init__(self, guest: Guest, place: Place | None) -> None:
         self.guest = guest
         self.subgraph = -1
         self.interruption: BaseException | None = None
         self._place = place
-        self._subgraphs: dict[int, int] = {}
+        self.contexts: dict[int, int] = {}
         self._warned = False
 
     def attach(self, context: Context, registration: bytearray, delegate: int) -> None:
@@ -86,13 +87,13 @@ class Delegation:
 
     def _find(self, context: Context, table: TensorTable, plan: tuple[int, ...]) -> int:
         """Which subgraph this is: LiteRT offers them in order, leaves some out, and offers some again."""
-        known = self._subgraphs.get(context.address)
+        known = self.contexts.get(context.address)
         first = self.subgraph + 1
         reason = "it was in another one already, expected one delegate per interpreter" if first else "no subgraph"
         for number in range(first, self.guest.num_subgraphs) if known is None else (known,):
             reason = _difference(context, table, plan, self.guest.facts(number))
             if not reason:
-                self.subgraph = self._subgraphs[context.address] = number
+                self.subgraph = self.contexts[context.address] = number
                 return number
         raise Doubt(f"the model is not what LiteRT has: {reason}")
 

@@ -50,17 +50,29 @@ class Kernel:
         subgraph: of the file.
         nodes: positions of the operators.
         inputs: tensors that they read from outside.
+        outputs: tensors that others read.
         slot: four words that node->user_data points at: the function to run, its arguments, the kernel's number, and
             a spare one. They stay where they are as long as the kernel lives.
     """
 
-    __slots__ = ("_guest_kernel", "_python_entry", "_shapes", "delegation", "inputs", "nodes", "slot", "subgraph")
+    __slots__ = (
+        "_guest_kernel",
+        "_python_entry",
+        "_shapes",
+        "delegation",
+        "inputs",
+        "nodes",
+        "outputs",
+        "slot",
+        "subgraph",
+    )
 
     def __init__(self, delegation: Delegation, subgraph: int, number: int, python_entry: int) -> None:
         self.delegation = delegation
         self.subgraph = subgraph
         self.nodes: tuple[int, ...] = ()
         self.inputs: tuple[int, ...] = ()
+        self.outputs: tuple[int, ...] = ()
         self.slot = (ctypes.c_uint64 * _WORDS)(python_entry, 0, number, 0)
         self._python_entry = python_entry
         self._shapes: Shapes | None = None
@@ -75,6 +87,7 @@ class Kernel:
         """Remember what LiteRT said of the partition."""
         self.nodes = partition.nodes
         self.inputs = tuple(index for index in partition.inputs if index >= 0)
+        self.outputs = partition.outputs
 
     def prepare(self, context: Context) -> None:
         """Get the guest's kernel for the shapes of this moment, and tell LiteRT those of the outputs.
@@ -112,6 +125,10 @@ class Kernel:
         shapes = Shapes(context, self.inputs)
         new = self.delegation.guest.kernel(self.subgraph, self.nodes, shapes)
         shapes.seal()
+        missing = sorted(set(self.outputs) - set(new.outputs))
+        if missing:
+            new.close()
+            raise DeviceError(f"a partition has no kernel for the tensors {', '.join(map(str, missing))}")
         self.close()
         self._guest_kernel, self._shapes = new, shapes
         self.slot[_ENTRY], self.slot[_ARGUMENTS] = new.entry or self._python_entry, new.arguments
