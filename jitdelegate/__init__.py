@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from jitdelegate.interpreter import Interpreter, SignatureRunner
     from jitdelegate.loaded_model import Model, TensorInfo, load
+    from jitdelegate.messages import DelegateMessage, on_message
     from jitdelegate.options import Options
     from jitdelegate.report import Report
 
@@ -31,6 +32,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CacheError",
+    "DelegateMessage",
     "DelegateWarning",
     "DelegationError",
     "DeviceError",
@@ -50,6 +52,7 @@ __all__ = [
     "fingerprint",
     "load",
     "load_delegate",
+    "on_message",
 ]
 
 _MODULES = {
@@ -62,6 +65,8 @@ _MODULES = {
     "Model": "jitdelegate.loaded_model",
     "TensorInfo": "jitdelegate.loaded_model",
     "load": "jitdelegate.loaded_model",
+    "DelegateMessage": "jitdelegate.messages",
+    "on_message": "jitdelegate.messages",
     "Options": "jitdelegate.options",
     "Report": "jitdelegate.report",
 }

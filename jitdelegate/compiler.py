@@ -11,20 +11,20 @@ from contextlib import contextmanager
 
 from jitdelegate import passes
 from jitdelegate.cache.key import Key
-from jitdelegate.cache.store import open_store
-from jitdelegate.debug import dump, dump_graph
-from jitdelegate.describe import compiled_operators, litert_operators, ports, signatures, states
-from jitdelegate.errors import CompileError, DeviceError, ModelError
+from jitdelegate.debug import dump_graph
+from jitdelegate.describe import compiled_operators, litert_operators, ports, signatures
+from jitdelegate.errors import CompileError, ModelError
 from jitdelegate.ir.graph import ABSENT, Graph, Model
 from jitdelegate.model.read import read
 from jitdelegate.ops import find
 from jitdelegate.options import Options
 from jitdelegate.passes.deciding_inputs import deciding_inputs
 from jitdelegate.passes.enter import enter
-from jitdelegate.passes.support import WHOLE_MODEL, unsupported
-from jitdelegate.program.program import Kernel, Program
+from jitdelegate.passes.support import WHOLE_MODEL, port_problem, unsupported
+from jitdelegate.piecewise import Piecewise
+from jitdelegate.program.program import Program
 from jitdelegate.program.write import write
-from jitdelegate.targets.cpu.generate import Generated, generate
+from jitdelegate.target_program import target_program
 
 ASKED = "LiteRT was asked for."
 ONE_STATE = "Resource variables live in the program for the shapes that the file says."
@@ -45,24 +45,58 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
     """
     with _stage(seconds, "read"):
         model = read(content)
-        entered = enter(model, key.subgraph, key.shapes, key.values)
-        graph = entered.graphs[key.subgraph]
-        dump_graph("read", graph)
-    with _stage(seconds, "passes"):
-        folded = passes.run(graph, dump_graph, passes.FOLD)
-        reasons = _reasons(entered, folded, options, key)
-        lowered = None if reasons else passes.run(folded, dump_graph, passes.REWRITE)
-    if lowered is None:
-        program = litert_program(model, key, reasons, deciding_inputs(folded))
-    else:
-        with _stage(seconds, "generate"):
-            program = _generated_program(model, lowered, options, key)
+    if not key.hosted:
+        program = _program(content, model, options, key, seconds)
+    if key.hosted or program is None:
+        program = _hosted_program(content, model, options, key, seconds)
+    _describe(program, model, key)
     with _stage(seconds, "write"):
         return write(program)
 
 
+def _program(
+    content: bytes, model: Model, options: Options, key: Key, seconds: MutableMapping[str, float]
+) -> Program | None:
+    """A program that runs by itself, or one that says why LiteRT runs the model; None where LiteRT can take a part of
+    it in its own interpreter only."""
+    with _stage(seconds, "passes"):
+        entered = enter(model, key.subgraph, key.shapes, key.values)
+        folded = _folded(entered.graphs[key.subgraph])
+        reasons = _reasons(entered, folded, options, key)
+    deciding = deciding_inputs(folded) if reasons else ()
+    if deciding or any(position == WHOLE_MODEL for position, _ in reasons):
+        return litert_program(model, key, reasons, deciding)
+    with _stage(seconds, "generate"):
+        if not reasons and not options.partition_key and not port_problem(folded):
+            return _whole_program(model, folded, options, key)
+        refuse_unsafe(model)
+        piecewise = Piecewise(content, model, options, key)
+        program = piecewise.cut(folded)
+        return program if program or piecewise.needs_host else litert_program(model, key, piecewise.reasons)
+
+
+def _hosted_program(
+    content: bytes, model: Model, options: Options, key: Key, seconds: MutableMapping[str, float]
+) -> Program:
+    """A program for LiteRT's own interpreter; without pieces where that runs the whole subgraph."""
+    refuse_unsafe(model)
+    with _stage(seconds, "host passes"):
+        entered = enter(model, key.subgraph, key.shapes, key.values, hosted=True)
+        folded = _folded(entered.graphs[key.subgraph])
+    with _stage(seconds, "host generate"):
+        if options.target == "litert":
+            return litert_program(model, key, [(WHOLE_MODEL, ASKED)])
+        piecewise = Piecewise(content, model, options, key)
+        return piecewise.hosted(folded) or litert_program(model, key, piecewise.reasons)
+
+
+def _folded(graph: Graph) -> Graph:
+    dump_graph("read", graph)
+    return passes.run(graph, dump_graph, passes.FOLD)
+
+
 def _reasons(model: Model, graph: Graph, options: Options, key: Key) -> list[tuple[int, str]]:
-    """Why LiteRT has to run the folded `graph`, as `unsupported` gives it."""
+    """What speaks against compiling the folded `graph` as a whole, as `unsupported` gives it."""
     if options.target == "litert":
         return [(WHOLE_MODEL, ASKED)]
     if key.shapes and any(state.is_resource for state in graph.states):
@@ -70,13 +104,23 @@ def _reasons(model: Model, graph: Graph, options: Options, key: Key) -> list[tup
     return unsupported(model, graph, key.subgraph)
 
 
-def _generated_program(model: Model, graph: Graph, options: Options, key: Key) -> Program:
+def _whole_program(model: Model, folded: Graph, options: Options, key: Key) -> Program:
+    """A program of the whole folded graph."""
+    lowered = passes.run(folded, dump_graph, passes.REWRITE)
     try:
-        if key.part("target") == "cuda":
-            return cuda_program(model, graph, options, key)
-        return cpu_program(model, graph, generate(graph, key.part("features"), dump), key)
+        program, origins = target_program(lowered, options, key)
     except CompileError as error:
         return litert_program(model, key, [(WHOLE_MODEL, str(error))])
+    program.operators = compiled_operators(model.graphs[key.subgraph], lowered, origins, program.target)
+    return program
+
+
+def _describe(program: Program, model: Model, key: Key) -> None:
+    """What a program says of the model around its graph."""
+    graph = model.graphs[key.subgraph]
+    program.signatures = signatures(model)
+    program.num_subgraphs = len(model.graphs)
+    program.num_tensors, program.num_nodes = len(graph.tensors), len(graph.nodes)
 
 
 @contextmanager
@@ -84,69 +128,6 @@ def _stage(seconds: MutableMapping[str, float], name: str) -> Iterator[None]:
     start = time.perf_counter()
     yield
     seconds[name] = time.perf_counter() - start
-
-
-def cpu_program(model: Model, graph: Graph, generated: Generated, key: Key) -> Program:
-    """A program with machine code for the whole lowered `graph`."""
-    weights, found = states(graph, generated.weights)
-    origins = [kernel.origin for kernel in generated.kernels]
-    return Program(
-        key=tuple(key.parts),
-        target="cpu",
-        features=key.part("features"),
-        loader=generated.loader,
-        inputs=ports(graph, graph.given),
-        outputs=ports(graph, graph.returned),
-        states=found,
-        signatures=signatures(model),
-        operators=compiled_operators(model.graphs[key.subgraph], graph, origins, "cpu"),
-        kernels=tuple(Kernel(name=k.name, form=k.form, chunks=k.chunks) for k in generated.kernels),
-        arena_bytes=generated.arena_bytes,
-        scratch_bytes=generated.scratch_bytes,
-        sync_bytes=generated.sync_bytes,
-        entries=generated.entries,
-        code=generated.code,
-        weights=weights,
-        num_subgraphs=len(model.graphs),
-    )
-
-
-def cuda_program(model: Model, graph: Graph, options: Options, key: Key) -> Program:
-    """A program of cubins for the whole lowered `graph`, for the GPU architecture that the key names.
-
-    Raises:
-        DeviceError: the compilers of the extra "cuda" are not installed, or the GPU lacks what was asked for.
-    """
-    place = open_store(options.serialization_dir).place
-    try:
-        from jitdelegate.targets.cuda.generate import generate
-
-        generated = generate(graph, key.part("features"), key.part("precision"), place, dump)
-    except ImportError as error:
-        raise DeviceError(
-            f"{error}; CUDA kernels are compiled by the extra 'cuda': pip install jitdelegate[cuda]"
-        ) from error
-    weights, found = states(graph, generated.weights)
-    return Program(
-        key=tuple(key.parts),
-        target="cuda",
-        features=key.part("features"),
-        loader="cubin",
-        inputs=ports(graph, graph.given),
-        outputs=ports(graph, graph.returned),
-        states=found,
-        signatures=signatures(model),
-        operators=compiled_operators(model.graphs[key.subgraph], graph, generated.origins, "cuda"),
-        kernels=generated.kernels,
-        launches=generated.launches,
-        arena_bytes=generated.arena_bytes,
-        input_offsets=generated.input_offsets,
-        output_offsets=generated.output_offsets,
-        entries=generated.entries,
-        code=generated.code,
-        weights=weights,
-        num_subgraphs=len(model.graphs),
-    )
 
 
 def litert_program(model: Model, key: Key, reasons: list[tuple[int, str]], deciding: tuple[int, ...] = ()) -> Program:
@@ -158,20 +139,26 @@ def litert_program(model: Model, key: Key, reasons: list[tuple[int, str]], decid
     Raises:
         ModelError: LiteRT would access memory beyond what this model has.
     """
-    for graph in model.graphs:
-        _refuse_narrow_state(graph)
-        _refuse_lacking_tensors(graph)
+    refuse_unsafe(model)
     graph = model.graphs[key.subgraph]
     return Program(
         key=tuple(key.parts),
         target="litert",
         inputs=ports(graph, graph.inputs),
         outputs=ports(graph, graph.outputs),
-        signatures=signatures(model),
         operators=litert_operators(graph, reasons),
         deciding=deciding,
-        num_subgraphs=len(model.graphs),
     )
+
+
+def refuse_unsafe(model: Model) -> None:
+    """
+    Raises:
+        ModelError: LiteRT would access memory beyond what this model has.
+    """
+    for graph in model.graphs:
+        _refuse_narrow_state(graph)
+        _refuse_lacking_tensors(graph)
 
 
 def _refuse_narrow_state(graph: Graph) -> None:

@@ -1,4 +1,4 @@
-"""GpuDelegate: carries jitdelegate's options where LiteRT's interpreter takes a delegate."""
+"""GpuDelegate: what LiteRT's interpreter, or ours, takes for a delegate."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ NAMES = ("jitdelegate", "libjitdelegate.so", "libjitdelegate")
 
 
 class GpuDelegate:
-    """Options for one interpreter: `Interpreter(..., experimental_delegates=[GpuDelegate(serialization_dir=...)])`.
+    """A delegate for interpreters: `Interpreter(..., experimental_delegates=[GpuDelegate(serialization_dir=...)])`.
+
+    `jitdelegate.Interpreter` takes the options and runs what is compiled by itself. LiteRT's own interpreter hands the
+    operators that are compiled over to the delegate, and runs all others. It may be given to several interpreters.
 
     Attributes:
         options: the checked options; `jitdelegate.options.Options` says what each of them means.
     """
 
-    __slots__ = ("options",)
+    __slots__ = ("_natives", "options")
 
     def __init__(
         self,
@@ -45,16 +48,39 @@ class GpuDelegate:
             "num_threads": num_threads,
             **({} if target is None else {"target": target}),
         }
-        self.options = Options.from_mapping({**named, **options})
+        self._keep(Options.from_mapping({**named, **options}))
+
+    def _keep(self, options: Options) -> None:
+        self.options = options
+        self._natives: list[tuple[Any, Any]] = []
 
     def __repr__(self) -> str:
         return f"GpuDelegate({self.options!r})"
+
+    def _get_native_delegate_pointer(self) -> int:
+        """What LiteRT's Interpreter calls when it is made: the address of a TfLiteDelegate.
+
+        LiteRT tells a delegate nothing of the file, so the model is taken from the arguments of LiteRT's constructor,
+        and compared with what LiteRT has before anything is claimed.
+
+        Raises:
+            ModelError: the model cannot be read.
+            DeviceError: this machine lacks the target that was asked for.
+            DelegationError: full delegation was required, and some operators cannot be delegated.
+        """
+        from jitdelegate.hosted import native_delegate
+
+        interpreter, native = native_delegate(self.options)
+        self._natives = [(alive, one) for alive, one in self._natives if alive() is not None]
+        self._natives.append((interpreter, native))
+        pointer: int = native.pointer
+        return pointer
 
     @classmethod
     def from_options(cls, options: Options) -> GpuDelegate:
         """A delegate that carries options which are checked already."""
         delegate = cls.__new__(cls)
-        delegate.options = options
+        delegate._keep(options)
         return delegate
 
     @classmethod

@@ -6,12 +6,19 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from jitdelegate.ir.graph import Graph, Model, Tensor
+from jitdelegate.ir.graph import Graph, Model, Node, Tensor
+from jitdelegate.model.schema import ENUMS
 from jitdelegate.passes.support import WHOLE_MODEL
-from jitdelegate.program.program import NO_KERNEL, NO_TENSOR, ZEROS, Operator, Port, Signature, State
+from jitdelegate.program.program import CUSTOM, NO_KERNEL, NO_TENSOR, ZEROS, Operator, Port, Signature, State
 
+BUILTIN_CODES = {name: number for number, name in ENUMS["BuiltinOperator"].items()}
 STATE_ALIGNMENT = 16
 """Bytes; where the first value of a state begins in the weights."""
+
+
+def code(node: Node) -> int:
+    """TFLite's number of a node's operator."""
+    return CUSTOM if node.custom else BUILTIN_CODES[node.op]
 
 
 def litert_operators(graph: Graph, reasons: Iterable[tuple[int, str]]) -> tuple[Operator, ...]:
@@ -25,7 +32,7 @@ def litert_operators(graph: Graph, reasons: Iterable[tuple[int, str]]) -> tuple[
         first.setdefault(position, reason)
     general = first.get(WHOLE_MODEL, "")
     return tuple(
-        Operator(index=index, op=node.op, place="litert", reason=first.get(index, general))
+        Operator(index=index, op=node.op, place="litert", reason=first.get(index, general), code=code(node))
         for index, node in enumerate(graph.nodes)
     )
 
@@ -49,6 +56,7 @@ def compiled_operators(
             op=node.op,
             place=place if index in present else "folded",
             kernel=kernels.get(index, NO_KERNEL),
+            code=code(node),
         )
         for index, node in enumerate(graph.nodes)
     )

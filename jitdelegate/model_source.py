@@ -10,7 +10,7 @@ from jitdelegate.errors import ModelError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from _typeshed import ReadableBuffer
@@ -50,6 +50,7 @@ class ModelSource:
         self._fingerprint = ""
         self._fallback: Fallback | None = None
         self._litert_arguments = litert_arguments
+        self._make_delegate: Callable[[], Any] | None = None
 
     @property
     def name(self) -> str:
@@ -96,8 +97,21 @@ class ModelSource:
         if self._fallback is None:
             from jitdelegate.runtime.fallback import Fallback  # not before: a compiled model never needs it
 
-            self._fallback = Fallback(self.content(), num_threads=self.threads, arguments=self._litert_arguments)
+            self._fallback = Fallback(
+                self.content(),
+                num_threads=self.threads,
+                arguments=self._litert_arguments,
+                make_delegate=self._make_delegate,
+            )
         return self._fallback
+
+    def host(self, make_delegate: Callable[[], Any]) -> None:
+        """Let LiteRT's instance, which is created anew, have a delegate of ours.
+
+        Args:
+            make_delegate: called for every interpreter that LiteRT makes for the model.
+        """
+        self._fallback, self._make_delegate = None, make_delegate
 
     def reset(self) -> None:
         """Let LiteRT's instance, if there is one, find every variable as its first run did.

@@ -8,7 +8,7 @@ import time
 from jitdelegate.cache.counts import counts
 from jitdelegate.cache.key import MODEL, NUMBA_CUDA_VERSIONS, TOOLCHAIN, model_key
 from jitdelegate.cache.store import OFF, open_store
-from jitdelegate.errors import DeviceError, ProgramError
+from jitdelegate.errors import DelegationError, DeviceError, ProgramError
 from jitdelegate.program.program import Operator
 from jitdelegate.runtime.cpu_features import level
 from jitdelegate.runtime.cuda_library import open_library
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from jitdelegate.cache.key import Key, Parts, Shapes, Values
     from jitdelegate.cache.store import Lookup
+    from jitdelegate.messages import DelegateMessage
     from jitdelegate.model_source import ModelSource
     from jitdelegate.options import Options
     from jitdelegate.program.program import Program
@@ -70,6 +71,8 @@ class Opened:
         self._device: Device | None = self._find_device() if main is None else main._device
         self._key = self._find_key()
         self._open()
+        if main is None and not self._key.hosted:
+            self.announce()
 
     def _find_device(self) -> Device | None:
         """The GPU to compile for, None where it is to be the CPU or LiteRT."""
@@ -144,31 +147,73 @@ class Opened:
         assert lookup.program is not None
         self._lookup = lookup
         self.program = lookup.program
+        if self._options.require_full_delegation and not self.program.deciding and not self._key.hosted:
+            self.require_full_delegation()
+        if self._key.hosted:
+            return  # LiteRT's interpreter asks for the pieces
         if self.program.target == "litert":
             if self._device is not None and self._options.target == "auto":
                 raise DeviceError(self.reason)  # what no GPU takes, the CPU may
             self.source.fallback()
             return
+        if self.program.loader == "delegate":
+            self._host()
+            return
+        if self.program.loader == "pieces":
+            self._open_pieces()
+            return
         if self._device is not None:
-            self.session = self._open_on(self._device)
+            self.session = self._open_on(self._device, self.program)
             return
         try:
             self.session = Session(self.program, self.source.threads)
         except DeviceError as error:  # a hardened system may forbid executable memory
             if self._options.target != "auto":
                 raise
-            self._left = f"the compiled program cannot be loaded: {error}."
-            self.source.fallback()
+            self._leave(f"the compiled program cannot be loaded: {error}.")
+
+    def _open_pieces(self) -> None:
+        from jitdelegate.runtime.hybrid_session import HybridSession  # not before: most models are compiled whole
+
+        try:
+            self.session = HybridSession(self.program, self.open_piece, self.source.threads)
+        except DeviceError as error:
+            if self._device is not None and self._options.target == "auto":
+                raise
+            self._leave(f"the pieces of the model cannot be put together: {error}.")
+
+    def open_piece(self, program: Program) -> Staging:
+        """A session of one of the program's pieces; raises what a session raises."""
+        if self._device is not None:
+            return self._open_on(self._device, program)
+        return Session(program, self.source.threads)
+
+    def _host(self) -> None:
+        """LiteRT's interpreter runs the model, with the compiled pieces in it."""
+        from jitdelegate.host.trust import refusal  # not before: few models are of that kind
+        from jitdelegate.hosted import HostedModel
+
+        trouble = refusal(self.source.store.place)
+        if trouble:
+            self._leave(f"the compiled pieces cannot go into LiteRT's interpreter: {trouble}.")
+            return
+        self.source.host(HostedModel(self.source, self).delegate)
+        self.source.fallback()
+
+    def _leave(self, reason: str) -> None:
+        """The model runs on LiteRT after all."""
+        self._left = reason
+        self.source.fallback()
 
     @property
     def reason(self) -> str:
         """Why this is not compiled: the first operator's reason."""
         return next((one.reason for one in self._operators() if one.reason), "the model is not compiled for it.")
 
-    def _open_on(self, device: Device) -> Staging:
+    def _open_on(self, device: Device, program: Program) -> Staging:
         from jitdelegate.runtime.cuda_session import CudaSession  # not before: most machines have no GPU
 
-        session = CudaSession(self.program, device, self._options.stream)
+        session = CudaSession(program, device, self._options.stream)
         if session.graph_failure:
             self.note(f"kernels are launched one by one: {session.graph_failure}")
         return session
@@ -206,6 +251,27 @@ class Opened:
         """Add a sentence to the report, once."""
         if sentence not in self.notes:
             self.notes.append(sentence)
+
+    def announce(self) -> None:
+        """Tell the user which operators are left to LiteRT, unless LiteRT was asked for."""
+        if self._options.target != "litert" and any(one.place == "litert" for one in self._operators()):
+            from jitdelegate.messages import announce  # not before: most models are compiled whole
+
+            announce(self._key.part(MODEL), self._message())
+
+    def require_full_delegation(self) -> None:
+        """
+        Raises:
+            DelegationError: an operator is left to LiteRT; says which and why.
+        """
+        message = self._message()
+        if message.remaining:
+            raise DelegationError(f"full delegation was required of {message.model}. {message.text}")
+
+    def _message(self) -> DelegateMessage:
+        from jitdelegate.messages import DelegateMessage
+
+        return DelegateMessage(self.source.name, self.target, self._operators())
 
     def leave(self, reason: str) -> None:
         """From now on the model runs on LiteRT, for this reason."""
@@ -309,13 +375,14 @@ def options_key(options: Options, model: str, architecture: str = "", variant: P
     else:
         target, features = "cpu", _features(options.cpu_features)
         loader = "object" if features == "generic" else "flat"
+    partitions = (("partitions", options.partition_key),) if options.partition_key and target != "litert" else ()
     return model_key(
         fingerprint=model,
         token=options.model_token,
         target=target,
         features=features,
         loader=loader,
-        options=(*further, *variant),
+        options=(*further, *partitions, *variant),
     )
 
 

@@ -98,7 +98,7 @@ class Report:
     @property
     def fully_delegated(self) -> bool:
         """Whether no operator is left to LiteRT."""
-        return self.target != "litert"
+        return self.delegated == len(self.operators) and self.target != "litert"
 
     @property
     def delegated(self) -> int:

@@ -10,27 +10,31 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
-    ("errors", "options"),
+    ("errors", "options", "option_file"),
     ("ir", "program"),
     ("cache", "runtime"),
     ("model", "debug"),
+    ("host",),
     ("ops",),
     ("passes",),
     ("targets",),
     ("describe",),
+    ("target_program",),
+    ("piecewise",),
     ("compiler",),
-    ("report",),
-    ("model_source", "opened", "variants"),
+    ("report", "messages"),
+    ("model_source", "opened", "variants", "hosted"),
     ("loaded_model", "delegate", "compiled_graph", "decided_graph"),
     ("interpreter", "example", "trial", "precompile"),
     ("warm", "demo"),
 )
 """Parts of the package, lowest first; a part imports its own layer's and lower ones."""
 WARM_PARTS = {
-    *("errors", "options", "program", "cache", "runtime", "report", "opened", "loaded_model", "delegate"),
-    *("compiled_graph", "decided_graph", "interpreter", "model_source", "variants"),
+    *("errors", "options", "option_file", "program", "cache", "runtime", "host", "report", "messages", "opened"),
+    *("loaded_model", "delegate", "compiled_graph", "decided_graph", "interpreter", "model_source", "variants"),
+    "hosted",
 }
-COLD_MODULES = {"jitdelegate.program.write"}
+COLD_MODULES = {"jitdelegate.program.write", "jitdelegate.host.probe", "jitdelegate.host.probe_model"}
 WARM_IMPORTS = {"_thread", "ctypes", "errno", "fcntl", "mmap", "os", "stat", "struct", "sys", "time", "xxhash"}
 """What the warm road may import as it loads; each costs next to nothing."""
 

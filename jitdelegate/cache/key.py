@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Values = tuple[tuple[int, tuple[int, ...]], ...]
 
 MODEL, TOKEN, TOOLCHAIN = "model", "token", "toolchain"
-SUBGRAPH, SHAPES, VALUES = "subgraph", "shapes", "values"
+SUBGRAPH, SHAPES, VALUES, HOST = "subgraph", "shapes", "values", "host"
 SUFFIX = ".jitd"
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 _LONGEST_PREFIX = 64
@@ -69,6 +69,11 @@ class Key:
         return tuple(
             (int(place), tuple(int(number) for number in numbers.split(",") if number)) for place, _, numbers in pairs
         )
+
+    @property
+    def hosted(self) -> bool:
+        """Whether the program is one for LiteRT's own interpreter."""
+        return bool(self.part(HOST))
 
     def digest(self) -> str:
         """xxh3-128 over the parts that name the entry, as 32 hex digits.
@@ -135,18 +140,21 @@ def model_key(
     return Key(parts, token)
 
 
-def variant_parts(subgraph: int, shapes: Shapes = (), values: Values = ()) -> Parts:
+def variant_parts(subgraph: int, shapes: Shapes = (), values: Values = (), *, hosted: bool = False) -> Parts:
     """The parts that tell a model's further programs from its main one, which has none of them.
 
     Args:
         subgraph: the one that the program computes.
         shapes: of its inputs; () for those that the file says. f32[2,3] and a scalar read "2x3;;".
         values: (position, elements) of the inputs that decide shapes. [4, -1] in the second input reads "1=4,-1;".
+        hosted: whether it is one for LiteRT's own interpreter.
     """
     which = ((SUBGRAPH, str(subgraph)),) if subgraph else ()
     text = "".join(f"{'x'.join(map(str, shape))};" for shape in shapes)
     decided = "".join(f"{position}={','.join(map(str, numbers))};" for position, numbers in values)
-    return (*which, *(((SHAPES, text),) if text else ()), *(((VALUES, decided),) if decided else ()))
+    host = "litert" if hosted else ""
+    further = ((name, value) for name, value in ((SHAPES, text), (VALUES, decided), (HOST, host)) if value)
+    return (*which, *further)
 
 
 def _machine(target: str) -> str:

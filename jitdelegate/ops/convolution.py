@@ -73,6 +73,9 @@ class Weighted(Op):
         """How many output channels the filter makes."""
         return call.shape(self.filter_operand)[0]
 
+    def work(self, call: Call) -> int:
+        return prod(call.output.shape) * prod(call.shape(self.filter_operand)) // max(self.channels(call), 1)
+
     def weighted(
         self, call: Call, form: Form, operands: Sequence[int | Lowering | np.ndarray], shape: Shape | None = None
     ) -> Lowering:
@@ -360,6 +363,9 @@ class TransposeConv(Weighted):
 
     def shape(self, call: Call) -> Shape:
         return call.integers(0)
+
+    def work(self, call: Call) -> int:
+        return prod(call.shape(2)[:-1]) * prod(call.shape(1))
 
     def lowering(self, call: Call) -> Lowering:
         _, height, width, _ = call.shape(2)

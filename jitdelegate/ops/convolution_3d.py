@@ -192,6 +192,9 @@ class Conv3DTranspose(Weighted):
     def shape(self, call: Call) -> Shape:
         return call.integers(0)
 
+    def work(self, call: Call) -> int:
+        return prod(call.shape(2)[:-1]) * prod(call.shape(1))
+
     def lowering(self, call: Call) -> Lowering:
         batch, depth, *image, channels = call.output.shape
         kernel, attrs = call.shape(1), call.node.attrs

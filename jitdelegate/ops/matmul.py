@@ -88,6 +88,9 @@ class BatchMatMul(Op):
     def shape(self, call: Call) -> Shape:
         return _sides(call).output
 
+    def work(self, call: Call) -> int:
+        return prod(call.output.shape) * _sides(call).left[1]
+
     def lowering(self, call: Call) -> Lowering:
         """A right side that all products share multiplies their rows together; it is a filter where it is constant."""
         sides, a, b = _sides(call), call.index(0), call.index(1)

@@ -70,6 +70,9 @@ class Convolution2DTransposeBias(Weighted):
     def shape(self, call: Call) -> Shape:
         return self.geometry(call.shape(0), call.shape(1), call.node.attrs)[0]
 
+    def work(self, call: Call) -> int:
+        return prod(call.shape(0)[:-1]) * prod(call.shape(1))
+
     def lowering(self, call: Call) -> Lowering:
         _, dropped = self.geometry(call.shape(0), call.shape(1), call.node.attrs)
         kernel = call.shape(1)[1], call.shape(1)[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -55,6 +56,10 @@ class Pooling(Op):
     def shape(self, call: Call) -> Shape:
         batch, _, _, channels = call.shape(0)
         return (batch, *self.window(call.shape(0), call.node.attrs).output, channels)
+
+    def work(self, call: Call) -> int:
+        window = int(call.option("filter_height", 1)) * int(call.option("filter_width", 1))
+        return prod(call.output.shape) * window
 
     def lowering(self, call: Call) -> Lowering | tuple[Lowering, ...]:
         window = self.window(call.shape(0), call.node.attrs)

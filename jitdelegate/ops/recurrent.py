@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -69,6 +70,11 @@ class Recurrence(Op):
 
     def foldable(self, call: Call) -> bool:
         return False
+
+    def work(self, call: Call) -> int:
+        """Every constant is a matrix or smaller, read once a step."""
+        weights = sum(tensor.size for tensor in call.operands if tensor.is_constant)
+        return weights * prod(call.shape(0)[:-1])
 
     @staticmethod
     def steps(call: Call, *, reverse: bool = False) -> Steps:

@@ -148,6 +148,13 @@ class Op:
             if tensor.is_variable:
                 yield f"{self.name}: '{tensor.name}' is a variable, which keeps its value from run to run."
 
+    def knows_shapes(self, call: Call) -> bool:
+        """Whether `shapes` is true of the node, which may be quantized or of types that no kernel is for."""
+        if self.custom and not call.node.attrs:
+            return False
+        reasons = (self._operands(call), self._parameters(call), self.problems(call))
+        return next(chain.from_iterable(reasons), None) is None
+
     def sizes(self, tensors: Sequence[Tensor]) -> Iterator[str]:
         """Reasons why no kernel works on tensors of these shapes."""
         for tensor in tensors:
@@ -220,6 +227,10 @@ class Op:
     def shape(self, call: Call) -> Shape:
         """As `shapes`, of an operator with one output; that of the first operand, unless a subclass says otherwise."""
         return call.shape(0)
+
+    def work(self, call: Call) -> int:
+        """Multiply-adds, or steps of about their size, of one run; an estimate."""
+        return max((prod(tensor.shape) for tensor in (*call.operands, *call.outputs)), default=0)
 
     def lower(self, graph: Graph, node: Node) -> tuple[Lowering, ...]:
         """How to compute each output of a node that `check` finds nothing against."""

@@ -8,13 +8,18 @@ from dataclasses import replace
 from jitdelegate.ir.graph import Model
 from jitdelegate.ops.call import Shape
 from jitdelegate.passes.deciding_inputs import fix_inputs
-from jitdelegate.passes.functional_state import functional_state
+from jitdelegate.passes.functional_state import functional_state, functional_variables
 from jitdelegate.passes.inline_subgraphs import inline_subgraphs
 from jitdelegate.passes.resize_inputs import resize_inputs
 
 
 def enter(
-    model: Model, number: int = 0, shapes: Sequence[Shape] = (), values: Sequence[tuple[int, Shape]] = ()
+    model: Model,
+    number: int = 0,
+    shapes: Sequence[Shape] = (),
+    values: Sequence[tuple[int, Shape]] = (),
+    *,
+    hosted: bool = False,
 ) -> Model:
     """The model with one subgraph made ready for the passes.
 
@@ -22,9 +27,14 @@ def enter(
         number: the subgraph.
         shapes: of its inputs; none for those that the file says.
         values: (position, elements) of the inputs that are known.
+        hosted: whether LiteRT's own interpreter is to run it; subgraphs and resource variables are LiteRT's then.
     """
     graphs = list(model.graphs)
     graph = resize_inputs(graphs[number], shapes) if shapes else graphs[number]
-    graphs[number] = inline_subgraphs(fix_inputs(graph, values), model.graphs)
+    graph = fix_inputs(graph, values)
+    if hosted:
+        graphs[number] = functional_variables(graph)
+        return replace(model, graphs=tuple(graphs))
+    graphs[number] = inline_subgraphs(graph, model.graphs)
     graphs[number] = functional_state(replace(model, graphs=tuple(graphs)), number)
     return replace(model, graphs=tuple(graphs))

@@ -30,11 +30,16 @@ def functional_state(model: Model, number: int = 0) -> Graph:
     Args:
         number: of the subgraph to be rewritten.
     """
-    graph = _Variables(model.graphs[number]).rewritten()
+    graph = functional_variables(model.graphs[number])
     try:
         return _Resources(model, number, graph).rewritten()
     except CompileError:
         return graph
+
+
+def functional_variables(graph: Graph) -> Graph:
+    """What `functional_state` does to variable tensors; resource variables stay as they are."""
+    return _Variables(graph).rewritten()
 
 
 def resource_problem(model: Model, number: int = 0) -> str | None:

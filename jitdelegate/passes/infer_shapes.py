@@ -67,9 +67,11 @@ def _apart(tensors: list[Tensor], node: Node) -> Call:
 def _outputs(call: Call, most: int) -> list[Tensor]:
     """What the node writes: with their true shapes, and with their values if known and of at most `most` elements."""
     op = find(call.node)
-    if op is None or next(op.structure(call), None) is not None:
+    if op is None or not op.knows_shapes(call):
         return call.outputs
     outputs = [reshaped(tensor, shape) for tensor, shape in zip(call.outputs, op.shapes(call), strict=True)]
+    if next(op.structure(call), None) is not None:
+        return outputs
     if outputs and all(_is_empty(tensor.shape) for tensor in outputs):
         return [tensor.holding(np.zeros(tensor.shape)) for tensor in outputs]
     most = min(most, op.folds)

@@ -18,7 +18,7 @@ WHOLE_MODEL = -1
 
 
 def unsupported(model: Model, graph: Graph, number: int = 0) -> list[tuple[int, str]]:
-    """Every reason why the model is not compiled, in order; none if it can be.
+    """Every reason why the model is not compiled as a whole, in order; none if it can be, whatever its ports are.
 
     Args:
         model: as it was read.
@@ -26,7 +26,7 @@ def unsupported(model: Model, graph: Graph, number: int = 0) -> list[tuple[int, 
     Returns:
         (position of the .tflite operator in the subgraph or WHOLE_MODEL, one sentence) pairs.
     """
-    reasons = [(WHOLE_MODEL, reason) for reason in _model_reasons(model, graph)]
+    reasons = [(WHOLE_MODEL, reason) for reason in _model_reasons(graph)]
     resources = resource_problem(model, number)
     for node in graph.nodes:
         reason = resources if resources and node.op in RESOURCE_OPS else node_reason(graph, node)
@@ -43,16 +43,22 @@ def node_reason(graph: Graph, node: Node) -> str | None:
     return op.check(graph, node)
 
 
-def _model_reasons(model: Model, graph: Graph) -> Iterator[str]:
-    if not graph.outputs:
-        yield "The model has no outputs."
+def port_problem(graph: Graph) -> str | None:
+    """Why the caller's tensors cannot be those that kernels read and write; None if they can."""
     for index in dict.fromkeys((*graph.inputs, *graph.outputs)):
         tensor = graph.tensors[index]
         if tensor.is_quantized or tensor.dtype not in PORTS:
             found = f"{tensor.dtype}, quantized" if tensor.is_quantized else tensor.dtype
-            yield f"'{tensor.name}' is {found}; inputs and outputs have to be {', '.join(PORTS[:-1])} or {PORTS[-1]}."
-        if tensor.is_variable:
-            yield f"'{tensor.name}' is a variable, which keeps its value from run to run."
+            return f"'{tensor.name}' is {found}; inputs and outputs have to be {', '.join(PORTS[:-1])} or {PORTS[-1]}."
+    return None
+
+
+def _model_reasons(graph: Graph) -> Iterator[str]:
+    if not graph.outputs:
+        yield "The model has no outputs."
+    for index in dict.fromkeys((*graph.inputs, *graph.outputs)):
+        if graph.tensors[index].is_variable:
+            yield f"'{graph.tensors[index].name}' is a variable, which keeps its value from run to run."
     for state in graph.states:
         before, after = (graph.tensors[index] for index in (state.before, state.after))
         if (before.dtype, before.shape) != (after.dtype, after.shape):

@@ -7,12 +7,15 @@ from jitdelegate.program.program import ZEROS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from jitdelegate.program.program import Launch, Port, Program, State
+    from jitdelegate.program.program import Launch, Piece, Port, Program, State
 
     Limits = tuple[dict[str, int], dict[str, int]]
 
-LOADERS = {"cpu": ("flat", "object", "none"), "cuda": ("cubin",), "litert": ("none",)}
+IN_PIECES = ("pieces", "delegate")
+LOADERS = {"cpu": ("flat", "object", "none", *IN_PIECES), "cuda": ("cubin", *IN_PIECES), "litert": ("none",)}
 """How the code of each target may be loaded."""
+PLACES = {"pieces": ("cpu", "cuda", "litert"), "delegate": ("cpu", "cuda")}
+"""Where the pieces of each loader may run."""
 LARGEST_MEMORY = 1 << 40
 LARGEST_GRID = ((1 << 31) - 1, (1 << 16) - 1, (1 << 16) - 1)
 LARGEST_BLOCK = (1024, 1024, 64)
@@ -42,7 +45,8 @@ def check(program: Program) -> None:
         _check_state(program, state)
     for position in program.deciding:
         _check_deciding(program, position)
-    if program.target == "cuda":
+    _check_pieces(program)
+    if program.loader == "cubin":
         _check_cuda(program)
     elif program.launches or program.input_offsets or program.output_offsets:
         raise ProgramError(f"a program for {program.target} has launches or device offsets, expected none")
@@ -61,6 +65,27 @@ def _check_range(name: str, value: int, largest: int, smallest: int = 0) -> None
 def _check_deciding(program: Program, position: int) -> None:
     _check_range("deciding input", position, len(program.inputs) - 1)
     _check_choice("type of a deciding input", program.inputs[position].dtype, ("int32", "int64"))
+
+
+def _check_pieces(program: Program) -> None:
+    if bool(program.pieces) != (program.loader in IN_PIECES):
+        raise ProgramError(f"a program with the loader {program.loader} has {len(program.pieces)} pieces")
+    _check_range("number of tensors", program.num_tensors, LARGEST_MEMORY)
+    _check_range("number of operators", program.num_nodes, LARGEST_MEMORY)
+    for number, piece in enumerate(program.pieces):
+        _check_choice(f"place of piece {number}", piece.place, PLACES[program.loader])
+        _check_piece(program, number, piece)
+    for port in program.between:
+        _check_port(port)
+
+
+def _check_piece(program: Program, number: int, piece: Piece) -> None:
+    _check_range(f"bytes of piece {number}", piece.nbytes, len(program.weights))
+    _check_range(f"offset of piece {number}", piece.offset, len(program.weights) - piece.nbytes)
+    for position in piece.nodes:
+        _check_range(f"operator of piece {number}", position, program.num_nodes - 1)
+    for index in (*piece.inputs, *piece.outputs):
+        _check_range(f"tensor of piece {number}", index, LARGEST_MEMORY)
 
 
 def _check_port(port: Port) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 
 from jitdelegate.program.launch_list import pack, unpack
-from jitdelegate.program.program import Kernel, Operator, Port, Program, Signature, State
+from jitdelegate.program.program import Kernel, Operator, Piece, Port, Program, Signature, State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAGIC = b"\x89JITDEL\n"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 TABLE_IDENTIFIER = b"JITD"
 ALIGNMENT = 4096
 
@@ -97,7 +97,15 @@ SIGNATURE = Layout("Signature", Signature, (("key", STRING), ("graph", INTEGER),
 OPERATOR = Layout(
     "Operator",
     Operator,
-    (("index", INTEGER), ("op", STRING), ("place", STRING), ("reason", STRING), ("kernel", INTEGER)),
+    (
+        ("index", INTEGER),
+        ("op", STRING),
+        ("place", STRING),
+        ("reason", STRING),
+        ("kernel", INTEGER),
+        ("piece", INTEGER),
+        ("code", INTEGER),
+    ),
 )
 KERNEL = Layout(
     "Kernel",
@@ -126,6 +134,19 @@ STATE = Layout(
         ("dtype", STRING),
     ),
 )
+PIECE = Layout(
+    "Piece",
+    Piece,
+    (
+        ("place", STRING),
+        ("nodes", INTEGERS),
+        ("inputs", INTEGERS),
+        ("outputs", INTEGERS),
+        ("offset", INTEGER),
+        ("nbytes", INTEGER),
+        ("hash", STRING),
+    ),
+)
 LAUNCHES = Packed(pack, unpack)
 PROGRAM = Layout(
     "Program",
@@ -151,6 +172,10 @@ PROGRAM = Layout(
         ("output_offsets", INTEGERS),
         ("states", STATE),
         ("deciding", INTEGERS),
+        ("pieces", PIECE),
+        ("between", PORT),
+        ("num_tensors", INTEGER),
+        ("num_nodes", INTEGER),
     ),
 )
 # Fields that only reports look at; the reader leaves them until then.

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 NO_KERNEL = -1
 NO_TENSOR = -1
+NO_PIECE = -1
+CUSTOM = 32
+"""TFLite's number of custom operators."""
 ZEROS = -1
 """Where the first value of a state lies that begins with zeros."""
 CUBIN_ALIGNMENT = 64
@@ -137,16 +140,30 @@ class Operator(Record):
         place: "cpu", "cuda", "litert", "folded" (evaluated at compile time).
         reason: one sentence where it is not compiled, else "".
         kernel: the index of the kernel it became part of, -1 for none.
+        piece: the index of the program's piece that it is in, -1 for none.
+        code: TFLite's number of the operator; CUSTOM for custom ones.
     """
 
-    __slots__ = ("index", "kernel", "op", "place", "reason")
+    __slots__ = ("code", "index", "kernel", "op", "piece", "place", "reason")
 
-    def __init__(self, *, index: int, op: str, place: str, reason: str = "", kernel: int = NO_KERNEL) -> None:
+    def __init__(
+        self,
+        *,
+        index: int,
+        op: str,
+        place: str,
+        reason: str = "",
+        kernel: int = NO_KERNEL,
+        piece: int = NO_PIECE,
+        code: int = 0,
+    ) -> None:
         self.index = index
         self.op = op
         self.place = place
         self.reason = reason
         self.kernel = kernel
+        self.piece = piece
+        self.code = code
 
 
 class Kernel(Record):
@@ -217,6 +234,39 @@ class Launch(Record):
         self.values = values
 
 
+class Piece(Record):
+    """A part of a graph that runs in one place.
+
+    Attributes:
+        place: "cpu" or "cuda" for a compiled one, "litert".
+        nodes: the positions of its operators in the subgraph.
+        inputs, outputs: indices of the tensors that it reads from others and writes for others.
+        offset, nbytes: where its content lies in the weights: a program file, or a .tflite file for "litert".
+        hash: xxh3-128 of a .tflite file in hex; "" for a program file, which holds its own.
+    """
+
+    __slots__ = ("hash", "inputs", "nbytes", "nodes", "offset", "outputs", "place")
+
+    def __init__(
+        self,
+        *,
+        place: str,
+        nodes: tuple[int, ...],
+        inputs: tuple[int, ...],
+        outputs: tuple[int, ...],
+        offset: int,
+        nbytes: int,
+        hash: str = "",
+    ) -> None:
+        self.place = place
+        self.nodes = nodes
+        self.inputs = inputs
+        self.outputs = outputs
+        self.offset = offset
+        self.nbytes = nbytes
+        self.hash = hash
+
+
 class Program(Record):
     """A compiled model.
 
@@ -225,7 +275,9 @@ class Program(Record):
         target: "cpu", "cuda", or "litert" for a model that LiteRT runs whole (then there are no segments).
         features: the instruction set that the code needs; for CUDA the architecture, like "sm_90".
         loader: "flat" (position-independent blob), "object" (relocatable object for llvmlite's loader), "cubin" (CUDA
-            binaries one after another, each at a multiple of CUBIN_ALIGNMENT) or "none".
+            binaries one after another, each at a multiple of CUBIN_ALIGNMENT), "pieces" (compiled ones and ones for
+            LiteRT, run in order), "delegate" (compiled pieces for LiteRT's own interpreter, which runs the rest) or
+            "none".
         inputs, outputs: the model's tensors in the model's order.
         states: what lives from run to run. The code takes each as one more input and gives it as one more output, after
             the model's own.
@@ -238,7 +290,10 @@ class Program(Record):
         launches: what one inference launches on a CUDA device, in order.
         input_offsets, output_offsets: where the ports, then the states, lie in a CUDA device's arena, in bytes.
         code, weights: segments; views into the file for a program that was read.
+        pieces: the parts of a graph that is not compiled as a whole; their content lies in the weights.
+        between: the tensors that pass between pieces, in no order.
         num_subgraphs: subgraphs of the model.
+        num_tensors, num_nodes: of the subgraph, as the file has it.
         deciding: positions of the inputs whose values have to be known to compile the model, which runs on LiteRT
             otherwise.
         weights_hash: xxh3-128 of the weights in hex; `write` sets its own in the file.
@@ -248,6 +303,7 @@ class Program(Record):
         "_kernels",
         "_operators",
         "arena_bytes",
+        "between",
         "code",
         "deciding",
         "entries",
@@ -257,9 +313,12 @@ class Program(Record):
         "key",
         "launches",
         "loader",
+        "num_nodes",
         "num_subgraphs",
+        "num_tensors",
         "output_offsets",
         "outputs",
+        "pieces",
         "scratch_bytes",
         "signatures",
         "states",
@@ -291,7 +350,11 @@ class Program(Record):
         states: tuple[State, ...] = (),
         code: Bytes = b"",
         weights: Bytes = b"",
+        pieces: tuple[Piece, ...] = (),
+        between: tuple[Port, ...] = (),
         num_subgraphs: int = 1,
+        num_tensors: int = 0,
+        num_nodes: int = 0,
         deciding: tuple[int, ...] = (),
         weights_hash: str = "",
     ) -> None:
@@ -314,7 +377,11 @@ class Program(Record):
         self.states = states
         self.code = code
         self.weights = weights
+        self.pieces = pieces
+        self.between = between
         self.num_subgraphs = num_subgraphs
+        self.num_tensors = num_tensors
+        self.num_nodes = num_nodes
         self.deciding = deciding
         self.weights_hash = weights_hash
 
@@ -325,12 +392,20 @@ class Program(Record):
             self._operators = self._operators()
         return self._operators
 
+    @operators.setter
+    def operators(self, operators: tuple[Operator, ...]) -> None:
+        self._operators = operators
+
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         """The generated kernels in the order they run."""
         if callable(self._kernels):
             self._kernels = self._kernels()
         return self._kernels
+
+    def content(self, piece: Piece) -> Bytes:
+        """The file of one of its pieces."""
+        return self.weights[piece.offset : piece.offset + piece.nbytes]
 
     def part(self, name: str) -> str:
         """The value of a key part, "" where the program has none of that name."""

@@ -12,6 +12,8 @@
                                                     the same on persistent buffers, for LiteRT's Interpreter
       `session.verify()`                            hashes the weights once; `run` and `invoke` do it themselves
       `session.close()`                             ends the workers and frees the memory, on the device too
+- `hybrid_session.py`: the same for a program in pieces, some of them LiteRT's. `hosting.py`: how LiteRT's interpreter
+  calls compiled code without Python.
 - `cuda_library.py`: `open_library()`, libcuda or a DeviceError. `cuda_driver.py`: its functions. `cuda_device.py`:
-  `find_device(library, ordinal) -> Device` (`name`, `architecture`). `cuda_weights.py`: weights shared on a device.
+  `find_device(library, wanted) -> Device` (`name`, `architecture`). `cuda_weights.py`: weights shared on a device.
 """

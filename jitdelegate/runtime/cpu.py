@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     Function = Callable[[int, int, int, int, int], None]
 
 ENTRIES = ("run", "work", "stop")
+HOST_ENTRY = "invoke"
 
 # void f(arena, weights, io, sync, scratch); the interpreter's lock is released around each call
 _PROTOTYPE = ctypes.CFUNCTYPE(None, *(5 * [ctypes.c_void_p]))
@@ -29,9 +30,10 @@ class Code:
         run: one inference by the calling thread.
         work: the life of a worker thread.
         stop: makes every worker return, also one that has not started yet.
+        invoke: the address of the entry for LiteRT's interpreter, 0 where there is none.
     """
 
-    __slots__ = ("_owner", "run", "stop", "work")
+    __slots__ = ("_owner", "invoke", "run", "stop", "work")
 
     def __init__(self, addresses: dict[str, int], owner: Any) -> None:
         missing = [name for name in ENTRIES if not addresses.get(name)]
@@ -41,6 +43,7 @@ class Code:
         self.run: Function = _PROTOTYPE(addresses["run"])
         self.work: Function = _PROTOTYPE(addresses["work"])
         self.stop: Function = _PROTOTYPE(addresses["stop"])
+        self.invoke = addresses.get(HOST_ENTRY, 0)
 
     def close(self) -> None:
         """Free the code; nothing may run in it any more."""

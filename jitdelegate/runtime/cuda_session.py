@@ -189,7 +189,7 @@ class CudaSession(Staging):
         else:
             self._enqueue_steps(self._stream)
 
-    def _run(self, addresses: list[int]) -> None:
+    def run_on(self, addresses: list[int]) -> None:
         self._refuse_fork()
         with self._lock, self._current():
             count = len(self._inputs)

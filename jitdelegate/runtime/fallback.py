@@ -14,7 +14,7 @@ from jitdelegate.runtime.buffers import ELEMENTS, accepted_shape, checked, tenso
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     import numpy as np
@@ -32,7 +32,12 @@ class Fallback:
     """
 
     def __init__(
-        self, model: str | bytes, *, num_threads: int | None = None, arguments: Mapping[str, Any] | None = None
+        self,
+        model: str | bytes,
+        *,
+        num_threads: int | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        make_delegate: Callable[[], Any] | None = None,
     ) -> None:
         """Create the instance; `allocate` makes it ready to run.
 
@@ -40,10 +45,12 @@ class Fallback:
             model: a path, or the content of a .tflite file.
             num_threads: as LiteRT's argument.
             arguments: further keyword arguments of LiteRT's Interpreter.
+            make_delegate: makes a delegate of ours for each interpreter.
         Raises:
             ModelError: LiteRT cannot read the model; the message carries LiteRT's own.
         """
         self._arguments = {"num_threads": num_threads, **(arguments or {})}
+        self._make_delegate = make_delegate
         self._source = {"model_path": model} if isinstance(model, str) else {"model_content": bytes(model)}
         self._resizes: dict[int, tuple[Sequence[int] | np.ndarray, bool]] = {}
         self._signatures: dict[str, dict[str, dict[str, Any]]] = {}
@@ -66,6 +73,8 @@ class Fallback:
         arguments = dict(self._arguments)
         if not self.default_delegate:
             arguments["experimental_op_resolver_type"] = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+        if self._make_delegate is not None:
+            arguments["experimental_delegates"] = [self._make_delegate()]
         try:
             return Interpreter(**self._source, **arguments)
         except (ValueError, RuntimeError) as error:
@@ -86,15 +95,17 @@ class Fallback:
         try:
             self.interpreter.allocate_tensors()
         except RuntimeError as error:
-            if not self._may_retry(error):
-                raise DeviceError(f"LiteRT cannot run this model: {_text(error)}") from error
-            self._leave_default_delegate()
+            self.recover(error)
         self._allocated = True
 
-    def _may_retry(self, error: Exception) -> bool:
-        return self.default_delegate and XNNPACK_WORD.lower() in str(error).lower()
+    def recover(self, error: Exception) -> None:
+        """Begin again without XNNPACK, where that is what failed.
 
-    def _leave_default_delegate(self) -> None:
+        Raises:
+            DeviceError: something else did; carries LiteRT's message.
+        """
+        if not self.default_delegate or XNNPACK_WORD.lower() not in str(error).lower():
+            raise DeviceError(f"LiteRT cannot run this model: {_text(error)}") from error
         self.default_delegate = False
         self.interpreter = self._create()
         self._restore()
@@ -140,9 +151,7 @@ class Fallback:
             try:
                 outputs = self.interpreter.get_signature_runner(key)(**arrays)
             except (ValueError, RuntimeError) as error:
-                if not self._may_retry(error):
-                    raise DeviceError(f"LiteRT cannot run this model: {_text(error)}") from error
-                self._leave_default_delegate()
+                self.recover(error)
                 outputs = self.interpreter.get_signature_runner(key)(**arrays)
             return {name: _tensor(array) for name, array in outputs.items()}
 
@@ -163,9 +172,7 @@ class Fallback:
         try:
             return self._invoke_once(values)
         except (ValueError, RuntimeError) as error:
-            if not self._may_retry(error):
-                raise DeviceError(f"LiteRT cannot run this model: {_text(error)}") from error
-        self._leave_default_delegate()
+            self.recover(error)
         return self._invoke(values)
 
     def _invoke_once(self, values: list[np.ndarray]) -> tuple[Any, ...]:

@@ -13,11 +13,13 @@ from jitdelegate.program.read import verify_weights
 from jitdelegate.runtime import cpu
 from jitdelegate.runtime.arena import Memory, aligned
 from jitdelegate.runtime.buffers import Borrowed
+from jitdelegate.runtime.hosting import ELEMENT_BYTES, hosting_words
 from jitdelegate.runtime.staging import Staging
 from jitdelegate.runtime.states import States
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from jitdelegate.program.program import Bytes, Program
@@ -83,7 +85,7 @@ class Session(Staging):
         if not sys.is_finalizing() and getattr(self, "_memory", None) is not None:
             self.close()
 
-    def _run(self, addresses: list[int]) -> None:
+    def run_on(self, addresses: list[int]) -> None:
         self._follow_fork()
         with self._lock:
             memory = self._memory
@@ -112,6 +114,35 @@ class Session(Staging):
         self._follow_fork()
         with self._lock:
             self._states().write(place, content)
+
+    def host(self, data_offset: Callable[[int], int]) -> tuple[int, Any]:
+        """Let LiteRT's interpreter run the program from now on, on its own tensors; nothing else may.
+
+        Args:
+            data_offset: where, in LiteRT's array of tensors, the address of a tensor's data lies.
+        Returns:
+            The address of the entry, and the words that it works by.
+        Raises:
+            ProgramError: the weights are damaged, or the code has no such entry.
+            DeviceError: the session is closed.
+        """
+        with self._lock:
+            memory, program = self._memory, self.program
+            if memory is None:
+                raise DeviceError("the session is closed")
+            if not self._code.invoke:
+                raise ProgramError(f"code has no entry {cpu.HOST_ENTRY}")
+            self.verify()
+            self._start_workers(memory)
+            inputs, outputs = ([data_offset(port.index) for port in side] for side in (program.inputs, program.outputs))
+            states = [data_offset(state.index) for state in program.states]
+            memory.io[:] = [*([0] * (len(inputs) + len(states) + len(outputs))), *memory.states.after]
+            copies = [
+                (address, offset, state.nbytes // ELEMENT_BYTES)
+                for address, offset, state in zip(memory.states.after, states, program.states, strict=True)
+            ]
+            fills = list(enumerate([*inputs, *states, *outputs]))
+            return self._code.invoke, hosting_words(memory.arguments[0], fills, copies)
 
     def _states(self) -> States:
         """The states, first values filled in."""

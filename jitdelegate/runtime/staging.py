@@ -51,7 +51,7 @@ class Staging:
             raise TensorError(f"{len(inputs)} inputs were given, expected {len(ports)}")
         borrowed = [borrow(value, port) for value, port in zip(inputs, ports, strict=True)]
         outputs: tuple[Any, ...] = tuple(make() for make in self._output_classes)
-        self._run([*(memory.address for memory in borrowed), *map(ctypes.addressof, outputs)])
+        self.run_on([*(memory.address for memory in borrowed), *map(ctypes.addressof, outputs)])
         return outputs
 
     def set_input(self, position: int, value: Any) -> None:
@@ -77,7 +77,7 @@ class Staging:
             inputs = [self.input_memory(position) for position in range(len(self.program.inputs))]
             outputs = [self.output_memory(position) for position in range(len(self.program.outputs))]
             self._staged = [ctypes.addressof(tensor) for tensor in inputs + outputs]
-        self._run(self._staged)
+        self.run_on(self._staged)
 
     def reset_states(self, *, resources: bool) -> None:
         """Let the next run find every state as the first run did.
@@ -107,7 +107,7 @@ class Staging:
         """Free everything; harmless a second time."""
         raise NotImplementedError
 
-    def _run(self, addresses: list[int]) -> None:
+    def run_on(self, addresses: list[int]) -> None:
         """One inference on the caller's memory: the addresses of all inputs, then of all outputs."""
         raise NotImplementedError
 

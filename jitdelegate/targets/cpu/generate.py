@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from jitdelegate.ir.graph import Graph
 from jitdelegate.passes.choose_layout import choose_layout
+from jitdelegate.targets.cpu.host_entry import write_host_entry
 from jitdelegate.targets.cpu.kernel import ALIGN, Generator
 from jitdelegate.targets.cpu.link import link
 from jitdelegate.targets.cpu.machine import MACHINES, assembly, compile_object, triple
@@ -32,7 +33,7 @@ class Generated:
 
     Attributes:
         loader: "flat" for a position-independent blob, "object" for relocatable code that llvmlite loads.
-        entries: (name, offset in `code`) of run, work and stop; offsets are 0 for "object".
+        entries: (name, offset in `code`) of ENTRIES; offsets are 0 for "object".
     """
 
     code: bytes
@@ -45,7 +46,7 @@ class Generated:
     kernels: tuple[KernelNote, ...]
 
 
-ENTRIES = ("run", "work", "stop")
+ENTRIES = ("run", "work", "stop", "invoke")
 Trace = Callable[[str, Callable[[], str]], None]
 """Called with a stage's name and what makes its text."""
 
@@ -71,6 +72,7 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore) -> Generated:
     generator = Generator(machine, Module(has_fma=machine.has_fma, avx512_lanes=machine.avx512_lanes))
     StepWriter(generator, graph, planned).write()
     write_entries(generator.module, generator.steps, has_threads=machine.has_threads)
+    write_host_entry(generator.module)
     ir = generator.module.text(triple(features))
     trace("kernels", lambda: ir)
     trace("assembly", lambda: assembly(ir, features))

@@ -1,0 +1,206 @@
+"""A model as the guest in LiteRT's interpreter: its compiled pieces run there, and everything else is LiteRT's."""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import sys
+
+from jitdelegate.cache.key import variant_parts
+from jitdelegate.errors import CompileError, DeviceError, JitDelegateError, ProgramError
+from jitdelegate.host.delegate import NativeDelegate
+from jitdelegate.host.guest import Facts, Guest, GuestKernel
+from jitdelegate.host.layout import LAYOUT
+from jitdelegate.model_source import ModelSource
+from jitdelegate.opened import Opened
+from jitdelegate.program.read import read
+from jitdelegate.runtime.session import Session
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from jitdelegate.cache.key import Shapes
+    from jitdelegate.options import Options
+    from jitdelegate.program.program import Piece, Port, Program
+    from jitdelegate.runtime.staging import Staging
+
+
+class HostedModel(Guest):
+    """The programs of one model in one interpreter, opened when LiteRT asks for them.
+
+    Attributes:
+        main: the program of the first subgraph for the shapes that the file says.
+    """
+
+    def __init__(self, source: ModelSource, main: Opened | None = None) -> None:
+        """
+        Args:
+            main: a program with the loader "delegate", where there is one already.
+        Raises:
+            ModelError: the model cannot be read.
+            DeviceError: this machine lacks the target that was asked for.
+        """
+        self._source = source
+        self.main = main or Opened(source, variant=variant_parts(0, hosted=True))
+        self._opened: dict[tuple[int, Shapes], Opened] = {(0, ()): self.main}
+        self._lock = _thread.allocate_lock()
+        self.num_subgraphs = self.main.program.num_subgraphs
+
+    def delegate(self) -> NativeDelegate:
+        """A delegate for one interpreter; raises what `NativeDelegate` raises."""
+        return NativeDelegate(self, place=self._source.store.place)
+
+    def facts(self, subgraph: int) -> Facts:
+        program = self._open(subgraph).program
+        ports = [*program.inputs, *program.outputs, *program.between]
+        tensors = {port.index: (port.index, port.name, port.dtype) for port in ports}
+        return Facts(program.num_tensors, program.num_nodes, tuple(tensors.values()))
+
+    def partitions(self, subgraph: int) -> Sequence[tuple[int, ...]]:
+        opened = self._open(subgraph)
+        if subgraph == 0:
+            opened.announce()
+        if self._source.options.require_full_delegation:
+            opened.require_full_delegation()
+        return [piece.nodes for piece in opened.program.pieces]
+
+    def kernel(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> GuestKernel:
+        """The piece of these nodes in the program for the subgraph's shapes, or else LiteRT on a model of these nodes:
+        no shape makes a model fail that runs on LiteRT."""
+        try:
+            return self._compiled(subgraph, nodes, shapes)
+        except (_UnknownError, CompileError, DeviceError) as error:
+            self.main.note(f"on LiteRT, {len(nodes)} delegated operators of subgraph {subgraph}: {error}")
+            return _LiteRTKernel(self._source, subgraph, nodes, shapes)
+
+    def _open(self, subgraph: int, shapes: Shapes = ()) -> Opened:
+        with self._lock:
+            found = self._opened.get((subgraph, shapes))
+            if found is None:
+                variant = variant_parts(subgraph, shapes, hosted=True)
+                found = self._opened[subgraph, shapes] = Opened(self._source, main=self.main, variant=variant)
+            return found
+
+    def _compiled(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> GuestKernel:
+        opened = self._open(subgraph)
+        wanted = tuple(shapes[port.index] for port in opened.program.inputs)
+        if wanted != opened.shapes:
+            opened = self._open(subgraph, wanted)
+        try:
+            return _kernel(opened, nodes, shapes)
+        except ProgramError as error:
+            opened.heal(None, str(error))
+            return _kernel(opened, nodes, shapes)
+
+
+class Bystander(Guest):
+    """A guest that wants nothing, where LiteRT's interpreter is one that we cannot help."""
+
+
+def native_delegate(options: Options) -> tuple[Any, NativeDelegate]:
+    """A delegate for the interpreter whose constructor has asked a `GpuDelegate` for it, and a weak reference to this.
+
+    Raises:
+        ModelError: the model cannot be read.
+        DeviceError: this machine lacks the target that was asked for.
+    """
+    import weakref
+
+    interpreter, model = _caller()
+    if options.target == "litert" or model is None:
+        guest: Guest = Bystander()
+        if model is None:
+            guest.warn("jitdelegate stays out of this interpreter: it was not made from model_path or model_content")
+        return weakref.ref(interpreter), NativeDelegate(guest)
+    source = ModelSource(model, options)
+    return weakref.ref(interpreter), HostedModel(source).delegate()
+
+
+def _caller() -> tuple[Any, Any]:
+    """The interpreter that is being made, and its model: a path or content, None where it says neither."""
+    frame = sys._getframe(3)
+    interpreter = frame.f_locals.get("self", _caller)
+    return interpreter, frame.f_locals.get("model_content") or frame.f_locals.get("model_path")
+
+
+class _UnknownError(JitDelegateError):
+    """LiteRT asks for what the program has not."""
+
+
+def _kernel(opened: Opened, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> GuestKernel:
+    program = _piece_program(opened.program, nodes)
+    for port in program.inputs:
+        if shapes[port.index] != port.shape:
+            found, expected = list(shapes[port.index]), list(port.shape)
+            raise _UnknownError(f"'{port.name}' has the shape {found}, and the program is for {expected}.")
+    return _CompiledKernel(program, opened.open_piece(program))
+
+
+def _piece_program(program: Program, nodes: tuple[int, ...]) -> Program:
+    piece: Piece | None = next((piece for piece in program.pieces if piece.nodes == nodes), None)
+    if piece is None:
+        raise _UnknownError("LiteRT groups them in another way than the program.")
+    return read(program.content(piece))
+
+
+def _data_offset(index: int) -> int:
+    """Where the address of a tensor's data lies in LiteRT's array of tensors."""
+    return index * LAYOUT.tensor.size + LAYOUT.tensor["data"]
+
+
+class _CompiledKernel(GuestKernel):
+    """A compiled piece; on the CPU no Python runs it."""
+
+    def __init__(self, program: Program, session: Staging) -> None:
+        self.inputs, self.outputs = (_indices(ports) for ports in (program.inputs, program.outputs))
+        self.output_shapes = tuple(port.shape for port in program.outputs)
+        self._session = session
+        if isinstance(session, Session):
+            self.entry, self._words = session.host(_data_offset)
+            self.arguments = ctypes.addressof(self._words)
+
+    def run(self, addresses: list[int]) -> None:
+        self._session.run_on(addresses)
+
+    def close(self) -> None:
+        self._session.close()
+
+
+def _indices(ports: Sequence[Port]) -> tuple[int, ...]:
+    return tuple(port.index for port in ports)
+
+
+class _LiteRTKernel(GuestKernel):
+    """Claimed nodes that nothing is compiled for, as a model of their own in LiteRT."""
+
+    def __init__(
+        self, source: ModelSource, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]
+    ) -> None:
+        from jitdelegate.piecewise import cut_nodes  # not before: compiled pieces need no compiler
+        from jitdelegate.runtime.fallback import Fallback
+
+        content, self.inputs, self.outputs = cut_nodes(source.content(), subgraph, nodes, shapes)
+        self._fallback: Fallback | None = Fallback(content, num_threads=source.threads)
+        self._fallback.allocate()
+        self.output_shapes = tuple(
+            tuple(detail["shape"].tolist()) for detail in self._fallback.interpreter.get_output_details()
+        )
+
+    def run(self, addresses: list[int]) -> None:
+        assert self._fallback is not None
+        interpreter = self._fallback.interpreter
+        inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()
+        for detail, address in zip(inputs, addresses, strict=False):
+            view = interpreter.tensor(detail["index"])()
+            ctypes.memmove(view.ctypes.data, address, view.nbytes)
+            del view
+        interpreter.invoke()
+        for detail, address in zip(outputs, addresses[len(inputs) :], strict=True):
+            view = interpreter.tensor(detail["index"])()
+            ctypes.memmove(address, view.ctypes.data, view.nbytes)
+            del view
+
+    def close(self) -> None:
+        self._fallback = None

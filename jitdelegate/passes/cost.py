@@ -1,0 +1,75 @@
+"""What delegating a subset of a graph's nodes saves, estimated: there is no run to measure when a model is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
+from jitdelegate.ops import find
+from jitdelegate.ops.call import Call
+from jitdelegate.passes.partition import borders
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """How fast a target is, beside LiteRT on one thread of the CPU.
+
+    Attributes:
+        saved: the share of LiteRT's time that compiled code does not take.
+        crossing: seconds that a subset more costs, whatever it computes.
+        copied: bytes a second between LiteRT's memory and the subset's.
+    """
+
+    saved: float
+    crossing: float
+    copied: float
+
+
+RATES = {
+    "cpu": Rates(saved=0.2, crossing=3e-6, copied=2e10),
+    "cuda": Rates(saved=0.9, crossing=2e-5, copied=1e10),
+}
+MULTIPLIES = 3e10
+"""Multiply-adds a second of LiteRT's kernels on one thread."""
+BYTES = 1e10
+"""Bytes a second that they read and write."""
+CALL = 3e-7
+"""Seconds that LiteRT takes for one operator that computes nothing."""
+
+
+def node_bytes(graph: Graph, node: Node) -> int:
+    """Bytes that a node reads and writes."""
+    indices = (*(index for index in node.inputs if index != ABSENT), *node.outputs)
+    return sum(tensor_bytes(graph.tensors[index]) for index in indices)
+
+
+def tensor_bytes(tensor: Tensor) -> int:
+    """Of the dense tensor; one a element for types that numpy has not."""
+    try:
+        return prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
+    except TypeError:
+        return prod(tensor.shape)
+
+
+def node_work(graph: Graph, node: Node) -> int:
+    """Multiply-adds of a node, or steps of about their size; 0 where nobody knows."""
+    op, call = find(node), Call(graph, node)
+    return op.work(call) if op is not None and op.knows_shapes(call) else 0
+
+
+def litert_seconds(graph: Graph, node: Node) -> float:
+    """What the node takes on LiteRT."""
+    return CALL + max(node_work(graph, node) / MULTIPLIES, node_bytes(graph, node) / BYTES)
+
+
+def saved_seconds(graph: Graph, nodes: Iterable[int], target: str) -> float:
+    """What one run is shorter for these nodes being one delegated subset; below 0 where it is longer."""
+    rates, chosen = RATES[target], tuple(nodes)
+    inputs, outputs = borders(graph, chosen)
+    gained = rates.saved * sum(litert_seconds(graph, graph.nodes[position]) for position in chosen)
+    moved = sum(tensor_bytes(graph.tensors[index]) for index in (*inputs, *outputs))
+    return gained - rates.crossing - moved / rates.copied

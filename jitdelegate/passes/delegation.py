@@ -1,0 +1,206 @@
+"""Which nodes of a folded graph are delegated, and why the others are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from jitdelegate.ir.graph import ABSENT, Graph, Model, Node, State
+from jitdelegate.ops import find
+from jitdelegate.ops.call import Call
+from jitdelegate.options import Options
+from jitdelegate.passes.cost import saved_seconds
+from jitdelegate.passes.functional_state import RESOURCE_OPS, resource_problem
+from jitdelegate.passes.partition import Subset, borders, partition
+from jitdelegate.passes.support import PORTS, node_reason
+
+
+@dataclass(frozen=True, slots=True)
+class Delegation:
+    """Attributes:
+    subsets: of the graph's nodes, in the order in which they run.
+    reasons: node position -> one sentence, for every node that is not delegated.
+    """
+
+    subsets: tuple[Subset, ...]
+    reasons: Mapping[int, str]
+
+    @property
+    def delegated(self) -> tuple[Subset, ...]:
+        """The subsets that are compiled."""
+        return tuple(subset for subset in self.subsets if subset.delegated)
+
+
+def delegate(
+    model: Model, graph: Graph, number: int, options: Options, target: str, more: Mapping[int, str]
+) -> Delegation:
+    """Cut a graph into what is compiled for `target` and what is left to LiteRT.
+
+    Args:
+        model: as it was read.
+        graph: its subgraph `number` after `passes.FOLD`.
+        options: say which nodes may be delegated, and how many subsets there may be.
+        more: further nodes that are not delegated, with reasons.
+    """
+    return _Delegating(graph, options, target, {**_reasons(model, graph, number, options), **more}).delegation()
+
+
+def _reasons(model: Model, graph: Graph, number: int, options: Options) -> dict[int, str]:
+    """What speaks against single nodes."""
+    resources = resource_problem(model, number)
+    unsure = _unsure(graph)
+    found = {}
+    for position, node in enumerate(graph.nodes):
+        reason = resources if resources and node.op in RESOURCE_OPS else _node_reason(graph, node, unsure, options)
+        if reason is not None:
+            found[position] = reason
+    return found
+
+
+def _node_reason(graph: Graph, node: Node, unsure: set[int], options: Options) -> str | None:
+    reasons = (node_reason(graph, node), _unsure_reason(graph, node, unsure), _type_reason(graph, node))
+    return next((each for each in (*reasons, _excluded(node, options)) if each is not None), None)
+
+
+def _unsure(graph: Graph) -> set[int]:
+    """Runtime tensors whose shape in the file is a hint that nothing confirms: LiteRT finds it out as it runs."""
+    unsure: set[int] = set()
+    for node in graph.nodes:
+        op = find(node)
+        if op is None or not op.knows_shapes(Call(graph, node)) or not unsure.isdisjoint(node.inputs):
+            unsure.update(node.outputs)
+    return unsure
+
+
+def _unsure_reason(graph: Graph, node: Node, unsure: set[int]) -> str | None:
+    index = next((index for index in node.inputs if index in unsure), None)
+    return None if index is None else f"{node.op}: the shape of '{graph.tensors[index].name}' is known only to LiteRT."
+
+
+def _type_reason(graph: Graph, node: Node) -> str | None:
+    """Tensors that pass between places are of the types of inputs and outputs."""
+    runtime = (graph.tensors[i] for i in (*node.inputs, *node.outputs) if i != ABSENT)
+    odd = next((tensor for tensor in runtime if not tensor.is_constant and tensor.dtype not in PORTS), None)
+    return None if odd is None else f"{node.op}: '{odd.name}' is {odd.dtype}, which does not pass to and from LiteRT."
+
+
+def _excluded(node: Node, options: Options) -> str | None:
+    """What the caller has asked for."""
+    if options.only_ops is not None and node.op not in options.only_ops:
+        return f"It is none of only_ops, {', '.join(options.only_ops)}."
+    first, last = options.first_delegate_node_index, options.last_delegate_node_index
+    if all(first <= position and (last is None or position <= last) for position in node.origin):
+        return None
+    return f"It is not among the operators {first} to {'the last' if last is None else last}, which may be delegated."
+
+
+class _Delegating:
+    """Takes nodes back until every subset is worth it and allowed."""
+
+    def __init__(self, graph: Graph, options: Options, target: str, reasons: dict[int, str]) -> None:
+        self._graph = graph
+        self._options = options
+        self._target = target
+        self._reasons = reasons
+        self._take_back_whole_operators()
+
+    def delegation(self) -> Delegation:
+        while True:
+            subsets = self._subsets()
+            taken_back = next(self._taken_back(subsets), None)
+            if taken_back is None:
+                return Delegation(tuple(subsets), self._reasons)
+            nodes, reason = taken_back
+            self._reasons |= dict.fromkeys(nodes, reason)
+            self._take_back_whole_operators()
+
+    def _subsets(self) -> list[Subset]:
+        delegated = [position for position in range(len(self._graph.nodes)) if position not in self._reasons]
+        return partition(self._graph.nodes, delegated)
+
+    def _take_back_whole_operators(self) -> None:
+        """An operator of the file that became several nodes is delegated as a whole or not at all."""
+        first: dict[int, str] = {}
+        for position, reason in self._reasons.items():
+            for origin in self._graph.nodes[position].origin:
+                first.setdefault(origin, reason)
+        for position, node in enumerate(self._graph.nodes):
+            for origin in node.origin:
+                if origin in first:
+                    self._reasons.setdefault(position, first[origin])
+
+    def _taken_back(self, subsets: list[Subset]) -> Iterator[tuple[Iterable[int], str]]:
+        """(nodes, reason) of what is not to be delegated after all."""
+        delegated = [subset for subset in subsets if subset.delegated]
+        yield from self._parted_states(delegated)
+        least = self._options.min_nodes_per_partition
+        for subset in delegated:
+            if len(subset.nodes) < least:
+                yield (
+                    subset.nodes,
+                    f"Its partition of {_operators(subset)} has fewer than min_nodes_per_partition={least}.",
+                )
+        if len(delegated) > 1 or self._reasons:
+            yield from self._costly(delegated)
+        most = self._options.max_delegated_partitions
+        if most is not None and len(delegated) > most:
+            smallest = min(delegated, key=self._value)
+            yield smallest.nodes, f"Its partition of {_operators(smallest)} is beyond max_delegated_partitions={most}."
+
+    def _costly(self, delegated: list[Subset]) -> Iterator[tuple[Iterable[int], str]]:
+        if self._options.partitioning == "all" or not delegated:
+            return
+        worst = min(delegated, key=self._value)
+        if self._value(worst) < 0:
+            yield worst.nodes, f"Its partition of {_operators(worst)} would take longer to reach than it saves."
+
+    def _value(self, subset: Subset) -> float:
+        """What a subset is worth: with "all", as many nodes as it has, which is LiteRT's own measure."""
+        if self._options.partitioning == "all":
+            return len(subset.nodes)
+        return saved_seconds(self._graph, subset.nodes, self._target)
+
+    def _parted_states(self, delegated: list[Subset]) -> Iterator[tuple[Iterable[int], str]]:
+        """A variable stays in one place."""
+        for state in self._graph.states:
+            users = set(state_users(self._graph, state))
+            homes = [subset for subset in delegated if not users.isdisjoint(subset.nodes)]
+            if homes and not users.issubset(homes[0].nodes):
+                name = self._graph.tensors[state.before].name
+                yield users - self._reasons.keys(), f"Its variable '{name}' is used by operators elsewhere."
+
+
+def _operators(subset: Subset) -> str:
+    return "one operator" if len(subset.nodes) == 1 else f"{len(subset.nodes)} operators"
+
+
+def state_users(graph: Graph, state: State) -> Iterator[int]:
+    """The nodes that read what a state held, and the one that writes what it is to hold."""
+    yield from graph.readers[state.before]
+    writer = graph.writer[state.after]
+    if writer is not None:
+        yield writer
+
+
+def needs_host(graph: Graph, delegation: Delegation) -> str:
+    """Why what is left to LiteRT cannot be models of their own, which know nothing of each other; "" if it can."""
+    users = {position for state in graph.states for position in state_users(graph, state)}
+    ports = {*graph.inputs, *graph.outputs}
+    for subset in delegation.subsets:
+        ports.update(*borders(graph, subset.nodes))
+        for position in () if subset.delegated else subset.nodes:
+            node = graph.nodes[position]
+            if _names_others(node):
+                return f"{node.op} names other subgraphs or variables."
+            if position in users or any(i != ABSENT and graph.tensors[i].is_variable for i in node.inputs):
+                return f"{node.op} has a variable."
+    unwritten = next((index for index in graph.returned if graph.writer[index] is None), None)
+    if unwritten is not None:
+        return f"The output '{graph.tensors[unwritten].name}' is written by no operator."
+    odd = next((graph.tensors[index] for index in ports if graph.tensors[index].dtype not in PORTS), None)
+    return "" if odd is None else f"'{odd.name}' is {odd.dtype}."
+
+
+def _names_others(node: Node) -> bool:
+    """Whether the operator means something only within its model."""
+    return node.op in RESOURCE_OPS or any(name.endswith("subgraph_index") for name in node.attrs)

@@ -1,0 +1,295 @@
+"""Programs of graphs that are compiled in part: pieces for the target, and LiteRT for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from xxhash import xxh3_128_hexdigest
+
+from jitdelegate import passes
+from jitdelegate.cache.key import Key
+from jitdelegate.describe import code, ports
+from jitdelegate.errors import CompileError
+from jitdelegate.ir.graph import ABSENT, Graph, Model
+from jitdelegate.model.cut import Cutter
+from jitdelegate.model.read import read
+from jitdelegate.ops.call import Shape
+from jitdelegate.options import Options
+from jitdelegate.passes.delegation import Delegation, delegate, needs_host, state_users
+from jitdelegate.passes.partition import Subset, borders, extract, partition
+from jitdelegate.program.layout import aligned
+from jitdelegate.program.program import NO_KERNEL, NO_PIECE, ZEROS, Kernel, Operator, Piece, Program, State
+from jitdelegate.program.write import write
+from jitdelegate.target_program import Origins, target_program
+
+LITERT = "litert"
+HOSTED_STATE = "Its variable lives in the memory of LiteRT's interpreter."
+
+
+@dataclass
+class _Content:
+    """The files of the pieces, one after another at page boundaries, and what is known of them."""
+
+    data: bytearray = field(default_factory=bytearray)
+    pieces: list[Piece] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
+    states: list[State] = field(default_factory=list)
+    kernel_of: dict[int, int] = field(default_factory=dict)
+
+    def add(self, place: str, nodes: Iterable[int], graph_ports: tuple[tuple[int, ...], ...], content: bytes) -> None:
+        """One piece more, which computes the operators at these positions."""
+        self.data.extend(bytes(aligned(len(self.data)) - len(self.data)))
+        inputs, outputs = graph_ports
+        self.pieces.append(
+            Piece(
+                place=place,
+                nodes=tuple(sorted(set(nodes))),
+                inputs=inputs,
+                outputs=outputs,
+                offset=len(self.data),
+                nbytes=len(content),
+                hash=xxh3_128_hexdigest(content) if place == LITERT else "",
+            )
+        )
+        self.data.extend(content)
+
+    def add_compiled(self, program: Program, nodes: Sequence[int], origins: Origins) -> None:
+        """A compiled piece."""
+        start = len(self.kernels)
+        self.kernel_of |= {position: start + kernel for kernel, each in enumerate(origins) for position in each}
+        self.kernels += program.kernels
+        self.states += [_without_value(state) for state in program.states]
+        inputs, outputs = (tuple(port.index for port in side) for side in (program.inputs, program.outputs))
+        self.add(program.target, nodes, (inputs, outputs), write(program))
+
+
+def _without_value(state: State) -> State:
+    """A piece's state as the whole program lists it; its first value lies in the piece."""
+    values = {name: getattr(state, name) for name in State.__slots__}
+    return State(**{**values, "initial": ZEROS})
+
+
+class Piecewise:
+    """Makes the programs of one model's subgraph for one target.
+
+    Attributes:
+        reasons: (position of the operator, sentence) pairs, where nothing was delegated.
+        needs_host: why `cut` gave nothing although something is delegated; "" else.
+    """
+
+    def __init__(self, content: bytes, model: Model, options: Options, key: Key) -> None:
+        """
+        Args:
+            content: the .tflite file.
+            model: as it was read.
+            key: says which subgraph and which target.
+        """
+        self._bytes = content
+        self._model = model
+        self._options = options
+        self._key = key
+        self._number = key.subgraph
+        self._original = model.graphs[self._number]
+        self.reasons: list[tuple[int, str]] = []
+        self.needs_host = ""
+
+    def cut(self, graph: Graph) -> Program | None:
+        """A program that gives LiteRT models of their own for what it runs; None where these would have to know of
+        each other, or nothing is delegated.
+
+        Args:
+            graph: the subgraph as `passes.enter` and `passes.FOLD` leave it.
+        """
+        return self._until_compiled(graph, lambda delegation: self._cut(graph, delegation), {})
+
+    def hosted(self, graph: Graph) -> Program | None:
+        """A program of compiled pieces for LiteRT's own interpreter; None where nothing is delegated.
+
+        Args:
+            graph: as for `cut`, entered as a host's.
+        """
+        users = (position for state in graph.states for position in state_users(graph, state))
+        refused = dict.fromkeys(users, HOSTED_STATE) if self._key.part("target") == "cuda" else {}
+        return self._until_compiled(graph, lambda delegation: self._hosted(graph, delegation), refused)
+
+    def _until_compiled(
+        self, graph: Graph, make: Callable[[Delegation], Program | None], refused: dict[int, str]
+    ) -> Program | None:
+        """What `make` makes of the graph, without the nodes in `refused` and those whose code cannot be generated."""
+        while True:
+            delegation = delegate(self._model, graph, self._number, self._options, self._key.part("target"), refused)
+            if not delegation.delegated:
+                self.reasons = list(self._reasons(graph, delegation).items())
+                return None
+            try:
+                return make(delegation)
+            except _RefusedError as error:
+                refused |= dict.fromkeys(error.nodes, error.reason)
+
+    def _cut(self, graph: Graph, delegation: Delegation) -> Program | None:
+        self.needs_host = needs_host(graph, delegation)
+        if self.needs_host:
+            return None
+        content, cutter = _Content(), Cutter(self._bytes)
+        for subset in delegation.subsets:
+            inputs, outputs = borders(graph, subset.nodes)
+            if subset.delegated:
+                self._compile(content, graph, subset.nodes, inputs, outputs)
+                continue
+            nodes = [graph.nodes[position] for position in subset.nodes]
+            piece = cutter.piece(graph, self._number, nodes, inputs, outputs)
+            content.add(LITERT, _origins(graph, subset.nodes), (inputs, outputs), piece)
+        return self._program("pieces", content, delegation, graph)
+
+    def _hosted(self, graph: Graph, delegation: Delegation) -> Program | None:
+        claimed = _claimed(self._original, graph, delegation)
+        content = _Content()
+        for subset in partition(self._original.nodes, claimed):
+            if subset.delegated:
+                self._compile_hosted(content, graph, subset)
+        return self._program("delegate", content, delegation, graph) if content.pieces else None
+
+    def _compile_hosted(self, content: _Content, graph: Graph, subset: Subset) -> None:
+        """A piece of the operators that LiteRT puts together; its borders are those that LiteRT sees."""
+        own = set(subset.nodes)
+        nodes = [position for position, node in enumerate(graph.nodes) if own.issuperset(node.origin)]
+        if not nodes:
+            return
+        inputs, _ = borders(graph, nodes)
+        inside = {index for position in nodes for index in graph.nodes[position].outputs}
+        outputs = tuple(
+            index
+            for index in sorted(inside)
+            if index < len(self._original.tensors)
+            and (index in self._original.outputs or not own.issuperset(self._original.readers[index]))
+        )
+        unknown = [index for index in inputs if index >= len(self._original.tensors)]
+        if unknown:
+            raise _RefusedError(nodes, f"'{graph.tensors[unknown[0]].name}' is not there in LiteRT.")
+        self._compile(content, graph, nodes, inputs, outputs, subset.nodes)
+
+    def _compile(
+        self,
+        content: _Content,
+        graph: Graph,
+        nodes: Sequence[int],
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        positions: Sequence[int] = (),
+    ) -> None:
+        """
+        Args:
+            positions: of the .tflite operators, where these are more than those of `nodes`.
+        Raises:
+            _RefusedError: code for these nodes would take too long to compile.
+        """
+        try:
+            lowered = passes.run(extract(graph, nodes, inputs, outputs), passes=passes.REWRITE)
+            program, origins = target_program(lowered, self._options, self._key)
+        except CompileError as error:
+            raise _RefusedError(nodes, str(error)) from error
+        program.key = ()
+        content.add_compiled(program, positions or _origins(graph, nodes), origins)
+
+    def _program(self, loader: str, content: _Content, delegation: Delegation, graph: Graph) -> Program:
+        between = {index for piece in content.pieces for index in (*piece.inputs, *piece.outputs)}
+        between -= {*graph.given, *graph.returned}
+        return Program(
+            key=tuple(self._key.parts),
+            target=self._key.part("target"),
+            features=self._key.part("features"),
+            loader=loader,
+            inputs=ports(graph, graph.given),
+            outputs=ports(graph, graph.returned),
+            states=tuple(content.states) if loader == "pieces" else (),
+            operators=self._operators(content, delegation, graph),
+            kernels=tuple(content.kernels),
+            weights=bytes(content.data),
+            pieces=tuple(content.pieces),
+            between=ports(graph, tuple(sorted(between))),
+        )
+
+    @staticmethod
+    def _reasons(graph: Graph, delegation: Delegation) -> dict[int, str]:
+        """Per position of the file's operators that LiteRT runs, why."""
+        return {
+            origin: reason for position, reason in delegation.reasons.items() for origin in graph.nodes[position].origin
+        }
+
+    def _operators(self, content: _Content, delegation: Delegation, graph: Graph) -> tuple[Operator, ...]:
+        """Every operator of the subgraph: where it runs, in which piece, and why LiteRT has it."""
+        piece_of = {position: number for number, piece in enumerate(content.pieces) for position in piece.nodes}
+        reasons = self._reasons(graph, delegation)
+        found = []
+        for index, node in enumerate(self._original.nodes):
+            piece, reason = piece_of.get(index, NO_PIECE), reasons.get(index, "")
+            place = LITERT if reason else "folded" if piece == NO_PIECE else content.pieces[piece].place
+            kernel = content.kernel_of.get(index, NO_KERNEL)
+            found.append(
+                Operator(
+                    index=index,
+                    op=node.op,
+                    place=place,
+                    reason=reason,
+                    kernel=kernel,
+                    piece=piece,
+                    code=code(node),
+                )
+            )
+        return tuple(found)
+
+
+class _RefusedError(Exception):
+    """Nodes that turned out to be none that can be delegated, and why."""
+
+    def __init__(self, nodes: Iterable[int], reason: str) -> None:
+        super().__init__(reason)
+        self.nodes = tuple(nodes)
+        self.reason = reason
+
+
+def _origins(graph: Graph, nodes: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted(set(chain.from_iterable(graph.nodes[position].origin for position in nodes))))
+
+
+def _claimed(original: Graph, graph: Graph, delegation: Delegation) -> set[int]:
+    """The operators of the file that LiteRT hands over: the delegated ones, and those that only they need, whose
+    results were known when the model was compiled."""
+    left = set(_origins(graph, delegation.reasons))
+    present = set(_origins(graph, range(len(graph.nodes))))
+    claimed = present - left
+    for position in reversed(range(len(original.nodes))):
+        node = original.nodes[position]
+        if position in present or not node.outputs:
+            continue
+        readers = {reader for index in node.outputs for reader in original.readers[index]}
+        if readers and claimed.issuperset(readers) and not set(node.outputs) & set(original.outputs):
+            claimed.add(position)
+    return claimed
+
+
+def cut_nodes(
+    content: bytes, number: int, nodes: tuple[int, ...], shapes: Mapping[int, Shape]
+) -> tuple[bytes, tuple[int, ...], tuple[int, ...]]:
+    """Operators of subgraph `number` as a model of their own; with the tensors that it reads and writes.
+
+    Args:
+        content: the .tflite file.
+        nodes: their positions.
+        shapes: of what they read.
+    Raises:
+        CompileError: they need more of the model than themselves.
+    """
+    graph = read(content).graphs[number]
+    inputs, outputs = borders(graph, nodes)
+    chosen = [graph.nodes[position] for position in nodes]
+    variables = [i for node in chosen for i in node.inputs if i != ABSENT and graph.tensors[i].is_variable]
+    if variables:
+        raise CompileError(f"The variable '{graph.tensors[variables[0]].name}' lives in LiteRT's interpreter.")
+    tensors = list(graph.tensors)
+    for index in inputs:
+        tensors[index] = replace(tensors[index], shape=shapes[index])
+    piece = Cutter(content).piece(replace(graph, tensors=tuple(tensors)), number, chosen, inputs, outputs)
+    return piece, inputs, outputs

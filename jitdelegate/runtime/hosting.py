@@ -1,0 +1,31 @@
+"""The words that the entry `invoke` of compiled code works by when LiteRT's interpreter calls it."""
+
+from __future__ import annotations
+
+import ctypes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+WORD = 8
+"""Bytes."""
+FILLS, COPIES, HEAD = 5, 6, 7
+"""The words are: the five arguments of `run`, how many fills, how many copies, then the fills, then the copies."""
+ELEMENT_BYTES = 4
+
+
+def hosting_words(
+    arguments: Sequence[int], fills: Sequence[tuple[int, int]], copies: Sequence[tuple[int, int, int]]
+) -> Any:
+    """The words, as a ctypes array whose memory has to live as long as LiteRT may call.
+
+    Args:
+        arguments: of the entry `run`.
+        fills: (number of a pointer in io, offset of its data's address in LiteRT's array of tensors) pairs, followed
+            before `run`.
+        copies: (address, offset as in `fills`, elements of ELEMENT_BYTES) of what is copied to LiteRT after `run`.
+    """
+    content = [*arguments, len(fills), len(copies), *(word for each in (*fills, *copies) for word in each)]
+    return (ctypes.c_int64 * len(content))(*content)

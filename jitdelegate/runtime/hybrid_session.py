@@ -1,0 +1,238 @@
+"""A session of a program in pieces: compiled ones and LiteRT's, one after another on each other's memory."""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+
+from xxhash import xxh3_128_hexdigest
+
+from jitdelegate.errors import DeviceError, ProgramError
+from jitdelegate.program.read import read
+from jitdelegate.runtime.arena import ALIGNMENT, Memory, aligned
+from jitdelegate.runtime.staging import Staging
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from jitdelegate.program.program import Piece, Port, Program
+
+    Places = dict[int, int]
+
+LITERT = "litert"
+
+
+class HybridSession(Staging):
+    """Runs `program`, whose pieces are compiled or LiteRT's.
+
+    A tensor that LiteRT reads or writes lies in LiteRT's own memory, and compiled pieces work on it there.
+
+    Attributes:
+        program: what it runs.
+    """
+
+    def __init__(self, program: Program, open_session: Callable[[Program], Staging], num_threads: int = 1) -> None:
+        """
+        Args:
+            open_session: makes the session of a compiled piece.
+            num_threads: for LiteRT.
+        Raises:
+            ProgramError: a piece is damaged, or does not fit to the others.
+            DeviceError: LiteRT or the device cannot run a piece.
+        """
+        super().__init__(program)
+        self._lock = _thread.allocate_lock()
+        self._ports = {port.index: port for port in (*program.inputs, *program.outputs, *program.between)}
+        self._pieces: list[_Compiled | _LiteRT] = []
+        self._memories: list[Memory] = []
+        self._closed = False
+        try:
+            for piece in program.pieces:
+                self._pieces.append(self._open(piece, open_session, num_threads))
+            self._states = [
+                (one.session, place)
+                for one in self._pieces
+                if isinstance(one, _Compiled)
+                for place in range(len(one.session.program.states))
+            ]
+            if len(self._states) != len(program.states):
+                raise ProgramError(f"the pieces have {len(self._states)} states, expected {len(program.states)}")
+            self._place()
+        except (ProgramError, DeviceError):
+            self.close()
+            raise
+
+    def _open(self, piece: Piece, open_session: Callable[[Program], Staging], num_threads: int) -> _Compiled | _LiteRT:
+        ports = []
+        for index in (*piece.inputs, *piece.outputs):
+            if index not in self._ports:
+                raise ProgramError(f"a piece has the tensor {index}, which is described nowhere")
+            ports.append(self._ports[index])
+        content = self.program.content(piece)
+        if piece.place == LITERT:
+            return _LiteRT(piece, content, ports, num_threads)
+        return _Compiled(piece, ports, open_session(read(content)))
+
+    def _place(self) -> None:
+        """Decide where every tensor lies that is not in the caller's memory alone."""
+        self._fixed: Places = {}
+        for one in self._pieces:
+            if isinstance(one, _LiteRT):
+                one.claim(self._fixed)
+        written = [index for one in self._pieces for index in one.piece.outputs]
+        free = [index for index in written if index not in self._fixed and index not in self._outputs()]
+        rooms = [aligned(self._ports[index].nbytes) + ALIGNMENT for index in free]
+        memory = Memory(sum(rooms))
+        self._memories.append(memory)
+        address = memory.address
+        for index, room in zip(free, rooms, strict=True):
+            self._fixed[index] = address
+            address += room
+
+    def _outputs(self) -> list[int]:
+        return [port.index for port in self.program.outputs]
+
+    def run_on(self, addresses: list[int]) -> None:
+        count = len(self.program.inputs)
+        with self._lock:
+            if self._closed:
+                raise DeviceError("the session is closed")
+            places = dict(self._fixed)
+            places.update((index, at) for index, at in zip(self._outputs(), addresses[count:], strict=True)
+                          if index not in places)  # fmt: skip
+            places.update((port.index, at) for port, at in zip(self.program.inputs, addresses[:count], strict=True))
+            for one in self._pieces:
+                if one.run(places):
+                    self._place()
+            for port, at in zip(self.program.outputs, addresses[count:], strict=True):
+                if places[port.index] != at:
+                    ctypes.memmove(at, places[port.index], port.nbytes)
+
+    def verify(self) -> None:
+        for one in self._pieces:
+            if isinstance(one, _Compiled):
+                one.session.verify()
+
+    def reset_states(self, *, resources: bool) -> None:
+        for one in self._pieces:
+            if isinstance(one, _Compiled):
+                one.session.reset_states(resources=resources)
+
+    def read_state(self, place: int) -> bytes:
+        session, own = self._states[place]
+        return session.read_state(own)
+
+    def write_state(self, place: int, content: bytes) -> None:
+        session, own = self._states[place]
+        session.write_state(own, content)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            for one in self._pieces:
+                one.close()
+            for memory in self._memories:
+                memory.close()
+
+
+class _Compiled:
+    """A compiled piece."""
+
+    def __init__(self, piece: Piece, ports: list[Port], session: Staging) -> None:
+        self.piece = piece
+        self.session = session
+        program = session.program
+        found = [(port.index, port.nbytes) for port in (*program.inputs, *program.outputs)]
+        if found != [(port.index, port.nbytes) for port in ports] or len(program.inputs) != len(piece.inputs):
+            session.close()
+            raise ProgramError(f"a piece has the tensors {found}, expected {[port.index for port in ports]}")
+
+    def run(self, places: Places) -> bool:
+        """Compute the piece; False, since nothing has moved."""
+        self.session.run_on([places[index] for index in (*self.piece.inputs, *self.piece.outputs)])
+        return False
+
+    def close(self) -> None:
+        self.session.close()
+
+
+class _LiteRT:
+    """A piece that is a model of its own in LiteRT.
+
+    Raises:
+        ProgramError: its bytes are not those that were written.
+        DeviceError: LiteRT cannot run it, or makes tensors of other shapes, or only as it runs.
+    """
+
+    def __init__(self, piece: Piece, content: Any, ports: list[Port], num_threads: int) -> None:
+        from jitdelegate.runtime.fallback import Fallback  # not before: it brings LiteRT along
+
+        found = xxh3_128_hexdigest(content)
+        if found != piece.hash:
+            raise ProgramError(f"a piece of {piece.nbytes} bytes has the hash {found}, expected {piece.hash}")
+        self.piece = piece
+        self._ports = ports
+        self._fallback = Fallback(bytes(content), num_threads=num_threads)
+        self._fallback.allocate()
+        self._addresses: Places = {}
+        self._locate()
+
+    def _locate(self) -> None:
+        """Find LiteRT's memory of the inputs and outputs, which stays where it is while no shape changes."""
+        interpreter = self._fallback.interpreter
+        details = [*interpreter.get_input_details(), *interpreter.get_output_details()]
+        for port, detail in zip(self._ports, details, strict=True):
+            shape = tuple(detail["shape"].tolist())
+            if shape != port.shape:
+                raise DeviceError(f"LiteRT makes '{port.name}' a tensor of shape {list(shape)}, not {list(port.shape)}")
+            self._addresses[port.index] = self._address(port, detail["index"])
+
+    def _address(self, port: Port, index: int) -> int:
+        try:
+            view = self._fallback.interpreter.tensor(index)()
+        except ValueError as error:
+            raise DeviceError(f"LiteRT finds out the shape of '{port.name}' only as it runs") from error
+        if view.nbytes != port.nbytes:
+            raise DeviceError(f"LiteRT has {view.nbytes} bytes for '{port.name}', expected {port.nbytes}")
+        return int(view.ctypes.data)
+
+    def claim(self, fixed: Places) -> None:
+        """Let tensors lie where LiteRT has them: its results, and what no other piece of LiteRT has read before."""
+        for index in self.piece.outputs:
+            fixed[index] = self._addresses[index]
+        for index in self.piece.inputs:
+            fixed.setdefault(index, self._addresses[index])
+
+    def run(self, places: Places) -> bool:
+        """Compute the piece; whether its memory has moved, which `places` knows then."""
+        for port in self._ports[: len(self.piece.inputs)]:
+            at = self._addresses[port.index]
+            if places[port.index] != at:
+                ctypes.memmove(at, places[port.index], port.nbytes)
+        try:
+            self._fallback.interpreter.invoke()
+        except RuntimeError as error:
+            self._run_again(error, places)
+            return True
+        return False
+
+    def _run_again(self, error: RuntimeError, places: Places) -> None:
+        """Without XNNPACK, where that refuses the piece while it runs; in other memory from now on."""
+        inputs = self._ports[: len(self.piece.inputs)]
+        before = dict(self._addresses)
+        contents = [ctypes.string_at(before[port.index], port.nbytes) for port in inputs]
+        self._fallback.recover(error)
+        self._locate()
+        for index, at in places.items():
+            if before.get(index) == at:
+                places[index] = self._addresses[index]
+        for port, content in zip(inputs, contents, strict=True):
+            ctypes.memmove(self._addresses[port.index], content, port.nbytes)
+        self._fallback.interpreter.invoke()
+
+    def close(self) -> None:
+        self._fallback.interpreter = None

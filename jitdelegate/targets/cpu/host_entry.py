@@ -1,0 +1,62 @@
+"""The entry through which LiteRT's interpreter runs a program: `invoke(TfLiteContext*, TfLiteNode*)`.
+
+No Python runs between LiteRT and the kernels. `runtime.hosting` lays out the words that it works by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jitdelegate.host.layout import LAYOUT
+from jitdelegate.runtime.hosting import COPIES, FILLS, HEAD, WORD
+from jitdelegate.targets.cpu.schedule import ENTRY_PARAMETERS
+from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Function, Module, Value
+
+ELEMENT = "i32"
+ELEMENT_BYTES = 4
+
+
+def write_host_entry(module: Module) -> None:
+    """Adds `invoke`: takes the tensors' addresses from LiteRT, calls `run`, hands variables back, answers 0."""
+    parameters = [("context", POINTER), ("node", POINTER)]
+    f = Function(module, "invoke", parameters, exported=True, result=INDEX)
+    context, node = f.parameters
+    tensors = f.load(POINTER, context + LAYOUT.context["tensors"], WORD)
+    slot = f.load(POINTER, node + LAYOUT.node["user_data"], WORD)
+    words = f.load(POINTER, slot + WORD, WORD)
+    run = [f.load(POINTER, words + number * WORD, WORD) for number in range(len(ENTRY_PARAMETERS))]
+    io = run[[name for name, _ in ENTRY_PARAMETERS].index("io")]
+    fills, copies = (f.load(INDEX, words + number * WORD, WORD) for number in (FILLS, COPIES))
+
+    def data_of(offset: Value) -> Value:
+        return f.load(POINTER, tensors + offset, WORD)
+
+    def fill(number: Value) -> None:
+        pair = words + (number * (2 * WORD) + HEAD * WORD)
+        place, offset = f.load(INDEX, pair, WORD), f.load(INDEX, pair + WORD, WORD)
+        f.store(data_of(offset), io + place * WORD, WORD)
+
+    def copy(number: Value) -> None:
+        triple = words + fills * (2 * WORD) + (number * (3 * WORD) + HEAD * WORD)
+        source, offset = f.load(POINTER, triple, WORD), f.load(INDEX, triple + WORD, WORD)
+        target = data_of(offset)
+
+        def element(at: Value) -> None:
+            f.store(f.load(ELEMENT, source + at * ELEMENT_BYTES), target + at * ELEMENT_BYTES)
+
+        f.loop(f.load(INDEX, triple + 2 * WORD, WORD), element)
+
+    _for_each(f, fills, fill)
+    f.call("run", *run)
+    _for_each(f, copies, copy)
+    f.do("ret i64 0")
+    f.close()
+
+
+def _for_each(f: Function, count: Value, body: Callable[[Value], None]) -> None:
+    """`body(i)` for every i below `count`, which may be 0."""
+
+    def loop() -> None:
+        f.loop(count, body)
+
+    f.when(f.compare("ne", count, 0), loop)
