@@ -16,7 +16,7 @@ from flatbuffers.builder import BuilderSizeError
 from jitdelegate.errors import CompileError, ModelError
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant, Tensor
 from jitdelegate.model.constants import Buffers
-from jitdelegate.model.pack import pack_model
+from jitdelegate.model.pack import outside, pack_model
 from jitdelegate.model.record import Record, default
 from jitdelegate.model.schema import ENUMS, TABLES, UNIONS
 from jitdelegate.program.flatbuffer import FlatBuffer, Table
@@ -201,7 +201,7 @@ class _Piece:
         place = self._buffer_places.setdefault(key, len(self._buffers))
         if place == len(self._buffers):
             external = len(data) >= _EXTERNAL
-            self._buffers.append({} if external else {"data": data})
+            self._buffers.append(outside(len(data)) if external else {"data": data})
             if external:
                 self._external[place] = data
         return place

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from flatbuffers import Builder
+from flatbuffers import Builder, encode, packer
+from flatbuffers.table import Table
 
 from jitdelegate.errors import OptionError
 from jitdelegate.model.schema import ENUMS, TABLES, UNIONS
@@ -35,37 +36,47 @@ class _Stored(NamedTuple):
     default: float = 0
 
 
+def outside(size: int) -> dict[str, int]:
+    """The Buffer of `size` bytes that lie behind the FlatBuffer, before it is known where."""
+    return {"offset": _ALIGNMENT, "size": size}
+
+
 def pack_model(model: Mapping[str, Any], external: Mapping[int, bytes | memoryview]) -> bytes:
     """The .tflite file of a table Model.
 
     Args:
         model: its fields, as `pack` takes them.
-        external: buffers that are to lie behind the FlatBuffer, by their numbers; `model` has them without fields.
+        external: buffers that are to lie behind the FlatBuffer, by their numbers; `model` has `outside` for them.
 
     Raises:
         OptionError: as `pack`.
         BuilderSizeError: what is not external takes more than 2 GB.
     """
-    if not external:
-        return _flatbuffer(model)
-    start = _aligned(len(_flatbuffer({**model, **_placed(model, external, _ALIGNMENT)})))
-    parts = [_flatbuffer({**model, **_placed(model, external, start)}), *external.values()]
-    return b"".join(each for part in parts for each in (part, bytes(-len(part) % _ALIGNMENT)))
-
-
-def _flatbuffer(model: Mapping[str, Any]) -> bytes:
     builder = Builder()
     builder.Finish(pack(builder, "Model", model), b"TFL3")
-    return bytes(builder.Output())
+    if not external:
+        return bytes(builder.Output())
+    content = builder.Output()
+    _place(content, external)
+    return b"".join(each for part in (content, *external.values()) for each in (part, bytes(-len(part) % _ALIGNMENT)))
 
 
-def _placed(model: Mapping[str, Any], external: Mapping[int, bytes | memoryview], start: int) -> dict[str, Any]:
-    """The model's buffers if the external ones begin at byte `start`; how long they are does not depend on where."""
-    buffers = list(model["buffers"])
+def _place(content: bytearray, external: Mapping[int, bytes | memoryview]) -> None:
+    """Enter where the external buffers lie, one after another, which is not known before the FlatBuffer is whole."""
+    start = _aligned(len(content))
+    model = Table(content, encode.Get(packer.uoffset, content, 0))
+    buffers = model.Vector(model.Offset(_field_position("Model", "buffers")))
     for number, data in external.items():
-        buffers[number] = {"offset": start, "size": len(data)}
+        buffer = Table(content, model.Indirect(buffers + packer.uoffset.size * number))
+        at = buffer.Pos + buffer.Offset(_field_position("Buffer", "offset"))
+        encode.Write(packer.uint64, content, at, start)
         start += _aligned(len(data))
-    return {"buffers": buffers}
+
+
+def _field_position(kind: str, name: str) -> int:
+    """Where a table's list of field offsets has that of a field."""
+    names = [field[0] if field is not None else "" for field in TABLES[kind]]
+    return 4 + 2 * names.index(name)
 
 
 def _aligned(size: int) -> int:

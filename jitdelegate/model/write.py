@@ -21,7 +21,7 @@ import numpy as np
 from jitdelegate.errors import OptionError
 from jitdelegate.ir.graph import ABSENT, DimensionMetadata, Quant, Sparsity
 from jitdelegate.model.options import OPTIONS_TABLE
-from jitdelegate.model.pack import pack_model, refuse_unknown
+from jitdelegate.model.pack import outside, pack_model, refuse_unknown
 from jitdelegate.model.record import Record
 from jitdelegate.model.schema import ENUMS, UNIONS
 
@@ -39,7 +39,7 @@ class _File:
 
     def add_buffer(self, data: bytes, external: bool = False) -> int:
         index = len(self.buffers)
-        self.buffers.append({} if external else {"data": data})
+        self.buffers.append(outside(len(data)) if external else {"data": data})
         if external:
             self.external[index] = data
         return index
