@@ -166,7 +166,7 @@ class _Piece:
         return self._places[index]
 
     def _tensor_record(self, index: int) -> Record:
-        tensor, stored = self._graph.tensors[index], self._whole["tensors"]
+        tensor, stored = self._graph.tensors[index], self._whole.get("tensors", ())
         found: Record = stored[index] if index < len(stored) else _new_tensor(tensor)
         quantization = found.get("quantization")
         return found | {
