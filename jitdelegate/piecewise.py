@@ -25,6 +25,11 @@ from jitdelegate.program.write import write
 from jitdelegate.target_program import Origins, target_program
 
 LITERT = "litert"
+HOSTING_MACHINE = "linux x86_64 "
+"""How the key's part "machine" begins where LiteRT's interpreter may take the delegate."""
+MOST_CUT = 4
+"""So many models for LiteRT are run by themselves: each costs some microseconds a run, a partition inside LiteRT's
+interpreter a tenth of that."""
 HOSTED_STATE = "Its variable lives in the memory of LiteRT's interpreter."
 
 
@@ -129,7 +134,7 @@ class Piecewise:
                 refused |= dict.fromkeys(error.nodes, error.reason)
 
     def _cut(self, graph: Graph, delegation: Delegation) -> Program | None:
-        self.needs_host = needs_host(graph, delegation)
+        self.needs_host = needs_host(graph, delegation) or self._prefers_host(delegation)
         if self.needs_host:
             return None
         content, cutter = _Content(), Cutter(self._bytes)
@@ -143,12 +148,16 @@ class Piecewise:
             content.add(LITERT, _origins(graph, subset.nodes), (inputs, outputs), piece)
         return self._program("pieces", content, delegation, graph)
 
+    def _prefers_host(self, delegation: Delegation) -> str:
+        """Why LiteRT's interpreter does it faster, where it may take a delegate; "" where it does not."""
+        left = len(delegation.subsets) - len(delegation.delegated)
+        can_host = self._key.part("target") == "cpu" and self._key.part("machine").startswith(HOSTING_MACHINE)
+        return f"{left} models of their own are many." if left > MOST_CUT and can_host else ""
+
     def _hosted(self, graph: Graph, delegation: Delegation) -> Program | None:
-        claimed = _claimed(self._original, graph, delegation)
         content = _Content()
-        for subset in partition(self._original.nodes, claimed):
-            if subset.delegated:
-                self._compile_hosted(content, graph, subset)
+        for subset in _claimed(self._original, graph, delegation):
+            self._compile_hosted(content, graph, subset)
         return self._program("delegate", content, delegation, graph) if content.pieces else None
 
     def _compile_hosted(self, content: _Content, graph: Graph, subset: Subset) -> None:
@@ -254,20 +263,39 @@ def _origins(graph: Graph, nodes: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(set(chain.from_iterable(graph.nodes[position].origin for position in nodes))))
 
 
-def _claimed(original: Graph, graph: Graph, delegation: Delegation) -> set[int]:
-    """The operators of the file that LiteRT hands over: the delegated ones, and those that only they need, whose
-    results were known when the model was compiled."""
-    left = set(_origins(graph, delegation.reasons))
+def _claimed(original: Graph, graph: Graph, delegation: Delegation) -> list[Subset]:
+    """The operators of the file that LiteRT hands over, as it groups them: the delegated ones, and those that only they
+    need, whose results were known when the model was compiled."""
     present = set(_origins(graph, range(len(graph.nodes))))
-    claimed = present - left
-    for position in reversed(range(len(original.nodes))):
-        node = original.nodes[position]
-        if position in present or not node.outputs:
-            continue
-        readers = {reader for index in node.outputs for reader in original.readers[index]}
-        if readers and claimed.issuperset(readers) and not set(node.outputs) & set(original.outputs):
-            claimed.add(position)
-    return claimed
+    claimed = present - set(_origins(graph, delegation.reasons))
+    known = _only_needed_by(original, claimed, set(range(len(original.nodes))) - present)
+    while True:
+        subsets = [subset for subset in partition(original.nodes, claimed | known) if subset.delegated]
+        apart = {position for subset in subsets for position in _read_elsewhere(original, subset, known)}
+        if not apart:
+            return subsets
+        known -= apart
+
+
+def _only_needed_by(original: Graph, claimed: set[int], candidates: set[int]) -> set[int]:
+    """Those of the candidates whose results nobody needs but claimed operators and other ones of them."""
+    found: set[int] = set()
+    for position in sorted(candidates, reverse=True):
+        outputs = original.nodes[position].outputs
+        readers = {reader for index in outputs for reader in original.readers[index]}
+        if readers and readers <= claimed | found and not set(outputs) & set(original.outputs):
+            found.add(position)
+    return found
+
+
+def _read_elsewhere(original: Graph, subset: Subset, known: set[int]) -> set[int]:
+    """Operators of a subset that write nothing, since their results are known, although others read it."""
+    own = set(subset.nodes)
+    return {
+        position
+        for position in own & known
+        if any(not own.issuperset(original.readers[index]) for index in original.nodes[position].outputs)
+    }
 
 
 def cut_nodes(

@@ -158,7 +158,8 @@ class Report:
             first, last = group[0], group[-1]
             span = str(first.index) if first is last else f"{first.index}-{last.index}"
             ops = ", ".join(dict.fromkeys(operator.op for operator in group))
-            lines.append(f"{span:>10} {first.place:<8}{ops}" + (f": {first.reason}" if first.reason else ""))
+            reason = first.reason.removeprefix(f"{ops}: ")
+            lines.append(f"{span:>10} {first.place:<8}{ops}" + (f": {reason}" if reason else ""))
         return lines
 
 

@@ -7,7 +7,7 @@ import ctypes
 import os
 import sys
 
-from jitdelegate.errors import DeviceError
+from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.program.layout import ALIGNMENT as PAGE
 from jitdelegate.program.read import verify_weights
 from jitdelegate.runtime import cpu
