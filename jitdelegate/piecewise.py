@@ -144,7 +144,11 @@ class Piecewise:
                 self._compile(content, graph, subset.nodes, inputs, outputs)
                 continue
             nodes = [graph.nodes[position] for position in subset.nodes]
-            piece = cutter.piece(graph, self._number, nodes, inputs, outputs)
+            try:
+                piece = cutter.piece(graph, self._number, nodes, inputs, outputs)
+            except CompileError as error:
+                self.needs_host = str(error)
+                return None
             content.add(LITERT, _origins(graph, subset.nodes), (inputs, outputs), piece)
         return self._program("pieces", content, delegation, graph)
 
@@ -163,7 +167,7 @@ class Piecewise:
     def _compile_hosted(self, content: _Content, graph: Graph, subset: Subset) -> None:
         """A piece of the operators that LiteRT puts together; its borders are those that LiteRT sees."""
         own = set(subset.nodes)
-        nodes = [position for position, node in enumerate(graph.nodes) if own.issuperset(node.origin)]
+        nodes = [position for position, node in enumerate(graph.nodes) if node.origin and own.issuperset(node.origin)]
         if not nodes:
             return
         inputs, _ = borders(graph, nodes)

@@ -10,6 +10,7 @@ import numpy as np
 from jitdelegate.ir.graph import ABSENT, Graph
 from jitdelegate.ops import find
 from jitdelegate.ops.call import INTEGERS
+from jitdelegate.passes.infer_shapes import unsure_tensors
 
 MOST_ELEMENTS = 64
 """Of one deciding input; what is larger is data."""
@@ -38,12 +39,15 @@ def deciding_inputs(graph: Graph) -> tuple[int, ...]:
 
 
 def _undecided(graph: Graph) -> Iterator[int]:
-    """Tensors without which operators cannot be compiled: axes, sizes, and where slices begin and end."""
+    """Tensors without which operators cannot be compiled: axes, sizes, and where slices begin and end. What follows
+    from shapes that are not known yet is known with them."""
+    unsure = unsure_tensors(graph)
     for node in graph.nodes:
         op = find(node)
         if op is not None and op.check(graph, node) is not None:
             needed = (*op.parameters, *op.deciding)
-            yield from (node.inputs[operand] for operand in needed if operand < len(node.inputs))
+            operands = (node.inputs[operand] for operand in needed if operand < len(node.inputs))
+            yield from (index for index in operands if index not in unsure)
 
 
 def fix_inputs(graph: Graph, values: Sequence[tuple[int, tuple[int, ...]]]) -> Graph:

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from jitdelegate.ir.graph import ABSENT, Graph, Model, Node, State
-from jitdelegate.ops import find
-from jitdelegate.ops.call import Call
 from jitdelegate.options import Options
 from jitdelegate.passes.cost import saved_seconds
 from jitdelegate.passes.functional_state import RESOURCE_OPS, resource_problem
+from jitdelegate.passes.infer_shapes import unsure_tensors
 from jitdelegate.passes.partition import Subset, borders, partition
 from jitdelegate.passes.support import PORTS, node_reason
 
@@ -48,7 +47,7 @@ def delegate(
 def _reasons(model: Model, graph: Graph, number: int, options: Options) -> dict[int, str]:
     """What speaks against single nodes."""
     resources = resource_problem(model, number)
-    unsure = _unsure(graph)
+    unsure = unsure_tensors(graph)
     found = {}
     for position, node in enumerate(graph.nodes):
         reason = resources if resources and node.op in RESOURCE_OPS else _node_reason(graph, node, unsure, options)
@@ -60,16 +59,6 @@ def _reasons(model: Model, graph: Graph, number: int, options: Options) -> dict[
 def _node_reason(graph: Graph, node: Node, unsure: set[int], options: Options) -> str | None:
     reasons = (node_reason(graph, node), _unsure_reason(graph, node, unsure), _type_reason(graph, node))
     return next((each for each in (*reasons, _excluded(node, options)) if each is not None), None)
-
-
-def _unsure(graph: Graph) -> set[int]:
-    """Runtime tensors whose shape in the file is a hint that nothing confirms: LiteRT finds it out as it runs."""
-    unsure: set[int] = set()
-    for node in graph.nodes:
-        op = find(node)
-        if op is None or not op.knows_shapes(Call(graph, node)) or not unsure.isdisjoint(node.inputs):
-            unsure.update(node.outputs)
-    return unsure
 
 
 def _unsure_reason(graph: Graph, node: Node, unsure: set[int]) -> str | None:

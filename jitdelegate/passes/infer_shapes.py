@@ -38,21 +38,42 @@ def infer_shapes(graph: Graph, room: Room | None = None) -> Graph:
 
     The shapes in a file are hints; what operators make of the inputs' shapes and of constants is true. The two go
     together, since SHAPE makes constants of shapes and RESHAPE shapes of constants. Nodes that their operator finds a
-    fault in, and those that nobody knows, keep the file's shapes, for the check that reports them.
+    fault in, and those that nobody knows, keep the file's shapes, for the check that reports them; from what they
+    write nothing follows, since it may have another shape.
 
     Args:
         room: what several graphs share, such as the rounds of a loop.
     """
     room = room or Room.beside([graph])
-    tensors, nodes = list(graph.tensors), []
+    tensors, nodes, unsure = list(graph.tensors), [], set[int]()
     for node in graph.nodes:
-        made = _outputs(_apart(tensors, node), room.elements)
+        call = _apart(tensors, node)
+        if not unsure.isdisjoint(node.inputs) or not knows_shapes(call):
+            unsure.update(node.outputs)
+            nodes.append(node)
+            continue
+        made = _outputs(call, room.elements)
         for index, tensor in zip(node.outputs, made, strict=True):
             tensors[index] = tensor
             room.elements -= tensor.size if tensor.is_constant else 0
         if not made or not all(tensor.is_constant for tensor in made):
             nodes.append(node)
     return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
+
+
+def knows_shapes(call: Call) -> bool:
+    """Whether the shapes of what a node writes follow from its operands."""
+    op = find(call.node)
+    return op is not None and op.knows_shapes(call)
+
+
+def unsure_tensors(graph: Graph) -> set[int]:
+    """Runtime tensors whose shapes in the file are hints that nothing confirms: LiteRT finds them out as it runs."""
+    unsure: set[int] = set()
+    for node in graph.nodes:
+        if not unsure.isdisjoint(node.inputs) or not knows_shapes(Call(graph, node)):
+            unsure.update(node.outputs)
+    return unsure
 
 
 def _apart(tensors: list[Tensor], node: Node) -> Call:
@@ -65,10 +86,9 @@ def _apart(tensors: list[Tensor], node: Node) -> Call:
 
 
 def _outputs(call: Call, most: int) -> list[Tensor]:
-    """What the node writes: with their true shapes, and with their values if known and of at most `most` elements."""
+    """What a node with known shapes writes: with these, and with its values if known and of at most `most` elements."""
     op = find(call.node)
-    if op is None or not op.knows_shapes(call):
-        return call.outputs
+    assert op is not None
     outputs = [reshaped(tensor, shape) for tensor, shape in zip(call.outputs, op.shapes(call), strict=True)]
     if next(op.structure(call), None) is not None:
         return outputs

@@ -183,12 +183,15 @@ class _LiteRT:
 
     def _locate(self) -> None:
         """Find LiteRT's memory of the inputs and outputs, which stays where it is while no shape changes."""
+        import numpy
+
         interpreter = self._fallback.interpreter
         details = [*interpreter.get_input_details(), *interpreter.get_output_details()]
         for port, detail in zip(self._ports, details, strict=True):
-            shape = tuple(detail["shape"].tolist())
-            if shape != port.shape:
-                raise DeviceError(f"LiteRT makes '{port.name}' a tensor of shape {list(shape)}, not {list(port.shape)}")
+            found = f"{detail['dtype'].__name__}{detail['shape'].tolist()}"
+            expected = f"{numpy.dtype(port.dtype).type.__name__}{list(port.shape)}"
+            if found != expected:
+                raise DeviceError(f"LiteRT makes '{port.name}' a tensor {found}, expected {expected}")
             self._addresses[port.index] = self._address(port, detail["index"])
 
     def _address(self, port: Port, index: int) -> int:

@@ -110,11 +110,13 @@ def test_a_rank_that_the_file_does_not_know_is_found_out() -> None:
     assert unsupported(Model((graph,)), graph) == []
 
 
-def test_behind_an_unknown_operator_the_file_is_believed() -> None:
+def test_nothing_follows_from_the_shape_of_what_an_unknown_operator_writes() -> None:
     build = Builder()
     unknown = build.op("ARG_SORT", [build.input(5, 4)], (1, 4))
+    build.op("SHAPE", [unknown], (2,), dtype="int32")
     graph = infer_shapes(build.finish(build.op("RELU", [unknown], (1, 2))))
-    assert [tensor.shape for tensor in graph.tensors] == [(5, 4), (1, 4), (1, 4)]
+    assert [tensor.shape for tensor in graph.tensors] == [(5, 4), (1, 4), (2,), (1, 2)]
+    assert [node.op for node in graph.nodes] == ["ARG_SORT", "SHAPE", "RELU"]
 
 
 def test_an_output_without_elements_is_a_constant() -> None:
