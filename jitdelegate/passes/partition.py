@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 
@@ -32,37 +33,46 @@ def partition(nodes: Sequence[Node], delegated: Collection[int]) -> list[Subset]
 
 
 class _Partitioning:
+    """Takes each node once: a graph may have as many subsets as nodes."""
+
     def __init__(self, nodes: Sequence[Node], delegated: Collection[int]) -> None:
         self._nodes = nodes
         self._delegated = frozenset(delegated)
         self._missing = {index for node in nodes for index in node.outputs}
-        self._left = list(range(len(nodes)))
+        self._readers: dict[int, list[int]] = {index: [] for index in self._missing}
+        self._lacking = [self._missing.intersection(node.inputs) for node in nodes]
+        self._ready: dict[bool, list[int]] = {False: [], True: []}
+        for position, lacking in enumerate(self._lacking):
+            for index in lacking:
+                self._readers[index].append(position)
+            if not lacking:
+                self._enter(position)
 
     def subsets(self) -> Iterator[Subset]:
-        while self._left:
-            first = next(position for position in self._left if self._is_ready(position))
-            yield self._subset(first in self._delegated)
-
-    def _is_ready(self, position: int) -> bool:
-        return self._missing.isdisjoint(self._nodes[position].inputs)
+        delegated = min(chain(*self._ready.values()), default=-1) in self._delegated
+        while any(self._ready.values()):
+            yield self._subset(delegated)
+            delegated = not delegated
 
     def _subset(self, delegated: bool) -> Subset:
-        """All nodes of this kind that are ready, as often as there are some."""
+        """All nodes of this kind that are ready, or become so."""
         found: list[int] = []
-        while taken := self._pass(delegated):
-            found += taken
+        ready = self._ready[delegated]
+        while ready:
+            found.append(ready.pop())
+            self._write(self._nodes[found[-1]].outputs)
         return Subset(tuple(sorted(found)), delegated)
 
-    def _pass(self, delegated: bool) -> list[int]:
-        taken, left = [], []
-        for position in self._left:
-            if (position in self._delegated) == delegated and self._is_ready(position):
-                self._missing.difference_update(self._nodes[position].outputs)
-                taken.append(position)
-            else:
-                left.append(position)
-        self._left = left
-        return taken
+    def _write(self, outputs: Sequence[int]) -> None:
+        for index in self._missing.intersection(outputs):
+            self._missing.remove(index)
+            for position in self._readers[index]:
+                self._lacking[position].remove(index)
+                if not self._lacking[position]:
+                    self._enter(position)
+
+    def _enter(self, position: int) -> None:
+        self._ready[position in self._delegated].append(position)
 
 
 def borders(graph: Graph, nodes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
