@@ -14,7 +14,7 @@ from jitdelegate.host.check import Doubt, check_functions
 from jitdelegate.host.context import Context, Partition, Registration
 from jitdelegate.host.delegation import Delegation, sentence
 from jitdelegate.host.kernel import Kernel, number_at
-from jitdelegate.host.stubs import FAILURE, SUCCESS, inverted, jump_to_slot, load
+from jitdelegate.host.stubs import answering, jump_to_slot, load
 from jitdelegate.host.trust import libraries, litert_folder
 
 TYPE_CHECKING = False
@@ -30,17 +30,20 @@ delegations: dict[int, Delegation] = {}
 kernels: dict[int, Kernel] = {}
 """Kernels between `init` and `free`, by number."""
 
+_OK, _ERROR, _NOTHING = 0, 1, 0
 _Address = ctypes.c_void_p
-_STATUS = ctypes.CFUNCTYPE(ctypes.c_int, _Address, _Address)
-_INIT = ctypes.CFUNCTYPE(_Address, _Address, _Address, ctypes.c_size_t)
+_ANSWERING = ctypes.CFUNCTYPE(None, _Address, _Address, ctypes.c_size_t, _Address)
 _FREE = ctypes.CFUNCTYPE(None, _Address, _Address)
 _name = ctypes.create_string_buffer(NAME)
 _last_number = 0
-_uint64 = ctypes.c_uint64.from_address
+_word = ctypes.c_uint64.from_address
 
 
 class Callbacks:
     """All functions for one layout.
+
+    What they answer is a word that `stubs.answering` hands them the place of; until they write it, it says that they
+    failed.
 
     Attributes:
         prepare_graph: the address of TfLiteDelegate.Prepare.
@@ -52,83 +55,77 @@ class Callbacks:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._functions = (
-            _STATUS(self._prepare_graph),
-            _STATUS(self._prepare),
-            _STATUS(self._invoke),
-            _INIT(self._init),
-            _FREE(self._free),
-        )
-        addresses = [_address(function) for function in self._functions]
-        pieces = (*map(inverted, addresses[:3]), jump_to_slot(layout))
-        self.prepare_graph, prepare, self._python_entry, invoke = load(*pieces)
-        words = {"init": addresses[3], "free": addresses[4], "prepare": prepare, "invoke": invoke}
+        answering_error = self._prepare_graph, self._prepare, self._invoke
+        self._functions = (*map(_ANSWERING, answering_error), _ANSWERING(self._init), _FREE(self._free))
+        *errors, init, free = map(_address, self._functions)
+        pieces = (*(answering(each, _ERROR) for each in errors), answering(init, _NOTHING), jump_to_slot(layout))
+        self.prepare_graph, prepare, self._python_entry, init, invoke = load(*pieces)
+        words = {"init": init, "free": free, "prepare": prepare, "invoke": invoke}
         self.registration = _registration(layout, words | {"custom_name": ctypes.addressof(_name)})
 
-    def _prepare_graph(self, address: int, delegate: int) -> int:
+    def _prepare_graph(self, address: int, delegate: int, _: int, answer: int) -> None:
         delegation = None
         try:
             delegation = delegations.get(self._number(delegate))
             if delegation is not None:
                 delegation.attach(Context(address, self._layout), self.registration, delegate)
-            return SUCCESS
+            _word(answer).value = _OK
         except BaseException as error:  # noqa: BLE001 - nothing may pass through LiteRT's C++
-            return self._fail_graph(address, delegation, error)
+            self._report_graph(address, delegation, error)
 
-    def _init(self, address: int, params: int, length: int) -> int | None:
-        """It cannot fail: a kernel without nodes says so in `prepare`."""
+    def _init(self, address: int, params: int, length: int, answer: int) -> None:
+        """It cannot fail; a node without a kernel says so in `prepare`."""
         partition = Partition(self._layout, params)
         delegation = delegations[self._number(partition.delegate)]
         number = next_number()
         kernel = kernels[number] = Kernel(delegation, delegation.subgraph, number, self._python_entry)
         kernel.take(partition)
-        return kernel.address
+        _word(answer).value = kernel.address
 
     def _free(self, address: int, slot: int | None) -> None:
         kernel = kernels.pop(number_at(slot or 0), None)
         if kernel is not None:
             kernel.close()
 
-    def _prepare(self, address: int, node: int) -> int:
+    def _prepare(self, address: int, node: int, _: int, answer: int) -> None:
         kernel = None
         try:
             kernel = self._kernel(node)
             kernel.prepare(Context(address, self._layout))
-            return SUCCESS
+            _word(answer).value = _OK
         except BaseException as error:  # noqa: BLE001 - nothing may pass through LiteRT's C++
-            return self._fail(address, None if kernel is None else kernel.delegation, error)
+            self._report(address, None if kernel is None else kernel.delegation, error)
 
-    def _invoke(self, address: int, node: int) -> int:
+    def _invoke(self, address: int, node: int, _: int, answer: int) -> None:
         global python_invocations
         kernel = None
         try:
             python_invocations += 1
             kernel = self._kernel(node)
             kernel.run(Context(address, self._layout))
-            return SUCCESS
+            _word(answer).value = _OK
         except BaseException as error:  # noqa: BLE001 - nothing may pass through LiteRT's C++
-            return self._fail(address, None if kernel is None else kernel.delegation, error)
+            self._report(address, None if kernel is None else kernel.delegation, error)
 
-    def _fail_graph(self, address: int, delegation: Delegation | None, error: BaseException) -> int:
+    def _report_graph(self, address: int, delegation: Delegation | None, error: BaseException) -> None:
         """Report only through a function that is known to be LiteRT's."""
         try:
             check_functions(address, self._layout, libraries(litert_folder()))
         except (Doubt, ImportError, OSError):
-            return FAILURE
-        return self._fail(address, delegation, error)
+            return
+        self._report(address, delegation, error)
 
-    def _fail(self, address: int, delegation: Delegation | None, error: BaseException) -> int:
+    def _report(self, address: int, delegation: Delegation | None, error: BaseException) -> None:
         """Make the error's words those of the RuntimeError that LiteRT raises."""
         if delegation is not None and not isinstance(error, Exception):
             delegation.interruption = error
         Context(address, self._layout).report(f"jitdelegate: {sentence(error).rstrip('. ')}. ")
-        return FAILURE
 
     def _number(self, delegate: int) -> int:
-        return _uint64(delegate + self._layout.delegate["data_"]).value
+        return _word(delegate + self._layout.delegate["data_"]).value
 
     def _kernel(self, node: int) -> Kernel:
-        found = kernels.get(number_at(_uint64(node + self._layout.node["user_data"]).value))
+        found = kernels.get(number_at(_word(node + self._layout.node["user_data"]).value))
         if found is None:
             raise DeviceError("a partition has no kernel, expected one from `init`")
         return found

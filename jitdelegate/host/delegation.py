@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from jitdelegate.host.context import Context
     from jitdelegate.host.guest import Facts, Guest
 
+_LONGEST_SENTENCE = 1000
+"""Letters; where memory is not what it is taken for, a number may be a list of thousands."""
+
 
 class Delegation:
     """The state of one delegate; lives as long as the delegate's Python object or one of its kernels.
@@ -57,7 +60,7 @@ class Delegation:
         """Once in the life of a delegate."""
         if not self._warned:
             self._warned = True
-            self.guest.warn(f"jitdelegate stays out of this interpreter: {sentence}")
+            self.guest.warn(f"jitdelegate stays out of this interpreter: {sentence[:_LONGEST_SENTENCE]}")
 
     def _choose_or_warn(self, context: Context) -> tuple[int, ...]:
         try:

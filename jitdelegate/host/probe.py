@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _FLOAT_BYTES = 4
+_LONGEST_VERDICT = 300
 _FAILED = "100% as %s intended %n"
 
 
@@ -60,7 +61,7 @@ def judge(layout: Layout) -> str:
         accept(layout)
         _try(layout)
     except Exception as error:  # noqa: BLE001 - whatever it is, the layout is refused for it
-        return " ".join(sentence(error).split()) or "an error without words"
+        return " ".join(sentence(error).split())[:_LONGEST_VERDICT] or "an error without words"
     return ""
 
 

@@ -1,6 +1,6 @@
 """The little machine code of the delegate itself: x86-64, System V calling convention.
 
-LiteRT calls C functions with (rdi, rsi), and takes the answer 0 for success.
+LiteRT calls C functions with (rdi, rsi, rdx), and takes the answer in rax.
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jitdelegate.host.layout import Layout
 
-SUCCESS, FAILURE = 1, 0
-"""What callbacks in Python answer. ctypes answers 0 for a callback that ends in an exception, and that is no success:
-an interrupt that arrives while LiteRT computes is raised before the callback's first line, outside of its `try`."""
 _LARGEST_DISPLACEMENT = 127
 _CAPACITY = 4096
 
@@ -29,15 +26,21 @@ def jump_to_slot(layout: Layout) -> bytes:
     return bytes((0x48, 0x8B, 0x46, offset)) + b"\xff\x20"  # mov rax, [rsi+offset]; jmp [rax]
 
 
-def inverted(function: int) -> bytes:
-    """int f(a, b): 0 if `function(a, b)` answers SUCCESS, 1 if it answers FAILURE."""
+def answering(function: int, default: int) -> bytes:
+    """word f(a, b, c): call `function(a, b, c, &word)`, and answer the word, which is `default` before.
+
+    A callback in Python that ends in an exception returns whatever ctypes finds on the stack. Its own `try` is no help:
+    an interrupt that arrives while LiteRT computes is raised before the callback's first line.
+    """
     return b"".join(
         (
+            b"\x48\x83\xec\x18",  # sub rsp, 24: calls want it at a multiple of 16
+            b"\x48\xc7\x44\x24\x08" + struct.pack("<i", default),  # mov qword [rsp+8], default
+            b"\x48\x8d\x4c\x24\x08",  # lea rcx, [rsp+8]
             b"\x48\xb8" + struct.pack("<Q", function),  # mov rax, function
-            b"\x48\x83\xec\x08",  # sub rsp, 8: calls want it at a multiple of 16
             b"\xff\xd0",  # call rax
-            b"\x48\x83\xc4\x08",  # add rsp, 8
-            b"\x83\xf0\x01",  # xor eax, 1
+            b"\x48\x8b\x44\x24\x08",  # mov rax, [rsp+8]
+            b"\x48\x83\xc4\x18",  # add rsp, 24
             b"\xc3",  # ret
         )
     )
