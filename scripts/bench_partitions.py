@@ -1,0 +1,100 @@
+"""How well partitions are chosen: one inference with the cost model's choice, with all partitions, with the largest.
+
+    python -m scripts.bench_partitions MODEL [MODEL ...] [--only-ops CONV_2D,ADD ...] [--threads 1] [--rounds 40]
+
+Models that are compiled whole have no partitions to choose from. For them `--only-ops` says which operators may be
+delegated, as if no others could be; each value makes one more row, "" stands for all operators.
+
+All choices and LiteRT alone run interleaved in one process. A speed is LiteRT's time over ours, the median of the
+rounds; above 1 we are faster. The choice is right where none of the others is faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import statistics
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import ai_edge_litert.interpreter as litert
+
+import jitdelegate
+from scripts.bench_latency import WARM_UP, ready, seconds, settle
+
+CHOICES: dict[str, dict[str, Any]] = {
+    "cost model": {},
+    "all": {"partitioning": "all"},
+    "largest": {"partitioning": "all", "max_delegated_partitions": 1},
+}
+
+
+def compare(model: Path, only_ops: str, threads: int, rounds: int) -> dict[str, Any]:
+    """Partitions and speeds by choice."""
+    theirs = ready(litert.Interpreter(str(model), num_threads=threads))
+    sides, partitions = [("LiteRT", theirs.invoke)], {}
+    for name, options in CHOICES.items():
+        restricted = {**options, **({"only_ops": only_ops} if only_ops else {})}
+        delegate = jitdelegate.GpuDelegate(serialization_dir=False, **restricted)
+        ours = ready(jitdelegate.Interpreter(str(model), num_threads=threads, experimental_delegates=[delegate]))
+        sides.append((name, ours.invoke))
+        partitions[name] = _partitions(ours.report())
+    times: dict[str, list[float]] = {name: [] for name, _ in sides}
+    order = random.Random(0)
+    for round_ in range(WARM_UP + rounds):
+        order.shuffle(sides)
+        for name, run in sides:
+            settle(run)
+            took = seconds(run)
+            if round_ >= WARM_UP:
+                times[name].append(took)
+    speeds = {name: _median_ratio(times["LiteRT"], times[name]) for name in CHOICES}
+    return {"model": model.name, "only_ops": only_ops, "threads": threads, "partitions": partitions, "speeds": speeds}
+
+
+def _median_ratio(theirs: list[float], ours: list[float]) -> float:
+    return statistics.median(a / b for a, b in zip(theirs, ours, strict=True))
+
+
+def _partitions(report: jitdelegate.Report) -> int:
+    """How many pieces are compiled."""
+    return len({each.piece for each in report.operators if each.place in ("cpu", "cuda")})
+
+
+def _line(row: dict[str, Any]) -> str:
+    shown = "  ".join(f"{name} {row['speeds'][name]:.3f} in {row['partitions'][name]:2}" for name in CHOICES)
+    return f"{row['model'][:40]:40} {row['only_ops'][:36]:36} {shown}"
+
+
+def _summary(rows: list[dict[str, Any]]) -> str:
+    means = {name: math.exp(statistics.mean(math.log(row["speeds"][name]) for row in rows)) for name in CHOICES}
+    shown = ", ".join(f"{name} {mean:.3f}" for name, mean in means.items())
+    return f"geometric mean of {len(rows)} rows against LiteRT alone: {shown}"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit status: 0 when everything ran."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="+", type=Path)
+    parser.add_argument("--only-ops", nargs="+", default=[""])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args(argv)
+    warnings.simplefilter("ignore", jitdelegate.DelegateWarning)
+    rows = []
+    for model in arguments.model:
+        for only_ops in arguments.only_ops:
+            rows.append(compare(model, only_ops, arguments.threads, arguments.rounds))
+            if not arguments.json:
+                print(_line(rows[-1]), flush=True)
+    print(json.dumps(rows, indent=2) if arguments.json else _summary(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
