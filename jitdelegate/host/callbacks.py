@@ -74,18 +74,26 @@ class Callbacks:
             self._report_graph(address, delegation, error)
 
     def _init(self, address: int, params: int, length: int, answer: int) -> None:
-        """It cannot fail; a node without a kernel says so in `prepare`."""
-        partition = Partition(self._layout, params)
-        delegation = delegations[self._number(partition.delegate)]
-        number = next_number()
-        kernel = kernels[number] = Kernel(delegation, delegation.subgraph, number, self._python_entry)
-        kernel.take(partition)
-        _word(answer).value = kernel.address
+        """LiteRT takes any answer for a success; a node without a kernel fails in `prepare`."""
+        try:
+            partition = Partition(self._layout, params)
+            delegation = delegations[self._number(partition.delegate)]
+            number = next_number()
+            kernel = kernels[number] = Kernel(delegation, delegation.subgraph, number, self._python_entry)
+            kernel.take(partition)
+            _word(answer).value = kernel.address
+        except BaseException as error:  # noqa: BLE001 - nothing may pass through LiteRT's C++
+            self._report(address, None, error)
 
     def _free(self, address: int, slot: int | None) -> None:
+        """LiteRT may be half gone: whoever wants to know what went wrong is told by the guest."""
         kernel = kernels.pop(number_at(slot or 0), None)
-        if kernel is not None:
+        if kernel is None:
+            return
+        try:
             kernel.close()
+        except Exception as error:  # noqa: BLE001 - nothing may pass through LiteRT's C++
+            kernel.delegation.guest.warn(f"a partition could not be closed: {sentence(error)}")
 
     def _prepare(self, address: int, node: int, _: int, answer: int) -> None:
         kernel = None
@@ -144,10 +152,9 @@ def callbacks_for(layout: Layout) -> Callbacks:
     Raises:
         DeviceError: there is no executable memory.
     """
-    text = layout.text()
-    found = _callbacks.get(text)
+    found = _callbacks.get(layout.digest())
     if found is None:
-        found = _callbacks[text] = Callbacks(layout)
+        found = _callbacks[layout.digest()] = Callbacks(layout)
     return found
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _LARGEST_TYPE = 63
 _LARGEST_ALLOCATION_TYPE = 15
 _LARGEST_RANK = 16
+_USUAL_RANK = 6
 _MOST_TENSORS = 1 << 22
 _CHECKED_FIELDS = ("type", "dims", "allocation_type", "name", "is_variable")
 _FORMATS: dict[int, Literal["B", "i", "Q"]] = {1: "B", 4: "i", 8: "Q"}
@@ -57,13 +58,13 @@ def check_functions(address: int, layout: Layout, libraries: Collection[str]) ->
     Raises:
         Doubt: they do not, or there is no such memory.
     """
-    reader, known = SafeReader(), set(map(os.path.realpath, libraries))
+    reader = SafeReader()
     for name in CONTEXT_FUNCTIONS:
         function = reader.read(address + layout.context[name], layout.context.fields[name][1])
         if function is None:
             raise Doubt("LiteRT's TfLiteContext cannot be read")
         library = library_of(int.from_bytes(function, "little"))
-        if library not in libraries and os.path.realpath(library) not in known:
+        if library not in libraries and os.path.realpath(library) not in map(os.path.realpath, libraries):
             found = f"in {library}" if library else "no function of a library"
             raise Doubt(f"TfLiteContext.{name} is {found}, expected one of the installed ai_edge_litert")
 
@@ -137,6 +138,12 @@ def _column(content: bytes, tensor: Structure, name: str) -> list[int]:
 
 
 def _check_dims(reader: SafeReader, int_array: Structure, index: int, dims: int) -> None:
-    rank = reader.integer(dims + int_array["size"], 4)
-    if rank is None or not 0 <= rank <= _LARGEST_RANK or reader.read(dims + int_array["data"], 4 * rank) is None:
+    """One read for the usual ranks; where there is less to read, one for the rank and one for the sizes."""
+    start, place = int_array["data"], int_array["size"]
+    content = reader.read(dims, start + 4 * _USUAL_RANK)
+    if content is None:
+        content = reader.read(dims, int_array.end()) or b""
+    rank = int.from_bytes(content[place : place + 4], "little", signed=True) if content else -1
+    known = 0 <= rank <= _LARGEST_RANK
+    if not known or (start + 4 * rank > len(content) and reader.read(dims + start, 4 * rank) is None):
         raise Doubt(f"tensor {index} has the rank {rank}, expected at most {_LARGEST_RANK}")

@@ -129,9 +129,10 @@ class Kernel:
         if missing:
             new.close()
             raise DeviceError(f"a partition has no kernel for the tensors {', '.join(map(str, missing))}")
-        self.close()
-        self._guest_kernel, self._shapes = new, shapes
+        old, self._guest_kernel, self._shapes = self._guest_kernel, new, shapes
         self.slot[_ENTRY], self.slot[_ARGUMENTS] = new.entry or self._python_entry, new.arguments
+        if old is not None:
+            old.close()
 
 
 def number_at(slot: int) -> int:

@@ -64,7 +64,7 @@ class Layout:
         int_array: TfLiteIntArray, a length and as many integers.
     """
 
-    __slots__ = _STRUCTURES
+    __slots__ = ("_digest", *_STRUCTURES)
 
     def __init__(
         self,
@@ -84,6 +84,7 @@ class Layout:
         self.delegate = delegate
         self.params = params
         self.int_array = int_array
+        self._digest = ""
 
     def altered(self, **structures: Structure) -> Layout:
         """The same with other structures in the place of those named."""
@@ -107,7 +108,8 @@ class Layout:
 
     def digest(self) -> str:
         """16 hex digits that tell layouts apart."""
-        return xxh3_64_hexdigest(self.text().encode())
+        self._digest = self._digest or xxh3_64_hexdigest(self.text().encode())
+        return self._digest
 
 
 def _line(name: str, structure: Structure) -> str:

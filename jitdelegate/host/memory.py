@@ -62,18 +62,19 @@ def _pipe() -> _Pipe:
 class SafeReader:
     """Reads any address, and each page once: what it answers is how memory was when it first looked."""
 
-    __slots__ = ("_pages",)
+    __slots__ = ("_pages", "_pipe")
 
     def __init__(self) -> None:
+        self._pipe = _pipe()
         self._pages: dict[int, bytes | None] = {}
 
     def read(self, address: int, nbytes: int) -> bytes | None:
         """`nbytes` bytes at `address`, or None where not all of them are there."""
-        start, last = address // PAGE, (address + max(nbytes, 1) - 1) // PAGE
-        if start == last:
-            page = self._page(start)
-            return None if page is None else page[address % PAGE : address % PAGE + nbytes]
-        return self._read_pages(address, nbytes, range(start, last + 1))
+        number, offset = divmod(address, PAGE)
+        if offset + nbytes <= PAGE:
+            page = self._pages.get(number) or self._page(number)
+            return None if page is None else page[offset : offset + nbytes]
+        return self._read_pages(address, nbytes, range(number, (address + nbytes - 1) // PAGE + 1))
 
     def integer(self, address: int, nbytes: int) -> int | None:
         """A little-endian signed number."""
@@ -92,7 +93,7 @@ class SafeReader:
     def _page(self, number: int) -> bytes | None:
         if number not in self._pages:
             inside = 0 < number < 1 << 52
-            self._pages[number] = _pipe().page(number * PAGE) if inside else None
+            self._pages[number] = self._pipe.page(number * PAGE) if inside else None
         return self._pages[number]
 
 

@@ -30,7 +30,8 @@ _LARGEST_RECORD = 1 << 20
 _LARGEST_VERDICT = 4096
 _KILLED = 9
 
-_verdicts: dict[str, str] = {}
+_verdicts: dict[tuple[str, str], str] = {}
+_libraries: dict[str, tuple[str, ...]] = {}
 probes = 0
 """How many child processes this process started; tests count them."""
 
@@ -42,14 +43,11 @@ def refusal(place: Place | None, layout: Layout = LAYOUT) -> str:
         place: where verdicts of probes are kept; None asks the probe once per process.
         layout: what the structures are taken for.
     """
-    trouble = _platform_refusal()
-    if trouble:
-        return trouble
     try:
         folder = litert_folder()
-        key = f"{folder}\n{layout.digest()}"
+        key = folder, layout.digest()
         if key not in _verdicts:
-            _verdicts[key] = _decide(folder, place, layout)
+            _verdicts[key] = _platform_refusal() or _decide(folder, place, layout)
         return _verdicts[key]
     except (ImportError, OSError) as error:
         return f"LiteRT's libraries cannot be found: {error}"
@@ -63,7 +61,7 @@ def litert_folder() -> str:
     """
     import ai_edge_litert
 
-    return os.path.abspath(str(ai_edge_litert.__path__[0]))
+    return str(ai_edge_litert.__path__[0])
 
 
 def libraries(folder: str) -> tuple[str, ...]:
@@ -72,8 +70,10 @@ def libraries(folder: str) -> tuple[str, ...]:
     Raises:
         OSError: the folder cannot be read.
     """
-    names = sorted(name for name in os.listdir(folder) if "litert" in name.lower() and ".so" in name)
-    return tuple(os.path.join(folder, name) for name in names)
+    if folder not in _libraries:
+        names = sorted(name for name in os.listdir(folder) if "litert" in name.lower() and ".so" in name)
+        _libraries[folder] = tuple(os.path.join(folder, name) for name in names)
+    return _libraries[folder]
 
 
 def probe(folder: str, layout: Layout = LAYOUT) -> tuple[str, bool]:
@@ -105,12 +105,13 @@ def probe(folder: str, layout: Layout = LAYOUT) -> tuple[str, bool]:
 
 def accept(layout: Layout) -> None:
     """Ask no more about this layout: for the probe, which is the one that is asked."""
-    _verdicts[f"{litert_folder()}\n{layout.digest()}"] = ""
+    _verdicts[litert_folder(), layout.digest()] = ""
 
 
 def forget() -> None:
     """Ask again, as a new process would; for tests."""
     _verdicts.clear()
+    _libraries.clear()
 
 
 def _platform_refusal() -> str:
@@ -124,7 +125,7 @@ def _platform_refusal() -> str:
 
 
 def _decide(folder: str, place: Place | None, layout: Layout) -> str:
-    if layout.text() == LAYOUT.text() and _is_verified(folder):
+    if layout.digest() == LAYOUT.digest() and _is_verified(folder):
         return ""
     key = _key(folder, layout)
     known = _load(place, key)
@@ -139,7 +140,9 @@ def _decide(folder: str, place: Place | None, layout: Layout) -> str:
 def _is_verified(folder: str) -> bool:
     """It is a listed wheel, and its libraries have the sizes that the wheel says."""
     for version in VERIFIED:
-        record = _read(os.path.join(os.path.dirname(folder), f"ai_edge_litert-{version}.dist-info", "RECORD"))
+        record = _read(
+            os.path.join(os.path.dirname(os.path.abspath(folder)), f"ai_edge_litert-{version}.dist-info", "RECORD")
+        )
         if record:
             return all(_is_recorded(library, record) for library in libraries(folder))
     return False
@@ -212,7 +215,10 @@ def _seal(key: str, verdict: str) -> str:
 
 def _environment(folder: str) -> dict[str, str]:
     """The child finds the same packages; -P keeps the working directory out."""
-    paths = [os.path.dirname(folder), os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))]
+    paths = [
+        os.path.dirname(os.path.abspath(folder)),
+        os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
+    ]
     paths += [path for path in sys.path if path]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 

@@ -31,7 +31,7 @@ class NumpyGuest(Guest):
         opened: (subgraph, nodes) of each call of `kernel`.
         living: kernels that are open.
         warnings: what the delegate wanted to tell.
-        failing: what a callback raises: "facts", "partitions", "kernel" or "run" to the exception.
+        failing: what a callback raises: "facts", "partitions", "kernel", "run" or "close" to the exception.
     """
 
     def __init__(self, content: bytes, claimed: Collection[str] = ("ADD", "MUL")) -> None:
@@ -107,6 +107,7 @@ class NumpyKernel(GuestKernel):
 
     def close(self) -> None:
         self.guest.living.remove(self)
+        self.guest.stumble("close")
 
 
 def chain(partitions: int, shape: Sequence[int] = (2, 3)) -> bytes:

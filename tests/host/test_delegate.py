@@ -199,6 +199,42 @@ def test_an_error_in_a_kernel_reaches_the_user_and_the_next_call_works(where: st
     assert delegate.interruption is None
 
 
+def test_a_shape_that_fails_leaves_the_one_before() -> None:
+    content = chain(2)
+    guest = NumpyGuest(content)
+    interpreter, _ = delegated(content, guest)
+    run(interpreter, X)
+    guest.failing["kernel"] = ValueError("too large")
+    with pytest.raises(RuntimeError, match="too large"):
+        run(interpreter, numbers((8, 8)), resize=True)
+    same(run(interpreter, X, resize=True), expected(content, X))
+    assert len(guest.opened) == 2 and len(guest.living) == 2
+
+
+@pytest.mark.parametrize("resized", [True, False])
+def test_an_error_in_close_is_told(resized: bool) -> None:
+    content = chain(1)
+    guest = NumpyGuest(content)
+    interpreter, _ = delegated(content, guest)
+    run(interpreter, X)
+    guest.failing["close"] = ValueError("kaboom")
+    if resized:
+        with pytest.raises(RuntimeError, match="ValueError: kaboom"):
+            run(interpreter, numbers((8, 8)), resize=True)
+        same(run(interpreter, X, resize=True), expected(content, X))
+    else:
+        del interpreter
+        assert guest.warnings == ["a partition could not be closed: ValueError: kaboom"]
+
+
+def test_an_error_in_init_reaches_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callbacks, "Kernel", None)
+    content = chain(1)
+    interpreter, _ = delegated(content, NumpyGuest(content))
+    with pytest.raises(RuntimeError, match=r"TypeError: 'NoneType'.*a partition has no kernel"):
+        interpreter.allocate_tensors()
+
+
 def test_an_interrupt_in_a_kernel_ends_the_run_and_is_kept() -> None:
     content = chain(1)
     guest = NumpyGuest(content)
