@@ -17,6 +17,7 @@ from jitdelegate.model.cut import Cutter
 from jitdelegate.model.read import read
 from jitdelegate.ops.call import Shape
 from jitdelegate.options import Options
+from jitdelegate.passes.cost import BESIDE, Rates, litert_seconds, rates_of
 from jitdelegate.passes.delegation import Delegation, delegate, needs_host, state_users
 from jitdelegate.passes.partition import Subset, borders, extract, partition
 from jitdelegate.program.layout import aligned
@@ -25,12 +26,12 @@ from jitdelegate.program.write import write
 from jitdelegate.target_program import Origins, target_program
 
 LITERT = "litert"
+HOSTED_STATE = "Its variable lives in the memory of LiteRT's interpreter."
 HOSTING_MACHINE = "linux x86_64 "
 """How the key's part "machine" begins where LiteRT's interpreter may take the delegate."""
-MOST_CUT = 4
-"""So many models for LiteRT are run by themselves: each costs some microseconds a run, a partition inside LiteRT's
-interpreter a tenth of that."""
-HOSTED_STATE = "Its variable lives in the memory of LiteRT's interpreter."
+MOST_CROSSING = 0.01
+"""The share of a run that may go into crossings between models of LiteRT's and compiled code; above it LiteRT's own
+interpreter calls the code, which is a matter of a few hundred nanoseconds."""
 
 
 @dataclass
@@ -124,7 +125,7 @@ class Piecewise:
     ) -> Program | None:
         """What `make` makes of the graph, without the nodes in `refused` and those whose code cannot be generated."""
         while True:
-            delegation = delegate(self._model, graph, self._number, self._options, self._key.part("target"), refused)
+            delegation = delegate(self._model, graph, self._number, self._options, self._rates, refused)
             if not delegation.delegated:
                 self.reasons = list(self._reasons(graph, delegation).items())
                 return None
@@ -134,7 +135,7 @@ class Piecewise:
                 refused |= dict.fromkeys(error.nodes, error.reason)
 
     def _cut(self, graph: Graph, delegation: Delegation) -> Program | None:
-        self.needs_host = needs_host(graph, delegation) or self._prefers_host(delegation)
+        self.needs_host = needs_host(graph, delegation) or self._prefers_host(graph, delegation)
         if self.needs_host:
             return None
         content, cutter = _Content(), Cutter(self._bytes)
@@ -152,11 +153,20 @@ class Piecewise:
             content.add(LITERT, _origins(graph, subset.nodes), (inputs, outputs), piece)
         return self._program("pieces", content, delegation, graph)
 
-    def _prefers_host(self, delegation: Delegation) -> str:
-        """Why LiteRT's interpreter does it faster, where it may take a delegate; "" where it does not."""
-        left = len(delegation.subsets) - len(delegation.delegated)
-        can_host = self._key.part("target") == "cpu" and self._key.part("machine").startswith(HOSTING_MACHINE)
-        return f"{left} models of their own are many." if left > MOST_CUT and can_host else ""
+    @property
+    def _can_host(self) -> bool:
+        """Whether LiteRT's interpreter may take CPU code in."""
+        return self._key.part("target") == "cpu" and self._key.part("machine").startswith(HOSTING_MACHINE)
+
+    @property
+    def _rates(self) -> Rates:
+        return rates_of(self._key.part("target"), "delegate" if self._can_host else "pieces")
+
+    def _prefers_host(self, graph: Graph, delegation: Delegation) -> str:
+        """Why LiteRT's interpreter is the better place, where it may take compiled code in; "" where it is not."""
+        crossings = BESIDE.crossing * len(delegation.delegated)
+        share = crossings / sum(litert_seconds(graph, node) for node in graph.nodes)
+        return f"Crossings would take {share:.0%} of a run." if self._can_host and share > MOST_CROSSING else ""
 
     def _hosted(self, graph: Graph, delegation: Delegation) -> Program | None:
         content = _Content()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from jitdelegate.ir.graph import ABSENT, Graph, Model, Node, State
 from jitdelegate.options import Options
-from jitdelegate.passes.cost import saved_seconds
+from jitdelegate.passes.cost import Rates, saved_seconds
 from jitdelegate.passes.functional_state import RESOURCE_OPS, resource_problem
 from jitdelegate.passes.infer_shapes import unsure_tensors
 from jitdelegate.passes.partition import Subset, borders, partition
@@ -31,17 +31,18 @@ class Delegation:
 
 
 def delegate(
-    model: Model, graph: Graph, number: int, options: Options, target: str, more: Mapping[int, str]
+    model: Model, graph: Graph, number: int, options: Options, rates: Rates, more: Mapping[int, str]
 ) -> Delegation:
-    """Cut a graph into what is compiled for `target` and what is left to LiteRT.
+    """Cut a graph into what is compiled and what is left to LiteRT.
 
     Args:
         model: as it was read.
         graph: its subgraph `number` after `passes.FOLD`.
         options: say which nodes may be delegated, and how many subsets there may be.
+        rates: of the place where compiled code runs.
         more: further nodes that are not delegated, with reasons.
     """
-    return _Delegating(graph, options, target, {**_reasons(model, graph, number, options), **more}).delegation()
+    return _Delegating(graph, options, rates, {**_reasons(model, graph, number, options), **more}).delegation()
 
 
 def _reasons(model: Model, graph: Graph, number: int, options: Options) -> dict[int, str]:
@@ -86,10 +87,10 @@ def _excluded(node: Node, options: Options) -> str | None:
 class _Delegating:
     """Takes nodes back until every subset is worth it and allowed."""
 
-    def __init__(self, graph: Graph, options: Options, target: str, reasons: dict[int, str]) -> None:
+    def __init__(self, graph: Graph, options: Options, rates: Rates, reasons: dict[int, str]) -> None:
         self._graph = graph
         self._options = options
-        self._target = target
+        self._rates = rates
         self._reasons = reasons
         self._take_back_whole_operators()
 
@@ -147,7 +148,7 @@ class _Delegating:
         """What a subset is worth: with "all", as many nodes as it has, which is LiteRT's own measure."""
         if self._options.partitioning == "all":
             return len(subset.nodes)
-        return saved_seconds(self._graph, subset.nodes, self._target)
+        return saved_seconds(self._graph, subset.nodes, self._rates)
 
     def _parted_states(self, delegated: list[Subset]) -> Iterator[tuple[Iterable[int], str]]:
         """A variable stays in one place."""
