@@ -148,7 +148,8 @@ class Interpreter:
         Raises:
             RuntimeError: `allocate_tensors` was not called, or LiteRT failed.
         """
-        self._backend.invoke()
+        backend = self._compiled or self._decided or self._opened.source.fallback()
+        backend.invoke()
 
     def set_tensor(self, tensor_index: int, value: Any) -> None:
         """Copy `value` into the tensor.

@@ -98,13 +98,30 @@ class Fallback:
             self.recover(error)
         self._allocated = True
 
+    def invoke(self) -> None:
+        """LiteRT's own `invoke` on what its inputs hold, a second time without XNNPACK where only that failed."""
+        try:
+            self.interpreter.invoke()
+        except RuntimeError as error:
+            if not self._is_default_delegates(error):
+                raise
+            inputs = [detail["index"] for detail in self.interpreter.get_input_details()]
+            values = [self.interpreter.get_tensor(index) for index in inputs]
+            self.recover(error)
+            for index, value in zip(inputs, values, strict=True):
+                self.interpreter.set_tensor(index, value)
+            self.interpreter.invoke()
+
+    def _is_default_delegates(self, error: Exception) -> bool:
+        return self.default_delegate and XNNPACK_WORD.lower() in str(error).lower()
+
     def recover(self, error: Exception) -> None:
         """Begin again without XNNPACK, where that is what failed.
 
         Raises:
             DeviceError: something else did; carries LiteRT's message.
         """
-        if not self.default_delegate or XNNPACK_WORD.lower() not in str(error).lower():
+        if not self._is_default_delegates(error):
             raise DeviceError(f"LiteRT cannot run this model: {_text(error)}") from error
         self.default_delegate = False
         self.interpreter = self._create()
