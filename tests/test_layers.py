@@ -25,8 +25,8 @@ LAYERS = (
     ("report", "messages"),
     ("model_source", "opened", "variants", "hosted"),
     ("loaded_model", "delegate", "compiled_graph", "decided_graph"),
-    ("interpreter", "example", "trial", "precompile"),
-    ("warm", "demo"),
+    ("interpreter", "example", "trial", "precompile", "analysis"),
+    ("warm", "demo", "analyze"),
 )
 """Parts of the package, lowest first; a part imports its own layer's and lower ones."""
 WARM_PARTS = {

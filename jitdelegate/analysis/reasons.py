@@ -1,0 +1,136 @@
+"""What stands behind the reasons why LiteRT runs an operator, and what to change; the first entry that fits counts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jitdelegate.analysis.facts import NodeFact
+from jitdelegate.ops.registry import OPS
+from jitdelegate.passes.functional_state import RESOURCE_OPS
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Attributes:
+    name: of the rule.
+    fits: whether it is why LiteRT runs an operator.
+    change: a sentence.
+    why: a sentence that may name {count} and {ops}.
+    """
+
+    name: str
+    fits: Callable[[NodeFact], bool]
+    change: str
+    why: str
+
+
+def _says(pattern: str) -> Callable[[NodeFact], bool]:
+    found = re.compile(pattern)
+    return lambda node: bool(found.search(node.reason))
+
+
+lacks_shape = _says(r"is known only to LiteRT\.$")
+"""Whether an operator is left to LiteRT for what stands before it."""
+_IS_SHAPELESS = _says(r"the rank of '|has no elements, its shape is")
+_IS_FOREIGN = _says(r"^The custom operator |bytes of options are not what its kernel reads\.$")
+
+
+def _of(ops: frozenset[str]) -> Callable[[NodeFact], bool]:
+    return lambda node: not node.custom and node.op in ops and bool(node.reason)
+
+
+def _is_quantized(node: NodeFact) -> bool:
+    """An operator that is refused for quantized values, or that only makes and unmakes them."""
+    tensors = [tensor for tensor in (*node.inputs, *node.outputs) if tensor is not None]
+    if not any(tensor.quantized for tensor in tensors):
+        return False
+    about_types = re.search(r"quantized|(?:is|are) u?int(?:4|8|16)\b", node.reason) is not None
+    return about_types or (node.op in ("QUANTIZE", "DEQUANTIZE") and bool(node.reason))
+
+
+def _is_unknown(node: NodeFact) -> bool:
+    return not node.custom and node.op not in OPS and node.reason == f"{node.op} is not supported."
+
+
+REASONS: tuple[Reason, ...] = (
+    Reason(
+        "asked_for_litert",
+        _says(r"^LiteRT was asked for\.$"),
+        "Set the option target to 'auto'.",
+        "{count}: the option target is 'litert'.",
+    ),
+    Reason(
+        "excluded_by_options",
+        _says(r"^It is (?:none of only_ops|not among the operators)"),
+        "Leave out the options only_ops, first_delegate_node_index and last_delegate_node_index.",
+        "{count} ({ops}): these options, which are for debugging, leave them to LiteRT.",
+    ),
+    Reason(
+        "too_many_partitions",
+        _says(r"is beyond max_delegated_partitions="),
+        "Leave out the option max_delegated_partitions, or raise it.",
+        "{count} ({ops}): partitions that save more use up the number that is allowed.",
+    ),
+    Reason(
+        "small_partitions",
+        _says(r"has fewer than min_nodes_per_partition="),
+        "Leave out the option min_nodes_per_partition, or lower it.",
+        "{count} ({ops}): their partitions have fewer operators than the option asks for.",
+    ),
+    Reason(
+        "not_worth_it",
+        _says(r"would take longer to reach than it saves\.$"),
+        "Make the operators around them such that they can be compiled; partitioning='all' would compile them alone.",
+        "{count} ({ops}) could be compiled, but by estimate going there and back takes longer than it saves.",
+    ),
+    Reason(
+        "quantized",
+        _is_quantized,
+        "Convert the model without quantization, or with float16 weights (target_spec.supported_types = [tf.float16]).",
+        "{count} ({ops}) have quantized operands, which are not compiled.",
+    ),
+    Reason(
+        "custom_operators",
+        lambda node: node.custom and _IS_FOREIGN(node),
+        "Export the model with builtin operators instead (target_spec.supported_ops = [TFLITE_BUILTINS]).",
+        "{count} ({ops}): custom operators that nobody but their author's library knows, or with unknown options.",
+    ),
+    Reason(
+        "resource_variables",
+        _of(frozenset(RESOURCE_OPS)),
+        "Pass the state as an input and an output of the model, or assign it a constant at first.",
+        "{count} ({ops}) keep values from run to run in a way that is not compiled.",
+    ),
+    Reason(
+        "control_flow",
+        _of(frozenset(("WHILE", "IF", "CALL", "CALL_ONCE", "STABLEHLO_WHILE"))),
+        "Unroll loops and settle conditions when the model is exported, with constant numbers of rounds.",
+        "{count} ({ops}): which way they go is known only as the model runs.",
+    ),
+    Reason(
+        "unknown_operators",
+        _is_unknown,
+        "Express them by operators of docs/ops.md when the model is exported.",
+        "{count}: {ops} are not among the operators that are compiled.",
+    ),
+    Reason(
+        "constant_operand",
+        _says(r"is not a constant|supported on constants only\.$"),
+        "Make that operand a constant when the model is exported, for instance by fixing the sizes of the inputs.",
+        "{count} ({ops}) would be compiled, were an operand known before the model runs.",
+    ),
+    Reason(
+        "unknown_shapes",
+        lambda node: lacks_shape(node) or _IS_SHAPELESS(node),
+        "Convert the model with fixed shapes of its inputs, or without operators whose results have no fixed number.",
+        "{count} ({ops}): shapes are not known before the model runs.",
+    ),
+    Reason(
+        "types",
+        _says(r"does not pass to and from LiteRT\.$|\b(?:is|are) \S+(?: and \S+)*, (?:only|expected one type)"),
+        "Use float32 for values and int32 for indices at these operators.",
+        "{count} ({ops}) work on types that are not compiled there.",
+    ),
+)

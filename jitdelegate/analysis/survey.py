@@ -1,0 +1,215 @@
+"""A verdict and measures put together: the facts of an analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from jitdelegate.analysis.facts import (
+    Analysis,
+    NodeFact,
+    Partition,
+    PlaceTotals,
+    SubgraphFacts,
+    TensorFact,
+    Totals,
+)
+from jitdelegate.analysis.measure import Measure
+from jitdelegate.analysis.suggestions import Subject, suggestions
+from jitdelegate.analysis.verdict import LITERT, Entry, Verdict, verdict
+from jitdelegate.ir.graph import ABSENT, Node, Tensor
+from jitdelegate.options import Options
+from jitdelegate.program.program import NO_KERNEL, NO_PIECE, Operator
+
+FOLDED = "folded"
+HOW = {
+    "flat": "compiled whole",
+    "object": "compiled whole",
+    "cubin": "compiled whole",
+    "pieces": "compiled in pieces; LiteRT runs the other pieces as models of their own",
+    "delegate": "LiteRT's interpreter runs it, with compiled pieces inside",
+    "none": "LiteRT runs it whole",
+}
+"""A program's loader in words."""
+
+
+def analyze(path: str, options: Options, architecture: str = "") -> Analysis:
+    """All facts about a model, and what to change.
+
+    Args:
+        options: as for `load`; with `serialization_dir=False` no cache is touched.
+        architecture: of a GPU that need not be here, as "sm_90"; "" for what this machine has.
+    Raises:
+        ModelError, DeviceError, DelegationError: what `load` raises.
+    """
+    found = verdict(path, options, architecture)
+    measures = [Measure.of(found.model, entry.number, hosted=entry.is_hosted) for entry in found.entries]
+    subgraphs = [_subgraph(found, entry, measure) for entry, measure in zip(found.entries, measures, strict=True)]
+    subjects = [Subject(facts, measure, options) for facts, measure in zip(subgraphs, measures, strict=True)]
+    return Analysis(
+        model=path,
+        bytes=len(found.source.content()),
+        fingerprint=found.source.fingerprint(),
+        description=found.model.description,
+        asked=f"cuda:{architecture}" if architecture else options.target,
+        notes=found.notes,
+        subgraphs=tuple(subgraphs),
+        suggestions=tuple(each for subject in subjects for each in suggestions(subject)),
+    )
+
+
+def _subgraph(found: Verdict, entry: Entry, measure: Measure) -> SubgraphFacts:
+    graph = measure.original
+    tensors = _Tensors(entry, measure)
+    nodes = tuple(_node(entry, operator, measure, tensors) for operator in entry.operators)
+    partitions = tuple(_partitions(entry, nodes, measure))
+    return SubgraphFacts(
+        index=entry.number,
+        name=graph.name,
+        entry=entry.kind,
+        signatures=tuple(each.key for each in found.model.signatures if each.graph == entry.number),
+        target=entry.target,
+        features="" if entry.target == LITERT else entry.program.features,
+        loader=entry.loader,
+        how=HOW[entry.loader],
+        deciding=tuple(entry.program.inputs[position].name for position in entry.program.deciding),
+        inputs=tuple(tensors.fact(index) for index in graph.inputs),
+        outputs=tuple(tensors.fact(index) for index in graph.outputs),
+        totals=_totals(nodes, partitions, _crossing_bytes(entry, nodes)),
+        partitions=partitions,
+        nodes=nodes,
+    )
+
+
+class _Tensors:
+    """The tensors of a subgraph, with the shapes that the compiler finds."""
+
+    def __init__(self, entry: Entry, measure: Measure) -> None:
+        ports = (*entry.program.between, *entry.program.inputs, *entry.program.outputs)
+        self._shapes = {port.index: port.shape for port in ports}
+        self._graph, self._folded = measure.original, measure.folded
+
+    def fact(self, index: int) -> TensorFact:
+        tensor: Tensor = self._graph.tensors[index]
+        return TensorFact(
+            index=index,
+            name=tensor.name,
+            shape=self._shapes.get(index, self._folded.tensors[index].shape),
+            shape_signature=tensor.shape_signature or tensor.shape,
+            type=tensor.dtype,
+            quantized=tensor.is_quantized,
+            constant=tensor.is_constant,
+            variable=tensor.is_variable,
+        )
+
+    def facts(self, indices: Iterable[int]) -> tuple[TensorFact | None, ...]:
+        return tuple(None if index == ABSENT else self.fact(index) for index in indices)
+
+
+def _node(entry: Entry, operator: Operator, measure: Measure, tensors: _Tensors) -> NodeFact:
+    node: Node = measure.original.nodes[operator.index]
+    kernels = entry.program.kernels
+    return NodeFact(
+        index=operator.index,
+        op=operator.op,
+        code=operator.code,
+        version=node.version,
+        custom=node.custom,
+        delegated=operator.place != LITERT,
+        place=operator.place,
+        reason=operator.reason,
+        partition=_partition_number(entry, operator),
+        kernel=None if operator.kernel == NO_KERNEL else kernels[operator.kernel].form,
+        multiply_adds=measure.work(operator.index),
+        bytes=measure.bytes(operator.index),
+        inputs=tensors.facts(node.inputs),
+        outputs=tuple(tensors.fact(index) for index in node.outputs),
+    )
+
+
+def _partition_number(entry: Entry, operator: Operator) -> int | None:
+    """The piece; a program without pieces that is compiled is one."""
+    if operator.piece != NO_PIECE:
+        return operator.piece
+    whole = entry.loader != "none" and not entry.program.pieces
+    return 0 if whole and operator.place != FOLDED else None
+
+
+def _partitions(entry: Entry, nodes: Sequence[NodeFact], measure: Measure) -> Iterable[Partition]:
+    if entry.loader == "none":
+        return
+    sizes = _sizes(entry)
+    for number, (place, inputs, outputs) in enumerate(_borders(entry)):
+        own = [node for node in nodes if node.partition == number]
+        positions = [node.index for node in own]
+        yield Partition(
+            index=number,
+            place=place,
+            nodes=tuple(positions),
+            inputs=inputs,
+            outputs=outputs,
+            multiply_adds=_work(own),
+            bytes=sum(node.bytes for node in own),
+            crossing_bytes=sum(sizes.get(index, 0) for index in {*inputs, *outputs}),
+            saved_seconds_estimate=measure.saved_seconds(positions, place, entry.loader),
+        )
+
+
+def _borders(entry: Entry) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
+    """(place, inputs, outputs) of each partition."""
+    program = entry.program
+    if program.pieces:
+        return [(piece.place, piece.inputs, piece.outputs) for piece in program.pieces]
+    inputs, outputs = (tuple(port.index for port in side) for side in (program.inputs, program.outputs))
+    return [(program.target, inputs, outputs)]
+
+
+def _sizes(entry: Entry) -> Mapping[int, int]:
+    """Bytes of the tensors at the borders of partitions."""
+    program = entry.program
+    return {port.index: port.nbytes for port in (*program.between, *program.inputs, *program.outputs)}
+
+
+def _crossing_bytes(entry: Entry, nodes: Sequence[NodeFact]) -> int:
+    """What each partition takes from another, and inside LiteRT's interpreter what LiteRT's operators take of them."""
+    if not entry.program.pieces or entry.loader == "none":
+        return 0
+    sizes, given = _sizes(entry), {port.index for port in entry.program.inputs}
+    total = sum(sizes.get(index, 0) for piece in entry.program.pieces for index in piece.inputs if index not in given)
+    if entry.loader == "delegate":
+        left = [node for node in nodes if node.place == LITERT]
+        read = {tensor.index for node in left for tensor in node.inputs if tensor is not None}
+        written = {index for piece in entry.program.pieces for index in piece.outputs}
+        total += sum(sizes.get(index, 0) for index in read & written)
+    return total
+
+
+def _totals(nodes: Sequence[NodeFact], partitions: Sequence[Partition], crossing: int) -> Totals:
+    places = {place: _place_totals(place, nodes, partitions) for place in dict.fromkeys(node.place for node in nodes)}
+    running = sum(each.multiply_adds for place, each in places.items() if place != FOLDED)
+    compiled = sum(each.multiply_adds for place, each in places.items() if place not in (FOLDED, LITERT))
+    saved = [each.saved_seconds_estimate for each in partitions if each.saved_seconds_estimate is not None]
+    return Totals(
+        operators=len(nodes),
+        delegated=sum(node.delegated for node in nodes),
+        folded=places[FOLDED].operators if FOLDED in places else 0,
+        litert=places[LITERT].operators if LITERT in places else 0,
+        places=places,
+        unknown_work=sum(node.multiply_adds is None for node in nodes if node.place != FOLDED),
+        share_of_work_delegated=compiled / running if running else None,
+        crossing_bytes=crossing,
+        saved_seconds_estimate=sum(saved) if saved else None,
+    )
+
+
+def _place_totals(place: str, nodes: Sequence[NodeFact], partitions: Sequence[Partition]) -> PlaceTotals:
+    own = [node for node in nodes if node.place == place]
+    return PlaceTotals(
+        operators=len(own),
+        partitions=sum(partition.place == place for partition in partitions),
+        multiply_adds=_work(own),
+        bytes=sum(node.bytes for node in own),
+    )
+
+
+def _work(nodes: Iterable[NodeFact]) -> int:
+    return sum(node.multiply_adds or 0 for node in nodes)

@@ -1,0 +1,108 @@
+"""An analysis as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from jitdelegate.analysis.facts import Analysis, NodeFact, PlaceTotals, SubgraphFacts, Suggestion, Totals
+
+LONGEST_NAME = 80
+"""Characters of an operator's name that are shown."""
+ALONE = "nothing speaks against it but the others."
+"""Stands for the reason of an operator that LiteRT runs because of others."""
+
+
+def text(analysis: Analysis) -> str:
+    """Header, one line per run of operators that share place, partition and reason, and suggestions; printable
+    characters only, whatever names the model has."""
+    lines = [f"model      {analysis.model}, {analysis.bytes:,} bytes", f"asked for  {analysis.asked}"]
+    lines += [f"note       {note}" for note in analysis.notes]
+    for facts in analysis.subgraphs:
+        lines += ["", *_subgraph(facts)]
+    if analysis.suggestions:
+        lines += ["", "suggestions", *(line for each in analysis.suggestions for line in _suggestion(each))]
+    return "\n".join(map(printable, lines))
+
+
+def printable(line: str) -> str:
+    """The line with what would move a terminal's cursor, or worse, written as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in line)
+
+
+def _subgraph(facts: SubgraphFacts) -> Iterator[str]:
+    named = ", ".join(map(repr, facts.signatures))
+    yield f"subgraph   {facts.index} {facts.name!r}, {facts.entry}" + (f", signatures {named}" if named else "")
+    yield f"target     {' '.join(filter(None, (facts.target, facts.features)))}, {facts.how}"
+    yield from totals_lines(facts.totals)
+    if facts.deciding:
+        yield f"deciding   values of {', '.join(map(repr, facts.deciding))}; compiled when they are known"
+    for group in groups(facts.nodes):
+        yield f"{span(group):>10} {_place(group[0]):<9} {_ops(group)}{_reason(group[0])}"
+
+
+def totals_lines(totals: Totals) -> Iterator[str]:
+    """A subgraph's sums."""
+    folded = f", {totals.folded} of them folded" if totals.folded else ""
+    yield f"operators  {totals.delegated} of {totals.operators} delegated{folded}; {totals.litert} on LiteRT"
+    share = totals.share_of_work_delegated
+    unknown = f"; the work of {totals.unknown_work} is not known" if totals.unknown_work else ""
+    yield f"work       {'unknown' if share is None else f'{100 * share:.1f} % delegated'}{unknown}"
+    yield from (f"{place:<10} {_place_line(each)}" for place, each in totals.places.items())
+    yield f"crossing   {totals.crossing_bytes:,} bytes a run between partitions"
+    if totals.saved_seconds_estimate is not None:
+        yield f"saved      {1e6 * totals.saved_seconds_estimate:,.0f} microseconds a run against LiteRT (estimate)"
+
+
+def _place_line(totals: PlaceTotals) -> str:
+    partitions = f" in {totals.partitions} partition{'s' if totals.partitions != 1 else ''}"
+    return (
+        f"{totals.operators} operator{'s' if totals.operators != 1 else ''}{partitions if totals.partitions else ''}, "
+        f"{totals.multiply_adds:,} multiply-adds, {totals.bytes:,} bytes read and written (estimates)"
+    )
+
+
+def groups(nodes: Sequence[NodeFact]) -> list[list[NodeFact]]:
+    """Runs of operators that share place, partition and reason."""
+    found: list[list[NodeFact]] = []
+    for node in nodes:
+        last = found[-1][-1] if found else None
+        if last and (last.place, last.partition, last.reason) == (node.place, node.partition, node.reason):
+            found[-1].append(node)
+        else:
+            found.append([node])
+    return found
+
+
+def span(group: Sequence[NodeFact]) -> str:
+    first, last = group[0].index, group[-1].index
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _place(node: NodeFact) -> str:
+    return node.place if node.partition is None else f"{node.place} #{node.partition}"
+
+
+def _ops(group: Sequence[NodeFact]) -> str:
+    return ", ".join(name[:LONGEST_NAME] for name in dict.fromkeys(node.op for node in group))
+
+
+def _reason(node: NodeFact) -> str:
+    return f": {node.reason.removeprefix(f'{node.op}: ') or ALONE}" if node.place == "litert" else ""
+
+
+def _suggestion(suggestion: Suggestion) -> Iterator[str]:
+    where = f"operators {numbers(suggestion.nodes)}" if suggestion.nodes else "the model"
+    subgraph = f" of subgraph {suggestion.subgraph}" if suggestion.subgraph else ""
+    yield f"- {suggestion.change} [{suggestion.rule}: {where}{subgraph}]"
+    yield f"  {suggestion.why} {suggestion.gain}"
+
+
+def numbers(positions: Sequence[int]) -> str:
+    """0, 3-7, 9 of 0, 3, 4, 5, 6, 7, 9."""
+    runs: list[list[int]] = []
+    for position in positions:
+        if runs and position == runs[-1][-1] + 1:
+            runs[-1].append(position)
+        else:
+            runs.append([position])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -1,0 +1,170 @@
+"""Where the runtime runs each operator, found out on the runtime's own road, without a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from jitdelegate.cache.key import TOOLCHAIN, variant_parts
+from jitdelegate.compiler import compile_model
+from jitdelegate.errors import DeviceError, JitDelegateError
+from jitdelegate.ir.graph import Graph, Model
+from jitdelegate.model.read import read
+from jitdelegate.model_source import ModelSource
+from jitdelegate.opened import Opened, options_key
+from jitdelegate.options import Options
+from jitdelegate.program.program import Operator, Program
+from jitdelegate.program.read import read as read_program
+
+MAIN, SIGNATURE, CONTROL_FLOW = "main", "signature", "control flow"
+LITERT = "litert"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One subgraph and the program that computes it.
+
+    Attributes:
+        number: of the subgraph.
+        kind: what enters it.
+        operators: with their places; others than the program's where the program cannot be used here.
+        target: "cpu", "cuda" or "litert".
+    """
+
+    number: int
+    kind: str
+    program: Program
+    operators: Sequence[Operator]
+    target: str
+
+    @property
+    def loader(self) -> str:
+        return "none" if self.target == LITERT else self.program.loader
+
+    @property
+    def is_hosted(self) -> bool:
+        """Whether LiteRT's own interpreter runs it with compiled pieces in it."""
+        return self.kind == CONTROL_FLOW or self.loader == "delegate"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the runtime makes of a model.
+
+    Attributes:
+        entries: the main subgraph's, those of further subgraphs that signatures enter, then those of subgraphs that
+            operators on LiteRT enter and where compiled pieces may be.
+        notes: what the runtime says about the model as a whole.
+    """
+
+    model: Model
+    source: ModelSource
+    options: Options
+    entries: tuple[Entry, ...]
+    notes: tuple[str, ...]
+
+
+class _Quiet(Opened):
+    """Opened as for `load`, but nobody is warned: an analysis tells more, and `load` is to give its one warning yet."""
+
+    def announce(self) -> None:
+        pass
+
+    def entry(self, number: int, kind: str) -> Entry:
+        return Entry(number, kind, self.program, self._operators(), self.target)
+
+
+def verdict(path: str, options: Options, architecture: str = "") -> Verdict:
+    """What `load` makes of the model; no cache is read or written if `options` have none.
+
+    Args:
+        architecture: of a GPU that need not be here, as "sm_90"; "" for what this machine has.
+    Raises:
+        ModelError, DeviceError, DelegationError: what `load` raises. For `architecture`, LiteRT is not asked.
+    """
+    source = ModelSource(path, options)
+    try:
+        if architecture:
+            return _elsewhere(source, architecture)
+        return _here(source)
+    finally:
+        source.close()
+
+
+def _here(source: ModelSource) -> Verdict:
+    opened = _Quiet(source)
+    try:
+        _allocate(opened)
+        model = read(source.content())
+        notes: list[str] = []
+        entries = [opened.entry(0, MAIN)]
+        for number, kind in _further(model, entries):
+            variant = variant_parts(number, hosted=kind == CONTROL_FLOW)
+            try:
+                other = _Quiet(source, main=opened, variant=variant)
+            except JitDelegateError as error:
+                notes.append(f"Subgraph {number} cannot be run: {error}")
+                continue
+            entries.append(other.entry(number, kind))
+            other.close()
+        return Verdict(model, source, source.options, tuple(entries), (*opened.notes, *notes))
+    finally:
+        opened.close()
+
+
+def _allocate(opened: Opened) -> None:
+    """As `load` does: LiteRT may yet refuse the model, unless inputs may have sizes that do."""
+    try:
+        opened.allocate()
+    except DeviceError:
+        if not any(-1 in port.shape_signature for port in opened.program.inputs):
+            raise
+
+
+def _elsewhere(source: ModelSource, architecture: str) -> Verdict:
+    fingerprint, content = source.fingerprint(), source.content()
+
+    def entry(number: int, kind: str) -> Entry:
+        variant = variant_parts(number, hosted=kind == CONTROL_FLOW)
+        key = options_key(source.options, fingerprint, architecture, variant)
+        if not key.part(TOOLCHAIN):
+            missing = "its compilers are not installed: pip install jitdelegate[cuda]"
+            raise DeviceError(f"target is 'cuda:{architecture}', but {missing}")
+        program = read_program(compile_model(content, source.options, key, {}))
+        return Entry(number, kind, program, program.operators, program.target)
+
+    model = read(content)
+    entries = [entry(0, MAIN)]
+    entries += [entry(number, kind) for number, kind in _further(model, entries)]
+    return Verdict(model, source, source.options, tuple(entries), ())
+
+
+def _further(model: Model, entries: Sequence[Entry]) -> Iterator[tuple[int, str]]:
+    """(subgraph, kind) of those beside the main one; `entries` may grow meanwhile."""
+    signed = sorted({signature.graph for signature in model.signatures} - {0})
+    for number in signed:
+        yield number, SIGNATURE
+    if entries[0].loader == "delegate":
+        for number in _called(model, entries[0]):
+            if number not in signed:
+                yield number, CONTROL_FLOW
+
+
+def _called(model: Model, main: Entry) -> list[int]:
+    """Subgraphs that operators on LiteRT enter, and those that these enter, in order."""
+    found: list[int] = []
+    left = {one.index for one in main.operators if one.place == LITERT}
+    pending = list(_callees(model.graphs[main.number], left))
+    while pending:
+        number = pending.pop()
+        if number and number not in found:
+            found.append(number)
+            pending += _callees(model.graphs[number])
+    return sorted(found)
+
+
+def _callees(graph: Graph, positions: set[int] | None = None) -> Iterator[int]:
+    for position, node in enumerate(graph.nodes):
+        for name, value in node.attrs.items():
+            if name.endswith("subgraph_index") and value >= 0 and (positions is None or position in positions):
+                yield value
