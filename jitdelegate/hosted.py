@@ -193,14 +193,21 @@ class _LiteRTKernel(GuestKernel):
         interpreter = self._fallback.interpreter
         inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()
         for detail, address in zip(inputs, addresses, strict=False):
-            view = interpreter.tensor(detail["index"])()
-            ctypes.memmove(view.ctypes.data, address, view.nbytes)
-            del view
+            interpreter.set_tensor(detail["index"], _array_at(address, detail))
         interpreter.invoke()
         for detail, address in zip(outputs, addresses[len(inputs) :], strict=True):
-            view = interpreter.tensor(detail["index"])()
-            ctypes.memmove(address, view.ctypes.data, view.nbytes)
-            del view
+            if detail["shape"].all():
+                content = interpreter.get_tensor(detail["index"]).tobytes()
+                ctypes.memmove(address, content, len(content))
 
     def close(self) -> None:
         self._fallback = None
+
+
+def _array_at(address: int, detail: Mapping[str, Any]) -> Any:
+    """A copy of a tensor's elements as LiteRT's methods take it; views are not for tensors of shape ()."""
+    import numpy
+
+    count = int(numpy.prod(detail["shape"]))
+    content = ctypes.string_at(address, count * numpy.dtype(detail["dtype"]).itemsize) if count else b""
+    return numpy.frombuffer(content, detail["dtype"]).reshape(detail["shape"])

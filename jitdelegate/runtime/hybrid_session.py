@@ -179,6 +179,7 @@ class _LiteRT:
         self._fallback = Fallback(bytes(content), num_threads=num_threads)
         self._fallback.allocate()
         self._addresses: Places = {}
+        self._scalars: list[_Scalar] = []
         self._locate()
 
     def _locate(self) -> None:
@@ -201,7 +202,10 @@ class _LiteRT:
             raise DeviceError(f"LiteRT finds out the shape of '{port.name}' only as it runs") from error
         if view.nbytes != port.nbytes:
             raise DeviceError(f"LiteRT has {view.nbytes} bytes for '{port.name}', expected {port.nbytes}")
-        return int(view.ctypes.data)
+        if port.shape:
+            return int(view.ctypes.data)
+        self._scalars.append(_Scalar(port, index, is_input=port.index in self.piece.inputs))
+        return self._scalars[-1].address
 
     def claim(self, fixed: Places) -> None:
         """Let tensors lie where LiteRT has them: its results, and what no other piece of LiteRT has read before."""
@@ -217,11 +221,19 @@ class _LiteRT:
             if places[port.index] != at:
                 ctypes.memmove(at, places[port.index], port.nbytes)
         try:
-            self._fallback.interpreter.invoke()
+            self._invoke()
         except RuntimeError as error:
             self._run_again(error, places)
             return True
         return False
+
+    def _invoke(self) -> None:
+        interpreter = self._fallback.interpreter
+        for scalar in self._scalars:
+            scalar.give(interpreter)
+        interpreter.invoke()
+        for scalar in self._scalars:
+            scalar.take(interpreter)
 
     def _run_again(self, error: RuntimeError, places: Places) -> None:
         """Without XNNPACK, where that refuses the piece while it runs; in other memory from now on."""
@@ -229,13 +241,43 @@ class _LiteRT:
         before = dict(self._addresses)
         contents = [ctypes.string_at(before[port.index], port.nbytes) for port in inputs]
         self._fallback.recover(error)
+        self._scalars = []
         self._locate()
         for index, at in places.items():
             if before.get(index) == at:
                 places[index] = self._addresses[index]
         for port, content in zip(inputs, contents, strict=True):
             ctypes.memmove(self._addresses[port.index], content, port.nbytes)
-        self._fallback.interpreter.invoke()
+        self._invoke()
 
     def close(self) -> None:
         self._fallback.interpreter = None
+
+
+class _Scalar:
+    """A tensor of shape (), of which LiteRT gives and takes copies alone: memory of ours stands for its own.
+
+    Attributes:
+        address: of the memory.
+    """
+
+    def __init__(self, port: Port, index: int, is_input: bool) -> None:
+        self._memory = (ctypes.c_uint64 * -(-port.nbytes // ctypes.sizeof(ctypes.c_uint64)))()
+        self._dtype = port.dtype
+        self._nbytes = port.nbytes
+        self._index = index
+        self._is_input = is_input
+        self.address = ctypes.addressof(self._memory)
+
+    def give(self, interpreter: Any) -> None:
+        """Let LiteRT have the value, if it reads it."""
+        import numpy
+
+        if self._is_input:
+            content = ctypes.string_at(self.address, self._nbytes)
+            interpreter.set_tensor(self._index, numpy.frombuffer(content, self._dtype).reshape(()))
+
+    def take(self, interpreter: Any) -> None:
+        """Take LiteRT's value, if it is a result."""
+        if not self._is_input:
+            ctypes.memmove(self.address, interpreter.get_tensor(self._index).tobytes(), self._nbytes)
