@@ -29,7 +29,7 @@ LITERT = "litert"
 HOSTED_STATE = "Its variable lives in the memory of LiteRT's interpreter."
 HOSTING_MACHINE = "linux x86_64 "
 """How the key's part "machine" begins where LiteRT's interpreter may take the delegate."""
-MOST_CROSSING = 0.01
+MOST_CROSSING = 0.002
 """The share of a run that may go into crossings between models of LiteRT's and compiled code; above it LiteRT's own
 interpreter calls the code, which is a matter of a few hundred nanoseconds."""
 

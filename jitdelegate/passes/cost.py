@@ -19,19 +19,19 @@ class Rates:
     """What compiled code saves and costs, beside LiteRT on one thread of the CPU.
 
     Attributes:
-        saved: the share of LiteRT's time that compiled code does not take.
+        saved: the share of LiteRT's time that compiled code does not take; None where each operator says it.
         crossing: seconds that a subset more costs, whatever it computes.
         copied: bytes a second between the memory of others and the subset's layouts.
     """
 
-    saved: float
+    saved: float | None
     crossing: float
     copied: float
 
 
-INSIDE = Rates(saved=0.2, crossing=3e-7, copied=2e10)
+INSIDE = Rates(saved=None, crossing=3e-7, copied=3e10)
 """CPU code that LiteRT's interpreter calls."""
-BESIDE = Rates(saved=0.2, crossing=8e-6, copied=2e10)
+BESIDE = Rates(saved=None, crossing=8e-6, copied=3e10)
 """CPU code between models of LiteRT's; with a subset of it, there is one of these more too."""
 ON_GPU = Rates(saved=0.9, crossing=3e-5, copied=1e10)
 """Reasoned, not measured."""
@@ -78,6 +78,13 @@ def saved_seconds(graph: Graph, nodes: Iterable[int], rates: Rates) -> float:
     """What one run is shorter for these nodes being one delegated subset; below 0 where it is longer."""
     chosen = tuple(nodes)
     inputs, outputs = borders(graph, chosen)
-    gained = rates.saved * sum(litert_seconds(graph, graph.nodes[position]) for position in chosen)
+    gained = sum(
+        _saved(graph.nodes[position], rates) * litert_seconds(graph, graph.nodes[position]) for position in chosen
+    )
     moved = sum(tensor_bytes(graph.tensors[index]) for index in (*inputs, *outputs))
     return gained - rates.crossing - moved / rates.copied
+
+
+def _saved(node: Node, rates: Rates) -> float:
+    op = find(node)
+    return rates.saved if rates.saved is not None else op.saves if op is not None else 0.0
