@@ -35,8 +35,10 @@ _Address = ctypes.c_void_p
 _ANSWERING = ctypes.CFUNCTYPE(None, _Address, _Address, ctypes.c_size_t, _Address)
 _FREE = ctypes.CFUNCTYPE(None, _Address, _Address)
 _name = ctypes.create_string_buffer(NAME)
-_last_number = 0
 _word = ctypes.c_uint64.from_address
+_numbers = iter(range(1, 1 << 62))
+_callbacks: dict[str, Callbacks] = {}
+"""By the layout's digest. Two threads may make them at once: one of them is kept, and both get that one."""
 
 
 class Callbacks:
@@ -140,10 +142,8 @@ class Callbacks:
 
 
 def next_number() -> int:
-    """A number that no delegate and no kernel of this process had."""
-    global _last_number
-    _last_number += 1
-    return _last_number
+    """A number that no delegate and no kernel of this process had; taking one is one step for all threads."""
+    return next(_numbers)
 
 
 def callbacks_for(layout: Layout) -> Callbacks:
@@ -153,12 +153,7 @@ def callbacks_for(layout: Layout) -> Callbacks:
         DeviceError: there is no executable memory.
     """
     found = _callbacks.get(layout.digest())
-    if found is None:
-        found = _callbacks[layout.digest()] = Callbacks(layout)
-    return found
-
-
-_callbacks: dict[str, Callbacks] = {}
+    return found or _callbacks.setdefault(layout.digest(), Callbacks(layout))
 
 
 def _address(function: object) -> int:

@@ -72,9 +72,12 @@ def threads() -> None:
     """Four interpreters at a time are made and run."""
     content = chain(4)
     wanted, failures = expected(content, X), []
+    together = threading.Barrier(4)
+    sys.setswitchinterval(1e-6)  # threads meet in the middle of everything
 
     def work() -> None:
         try:
+            together.wait()
             for _ in range(10):
                 guest = NumpyGuest(content)
                 interpreter, _ = delegated(content, guest)
