@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from jitdelegate.hosted import HostedModel
+    from jitdelegate.report import Report
+
 NAMES = ("jitdelegate", "libjitdelegate.so", "libjitdelegate")
 """What `load_delegate` takes for a library: nothing is loaded, the delegate is this package."""
 
@@ -26,7 +29,7 @@ class GpuDelegate:
         options: the checked options; `jitdelegate.options.Options` says what each of them means.
     """
 
-    __slots__ = ("_natives", "options")
+    __slots__ = ("_guest", "_natives", "options")
 
     def __init__(
         self,
@@ -53,6 +56,7 @@ class GpuDelegate:
     def _keep(self, options: Options) -> None:
         self.options = options
         self._natives: list[tuple[Any, Any]] = []
+        self._guest: HostedModel | None = None
 
     def __repr__(self) -> str:
         return f"GpuDelegate({self.options!r})"
@@ -70,11 +74,17 @@ class GpuDelegate:
         """
         from jitdelegate.hosted import native_delegate
 
-        interpreter, native = native_delegate(self.options)
-        self._natives = [(alive, one) for alive, one in self._natives if alive() is not None]
+        interpreter, guest, native = native_delegate(self.options)
+        self._natives = [each for each in self._natives if each[0]() is not None]
         self._natives.append((interpreter, native))
+        self._guest = guest
         pointer: int = native.pointer
         return pointer
+
+    def report(self) -> Report | None:
+        """Of the interpreter of LiteRT's that was made last with this delegate: where its operators run and why; None
+        where there is none, or the delegate stays out of it."""
+        return self._guest.main.report() if self._guest is not None else None
 
     @classmethod
     def from_options(cls, options: Options) -> GpuDelegate:

@@ -95,13 +95,18 @@ class HostedModel(Guest):
             return _kernel(opened, nodes, shapes)
 
 
-class Bystander(Guest):
-    """A guest that wants nothing, where LiteRT's interpreter is one that we cannot help."""
+class _Nobody(Guest):
+    """Stays out, and says nothing about it."""
+
+    def warn(self, sentence: str) -> None:
+        pass
 
 
-def native_delegate(options: Options) -> tuple[Any, NativeDelegate]:
-    """A delegate for the interpreter whose constructor has asked a `GpuDelegate` for it, and a weak reference to this.
+def native_delegate(options: Options) -> tuple[Any, HostedModel | None, NativeDelegate]:
+    """A delegate for the interpreter whose constructor has asked a `GpuDelegate` for it.
 
+    Returns:
+        A weak reference to the interpreter; the model, None where the delegate stays out; the delegate.
     Raises:
         ModelError: the model cannot be read.
         DeviceError: this machine lacks the target that was asked for.
@@ -109,13 +114,12 @@ def native_delegate(options: Options) -> tuple[Any, NativeDelegate]:
     import weakref
 
     interpreter, model = _caller()
-    if options.target == "litert" or model is None:
-        guest: Guest = Bystander()
-        if model is None:
-            guest.warn("jitdelegate stays out of this interpreter: it was not made from model_path or model_content")
-        return weakref.ref(interpreter), NativeDelegate(guest)
-    source = ModelSource(model, options)
-    return weakref.ref(interpreter), HostedModel(source).delegate()
+    if model is None:
+        Guest().warn("jitdelegate stays out of this interpreter: it was not made from model_path or model_content")
+    if model is None or options.target == "litert":
+        return weakref.ref(interpreter), None, NativeDelegate(_Nobody())
+    guest = HostedModel(ModelSource(model, options))
+    return weakref.ref(interpreter), guest, guest.delegate()
 
 
 def _caller() -> tuple[Any, Any]:

@@ -1,6 +1,9 @@
 """Run every .tflite file of some folders through jitdelegate and LiteRT's builtin kernels, and compare.
 
-    python scripts/check_models.py FOLDER_OR_FILE ... [--threads N] [--json]
+    python scripts/check_models.py FOLDER_OR_FILE ... [--through load|interpreter|litert] [--threads N] [--json]
+
+`--through` says who runs the model: `jitdelegate.load`, `jitdelegate.Interpreter`, or LiteRT's own interpreter with a
+`jitdelegate.GpuDelegate`.
 
 Each model runs in a child process, on random input and, where it takes an NHWC RGB float image, on a picture. A model
 that neither side can run passes if jitdelegate says so in one clear error. Exit status 1 if a float model that is
@@ -14,11 +17,14 @@ import argparse
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
+import ai_edge_litert.interpreter as litert
 import numpy as np
 
+import jitdelegate
 from jitdelegate.demo import example_values, nrmse
 from jitdelegate.errors import JitDelegateError
 from jitdelegate.model.read import read
@@ -32,16 +38,17 @@ def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 all hold, 1 some do not, 2 wrong arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", nargs="+", type=Path)
+    parser.add_argument("--through", choices=ROADS, default="load")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     if arguments.child:
-        print(json.dumps(check(arguments.path[0], arguments.threads)), flush=True)
+        print(json.dumps(check(arguments.path[0], arguments.through, arguments.threads)), flush=True)
         return 0
     rows = []
     for model in _models(arguments.path):
-        rows.append(_in_child(model, arguments.threads))
+        rows.append(_in_child(model, arguments.through, arguments.threads))
         if not arguments.json:
             print(_line(rows[-1]), flush=True)
     if arguments.json:
@@ -53,8 +60,8 @@ def _models(paths: list[Path]) -> list[Path]:
     return [model for path in paths for model in (sorted(path.glob("*.tflite")) if path.is_dir() else [path])]
 
 
-def _in_child(model: Path, threads: int) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--child", "--threads", str(threads), str(model)]
+def _in_child(model: Path, through: str, threads: int) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--child", "--through", through, "--threads", str(threads), str(model)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
@@ -66,14 +73,55 @@ def _in_child(model: Path, threads: int) -> dict[str, Any]:
     return row
 
 
-def check(path: Path, threads: int) -> dict[str, Any]:
-    """One model's row, as plain data."""
-    import jitdelegate
+class Loaded:
+    """A model through `jitdelegate.load`."""
 
+    def __init__(self, path: Path, threads: int) -> None:
+        self._model = jitdelegate.load(path, serialization_dir=False, num_threads=threads)
+        self.report = self._model.report
+        self.inputs = [(info.shape, info.dtype) for info in self._model.inputs]
+
+    def run(self, inputs: list[np.ndarray]) -> list[Any]:
+        found = self._model(*inputs)
+        return list(found) if isinstance(found, tuple) else [found]
+
+
+class Interpreted:
+    """A model through an interpreter with LiteRT's methods."""
+
+    def __init__(self, path: Path, threads: int, make: Any) -> None:
+        delegate = jitdelegate.GpuDelegate(serialization_dir=False, num_threads=threads)
+        self._interpreter = make(str(path), num_threads=threads, experimental_delegates=[delegate])
+        self._interpreter.allocate_tensors()
+        self.report = getattr(self._interpreter, "report", delegate.report)
+        details = self._interpreter.get_input_details()
+        self.inputs = [(tuple(each["shape"].tolist()), _name(each["dtype"])) for each in details]
+
+    def run(self, inputs: list[np.ndarray]) -> list[Any]:
+        for detail, value in zip(self._interpreter.get_input_details(), inputs, strict=True):
+            self._interpreter.set_tensor(detail["index"], value)
+        self._interpreter.invoke()
+        return [self._interpreter.get_tensor(each["index"]) for each in self._interpreter.get_output_details()]
+
+
+def _name(dtype: Any) -> str:
+    return "string" if dtype in (np.bytes_, np.object_, np.str_) else np.dtype(dtype).name
+
+
+ROADS = {
+    "load": Loaded,
+    "interpreter": lambda path, threads: Interpreted(path, threads, jitdelegate.Interpreter),
+    "litert": lambda path, threads: Interpreted(path, threads, litert.Interpreter),
+}
+
+
+def check(path: Path, through: str, threads: int) -> dict[str, Any]:
+    """One model's row, as plain data."""
+    warnings.simplefilter("ignore", jitdelegate.DelegateWarning)
     row: dict[str, Any] = {"model": path.name}
     try:
-        model = jitdelegate.load(path, serialization_dir=False, num_threads=threads)
-    except JitDelegateError as error:
+        model = ROADS[through](path, threads)
+    except (JitDelegateError, ValueError, RuntimeError) as error:
         refused = not _runs_in_litert(path)
         return {**row, "error": str(error), "verdict": "refused by both" if refused else "REFUSED"}
     report = model.report()
@@ -101,8 +149,7 @@ def _worst(path: Path, model: Any) -> float:
     """The worst output's NRMSE against LiteRT over all inputs tried."""
     worst = 0.0
     for inputs in _inputs(model):
-        found = model(*inputs)
-        found = found if isinstance(found, tuple) else (found,)
+        found = model.run(inputs)
         expected = _litert(path, inputs)
         worst = max([worst, *(_distance(a, b) for a, b in zip(found, expected, strict=True))])
     return worst
@@ -110,20 +157,20 @@ def _worst(path: Path, model: Any) -> float:
 
 def _inputs(model: Any) -> list[list[np.ndarray]]:
     random = np.random.default_rng(0)
-    tried = [[_random(info, random) for info in model.inputs]]
-    if len(model.inputs) == 1 and _takes_picture(model.inputs[0]):
-        tried.append([picture(model.inputs[0].shape)])
+    tried = [[_random(shape, dtype, random) for shape, dtype in model.inputs]]
+    if len(model.inputs) == 1 and _takes_picture(*model.inputs[0]):
+        tried.append([picture(model.inputs[0][0])])
     return tried
 
 
-def _random(info: Any, random: np.random.Generator) -> np.ndarray:
-    if info.dtype == "string":
-        return np.full(info.shape, b"an example")
-    return example_values(info.shape, info.dtype, random)
+def _random(shape: tuple[int, ...], dtype: str, random: np.random.Generator) -> np.ndarray:
+    if dtype == "string":
+        return np.full(shape, b"an example")
+    return example_values(shape, dtype, random)
 
 
-def _takes_picture(info: Any) -> bool:
-    return info.dtype == "float32" and len(info.shape) == 4 and info.shape[0] == 1 and info.shape[3] == 3
+def _takes_picture(shape: tuple[int, ...], dtype: str) -> bool:
+    return dtype == "float32" and len(shape) == 4 and shape[0] == 1 and shape[3] == 3
 
 
 def picture(shape: tuple[int, ...]) -> np.ndarray:
@@ -137,15 +184,14 @@ def picture(shape: tuple[int, ...]) -> np.ndarray:
 
 def _litert(path: Path, inputs: list[np.ndarray]) -> list[np.ndarray]:
     """LiteRT's builtin kernels, or XNNPACK for operators that only XNNPACK has."""
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
-
-    for kernels in (OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES, OpResolverType.AUTO):
-        interpreter = Interpreter(str(path), experimental_op_resolver_type=kernels)
+    kernels = litert.OpResolverType
+    for kind in (kernels.BUILTIN_WITHOUT_DEFAULT_DELEGATES, kernels.AUTO):
+        interpreter = litert.Interpreter(str(path), experimental_op_resolver_type=kind)
         try:
             interpreter.allocate_tensors()
             break
         except RuntimeError:
-            if kernels is OpResolverType.AUTO:
+            if kind is kernels.AUTO:
                 raise
     for detail, value in zip(interpreter.get_input_details(), inputs, strict=True):
         interpreter.set_tensor(detail["index"], value)
