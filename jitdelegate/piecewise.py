@@ -164,6 +164,8 @@ class Piecewise:
 
     def _prefers_host(self, graph: Graph, delegation: Delegation) -> str:
         """Why LiteRT's interpreter is the better place, where it may take compiled code in; "" where it is not."""
+        if all(subset.delegated for subset in delegation.subsets):
+            return ""  # nothing crosses
         crossings = BESIDE.crossing * len(delegation.delegated)
         share = crossings / sum(litert_seconds(graph, node) for node in graph.nodes)
         return f"Crossings would take {share:.0%} of a run." if self._can_host and share > MOST_CROSSING else ""
