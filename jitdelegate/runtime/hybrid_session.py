@@ -196,6 +196,12 @@ class _LiteRT:
             self._addresses[port.index] = self._address(port, detail["index"])
 
     def _address(self, port: Port, index: int) -> int:
+        """
+        Raises:
+            DeviceError: the tensor has no memory yet, or perhaps: one without elements looks as if it had.
+        """
+        if not port.nbytes and port.index in self.piece.outputs:
+            raise DeviceError(f"LiteRT may find out the shape of '{port.name}' only as it runs")
         try:
             view = self._fallback.interpreter.tensor(index)()
         except ValueError as error:
