@@ -32,7 +32,11 @@ if _dladdr is not None:
 
 
 class _Pipe:
-    """A pipe of this process: the system checks what is written to it and answers EFAULT where there is no memory."""
+    """A pipe of this process: the system checks what is written to it and answers EFAULT where there is no memory.
+
+    Attributes:
+        process: that may use it; 0 once nobody may.
+    """
 
     __slots__ = ("lock", "process", "reader", "writer")
 
@@ -44,8 +48,12 @@ class _Pipe:
     def page(self, address: int) -> bytes | None:
         """The page at `address`, a multiple of PAGE."""
         with self.lock:
-            count = _write(self.writer, address, PAGE)
-            content = os.read(self.reader, count) if count > 0 else b""
+            try:
+                count = _write(self.writer, address, PAGE)
+                content = os.read(self.reader, count) if count > 0 else b""
+            except BaseException:  # an interrupt between the two: what is left in the pipe is nobody's
+                self.process = 0
+                raise
         return content if len(content) == PAGE else None
 
 

@@ -63,15 +63,17 @@ def variable() -> bytes:
     return model.finish()
 
 
-def signatures() -> bytes:
-    """Two subgraphs, one entered as "add", one as "multiply"."""
+def signatures(skipped: bool = False) -> bytes:
+    """Two subgraphs, entered as "add" and "multiply"; between them perhaps one that LiteRT offers to no delegate."""
     model = ModelBuilder()
-    second = model.subgraph("second")
-    for number, (graph, key, op) in enumerate(((model, "add", "ADD"), (second, "multiply", "MUL"))):
-        x = graph.input(SHAPE, name=f"{key}_x")
-        result = graph.op(op, [x, graph.constant(np.float32(3))], SHAPE)
+    graphs = [model, *([model.subgraph("VALIDATION:main")] if skipped else []), model.subgraph("second")]
+    for number, graph in enumerate(graphs):
+        last = number == len(graphs) - 1
+        x = graph.input(SHAPE, name=f"x{number}")
+        result = graph.op("MUL" if last else "ADD", [x, graph.constant(np.float32(3))], SHAPE)
         graph.output(result)
-        model.signature(key, {"x": x}, {"y": result}, number)
+        if graph is model or last:
+            model.signature("multiply" if last else "add", {"x": x}, {"y": result}, number)
     return model.finish()
 
 

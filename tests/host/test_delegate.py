@@ -47,6 +47,16 @@ def test_new_shapes_open_new_kernels_and_known_ones_do_not() -> None:
     assert len(guest.opened) == 4 * 3
 
 
+def test_a_model_that_is_offered_again_is_known_again() -> None:
+    content = chain(3)
+    guest = NumpyGuest(content)
+    interpreter = Interpreter(model_content=content, experimental_delegates=[NativeDelegate(guest, flags=0)])
+    for shape in ((2, 3), (4, 5), (2, 3)):
+        x = numbers(shape)
+        same(run(interpreter, x, resize=True), expected(content, x, resize=True))
+    assert guest.warnings == [] and len(guest.living) == 3
+
+
 def test_an_input_without_elements_runs() -> None:
     content = chain(2)
     interpreter, _ = delegated(content, NumpyGuest(content))
@@ -105,13 +115,15 @@ def test_resource_variables_are_litert_s_and_the_sum_ours() -> None:
     assert guest.opened == [(0, (3, 5))]
 
 
-def test_signatures_enter_delegated_subgraphs() -> None:
-    content = control_models.signatures()
+@pytest.mark.parametrize("skipped", [False, True])
+def test_signatures_enter_delegated_subgraphs(skipped: bool) -> None:
+    content = control_models.signatures(skipped)
     guest = NumpyGuest(content)
     interpreter, _ = delegated(content, guest)
     for key, result in (("add", X + 3), ("multiply", X * 3)):
         np.testing.assert_array_equal(interpreter.get_signature_runner(key)(x=X)["y"], result)
-    assert [subgraph for subgraph, _ in guest.opened] == [0, 1]
+    assert [subgraph for subgraph, _ in guest.opened] == ([0, 2] if skipped else [0, 1])
+    assert guest.warnings == []
 
 
 def test_shapes_that_only_the_data_says_reach_the_kernel_while_the_model_runs() -> None:

@@ -11,7 +11,7 @@ import pytest
 from jitdelegate.host.memory import PAGE, SafeReader, library_of
 from jitdelegate.runtime.arena import Memory
 
-CONTENT = bytes(range(256)) * (3 * PAGE // 256)
+CONTENT = b"".join(bytes([page]) + bytes(range(1, 256)) * 16 + bytes(15) for page in range(3))
 _libc = ctypes.CDLL(None)
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
@@ -41,6 +41,16 @@ def test_a_read_into_a_hole_is_none(pages: Memory) -> None:
     assert reader.read(pages.address + PAGE - 8, 9) is None
     assert reader.read(pages.address, 3 * PAGE) is None
     assert reader.read(pages.address + 2 * PAGE, PAGE) == CONTENT[2 * PAGE :]
+
+
+def test_an_interrupted_read_leaves_nothing_for_the_next(pages: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(descriptor: int, nbytes: int) -> bytes:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "read", interrupted)
+        SafeReader().read(pages.address, 8)
+    assert SafeReader().read(pages.address + PAGE, 8) == CONTENT[PAGE : PAGE + 8]
 
 
 def test_a_number_is_signed_and_little_endian() -> None:
