@@ -95,6 +95,13 @@ class HostedModel(Guest):
             return _kernel(opened, nodes, shapes)
 
 
+def prepare_hosted(model: str, options: Options) -> None:
+    """Find or make the programs of all subgraphs for LiteRT's own interpreter; raises what `HostedModel` raises."""
+    guest = HostedModel(ModelSource(model, options))
+    for subgraph in range(guest.num_subgraphs):
+        guest.facts(subgraph)
+
+
 class _Nobody(Guest):
     """Stays out, and says nothing about it."""
 

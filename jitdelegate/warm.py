@@ -13,6 +13,7 @@ import time
 from typing import Any, NamedTuple
 
 from jitdelegate.errors import JitDelegateError, OptionError
+from jitdelegate.hosted import prepare_hosted
 from jitdelegate.loaded_model import load
 from jitdelegate.options import PRECISIONS, TARGETS, Options, file_keywords, thread_count
 
@@ -34,6 +35,8 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"--model-token names one entry, but {len(arguments.model)} models were given; expected one")
     if arguments.output is not None and arguments.target.gpus == NO_GPUS:
         parser.error("--output takes programs for --target cuda:ARCHITECTURES only")
+    if arguments.litert_interpreter and arguments.target.gpus != NO_GPUS:
+        parser.error("--litert-interpreter is for the machine that it runs on, not for cuda:ARCHITECTURES")
     results = []
     jobs = [(model, gpu) for model in arguments.model for gpu in arguments.target.gpus]
     for place, (model, gpu) in enumerate(jobs, 1):
@@ -67,6 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--output", type=_directory, metavar="D", help="keep programs for cuda:... in a folder to carry away"
+    )
+    parser.add_argument(
+        "--litert-interpreter", action="store_true", help="also for LiteRT's own interpreter with a GpuDelegate"
     )
     parser.add_argument("--threads", type=threads, metavar="N", help="threads that share one inference")
     parser.add_argument("--json", action="store_true", help="print one JSON list instead of lines")
@@ -124,17 +130,19 @@ def _directory(text: str) -> str:
 def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """What happened to one model, as plain data; failures become an "error" entry."""
     start = time.perf_counter()
+    named = {
+        "target": arguments.target.name,
+        "serialization_dir": arguments.serialization_dir,
+        "model_token": arguments.model_token,
+        "num_threads": arguments.threads,
+    }
     try:
-        with load(
-            model,
-            target=arguments.target.name,
-            serialization_dir=arguments.serialization_dir,
-            model_token=arguments.model_token,
-            num_threads=arguments.threads,
-            options=_further(arguments),
-        ) as loaded:
+        with load(model, options=_further(arguments), **named) as loaded:
             loaded.prepare()
             report = loaded.report()
+        if arguments.litert_interpreter:
+            given = {name: value for name, value in named.items() if value is not None}
+            prepare_hosted(model, Options.from_keywords(given, _further(arguments)))
     except (JitDelegateError, OSError, MemoryError) as error:
         return _failed(model, error, start)
     result = {

@@ -10,8 +10,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from ai_edge_litert.interpreter import Interpreter
 
-from jitdelegate import demo, warm
+from jitdelegate import GpuDelegate, demo, warm
 from jitdelegate.example import mobilenet_v1
 from tests.front import small_models
 
@@ -31,6 +32,17 @@ def test_warming_compiles_once_and_then_hits(model: str, tmp_path: Path, capsys:
         assert line.startswith(f"{model}: {expected}, ")
         assert "1 of 1 operators delegated, runs on cpu" in line
         assert line.count("\n") == 1
+
+
+def test_warming_for_litert_s_interpreter_leaves_it_nothing_to_compile(model: str, tmp_path: Path) -> None:
+    assert warm.main([model, "--litert-interpreter", "--serialization-dir", str(tmp_path)]) == 0
+    kept = sorted(tmp_path.glob("*.jitd"))
+    delegate = GpuDelegate(serialization_dir=str(tmp_path))
+    Interpreter(model, experimental_delegates=[delegate]).allocate_tensors()
+    report = delegate.report()
+    assert report is not None and report.cache.hit and report.fully_delegated
+    assert len(kept) == 2
+    assert sorted(tmp_path.glob("*.jitd")) == kept
 
 
 def test_one_bad_model_stops_no_other(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,6 +93,7 @@ WRONG_ARGUMENTS = [
     (warm, ["m", "--target", "tpu"]),
     (warm, ["m", "--serialization-dir", ""]),
     (warm, ["m", "n", "--model-token", "net"]),
+    (warm, ["m", "--litert-interpreter", "--target", "cuda:sm_90"]),
     (demo, ["--nonsense"]),
     (demo, ["m", "--threads", "0"]),
     (demo, ["m", "--threads", "many"]),
