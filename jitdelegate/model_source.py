@@ -105,6 +105,11 @@ class ModelSource:
             )
         return self._fallback
 
+    @property
+    def hosted(self) -> bool:
+        """Whether LiteRT's instance has a delegate of ours."""
+        return self._make_delegate is not None
+
     def host(self, make_delegate: Callable[[], Any]) -> None:
         """Let LiteRT's instance, which is created anew, have a delegate of ours.
 

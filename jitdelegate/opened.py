@@ -6,7 +6,7 @@ import _thread
 import time
 
 from jitdelegate.cache.counts import counts
-from jitdelegate.cache.key import MODEL, NUMBA_CUDA_VERSIONS, TOOLCHAIN, model_key
+from jitdelegate.cache.key import MODEL, NUMBA_CUDA_VERSIONS, TOOLCHAIN, model_key, variant_parts
 from jitdelegate.cache.store import OFF, open_store
 from jitdelegate.errors import DelegationError, DeviceError, ProgramError
 from jitdelegate.program.program import Operator
@@ -197,7 +197,9 @@ class Opened:
         if trouble:
             self._leave(f"the compiled pieces cannot go into LiteRT's interpreter: {trouble}.")
             return
-        self.source.host(HostedModel(self.source, self).delegate)
+        if not self.source.hosted:  # one interpreter has the model's variables, whichever program comes first
+            main = Opened(self.source, main=self, variant=variant_parts(0, hosted=True)) if self._variant else self
+            self.source.host(HostedModel(self.source, main).delegate)
         self.source.fallback()
 
     def _leave(self, reason: str) -> None:

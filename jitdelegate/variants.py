@@ -71,8 +71,9 @@ class Variants:
         return found
 
     def _may_compile(self, base: Opened) -> bool:
-        """Whether other shapes are worth a try. What stands in the way of a `base` on LiteRT may be its own shapes."""
-        if base.source.options.target == "litert":
+        """Whether other shapes are worth a try. What stands in the way of a `base` on LiteRT may be its own shapes; one
+        with a delegate of ours in it finds the programs for other shapes itself."""
+        if base.source.options.target == "litert" or base.program.loader == "delegate":
             return False
         return base.session is not None or self._failures.get(base.subgraph, 0) < MOST_FAILURES
 
@@ -143,5 +144,5 @@ def _note(opened: Opened) -> str:
     parts = [f"subgraph {opened.subgraph}"] if opened.subgraph else []
     parts += [named(opened.resized)] if opened.resized else []
     parts += [f"input {position} being {list(numbers)}" for position, numbers in opened.values]
-    place = f"LiteRT, {opened.reason}" if opened.session is None else f"{opened.target}, cache {opened.outcome}."
+    place = f"LiteRT, {opened.reason}" if opened.target == "litert" else f"{opened.target}, cache {opened.outcome}."
     return f"{', '.join(parts)}: {place}"
