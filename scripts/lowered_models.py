@@ -10,7 +10,7 @@ from jitdelegate.errors import ModelError
 from jitdelegate.ir.graph import Graph
 from jitdelegate.model.read import read
 from jitdelegate.passes.enter import enter
-from jitdelegate.passes.support import unsupported
+from jitdelegate.passes.support import port_problem, unsupported
 
 
 def lowered_models(paths: Sequence[Path]) -> Iterator[tuple[Path, Graph]]:
@@ -28,4 +28,4 @@ def _lowered(file: Path) -> Graph | None:
     except ModelError:
         return None
     folded = passes.run(model.graphs[0], passes=passes.FOLD)
-    return None if unsupported(model, folded) else passes.run(folded, passes=passes.REWRITE)
+    return None if unsupported(model, folded) or port_problem(folded) else passes.run(folded, passes=passes.REWRITE)

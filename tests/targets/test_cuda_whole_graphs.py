@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ai_edge_litert.interpreter import Interpreter
 
 import jitdelegate
 from jitdelegate.example import mobilenet_v1
 from jitdelegate.model.write import ModelBuilder
 from jitdelegate.options import Options
 from jitdelegate.program.program import Program
+from jitdelegate.program.read import read
 from tests.conftest import models_dir
 from tests.cuda_stub.install import install
 from tests.cuda_stub.library import Library
@@ -58,18 +60,22 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
     return install(monkeypatch, library)
 
 
-def _compile(content: bytes, folder: Path, precision: str) -> Program:
+def _compile(content: bytes, folder: Path, **options: Any) -> Program:
     path = folder / "model.tflite"
     path.write_bytes(content)
-    options = Options(serialization_dir=str(folder / "cache"), precision=precision)
-    return precompile.precompile(str(path), ARCHITECTURE, options).program
+    given = Options(serialization_dir=str(folder / "cache"), **options)
+    return precompile.precompile(str(path), ARCHITECTURE, given).program
+
+
+def _teach(gpu: Library, program: Program) -> None:
+    """Let the stub know the arguments of a program's kernels."""
+    names = [kernel.name for kernel in program.kernels]
+    gpu.kinds.update({names[launch.kernel]: launch.kinds for launch in program.launches})  # type: ignore[attr-defined]
 
 
 def _load(content: bytes, folder: Path, gpu: Library, precision: str = "float32") -> jitdelegate.Model:
     """The model on the simulated GPU."""
-    program = _compile(content, folder, precision)
-    kernels = [kernel.name for kernel in program.kernels]
-    gpu.kinds.update({kernels[launch.kernel]: launch.kinds for launch in program.launches})  # type: ignore[attr-defined]
+    _teach(gpu, _compile(content, folder, precision=precision))
     cache = str(folder / "cache")
     model = jitdelegate.load(content, target="cuda", serialization_dir=cache, options={"precision": precision})
     assert model.report().cache.hit
@@ -143,3 +149,63 @@ def test_states_on_the_gpu_go_on_from_run_to_run(content: bytes, gpu: Library, t
         np.testing.assert_allclose(np.asarray(model(feed)), np.asarray(other(feed)), rtol=1e-5, atol=1e-6)
     model.close()
     assert gpu.leaks() == []
+
+
+def between_two_convolutions() -> bytes:
+    """f32[1,6,6,4] -> CONV_2D -> TANH, which is to be LiteRT's -> CONV_2D and ADD."""
+    random = np.random.default_rng(0)
+    builder = ModelBuilder()
+    x = builder.input((1, 6, 6, 4), name="x")
+
+    def convolution(data: int) -> int:
+        weights = builder.constant(random.standard_normal((4, 3, 3, 4)).astype(np.float32) / 6)
+        bias = builder.constant(random.standard_normal(4).astype(np.float32))
+        unit = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
+        return builder.op("CONV_2D", (data, weights, bias), (1, 6, 6, 4), options=unit)
+
+    first = convolution(x)
+    between = builder.op("TANH", (first,), (1, 6, 6, 4))
+    builder.output(builder.op("ADD", (convolution(between), first), (1, 6, 6, 4), name="y"))
+    return builder.finish()
+
+
+X = np.random.default_rng(1).standard_normal((1, 6, 6, 4)).astype(np.float32)
+PIECES = {"partitioning": "all", "only_ops": "CONV_2D,ADD"}
+
+
+@pytest.mark.filterwarnings("ignore::jitdelegate.DelegateWarning")
+def test_what_litert_runs_lies_between_what_the_gpu_runs(gpu: Library, tmp_path: Path) -> None:
+    content = between_two_convolutions()
+    program = _compile(content, tmp_path, **PIECES)
+    assert [piece.place for piece in program.pieces] == ["cuda", "litert", "cuda"]
+    for piece in program.pieces:
+        if piece.place == "cuda":
+            _teach(gpu, read(program.content(piece)))
+    cache = str(tmp_path / "cache")
+    with jitdelegate.load(content, target="cuda", serialization_dir=cache, options=PIECES) as model:
+        report = model.report()
+        found = np.asarray(model(X))
+        again = np.asarray(model(X))
+    assert report.cache.hit
+    assert (report.target, report.delegated, len(report.operators)) == ("cuda", 3, 4)
+    expected = np.asarray(jitdelegate.load(content, target="litert", serialization_dir=False)(X))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(again, found)
+
+
+@pytest.mark.filterwarnings("ignore::jitdelegate.DelegateWarning")
+def test_litert_s_own_interpreter_hands_operators_to_the_gpu(gpu: Library, tmp_path: Path) -> None:
+    content, expected = between_two_convolutions(), None
+    for delegates in ([], [jitdelegate.GpuDelegate(target="cuda", serialization_dir=str(tmp_path), **PIECES)]):
+        interpreter = Interpreter(model_content=content, experimental_delegates=delegates)
+        for delegate in delegates:
+            program = delegate._guest.main.program  # type: ignore[union-attr]
+            assert [piece.place for piece in program.pieces] == ["cuda", "cuda"]
+            for piece in program.pieces:
+                _teach(gpu, read(program.content(piece)))
+        interpreter.allocate_tensors()
+        interpreter.set_tensor(interpreter.get_input_details()[0]["index"], X)
+        interpreter.invoke()
+        found = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+        expected = found if expected is None else expected
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
