@@ -38,9 +38,11 @@ class GuestKernel:
     """A partition, ready to run for one set of shapes.
 
     Attributes:
-        inputs, outputs: tensors of the subgraph, in the order in which `run` takes their addresses.
+        inputs, outputs: tensors of the subgraph, in the order in which `run` takes their addresses. Every tensor that is
+            read outside the partition is an output, and no other one: LiteRT gives those inside no memory.
         output_shapes: of `outputs`; LiteRT is told before it runs.
         entry: the address of `int f(TfLiteContext*, TfLiteNode*)`, which answers 0 if all went well; 0 calls `run`.
+            Tensors lie where `layout.LAYOUT` says; their addresses may change from run to run.
         arguments: what that function finds in the second word of the slot that TfLiteNode.user_data points at.
     """
 
@@ -84,8 +86,11 @@ class Guest:
 
         Args:
             nodes: as LiteRT groups them, which may be in other groups than `partitions` says.
-            shapes: of the tensors that the partition reads from outside, constants among them; any other tensor of the
-                subgraph answers the shape it has at this moment when it is asked for.
+            shapes: of the tensors that the partition reads from outside, constants among them. Any other tensor of the
+                subgraph answers the shape that it has at this moment to `shapes[index]`, and the kernel is made again
+                when that one changes, too.
+
+        Whatever this raises is the user's RuntimeError, with its words.
         """
         raise NotImplementedError
 
