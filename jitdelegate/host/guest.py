@@ -38,8 +38,9 @@ class GuestKernel:
     """A partition, ready to run for one set of shapes.
 
     Attributes:
-        inputs, outputs: tensors of the subgraph, in the order in which `run` takes their addresses. Every tensor that is
-            read outside the partition is an output, and no other one: LiteRT gives those inside no memory.
+        inputs, outputs: tensors of the subgraph, in the order in which `run` takes their addresses. Each input is one
+            that the partition reads from outside; the outputs are all that others read, and no more: LiteRT gives
+            tensors inside a partition no memory. Anything else is refused.
         output_shapes: of `outputs`; LiteRT is told before it runs.
         entry: the address of `int f(TfLiteContext*, TfLiteNode*)`, which answers 0 if all went well; 0 calls `run`.
             Tensors lie where `layout.LAYOUT` says; their addresses may change from run to run.

@@ -125,10 +125,10 @@ class Kernel:
         shapes = Shapes(context, self.inputs)
         new = self.delegation.guest.kernel(self.subgraph, self.nodes, shapes)
         shapes.seal()
-        missing = sorted(set(self.outputs) - set(new.outputs))
-        if missing:
+        others = sorted((set(self.outputs) ^ set(new.outputs)) | (set(new.inputs) - set(self.inputs)))
+        if others:
             new.close()
-            raise DeviceError(f"a partition has no kernel for the tensors {', '.join(map(str, missing))}")
+            raise DeviceError(f"a kernel and its partition differ in the tensors {', '.join(map(str, others))}")
         old, self._guest_kernel, self._shapes = self._guest_kernel, new, shapes
         self.slot[_ENTRY], self.slot[_ARGUMENTS] = new.entry or self._python_entry, new.arguments
         if old is not None:

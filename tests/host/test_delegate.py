@@ -294,19 +294,25 @@ def test_a_guest_warns_as_python_does() -> None:
         Guest().warn("a reason")
 
 
-def test_a_kernel_that_leaves_an_output_out_is_refused() -> None:
+@pytest.mark.parametrize(
+    "inputs, outputs, named", [((0, 1), (), "3"), ((0, 1), (2, 3), "2"), ((0, 1, 2), (3,), "2"), ((3,), (4,), "3, 4")]
+)
+def test_a_kernel_with_other_tensors_than_its_partition_is_refused(
+    inputs: tuple[int, ...], outputs: tuple[int, ...], named: str
+) -> None:
     content = chain(1)
     guest = NumpyGuest(content)
     make: Callable[..., object] = guest.kernel
 
-    def without_outputs(*arguments: object) -> object:
+    def with_others(*arguments: object) -> object:
         kernel = make(*arguments)
-        kernel.outputs = kernel.output_shapes = ()  # type: ignore[attr-defined]
+        kernel.inputs, kernel.outputs = inputs, outputs  # type: ignore[attr-defined]
+        kernel.output_shapes = ((2, 3),) * len(outputs)  # type: ignore[attr-defined]
         return kernel
 
-    guest.kernel = without_outputs  # type: ignore[method-assign, assignment]
+    guest.kernel = with_others  # type: ignore[method-assign, assignment]
     interpreter, _ = delegated(content, guest)
-    with pytest.raises(RuntimeError, match="no kernel for the tensors 3"):
+    with pytest.raises(RuntimeError, match=f"a kernel and its partition differ in the tensors {named}. Node"):
         interpreter.allocate_tensors()
     assert guest.living == set()
 
