@@ -22,4 +22,4 @@ def test_an_example_of_the_readme_runs(example: str, tmp_path: Path, monkeypatch
 
 
 def test_the_readme_has_examples() -> None:
-    assert len(EXAMPLES) == 2
+    assert len(EXAMPLES) == 3
