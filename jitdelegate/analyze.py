@@ -118,6 +118,14 @@ def _write_all(analysis: Any, arguments: argparse.Namespace) -> None:
     facts = json.dumps(analysis.to_dict(), indent=2) if arguments.json else ""
     if arguments.json and arguments.json != STDOUT:
         _write(arguments.json, facts + "\n")
+    if arguments.html:
+        from jitdelegate.analysis.html import page
+
+        _write(arguments.html, page(analysis))
+    if arguments.model_explorer:
+        from jitdelegate.analysis.model_explorer import model_explorer
+
+        _write(arguments.model_explorer, model_explorer(analysis) + "\n")
     _print(facts if arguments.json == STDOUT else text(analysis))
 
 

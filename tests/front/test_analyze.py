@@ -16,8 +16,9 @@ from jitdelegate import analyze
 from jitdelegate.analysis.survey import analyze as survey
 from jitdelegate.errors import JitDelegateError
 from jitdelegate.options import Options
+from tests.analysis import analyzed_models
 from tests.conftest import SHARED
-from tests.front import analyzed_models, small_models
+from tests.front import small_models
 
 REAL = Path(os.environ.get("JITDELEGATE_TEST_MODELS", SHARED / "models")) / "real"
 NAMES = sorted(path.stem for path in REAL.glob("*.tflite")) or [""]

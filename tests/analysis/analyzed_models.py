@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from jitdelegate.ir.graph import Quant
 from jitdelegate.model.write import ModelBuilder
 
 SIDE, CHANNELS = 80, 64
@@ -112,20 +111,10 @@ def filled() -> bytes:
     return model.finish()
 
 
-def behind_quantized() -> bytes:
-    """DEQUANTIZE of a value whose shape follows from a quantized operator, and RELU of that."""
-    model, quant = ModelBuilder(), Quant((0.5,), (3,))
-    value = model.input((2, 3), name="value")
-    stored = model.op("QUANTIZE", [value], (2, 3), dtype="int8", quant=quant)
-    model.output(model.op("RELU", [model.op("DEQUANTIZE", [stored], (2, 3))], (2, 3)))
-    return model.finish()
-
-
-def wide() -> bytes:
-    """An ADD of float64, which LiteRT has not either but for some operators: a RESHAPE of strings is typed alike."""
+def unpacked_weights() -> bytes:
+    """A DEQUANTIZE of float16 weights, and the FULLY_CONNECTED that reads them."""
     model = ModelBuilder()
-    order = model.constant(np.array([1, 0], np.int32))
-    value = model.input((2, 3), "float64", name="value")
-    turned = model.op("TRANSPOSE", [value, order], (3, 2), dtype="float64")
-    model.output(model.op("CAST", [turned], (3, 2)))
+    value = model.input((1, 4), name="value")
+    weights = model.op("DEQUANTIZE", [model.constant(np.ones((3, 4), np.float16))], (3, 4), name="weights")
+    model.output(model.op("FULLY_CONNECTED", [value, weights, None], (1, 3), name="scores"))
     return model.finish()

@@ -14,7 +14,8 @@ from jitdelegate.analysis.suggestions import RULES
 from jitdelegate.analysis.survey import analyze
 from jitdelegate.cache.key import installed_toolchain
 from jitdelegate.options import Options
-from tests.front import analyzed_models, resource_models, small_models
+from tests.analysis import analyzed_models
+from tests.front import resource_models, small_models
 
 ALL = {"partitioning": "all"}
 GPU = "sm_80"

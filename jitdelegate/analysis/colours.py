@@ -1,0 +1,30 @@
+"""The colours of places and partitions, the same on the page and in Model Explorer; dark letters are legible on all."""
+
+from __future__ import annotations
+
+from jitdelegate.analysis.facts import NodeFact
+
+FIXED = {"litert": "#f4a261", "folded": "#c9ced6", "input": "#e9ecef", "output": "#e9ecef"}
+PARTITIONS = (
+    "#8ecae6",
+    "#95d5b2",
+    "#cdb4f6",
+    "#ffd166",
+    "#f7aef8",
+    "#80ded9",
+    "#b8c0ff",
+    "#d9ed92",
+    "#ffafcc",
+    "#a5b4fc",
+)
+"""Of compiled partitions, by their numbers; again from the first where there are more."""
+
+
+def colour(node: NodeFact) -> str:
+    """An operator's colour, as #rrggbb."""
+    return FIXED.get(node.place) or PARTITIONS[(node.partition or 0) % len(PARTITIONS)]
+
+
+def label(node: NodeFact) -> str:
+    """What the colour stands for."""
+    return node.place if node.partition is None else f"{node.place} #{node.partition}"

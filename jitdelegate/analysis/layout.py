@@ -1,0 +1,169 @@
+"""Places for the nodes of a graph: layers by longest path, ordered within a layer by barycentre."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+WIDTH, HEIGHT = 176.0, 30.0
+"""Of a node."""
+GAP, RISE = 22.0, 58.0
+"""Between the nodes of a layer, and from one layer to the next."""
+BEND = 10.0
+"""Width that an edge takes where it passes a layer."""
+MOST_BENDS = 20_000
+"""Edges bend around nodes as long as there are no more of these places."""
+SWEEPS = 12
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Points that a line passes downwards, and whether it is one of the marked ones."""
+
+    points: tuple[Point, ...]
+    marked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Attributes:
+    nodes: the middle of each node.
+    lines: they make up the edges; edges of one source share lines as far as they can.
+    size: (width, height) of all.
+    """
+
+    nodes: tuple[Point, ...]
+    lines: tuple[Line, ...]
+    size: Point
+
+
+def layout(count: int, edges: Mapping[tuple[int, int], bool]) -> Layout:
+    """Places for nodes 0 ... count - 1.
+
+    Args:
+        edges: (source, target) with source < target -> whether its lines are marked.
+    """
+    layers = _layers(count, sorted(edges))
+    chains = _Chains(layers, edges)
+    places = _places(chains, _ordered(chains))
+    left = min((place - chains.width(vertex) / 2 for vertex, place in enumerate(places)), default=0.0) - GAP
+    points = [(place - left, chains.layer[vertex] * RISE + RISE / 2) for vertex, place in enumerate(places)]
+    width = max((x + chains.width(vertex) / 2 for vertex, (x, _) in enumerate(points)), default=0.0) + GAP
+    lines = tuple(_line(chains, points, way, marked) for way, marked in chains.ways)
+    return Layout(tuple(points[:count]), lines, (width, (max(layers, default=-1) + 1) * RISE))
+
+
+def _line(chains: _Chains, points: Sequence[Point], way: Sequence[int], marked: bool) -> Line:
+    """From the bottom of a node, or a bend, to the top of a node, or a bend."""
+    found = [points[vertex] for vertex in way]
+    for end, sign in ((0, 1), (-1, -1)):
+        if way[end] < chains.count:
+            x, y = found[end]
+            found[end] = (x, y + sign * HEIGHT / 2)
+    return Line(tuple(found), marked)
+
+
+def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
+    """One layer below the lowest source; what has one source at most stands right above its highest target, so that
+    one edge leads there instead of one for each of them."""
+    sources: list[list[int]] = [[] for _ in range(count)]
+    targets: list[list[int]] = [[] for _ in range(count)]
+    for source, target in edges:
+        sources[target].append(source)
+        targets[source].append(target)
+    layers = [0] * count
+    for node in range(count):
+        layers[node] = max((layers[source] + 1 for source in sources[node]), default=0)
+    for node in reversed(range(count)):
+        if targets[node] and len(sources[node]) <= 1:
+            layers[node] = min(layers[target] for target in targets[node]) - 1
+    return layers
+
+
+class _Chains:
+    """The nodes, and after them the bends where edges pass a layer; edges of one source share its bends.
+
+    Attributes:
+        count: of the nodes.
+        layer: of each vertex.
+        ways: (vertices, whether marked) of every line.
+        above, below: the neighbours of each vertex in the layers next to it.
+    """
+
+    def __init__(self, layers: Sequence[int], edges: Mapping[tuple[int, int], bool]) -> None:
+        self.count = len(layers)
+        self.layer = list(layers)
+        self._bends: dict[int, list[int]] = {}
+        for source, target in sorted(edges):
+            bends = self._bends.setdefault(source, [])
+            while layers[source] + len(bends) + 1 < layers[target] and len(self.layer) < self.count + MOST_BENDS:
+                self.layer.append(layers[source] + len(bends) + 1)
+                bends.append(len(self.layer) - 1)
+        self.ways = list(self._ways(edges))
+        self.above: list[list[int]] = [[] for _ in self.layer]
+        self.below: list[list[int]] = [[] for _ in self.layer]
+        for source, target in (step for way, _ in self.ways for step in pairwise(way)):
+            self.above[target].append(source)
+            self.below[source].append(target)
+
+    def _ways(self, edges: Mapping[tuple[int, int], bool]) -> Iterator[tuple[list[int], bool]]:
+        """Per source the bends, marked as far as a marked edge follows them, and per edge the way from there."""
+        marked_until: dict[int, int] = {}
+        for (source, target), marked in sorted(edges.items()):
+            passed = self._bends[source][: max(self.layer[target] - self.layer[source] - 1, 0)]
+            yield [passed[-1] if passed else source, target], marked
+            if marked:
+                marked_until[source] = max(marked_until.get(source, 0), len(passed))
+        for source, bends in self._bends.items():
+            whole, end = [source, *bends], marked_until.get(source, 0)
+            yield from ((way, marked) for way, marked in ((whole[: end + 1], True), (whole[end:], False)) if way[1:])
+
+    def width(self, vertex: int) -> float:
+        return WIDTH if vertex < self.count else BEND
+
+
+def _ordered(chains: _Chains) -> list[list[int]]:
+    """The vertices of each layer from left to right."""
+    rows: list[list[int]] = [[] for _ in range(max(chains.layer, default=-1) + 1)]
+    for vertex, layer in enumerate(chains.layer):
+        rows[layer].append(vertex)
+    place = [0.0] * len(chains.layer)
+    for sweep in range(SWEEPS):
+        downwards = sweep % 2 == 0
+        neighbours = chains.above if downwards else chains.below
+        for row in rows if downwards else reversed(rows):
+            row.sort(key=lambda vertex: _mean([place[k] for k in neighbours[vertex]], place[vertex]))
+            for number, vertex in enumerate(row):
+                place[vertex] = (number + 0.5) / len(row)
+    return rows
+
+
+def _mean(values: Sequence[float], otherwise: float) -> float:
+    return sum(values) / len(values) if values else otherwise
+
+
+def _places(chains: _Chains, rows: Sequence[Sequence[int]]) -> list[float]:
+    """Where the middle of each vertex is: near its neighbours, in the order of its layer, without overlaps."""
+    places = [0.0] * len(chains.layer)
+    for sweep in range(SWEEPS):
+        downwards = sweep % 2 == 0
+        neighbours = chains.above if downwards else chains.below
+        for row in rows if downwards else reversed(rows):
+            wished = [_mean([places[k] for k in neighbours[vertex]], places[vertex]) for vertex in row]
+            for vertex, place in zip(row, _apart(wished, [chains.width(vertex) for vertex in row]), strict=True):
+                places[vertex] = place
+    return places
+
+
+def _apart(wished: Sequence[float], widths: Sequence[float]) -> list[float]:
+    """Places near the wished ones, in their order, that leave every width its room."""
+    room = [(left + right) / 2 + GAP for left, right in pairwise(widths)]
+    from_left, from_right = list(wished), list(wished)
+    for k in range(1, len(wished)):
+        from_left[k] = max(from_left[k], from_left[k - 1] + room[k - 1])
+    for k in range(len(wished) - 2, -1, -1):
+        from_right[k] = min(from_right[k], from_right[k + 1] - room[k])
+    return [(left + right) / 2 for left, right in zip(from_left, from_right, strict=True)]
