@@ -71,7 +71,7 @@ class Opened:
         self._device: Device | None = self._find_device() if main is None else main._device
         self._key = self._find_key()
         self._open()
-        if main is None and not self._key.hosted:
+        if main is None and not self._key.hosted and not self.program.deciding:
             self.announce()
 
     def _find_device(self) -> Device | None:
@@ -320,7 +320,7 @@ class Opened:
             device=device.name if device else "",
             threads=1 if device else self.source.threads,
             kernels=len(self.program.kernels),
-            launches=len(self.program.launches),
+            launches=sum(kernel.chunks for kernel in self.program.kernels) if device else 0,
             operators=self._operators(),
             cache=self._cache_report(),
             seconds=self._seconds,
