@@ -173,7 +173,6 @@ X = np.random.default_rng(1).standard_normal((1, 6, 6, 4)).astype(np.float32)
 PIECES = {"partitioning": "all", "only_ops": "CONV_2D,ADD"}
 
 
-@pytest.mark.filterwarnings("ignore::jitdelegate.DelegateWarning")
 def test_what_litert_runs_lies_between_what_the_gpu_runs(gpu: Library, tmp_path: Path) -> None:
     content = between_two_convolutions()
     program = _compile(content, tmp_path, **PIECES)
@@ -193,7 +192,6 @@ def test_what_litert_runs_lies_between_what_the_gpu_runs(gpu: Library, tmp_path:
     np.testing.assert_array_equal(again, found)
 
 
-@pytest.mark.filterwarnings("ignore::jitdelegate.DelegateWarning")
 def test_litert_s_own_interpreter_hands_operators_to_the_gpu(gpu: Library, tmp_path: Path) -> None:
     content, expected = between_two_convolutions(), None
     for delegates in ([], [jitdelegate.GpuDelegate(target="cuda", serialization_dir=str(tmp_path), **PIECES)]):
