@@ -31,8 +31,8 @@ CONVOLUTIONS = {"CONV_2D": 0, "TRANSPOSE_CONV": 2}
 GROUP = 4
 PADDED_TO = {"x86-64-v4": 16, "x86-64-v3": 8, "generic": 4, "cuda": 32}
 """Output channels that compiled convolutions compute together, by instruction set; on GPUs the narrowest tile."""
-FEWEST_ROWS = 32
-"""Output pixels with fewer of which a GPU takes kernels that do not pad channels."""
+MOST_BARE = 4
+"""Up to so many output pixels, a GPU takes kernels that pad no channels."""
 WORTH = 0.01
 """The least share of a model's work that is worth a suggestion about channels or precision."""
 
@@ -89,7 +89,7 @@ class Subject:
         unknown = sum(node.multiply_adds is None for node in nodes)
         besides = f" (the work of {unknown} is not known)" if unknown else ""
         share = _percent(self.share(nodes))
-        return f"{_count(nodes)} with {share} of the model's multiply-adds{besides} could leave LiteRT."
+        return f"{_upper(_count(nodes))} with {share} of the model's multiply-adds{besides} could leave LiteRT."
 
 
 Found = tuple[Sequence[NodeFact], str, str, str]
@@ -112,7 +112,7 @@ def _by_reason(reason: Reason) -> Callable[[Subject], Iterator[Found]]:
         nodes = [node for node in subject.left if _reason_of(node) is reason and node.index not in subject.followers]
         if nodes:
             ops = ", ".join(dict.fromkeys(node.op for node in nodes))
-            yield nodes, reason.change, reason.why.format(count=_count(nodes), ops=ops), subject.gain(nodes)
+            yield nodes, reason.change, reason.why.format(count=_upper(_count(nodes)), ops=ops), subject.gain(nodes)
 
     return rule
 
@@ -129,8 +129,8 @@ def _followers(subject: Subject) -> Iterator[Found]:
         yield (
             nodes,
             f"See to {roots} first, as other suggestions say.",
-            f"{_count(nodes)} ({ops}) read values whose shapes are not known before the model runs, for {roots} before "
-            "them are on LiteRT.",
+            f"{_upper(_count(nodes))} ({ops}): the shapes of what is read there are not known before the model runs, "
+            f"since LiteRT has {roots} before.",
             subject.gain(nodes),
         )
 
@@ -167,11 +167,11 @@ def _moving_alone(subject: Subject) -> Iterator[Found]:
     for group in _groups(subject):
         if all(node.op in MOVING for node in group) and (moved := _crossing(subject, group)):
             ops = ", ".join(dict.fromkeys(node.op for node in group))
+            count = _upper(_count(group))
             yield (
                 group,
                 f"Remove or replace {ops}, for instance by giving the operators around it the layout they need.",
-                f"{_count(group)} on LiteRT between compiled ones only {'moves' if len(group) == 1 else 'move'} data: "
-                f"{group[0].reason}",
+                f"{count} on LiteRT between compiled ones, to move data only: {group[0].reason}",
                 f"Two crossings and {moved:,} bytes a run fewer between compiled code and LiteRT.",
             )
 
@@ -229,7 +229,7 @@ def _is_padded(node: NodeFact, target: str) -> bool:
     if node.op not in CONVOLUTIONS or not node.multiply_adds or len(node.outputs[0].shape) != 4:
         return False
     rows = prod(node.outputs[0].shape[:3])
-    return _outputs(node) % GROUP != 0 and (target != "cuda" or rows >= FEWEST_ROWS)
+    return _outputs(node) % GROUP != 0 and (target != "cuda" or rows > MOST_BARE)
 
 
 def _outputs(node: NodeFact) -> int:
@@ -329,7 +329,12 @@ def _too_small(subject: Subject) -> Iterator[Found]:
 
 
 def _count(nodes: Sequence[NodeFact]) -> str:
-    return "One operator" if len(nodes) == 1 else f"{len(nodes)} operators"
+    return "one operator" if len(nodes) == 1 else f"{len(nodes)} operators"
+
+
+def _upper(text: str) -> str:
+    """The beginning of a sentence."""
+    return text[0].upper() + text[1:]
 
 
 def _percent(share: float) -> str:

@@ -110,6 +110,7 @@ def node(op: str, reason: str, *, custom: bool = False) -> NodeFact:
         (node("ADD", "ADD: the rank of 'x' is not known."), "unknown_shapes"),
         (node("TRANSPOSE", "TRANSPOSE: 'x' is float64, which does not pass to and from LiteRT."), "types"),
         (node("CONV_2D", "CONV_2D: input 0 is float64, only float32 is supported."), "types"),
+        (node("RESHAPE", "RESHAPE: input 0 is string, only float32 is supported."), "strings"),
         (node("SHAPE", "SHAPE is supported on constants only."), "constant_operand"),
         (node("IF", ""), None),
         (node("FILL", "It has hiccups."), None),
@@ -121,7 +122,7 @@ def test_the_first_reason_that_fits_counts(fact: NodeFact, rule: str | None) -> 
 
 def test_every_rule_is_tested() -> None:
     elsewhere = {"narrow_reads", "precision", "too_small_for_gpu"}
-    by_reason = {"custom_operators", "resource_variables", "unknown_shapes", "types"}
+    by_reason = {"custom_operators", "resource_variables", "unknown_shapes", "strings", "types"}
     assert RULES.keys() == CASES.keys() | elsewhere | by_reason
 
 
