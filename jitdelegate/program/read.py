@@ -155,7 +155,7 @@ def _read_field(table: Table, slot: int, name: str, kind: str | Layout | Packed)
     if kind == REALS:
         return table.scalars(slot, name, "d")
     if isinstance(kind, Packed):
-        return kind.unpack(table.integers(slot, name, "q"))
+        return kind.unpack(table.strings(slot, name) if kind.name == STRING else table.integers(slot, name, "q"))
     if name in FIELDS_READ_LATER:
         return lambda: _read_tables(table, slot, name, kind)
     return _read_tables(table, slot, name, kind)

@@ -73,20 +73,29 @@ def _write_table(builder: Any, layout: Layout, values: dict[str, Any]) -> int:
 
 
 def _write_child(builder: Any, kind: str | Layout | Packed, value: Any) -> int:
-    """The offset of what stands outside the table; an integer itself, which stands inside."""
+    """The offset of what stands outside the table, 0 for nothing; an integer itself, which stands inside."""
     if kind == INTEGER:
         return int(value)
+    if not len(value):
+        return 0
     if kind == STRING:
         return int(builder.CreateSharedString(value))
     if kind == INTEGERS:
         return _write_vector(builder, builder.PrependInt64, _ELEMENT_BYTES, value)
     if isinstance(kind, Packed):
-        return _write_vector(builder, builder.PrependInt64, _ELEMENT_BYTES, kind.pack(value))
+        return _write_packed(builder, kind.name, kind.pack(value))
     if kind == REALS:
         return _write_vector(builder, builder.PrependFloat64, _ELEMENT_BYTES, value)
     assert isinstance(kind, Layout)
     tables = [_write_table(builder, kind, _values(kind, item)) for item in value]
     return _write_vector(builder, builder.PrependUOffsetTRelative, _OFFSET_BYTES, tables)
+
+
+def _write_packed(builder: Any, name: str, elements: Any) -> int:
+    if name == INTEGER:
+        return _write_vector(builder, builder.PrependInt64, _ELEMENT_BYTES, elements)
+    texts = [int(builder.CreateSharedString(element)) for element in elements]
+    return _write_vector(builder, builder.PrependUOffsetTRelative, _OFFSET_BYTES, texts)
 
 
 def _values(layout: Layout, item: Any) -> dict[str, Any]:
