@@ -118,3 +118,13 @@ def unpacked_weights() -> bytes:
     weights = model.op("DEQUANTIZE", [model.constant(np.ones((3, 4), np.float16))], (3, 4), name="weights")
     model.output(model.op("FULLY_CONNECTED", [value, weights, None], (1, 3), name="scores"))
     return model.finish()
+
+
+def reshaped() -> bytes:
+    """RELU, RESHAPE to the same shape, SOFTMAX."""
+    model = ModelBuilder()
+    first = model.op("RELU", [model.input((2, 6), name="value")], (2, 6))
+    shape = model.constant(np.array([2, 6], np.int32))
+    turned = model.op("RESHAPE", [first, shape], (2, 6))
+    model.output(model.op("SOFTMAX", [turned], (2, 6), options={"beta": 1.0}))
+    return model.finish()

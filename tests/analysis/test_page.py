@@ -121,10 +121,21 @@ def test_partitions_have_colours_of_their_own_and_crossings_are_bold(tmp_path: P
     assert sorted(map(str, kinds)) == ["crossing", "crossing", "edge", "edge"]
 
 
+def test_nothing_crosses_where_all_is_compiled(tmp_path: Path) -> None:
+    found = analysis(analyzed_models.reshaped(), tmp_path)
+    assert [node.place for node in found.main.nodes] == ["cpu", "folded", "cpu"]
+    drawing = Page(page(found))
+    assert {attributes["class"] for attributes in drawing.all("path")} == {"edge"}
+    assert FIXED["folded"] in {attributes["fill"] for attributes in drawing.all("rect")}
+
+
 def test_what_is_folded_and_follows_from_constants_is_not_drawn(tmp_path: Path) -> None:
     found = analysis(analyzed_models.unpacked_weights(), tmp_path)
     assert [node.place for node in found.main.nodes] == ["folded", "cpu"]
     assert [node.index for node in drawn(found.main)] == [1]
+    assert (found.main.nodes[0].multiply_adds, found.main.nodes[0].bytes) == (12, 12 * (2 + 4))
+    assert found.main.totals.places["folded"].multiply_adds == 12
+    assert found.main.totals.share_of_work_delegated == 1.0
     assert "not drawn: 1 folded" in page(found)
 
 

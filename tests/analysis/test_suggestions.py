@@ -70,6 +70,11 @@ def test_a_rule_names_the_operators_that_it_is_about(rule: str, tmp_path: Path) 
     assert all(sentence.endswith(".") and "{" not in sentence for sentence in sentences)
 
 
+def test_unknown_shapes_are_the_fault_of_what_comes_first(tmp_path: Path) -> None:
+    found = analysis(analyzed_models.chain("FAKE_QUANT", "RELU", "ABS"), tmp_path)
+    assert {each.rule for each in found.suggestions} == {"unknown_operators", "behind_unknown_shapes"}
+
+
 def test_a_model_that_is_compiled_whole_needs_no_suggestion(tmp_path: Path) -> None:
     assert analysis(small_models.two_outputs(), tmp_path).suggestions == ()
 
