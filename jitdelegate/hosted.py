@@ -56,7 +56,8 @@ class HostedModel(Guest):
         program = self._open(subgraph).program
         ports = [*program.inputs, *program.outputs, *program.between]
         tensors = {port.index: (port.index, port.name, port.dtype) for port in ports}
-        return Facts(program.num_tensors, program.num_nodes, tuple(tensors.values()))
+        codes = [(each.index, each.code) for each in program.operators] if subgraph else ()  # only the first is sure
+        return Facts(program.num_tensors, program.num_nodes, tuple(tensors.values()), codes=codes)
 
     def partitions(self, subgraph: int) -> Sequence[tuple[int, ...]]:
         opened = self._open(subgraph)

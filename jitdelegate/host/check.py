@@ -117,8 +117,11 @@ def plan_difference(plan: tuple[int, ...], facts: Facts) -> str:
 
 
 def node_difference(context: Context, plan: tuple[int, ...], facts: Facts) -> str:
-    """ "" if the nodes have the tensors that the file says, else the first that differs."""
+    """ "" if the nodes are the operators with the tensors that the file says, else the first that differs."""
     present = set(plan)
+    for position, code in facts.codes:
+        if position in present and context.node(position).builtin_code != code:
+            return f"node {position} has the code {context.node(position).builtin_code}, expected {code}"
     for position, inputs, outputs in facts.nodes:
         if position not in present:
             continue

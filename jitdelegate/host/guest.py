@@ -17,9 +17,11 @@ class Facts:
             where numpy has none.
         nodes: (position, inputs, outputs) of the operators to compare, -1 for inputs that are not given; may be empty.
             They tell subgraphs apart whose tensors are called the same.
+        codes: (position, TFLite's number of the operator) of the operators to compare; may be empty. They tell apart
+            what differs in the operators only.
     """
 
-    __slots__ = ("nodes", "num_nodes", "num_tensors", "tensors")
+    __slots__ = ("codes", "nodes", "num_nodes", "num_tensors", "tensors")
 
     def __init__(
         self,
@@ -27,11 +29,13 @@ class Facts:
         num_nodes: int,
         tensors: Sequence[tuple[int, str, str]],
         nodes: Sequence[tuple[int, Sequence[int], Sequence[int]]] = (),
+        codes: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.num_tensors = num_tensors
         self.num_nodes = num_nodes
         self.tensors = tuple(tensors)
         self.nodes = tuple(nodes)
+        self.codes = tuple(codes)
 
 
 class GuestKernel:
