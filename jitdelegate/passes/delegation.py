@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from jitdelegate.ir.graph import ABSENT, Graph, Model, Node, State
@@ -97,11 +97,10 @@ class _Delegating:
     def delegation(self) -> Delegation:
         while True:
             subsets = self._subsets()
-            taken_back = next(self._taken_back(subsets), None)
-            if taken_back is None:
+            taken_back = self._taken_back([subset for subset in subsets if subset.delegated])
+            if not taken_back:
                 return Delegation(tuple(subsets), self._reasons)
-            nodes, reason = taken_back
-            self._reasons |= dict.fromkeys(nodes, reason)
+            self._reasons |= taken_back
             self._take_back_whole_operators()
 
     def _subsets(self) -> list[Subset]:
@@ -119,30 +118,29 @@ class _Delegating:
                 if origin in first:
                     self._reasons.setdefault(position, first[origin])
 
-    def _taken_back(self, subsets: list[Subset]) -> Iterator[tuple[Iterable[int], str]]:
-        """(nodes, reason) of what is not to be delegated after all."""
-        delegated = [subset for subset in subsets if subset.delegated]
-        yield from self._parted_states(delegated)
+    def _taken_back(self, delegated: list[Subset]) -> dict[int, str]:
+        """Nodes that are not to be delegated after all, with reasons: the first kind of them that there is."""
+        kinds = (self._parted_states, self._small, self._costly, self._beyond)
+        return next((found for kind in kinds if (found := dict(kind(delegated)))), {})
+
+    def _small(self, delegated: list[Subset]) -> Iterator[tuple[int, str]]:
         least = self._options.min_nodes_per_partition
         for subset in delegated:
             if len(subset.nodes) < least:
-                yield (
-                    subset.nodes,
-                    f"Its partition of {_operators(subset)} has fewer than min_nodes_per_partition={least}.",
-                )
-        if len(delegated) > 1 or self._reasons:
-            yield from self._costly(delegated)
-        most = self._options.max_delegated_partitions
-        if most is not None and len(delegated) > most:
-            smallest = min(delegated, key=self._value)
-            yield smallest.nodes, f"Its partition of {_operators(smallest)} is beyond max_delegated_partitions={most}."
+                yield from _because(subset, f"has fewer than min_nodes_per_partition={least}")
 
-    def _costly(self, delegated: list[Subset]) -> Iterator[tuple[Iterable[int], str]]:
-        if self._options.partitioning == "all" or not delegated:
+    def _costly(self, delegated: list[Subset]) -> Iterator[tuple[int, str]]:
+        if self._options.partitioning == "all" or not self._reasons:
             return
-        worst = min(delegated, key=self._value)
-        if self._value(worst) < 0:
-            yield worst.nodes, f"Its partition of {_operators(worst)} would take longer to reach than it saves."
+        for subset in delegated:
+            if self._value(subset) < 0:
+                yield from _because(subset, "would take longer to reach than it saves")
+
+    def _beyond(self, delegated: list[Subset]) -> Iterator[tuple[int, str]]:
+        most = self._options.max_delegated_partitions
+        if most is not None:
+            for subset in sorted(delegated, key=self._value, reverse=True)[most:]:
+                yield from _because(subset, f"is beyond max_delegated_partitions={most}")
 
     def _value(self, subset: Subset) -> float:
         """What a subset is worth: with "all", as many nodes as it has, which is LiteRT's own measure."""
@@ -150,18 +148,22 @@ class _Delegating:
             return len(subset.nodes)
         return saved_seconds(self._graph, subset.nodes, self._rates)
 
-    def _parted_states(self, delegated: list[Subset]) -> Iterator[tuple[Iterable[int], str]]:
+    def _parted_states(self, delegated: list[Subset]) -> Iterator[tuple[int, str]]:
         """A variable stays in one place."""
         for state in self._graph.states:
             users = set(state_users(self._graph, state))
             homes = [subset for subset in delegated if not users.isdisjoint(subset.nodes)]
             if homes and not users.issubset(homes[0].nodes):
                 name = self._graph.tensors[state.before].name
-                yield users - self._reasons.keys(), f"Its variable '{name}' is used by operators elsewhere."
+                for position in users - self._reasons.keys():
+                    yield position, f"Its variable '{name}' is used by operators elsewhere."
 
 
-def _operators(subset: Subset) -> str:
-    return "one operator" if len(subset.nodes) == 1 else f"{len(subset.nodes)} operators"
+def _because(subset: Subset, fault: str) -> Iterator[tuple[int, str]]:
+    """The sentence for every node of a subset."""
+    count = len(subset.nodes)
+    sentence = f"Its partition of {'one operator' if count == 1 else f'{count} operators'} {fault}."
+    return ((position, sentence) for position in subset.nodes)
 
 
 def state_users(graph: Graph, state: State) -> Iterator[int]:
