@@ -105,6 +105,13 @@ class ModelSource:
             )
         return self._fallback
 
+    def apart(self) -> ModelSource:
+        """The same model without LiteRT's instance: for a delegate in that instance, which else would keep itself alive
+        for ever."""
+        other = ModelSource(self._source, self.options, self._litert_arguments)
+        other._fingerprint = self._fingerprint
+        return other
+
     @property
     def hosted(self) -> bool:
         """Whether LiteRT's instance has a delegate of ours."""

@@ -198,9 +198,17 @@ class Opened:
             self._leave(f"the compiled pieces cannot go into LiteRT's interpreter: {trouble}.")
             return
         if not self.source.hosted:  # one interpreter has the model's variables, whichever program comes first
-            main = Opened(self.source, main=self, variant=variant_parts(0, hosted=True)) if self._variant else self
-            self.source.host(HostedModel(self.source, main).delegate)
+            source = self.source.apart()
+            variant = variant_parts(0, hosted=True)
+            main = type(self)(source, main=self, variant=variant) if self._variant else self._with(source)
+            self.source.host(HostedModel(source, main).delegate)
         self.source.fallback()
+
+    def _with(self, source: ModelSource) -> Opened:
+        """The same program of the same model, read from another source."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__, source=source)
+        return other
 
     def _leave(self, reason: str) -> None:
         """The model runs on LiteRT after all."""
