@@ -11,6 +11,7 @@ from jitdelegate.errors import CompileError, DeviceError, JitDelegateError, Prog
 from jitdelegate.host.delegate import NativeDelegate
 from jitdelegate.host.guest import Facts, Guest, GuestKernel
 from jitdelegate.host.layout import LAYOUT
+from jitdelegate.host.trust import refusal
 from jitdelegate.model_source import ModelSource
 from jitdelegate.opened import Opened
 from jitdelegate.program.read import read
@@ -52,6 +53,18 @@ class HostedModel(Guest):
         """A delegate for one interpreter; raises what `NativeDelegate` raises."""
         return NativeDelegate(self, place=self._source.store.place)
 
+    def introduce(self) -> None:
+        """Tell the user what is left to LiteRT, while errors still reach them as they are.
+
+        Raises:
+            DelegationError: full delegation was required, and some operators cannot be delegated.
+        """
+        if refusal(self._source.store.place):
+            return  # the delegate will stay out and say so
+        if self._source.options.require_full_delegation:
+            self.main.require_full_delegation()
+        self.main.announce()
+
     def facts(self, subgraph: int) -> Facts:
         program = self._open(subgraph).program
         ports = [*program.inputs, *program.outputs, *program.between]
@@ -61,8 +74,6 @@ class HostedModel(Guest):
 
     def partitions(self, subgraph: int) -> Sequence[tuple[int, ...]]:
         opened = self._open(subgraph)
-        if subgraph == 0:
-            opened.announce()
         if self._source.options.require_full_delegation:
             opened.require_full_delegation()
         return [piece.nodes for piece in opened.program.pieces]
@@ -118,6 +129,7 @@ def native_delegate(options: Options) -> tuple[Any, HostedModel | None, NativeDe
     Raises:
         ModelError: the model cannot be read.
         DeviceError: this machine lacks the target that was asked for.
+        DelegationError: full delegation was required, and some operators cannot be delegated.
     """
     import weakref
 
@@ -127,6 +139,7 @@ def native_delegate(options: Options) -> tuple[Any, HostedModel | None, NativeDe
     if model is None or options.target == "litert":
         return weakref.ref(interpreter), None, NativeDelegate(_Nobody())
     guest = HostedModel(ModelSource(model, options))
+    guest.introduce()
     return weakref.ref(interpreter), guest, guest.delegate()
 
 

@@ -104,7 +104,7 @@ def announce(fingerprint: str, message: DelegateMessage) -> None:
     if not message.remaining or fingerprint in _announced:
         return
     _announced.add(fingerprint)
-    for callback in _callbacks:
+    for callback in tuple(_callbacks):  # one of them may end itself
         callback(message)
     import warnings
 
