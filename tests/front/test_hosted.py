@@ -18,7 +18,7 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 from ai_edge_litert.interpreter import OpResolverType
 
 import jitdelegate
-from jitdelegate.errors import OptionError
+from jitdelegate.errors import DelegationError, OptionError
 from jitdelegate.host import callbacks
 from jitdelegate.model.write import ModelBuilder
 from tests.front import partial_models as partial
@@ -381,8 +381,8 @@ def test_litert_asked_for_is_litert_alone() -> None:
     partial.assert_same(partial.invoked(interpreter, rounds), partial.expected(content, rounds))
 
 
-def test_full_delegation_that_is_not_possible_ends_in_litert_s_error_with_our_words() -> None:
-    with pytest.raises(RuntimeError) as caught:
+def test_full_delegation_that_is_not_possible_is_refused_as_the_interpreter_is_made() -> None:
+    with pytest.raises(DelegationError) as caught:
         partial.litert(partial.alternating(), require_full_delegation=True)
     words = str(caught.value)
     assert "full delegation was required of the model's content" in words
