@@ -74,6 +74,9 @@ class HostedModel(Guest):
 
     def partitions(self, subgraph: int) -> Sequence[tuple[int, ...]]:
         opened = self._open(subgraph)
+        elif opened.program.pieces:
+            count, total = opened.program.delegated, opened.program.num_nodes
+            self.main.note(f"subgraph {subgraph}: {count} of {total} operators delegated inside LiteRT's interpreter.")
         if self._source.options.require_full_delegation:
             opened.require_full_delegation()
         return [piece.nodes for piece in opened.program.pieces]

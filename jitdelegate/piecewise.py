@@ -19,6 +19,7 @@ from jitdelegate.ops.call import Shape
 from jitdelegate.options import Options
 from jitdelegate.passes.cost import BESIDE, Rates, litert_seconds, rates_of
 from jitdelegate.passes.delegation import Delegation, delegate, needs_host, state_users
+from jitdelegate.passes.inline_subgraphs import OPERATORS as CONTROL_FLOW
 from jitdelegate.passes.partition import Subset, borders, extract, partition
 from jitdelegate.program.layout import aligned
 from jitdelegate.program.program import NO_KERNEL, NO_PIECE, ZEROS, Kernel, Operator, Piece, Program, State
@@ -108,17 +109,29 @@ class Piecewise:
         Args:
             graph: the subgraph as `passes.enter` and `passes.FOLD` leave it.
         """
-        return self._until_compiled(graph, lambda delegation: self._cut(graph, delegation), {})
+        program = self._until_compiled(graph, lambda delegation: self._cut(graph, delegation), {})
+        if program is None and not self.needs_host and self._may_compile_inside(graph):
+            self.needs_host = "Subgraphs that it runs may be compiled."
+        return program
 
     def hosted(self, graph: Graph) -> Program | None:
-        """A program of compiled pieces for LiteRT's own interpreter; None where nothing is delegated.
+        """A program of compiled pieces for LiteRT's own interpreter; None where nothing is delegated. One of no pieces
+        says that subgraphs may have some.
 
         Args:
             graph: as for `cut`, entered as a host's.
         """
         users = (position for state in graph.states for position in state_users(graph, state))
         refused = dict.fromkeys(users, HOSTED_STATE) if self._key.part("target") == "cuda" else {}
-        return self._until_compiled(graph, lambda delegation: self._hosted(graph, delegation), refused)
+        program = self._until_compiled(graph, lambda delegation: self._hosted(graph, delegation), refused)
+        if program is None and self._may_compile_inside(graph):
+            nothing = delegate(self._model, graph, self._number, self._options, self._rates, refused)
+            return self._program("delegate", _Content(), nothing, graph)
+        return program
+
+    def _may_compile_inside(self, graph: Graph) -> bool:
+        """Whether loops and branches are left to LiteRT's interpreter, which offers what they run to the delegate."""
+        return self._can_host and any(node.op in CONTROL_FLOW for node in graph.nodes)
 
     def _until_compiled(
         self, graph: Graph, make: Callable[[Delegation], Program | None], refused: dict[int, str]

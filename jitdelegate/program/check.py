@@ -68,7 +68,8 @@ def _check_deciding(program: Program, position: int) -> None:
 
 
 def _check_pieces(program: Program) -> None:
-    if bool(program.pieces) != (program.loader in IN_PIECES):
+    allowed = {"pieces": (True,), "delegate": (True, False)}.get(program.loader, (False,))
+    if bool(program.pieces) not in allowed:
         raise ProgramError(f"a program with the loader {program.loader} has {len(program.pieces)} pieces")
     _check_range("number of tensors", program.num_tensors, LARGEST_MEMORY)
     _check_range("number of operators", program.num_nodes, LARGEST_MEMORY)
