@@ -73,7 +73,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--options", type=_options, default={}, metavar="FILE", help="further options of load from JSON or TOML"
     )
-    parser.add_argument("--json", metavar="FILE", help="write all facts; - prints them instead of the text")
+    parser.add_argument(
+        "--json", nargs="?", const=STDOUT, metavar="FILE", help="write all facts; without FILE print them, not the text"
+    )
     parser.add_argument("--html", metavar="FILE", help="write a page with a picture of the graph")
     parser.add_argument("--model-explorer", metavar="FILE", help="write node data for Google's Model Explorer")
     return parser

@@ -74,7 +74,7 @@ class HostedModel(Guest):
 
     def partitions(self, subgraph: int) -> Sequence[tuple[int, ...]]:
         opened = self._open(subgraph)
-        elif opened.program.pieces:
+        if subgraph and opened.program.pieces:
             count, total = opened.program.delegated, opened.program.num_nodes
             self.main.note(f"subgraph {subgraph}: {count} of {total} operators delegated inside LiteRT's interpreter.")
         if self._source.options.require_full_delegation:
