@@ -1,0 +1,283 @@
+"""Sessions of programs in pieces: what crosses, what is damaged, what is closed, and LiteRT changing its mind."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jitdelegate
+from jitdelegate.errors import DeviceError, ProgramError, TensorError
+from jitdelegate.model.write import ModelBuilder
+from jitdelegate.program.program import Piece, Program
+from jitdelegate.runtime.hybrid_session import HybridSession
+from jitdelegate.runtime.session import Session
+from tests.front import partial_models as partial
+
+Change = Callable[[Program], None]
+
+
+@pytest.fixture(autouse=True)
+def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    partial.choose_loader(monkeypatch, "pieces")
+
+
+def program_of(content: bytes, **options: Any) -> Program:
+    with jitdelegate.load(content, options=partial.options(**options)) as model:
+        program = model._opened.program
+    assert program.loader == "pieces"
+    return program
+
+
+def opened(program: Program) -> HybridSession:
+    return HybridSession(program, lambda each: Session(each, 1))
+
+
+@pytest.fixture
+def program() -> Program:
+    """cpu, litert, cpu, litert, cpu; f32[1,4] to two outputs."""
+    return program_of(partial.alternating())
+
+
+@pytest.fixture
+def session(program: Program) -> Iterator[HybridSession]:
+    made = opened(program)
+    yield made
+    made.close()
+
+
+def answers(session: HybridSession, content: bytes, count: int = 3) -> None:
+    rounds = partial.rounds_for(content, count)
+    found = [[np.asarray(each) for each in session.run(values)] for values in rounds]
+    partial.assert_same(found, partial.expected(content, rounds))
+
+
+def test_it_runs_piece_after_piece(session: HybridSession) -> None:
+    answers(session, partial.alternating())
+
+
+def test_inputs_are_checked_as_in_every_session(session: HybridSession) -> None:
+    with pytest.raises(TensorError, match="2 inputs were given, expected 1"):
+        session.run([np.zeros((1, 4), np.float32)] * 2)
+    with pytest.raises(TensorError):
+        session.run([np.zeros((1, 5), np.float32)])
+    answers(session, partial.alternating())
+
+
+def test_the_caller_s_memory_may_lie_anywhere(session: HybridSession) -> None:
+    content = partial.alternating()
+    ((values,),) = partial.rounds_for(content, 1)
+    (wanted,) = partial.expected(content, [[values]])
+    room = (ctypes.c_char * 256)()
+    start = ctypes.addressof(room) + 4  # aligned for a float alone
+    ctypes.memmove(start, values.tobytes(), values.nbytes)
+    session.run_on([start, start + 64, start + 128])
+    for offset, output in ((64, wanted[0]), (128, wanted[1])):
+        found = np.frombuffer(ctypes.string_at(start + offset, output.nbytes), np.float32).reshape(output.shape)
+        np.testing.assert_allclose(found, output, rtol=1e-5)
+    assert ctypes.string_at(start, values.nbytes) == values.tobytes()
+
+
+def test_one_output_twice_is_written_twice() -> None:
+    model = ModelBuilder()
+    soft = model.op("NEG", [model.op("TANH", [model.input((3,))], (3,))], (3,))
+    model.output(soft, soft)
+    content = model.finish()
+    answers(opened(program_of(content)), content)
+
+
+def test_persistent_memory_is_read_and_written(session: HybridSession) -> None:
+    content = partial.alternating()
+    for values in partial.rounds_for(content, 2):
+        session.set_input(0, values[0])
+        session.invoke()
+        found = [np.asarray(session.output_memory(position)) for position in range(2)]
+        partial.assert_same([found], partial.expected(content, [values]))
+
+
+def test_threads_may_share_it(session: HybridSession) -> None:
+    content = partial.alternating()
+    failed: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        rounds = partial.rounds_for(content, 30, seed)
+        try:
+            found = [[np.asarray(each) for each in session.run(values)] for values in rounds]
+            partial.assert_same(found, partial.expected(content, rounds))
+        except BaseException as error:  # noqa: BLE001 - it belongs to the test, not to the thread
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+
+
+def test_a_closed_one_refuses_and_closing_again_is_harmless(program: Program) -> None:
+    session = opened(program)
+    session.close()
+    session.close()
+    with pytest.raises(DeviceError, match="closed"):
+        session.run([np.zeros((1, 4), np.float32)])
+
+
+def test_states_are_those_of_the_pieces() -> None:
+    content = partial.remembering()
+    program = program_of(content)
+    assert [state.name for state in program.states] == ["hidden", "cell"]
+    session = opened(program)
+    rounds = partial.rounds_for(content, 3)
+    first = [np.asarray(each).tobytes() for each in session.run(rounds[0])]
+    kept = [session.read_state(place) for place in range(2)]
+    second = [np.asarray(each).tobytes() for each in session.run(rounds[1])]
+    for place, content_of_state in enumerate(kept):
+        assert session.read_state(place) != content_of_state
+        session.write_state(place, content_of_state)
+    assert [np.asarray(each).tobytes() for each in session.run(rounds[1])] == second
+    session.reset_states(resources=False)
+    assert session.read_state(0) == bytes(len(kept[0]))
+    assert [np.asarray(each).tobytes() for each in session.run(rounds[0])] == first
+
+
+def piece_with(piece: Piece, **changes: Any) -> Piece:
+    return Piece(**({name: getattr(piece, name) for name in Piece.__slots__} | changes))
+
+
+def replaced(number: int, **changes: Any) -> Change:
+    def change(program: Program) -> None:
+        pieces = list(program.pieces)
+        pieces[number] = piece_with(pieces[number], **changes)
+        program.pieces = tuple(pieces)
+
+    return change
+
+
+def flipped(number: int, place: int) -> Change:
+    def change(program: Program) -> None:
+        piece, content = program.pieces[number], bytearray(program.weights)
+        content[piece.offset + place % piece.nbytes] ^= 1
+        program.weights = bytes(content)
+
+    return change
+
+
+def swapped(program: Program) -> None:
+    first, second, third, *rest = program.pieces
+    places = {"offset": third.offset, "nbytes": third.nbytes}
+    program.pieces = (piece_with(first, **places), second, third, *rest)
+
+
+def stateful(program: Program) -> None:
+    program.states = program_of(partial.remembering()).states
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (replaced(0, inputs=(99,)), "tensor 99, which is described nowhere"),
+        (replaced(1, outputs=(77,)), "tensor 77, which is described nowhere"),
+        (replaced(1, hash="0" * 32), "hash [0-9a-f]{32}, expected 0{32}"),
+        (flipped(1, 100), "hash"),
+        (flipped(3, -1), "hash"),
+        (flipped(0, 0), ""),
+        (flipped(2, 60), ""),
+        (swapped, "a piece has the tensors"),
+        (stateful, "the pieces have 0 states, expected 2"),
+    ],
+)
+def test_pieces_that_are_damaged_or_do_not_fit_are_refused(program: Program, change: Change, words: str) -> None:
+    made: list[Session] = []
+
+    def counted(each: Program) -> Session:
+        made.append(Session(each, 1))
+        return made[-1]
+
+    change(program)
+    with pytest.raises(ProgramError, match=words):
+        HybridSession(program, counted)
+    for each in made:
+        with pytest.raises(DeviceError, match="closed"):
+            each.read_state(0)
+
+
+def test_weights_are_hashed_before_the_first_result(program: Program) -> None:
+    flipped(0, -1)(program)  # a program's file ends with its weights
+    session = opened(program)
+    given, outputs = np.ones((1, 4), np.float32), np.full((2, 4), 7, np.float32)
+    with pytest.raises(ProgramError, match="weights"):
+        session.run_on([given.ctypes.data, *(row.ctypes.data for row in outputs)])
+    assert (outputs == 7).all()
+    with pytest.raises(ProgramError, match="weights"):
+        session.verify()
+
+
+def test_litert_s_shape_that_is_another_than_the_program_s_is_refused(program: Program) -> None:
+    between = list(program.between)
+    (port,) = (port for port in (*program.outputs, *between) if port.index == program.pieces[1].outputs[0])
+    port.shape = (4, 1)
+    with pytest.raises((DeviceError, ProgramError), match="expected"):
+        opened(program)
+
+
+class Refusing:
+    """LiteRT's interpreter, whose XNNPACK refuses the first run."""
+
+    def __init__(self, interpreter: Any, words: str) -> None:
+        self._interpreter = interpreter
+        self._words = words
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._interpreter, name)
+
+    def invoke(self) -> None:
+        raise RuntimeError(self._words)
+
+
+def refuse(session: HybridSession, number: int, words: str) -> None:
+    fallback = session._pieces[number]._fallback  # type: ignore[union-attr]
+    fallback.interpreter = Refusing(fallback.interpreter, words)
+
+
+@pytest.mark.parametrize("numbers", [(1,), (3,), (1, 3)])
+def test_a_piece_that_xnnpack_refuses_as_it_runs_goes_on_without(
+    session: HybridSession, numbers: tuple[int, ...]
+) -> None:
+    for number in numbers:
+        refuse(session, number, "Node 0 (XNNPack) failed to invoke")
+    answers(session, partial.alternating(), 5)
+
+
+def test_tensors_without_dimensions_survive_that_too() -> None:
+    model = ModelBuilder()
+    total = model.op("TANH", [model.input((), name="x")], ())
+    less = model.op("NEG", [total], ())
+    model.output(model.op("MUL", [less, total], ()), model.op("NEG", [less], ()))
+    content = model.finish()
+    session = opened(program_of(content))
+    answers(session, content)
+    refuse(session, 1, "XNNPack")
+    answers(session, content)
+
+
+def test_what_litert_cannot_run_at_all_is_an_error_in_its_words(session: HybridSession) -> None:
+    refuse(session, 1, "no such luck")
+    with pytest.raises(DeviceError, match="LiteRT cannot run this model: no such luck"):
+        session.run([np.zeros((1, 4), np.float32)])
+
+
+def test_a_result_of_litert_without_memory_is_refused() -> None:
+    model = ModelBuilder()
+    soft = model.op("TANH", [model.input((4,))], (4,))
+    above = model.op("GREATER", [soft, model.constant(np.float32(0))], (4,), dtype="bool")
+    for rows in (0, 1):
+        found = model.op("WHERE", [above], (rows, 1), dtype="int64")
+        model.output(soft, found)
+        with jitdelegate.load(model.finish(), options=partial.options()) as loaded:
+            assert loaded.report().target == "litert"
+            assert "shape of" in loaded.report().operators[0].reason
