@@ -136,21 +136,21 @@ def native_delegate(options: Options) -> tuple[Any, HostedModel | None, NativeDe
     """
     import weakref
 
-    interpreter, model = _caller()
+    interpreter, model, num_threads = _caller()
     if model is None:
         Guest().warn("jitdelegate stays out of this interpreter: it was not made from model_path or model_content")
     if model is None or options.target == "litert":
         return weakref.ref(interpreter), None, NativeDelegate(_Nobody())
-    guest = HostedModel(ModelSource(model, options))
+    guest = HostedModel(ModelSource(model, options.with_threads(num_threads)))
     guest.introduce()
     return weakref.ref(interpreter), guest, guest.delegate()
 
 
-def _caller() -> tuple[Any, Any]:
-    """The interpreter that is being made, and its model: a path or content, None where it says neither."""
-    frame = sys._getframe(3)
-    interpreter = frame.f_locals.get("self", _caller)
-    return interpreter, frame.f_locals.get("model_content") or frame.f_locals.get("model_path")
+def _caller() -> tuple[Any, Any, Any]:
+    """The interpreter that is being made, its model, a path or content, and its threads; None for what it says not."""
+    arguments = sys._getframe(3).f_locals
+    model = arguments.get("model_content") or arguments.get("model_path")
+    return arguments.get("self", _caller), model, arguments.get("num_threads")
 
 
 class _UnknownError(JitDelegateError):

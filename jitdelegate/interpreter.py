@@ -9,7 +9,7 @@ from jitdelegate.delegate import GpuDelegate
 from jitdelegate.errors import OptionError, TensorError
 from jitdelegate.model_source import ModelSource
 from jitdelegate.opened import Opened
-from jitdelegate.options import MOST_THREADS, Options
+from jitdelegate.options import Options
 from jitdelegate.variants import Variants
 
 TYPE_CHECKING = False
@@ -359,9 +359,7 @@ def _split_delegates(delegates: Sequence[Any], num_threads: int | None) -> tuple
     if len(ours) > 1:
         raise OptionError(f"{len(ours)} GpuDelegates given, expected at most one")
     given = ours[0].options if ours else Options()
-    values = {name: getattr(given, name) for name in Options.__slots__}
-    values["num_threads"] = given.num_threads or (num_threads and min(int(num_threads), MOST_THREADS))
-    return Options.from_mapping(values), [each for each in delegates if not isinstance(each, GpuDelegate)]
+    return given.with_threads(num_threads), [each for each in delegates if not isinstance(each, GpuDelegate)]
 
 
 def _reasons_for_litert(arguments: dict[str, Any]) -> list[str]:

@@ -178,6 +178,13 @@ class Options:
         changed = [(name, value) for name, value in found if value != _PARTITION_DEFAULTS[name]]
         return " ".join(f"{name}={','.join(value) if name == 'only_ops' else value}" for name, value in changed)
 
+    def with_threads(self, num_threads: int | None) -> Options:
+        """The same options, which take an interpreter's `num_threads`, as far as there may be so many, where they name
+        no number themselves."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        values["num_threads"] = self.num_threads or (num_threads and min(int(num_threads), MOST_THREADS))
+        return Options(**values)
+
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Options:
         """Options from keyword names to values.
