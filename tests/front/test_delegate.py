@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
+from ai_edge_litert.interpreter import Interpreter as LiteRTInterpreter
 
 import jitdelegate
 from jitdelegate import interpreter
@@ -114,3 +116,16 @@ def test_two_of_our_delegates_are_one_too_many() -> None:
     two = [jitdelegate.GpuDelegate(), jitdelegate.GpuDelegate()]
     with pytest.raises(OptionError, match="2 GpuDelegates"):
         jitdelegate.Interpreter(model_content=small_models.convolution(), experimental_delegates=two)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="LiteRT's interpreter takes the delegate on Linux")
+@pytest.mark.parametrize(("own", "litert", "expected"), [(None, 2, 2), (1, 2, 1), (3, None, 3)])
+def test_an_interpreter_s_threads_count_where_the_delegate_names_none(
+    own: int | None, litert: int | None, expected: int
+) -> None:
+    delegate = jitdelegate.GpuDelegate(serialization_dir=False, target="cpu", num_threads=own)
+    content = small_models.convolution()
+    LiteRTInterpreter(model_content=content, num_threads=litert, experimental_delegates=[delegate]).allocate_tensors()
+    report = delegate.report()
+    assert report is not None
+    assert report.threads == expected
