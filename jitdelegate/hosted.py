@@ -209,21 +209,28 @@ class _LiteRTKernel(GuestKernel):
         from jitdelegate.piecewise import cut_nodes  # not before: compiled pieces need no compiler
         from jitdelegate.runtime.fallback import Fallback
 
-        content, self.inputs, self.outputs = cut_nodes(source.content(), subgraph, nodes, shapes)
-        self._fallback: Fallback | None = Fallback(content, num_threads=source.threads)
+        cut = cut_nodes(source.content(), subgraph, nodes, shapes)
+        self.inputs = (*cut.inputs, *(index for index, _ in cut.variables))
+        self.outputs = cut.outputs
+        self._variables = [own for _, own in cut.variables]
+        self._fallback: Fallback | None = Fallback(cut.content, num_threads=source.threads)
         self._fallback.allocate()
         self.output_shapes = tuple(
             tuple(detail["shape"].tolist()) for detail in self._fallback.interpreter.get_output_details()
         )
 
     def run(self, addresses: list[int]) -> None:
+        """Calculate on copies; variables live in the memory of the whole model."""
         assert self._fallback is not None
         interpreter = self._fallback.interpreter
-        inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()
-        for detail, address in zip(inputs, addresses, strict=False):
+        every = interpreter.get_tensor_details() if self._variables else []
+        variables = [every[index] for index in self._variables]
+        given = [*interpreter.get_input_details(), *variables]
+        for detail, address in zip(given, addresses, strict=False):
             interpreter.set_tensor(detail["index"], _array_at(address, detail))
         interpreter.invoke()
-        for detail, address in zip(outputs, addresses[len(inputs) :], strict=True):
+        made = [*variables, *interpreter.get_output_details()]
+        for detail, address in zip(made, addresses[len(given) - len(variables) :], strict=True):
             if detail["shape"].all():
                 content = interpreter.get_tensor(detail["index"]).tobytes()
                 ctypes.memmove(address, content, len(content))

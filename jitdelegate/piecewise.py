@@ -12,7 +12,7 @@ from jitdelegate import passes
 from jitdelegate.cache.key import Key
 from jitdelegate.describe import code, ports
 from jitdelegate.errors import CompileError
-from jitdelegate.ir.graph import ABSENT, Graph, Model
+from jitdelegate.ir.graph import ABSENT, Graph, Model, Node
 from jitdelegate.model.cut import Cutter
 from jitdelegate.model.read import read
 from jitdelegate.ops.call import Shape
@@ -327,10 +327,24 @@ def _read_elsewhere(original: Graph, subset: Subset, known: set[int]) -> set[int
     }
 
 
-def cut_nodes(
-    content: bytes, number: int, nodes: tuple[int, ...], shapes: Mapping[int, Shape]
-) -> tuple[bytes, tuple[int, ...], tuple[int, ...]]:
-    """Operators of subgraph `number` as a model of their own; with the tensors that it reads and writes.
+@dataclass(frozen=True, slots=True)
+class CutNodes:
+    """Operators as a model of their own.
+
+    Attributes:
+        content: the .tflite file.
+        inputs, outputs: tensors that they read from others and write for others.
+        variables: (tensor of the whole model, of this one) pairs of the variables that they update.
+    """
+
+    content: bytes
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    variables: tuple[tuple[int, int], ...]
+
+
+def cut_nodes(content: bytes, number: int, nodes: tuple[int, ...], shapes: Mapping[int, Shape]) -> CutNodes:
+    """Operators of subgraph `number` as a model of their own.
 
     Args:
         content: the .tflite file.
@@ -340,13 +354,19 @@ def cut_nodes(
         CompileError: they need more of the model than themselves.
     """
     graph = read(content).graphs[number]
-    inputs, outputs = borders(graph, nodes)
+    read_here, outputs = borders(graph, nodes)
     chosen = [graph.nodes[position] for position in nodes]
-    variables = [i for node in chosen for i in node.inputs if i != ABSENT and graph.tensors[i].is_variable]
-    if variables:
-        raise CompileError(f"The variable '{graph.tensors[variables[0]].name}' lives in LiteRT's interpreter.")
     tensors = list(graph.tensors)
-    for index in inputs:
+    for index in read_here:
         tensors[index] = replace(tensors[index], shape=shapes[index])
+    variables = _variables(graph, chosen)
+    inputs = tuple(index for index in read_here if index not in variables)
     piece = Cutter(content).piece(replace(graph, tensors=tuple(tensors)), number, chosen, inputs, outputs)
-    return piece, inputs, outputs
+    made = read(piece).graphs[0]
+    return CutNodes(piece, inputs, outputs, tuple(zip(variables, _variables(made, made.nodes), strict=True)))
+
+
+def _variables(graph: Graph, nodes: Iterable[Node]) -> tuple[int, ...]:
+    """The variable tensors of these nodes in the order in which they name them."""
+    read_here = dict.fromkeys(index for node in nodes for index in node.inputs if index != ABSENT)
+    return tuple(index for index in read_here if graph.tensors[index].is_variable)
