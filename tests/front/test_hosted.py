@@ -116,19 +116,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 
 
-ONE_BY_ONE = ("all tensors", "no fusion")
-"""Arguments with which LiteRT makes a partition of every operator."""
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        (name, arguments)
-        for name in MODELS
-        for arguments in ARGUMENTS
-        if name != "remembering" or arguments not in ONE_BY_ONE
-    ],
-)
+@pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize("arguments", list(ARGUMENTS))
 def test_other_arguments_of_litert_s_interpreter_change_no_answer(name: str, arguments: str) -> None:
     content = MODELS[name]()
     rounds = rounds_of(content)
@@ -233,6 +222,16 @@ def test_variables_are_reset_as_in_litert(make: Callable[[bytes], Any]) -> None:
             interpreter.invoke()
             found.append([interpreter.get_tensor(each["index"]) for each in interpreter.get_output_details()])
     partial.assert_same(answers[1], answers[0])
+
+
+@pytest.mark.parametrize("arguments", ["no fusion", "all tensors"])
+def test_operators_that_litert_takes_one_by_one_share_its_variables(arguments: str) -> None:
+    content = partial.remembering()
+    rounds = partial.rounds_for(content, 4)
+    interpreter = partial.litert(content, ARGUMENTS[arguments])
+    for _ in range(2):
+        partial.assert_same(partial.invoked(interpreter, rounds), partial.expected(content, rounds))
+        interpreter.reset_all_variables()
 
 
 def test_a_loaded_model_with_variables_in_litert_is_reset() -> None:
