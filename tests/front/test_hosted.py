@@ -266,6 +266,67 @@ def test_other_shapes_keep_resource_variables_where_litert_hosts() -> None:
         partial.assert_same(ROADS[api](content, rounds, only_ops=("TANH",)), wanted)
 
 
+def counting() -> bytes:
+    """Signatures "count" and "double" of two subgraphs, the first of which counts its runs in a resource variable."""
+    model = ModelBuilder()
+    x = model.input((1, 2), name="x")
+    named = {"container": "", "shared_name": "count"}
+    model.node("CALL_ONCE", [], [], options={"init_subgraph_index": 2})
+    handle = model.op("VAR_HANDLE", [], (), dtype="resource", options=named)
+    more = model.op(
+        "ADD", [model.op("READ_VARIABLE", [handle], (1,)), model.constant(np.ones(1, np.float32))], (1,), name="more"
+    )
+    model.node("ASSIGN_VARIABLE", [handle, more], [])
+    model.output(model.op("NEG", [model.op("TANH", [x], (1, 2))], (1, 2), name="y"), more)
+    model.signature("count", {"x": x}, {"more": more})
+    second, start = model.subgraph("second"), model.subgraph("start")
+    v = second.input((1, 2), name="v")
+    w = second.op("MUL", [second.op("NEG", [second.op("TANH", [v], (1, 2))], (1, 2)), v], (1, 2), name="w")
+    second.output(w)
+    model.signature("double", {"v": v}, {"w": w}, 1)
+    begun = start.op("VAR_HANDLE", [], (), dtype="resource", options=named)
+    start.node("ASSIGN_VARIABLE", [begun, start.constant(np.zeros(1, np.float32))], [])
+    return model.finish()
+
+
+def test_other_signatures_leave_variables_where_they_are() -> None:
+    value = np.ones((1, 2), np.float32)
+    content = counting()
+    interpreter = partial.interpreter(content, only_ops=("TANH", "MUL"))
+    with jitdelegate.load(content, options=partial.options(only_ops=("TANH", "MUL"))) as model:
+        assert model._opened.program.loader == "delegate"
+        for turn in range(1, 4):
+            assert np.asarray(model.run({"x": value}, "count")["more"]).tolist() == [turn]
+            assert interpreter.get_signature_runner("count")(x=value)["more"].tolist() == [turn]
+            wanted = LiteRT(model_content=content).get_signature_runner("double")(v=value)["w"]
+            np.testing.assert_allclose(np.asarray(model.run({"v": value}, "double")["w"]), wanted, rtol=1e-5)
+            np.testing.assert_allclose(interpreter.get_signature_runner("double")(v=value)["w"], wanted, rtol=1e-5)
+
+
+def test_the_interpreter_itself_follows_other_shapes() -> None:
+    content = partial.alternating(open_batch=True)
+    with jitdelegate.load(content, options=partial.options()) as model:
+        assert model._opened.program.loader == "delegate"
+        for batch in (3, 1, 5, 7, 9):
+            rounds = [[np.ones((batch, 4), np.float32)]]
+            partial.assert_same(partial.called(model, rounds), partial.expected(content, rounds))
+        assert not model.report().notes
+
+
+def test_a_constant_that_litert_widens_for_itself_is_read_by_both() -> None:
+    model = ModelBuilder()
+    x = model.input((2, 3))
+    wide = model.op("DEQUANTIZE", [model.constant(np.arange(3).astype(np.float16))], (3,))
+    only_ours = model.op("DEQUANTIZE", [model.constant(np.full(3, 0.5, np.float16))], (3,))
+    ours = model.op("ADD", [model.op("MUL", [x, only_ours], (2, 3)), wide], (2, 3))
+    model.output(model.op("SQUARED_DIFFERENCE", [ours, wide], (2, 3)))
+    content = model.finish()
+    interpreter, kernels = kernels_of(lambda: partial.litert(content))
+    assert [kernel.nodes for kernel in kernels] == [(1, 2, 3)]
+    rounds = rounds_of(content)
+    partial.assert_same(partial.invoked(interpreter, rounds), partial.expected(content, rounds))
+
+
 def test_one_delegate_serves_several_interpreters_and_may_go_before_them() -> None:
     content, other = partial.loop(), partial.alternating()
     delegate = partial.delegate()

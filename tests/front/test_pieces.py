@@ -144,9 +144,10 @@ def test_a_model_of_which_nothing_that_counts_can_be_compiled_runs_whole_on_lite
         partial.assert_same(partial.called(found, rounds), partial.expected(content, rounds))
 
 
-def test_what_is_compiled_whole_is_so_whatever_the_options_say_of_partitions() -> None:
+def test_what_is_compiled_whole_is_so_whatever_the_options_say_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
     content = small_models.convolution()
-    with jitdelegate.load(content, options={"target": "cpu", "max_delegated_partitions": 1}) as model:
+    with jitdelegate.load(content, options=partial.options(only_ops=None, max_delegated_partitions=1)) as model:
         assert model._opened.program.loader == "pieces"
         assert places(model.report()) == ["cpu"]
         assert not model.report().notes
