@@ -327,6 +327,18 @@ def test_a_constant_that_litert_widens_for_itself_is_read_by_both() -> None:
     partial.assert_same(partial.invoked(interpreter, rounds), partial.expected(content, rounds))
 
 
+def test_a_constant_that_two_partitions_read_is_widened_by_litert() -> None:
+    model = ModelBuilder()
+    wide = model.op("DEQUANTIZE", [model.constant(np.arange(3).astype(np.float16))], (3,))
+    first = model.op("ADD", [model.input((2, 3)), wide], (2, 3))
+    model.output(model.op("MUL", [model.op("NEG", [first], (2, 3)), wide], (2, 3)))
+    content = model.finish()
+    interpreter, kernels = kernels_of(lambda: partial.litert(content))
+    assert [kernel.nodes for kernel in kernels] == [(1,), (3,)]
+    rounds = rounds_of(content)
+    partial.assert_same(partial.invoked(interpreter, rounds), partial.expected(content, rounds))
+
+
 def test_one_delegate_serves_several_interpreters_and_may_go_before_them() -> None:
     content, other = partial.loop(), partial.alternating()
     delegate = partial.delegate()
