@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from jitdelegate.cache.key import Shapes
     from jitdelegate.options import Options
-    from jitdelegate.program.program import Piece, Port, Program
+    from jitdelegate.program.program import Piece, Port, Program, State
     from jitdelegate.runtime.staging import Staging
 
 
@@ -159,18 +159,29 @@ class _UnknownError(JitDelegateError):
 
 def _kernel(opened: Opened, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> GuestKernel:
     program = _piece_program(opened.program, nodes)
-    for port in program.inputs:
-        if shapes[port.index] != port.shape:
-            found, expected = list(shapes[port.index]), list(port.shape)
-            raise _UnknownError(f"'{port.name}' has the shape {found}, and the program is for {expected}.")
+    known: tuple[Port | State, ...] = (*program.inputs, *program.states)
+    for port in known:
+        found, expected = _shape_of(port, shapes), port.shape
+        if found != expected:
+            raise _UnknownError(f"'{port.name}' has the shape {list(found)}, and the program is for {list(expected)}.")
     return _CompiledKernel(program, opened.open_piece(program))
+
+
+def _shape_of(port: Port | State, shapes: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
+    try:
+        return shapes[port.index]
+    except KeyError:
+        raise ProgramError(f"a piece has the tensor {port.index}, which LiteRT has not") from None
 
 
 def _piece_program(program: Program, nodes: tuple[int, ...]) -> Program:
     piece: Piece | None = next((piece for piece in program.pieces if piece.nodes == nodes), None)
     if piece is None:
         raise _UnknownError("LiteRT groups them in another way than the program.")
-    return read(program.content(piece))
+    found = read(program.content(piece))
+    if (_indices(found.inputs), _indices(found.outputs)) != (piece.inputs, piece.outputs):
+        raise ProgramError(f"a piece has other tensors than {piece.inputs} and {piece.outputs}")
+    return found
 
 
 def _data_offset(index: int) -> int:

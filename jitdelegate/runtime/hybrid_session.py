@@ -14,7 +14,7 @@ from jitdelegate.runtime.staging import Staging
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from jitdelegate.program.program import Piece, Port, Program
@@ -59,6 +59,7 @@ class HybridSession(Staging):
             ]
             if len(self._states) != len(program.states):
                 raise ProgramError(f"the pieces have {len(self._states)} states, expected {len(program.states)}")
+            self._refuse_unwritten()
             self._place()
         except (ProgramError, DeviceError):
             self.close()
@@ -74,6 +75,17 @@ class HybridSession(Staging):
         if piece.place == LITERT:
             return _LiteRT(piece, content, ports, num_threads)
         return _Compiled(piece, ports, open_session(read(content)))
+
+    def _refuse_unwritten(self) -> None:
+        """
+        Raises:
+            ProgramError: a tensor is read that no piece has written before.
+        """
+        known = {port.index for port in self.program.inputs}
+        for piece in self.program.pieces:
+            _refuse_others(piece.inputs, known)
+            known.update(piece.outputs)
+        _refuse_others(self._outputs(), known)
 
     def _place(self) -> None:
         """Decide where every tensor lies that is not in the caller's memory alone."""
@@ -139,6 +151,12 @@ class HybridSession(Staging):
                 memory.close()
 
 
+def _refuse_others(indices: Iterable[int], known: set[int]) -> None:
+    for index in indices:
+        if index not in known:
+            raise ProgramError(f"the tensor {index} is read before a piece has written it")
+
+
 class _Compiled:
     """A compiled piece."""
 
@@ -187,12 +205,16 @@ class _LiteRT:
         import numpy
 
         interpreter = self._fallback.interpreter
-        details = [*interpreter.get_input_details(), *interpreter.get_output_details()]
+        inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()
+        found, expected = (len(inputs), len(outputs)), (len(self.piece.inputs), len(self.piece.outputs))
+        if found != expected:
+            raise ProgramError(f"a piece on LiteRT has {found} inputs and outputs, expected {expected}")
+        details = [*inputs, *outputs]
         for port, detail in zip(self._ports, details, strict=True):
-            found = f"{detail['dtype'].__name__}{detail['shape'].tolist()}"
-            expected = f"{numpy.dtype(port.dtype).type.__name__}{list(port.shape)}"
-            if found != expected:
-                raise DeviceError(f"LiteRT makes '{port.name}' a tensor {found}, expected {expected}")
+            made = f"{detail['dtype'].__name__}{detail['shape'].tolist()}"
+            wanted = f"{numpy.dtype(port.dtype).type.__name__}{list(port.shape)}"
+            if made != wanted:
+                raise DeviceError(f"LiteRT makes '{port.name}' a tensor {made}, expected {wanted}")
             self._addresses[port.index] = self._address(port, detail["index"])
 
     def _address(self, port: Port, index: int) -> int:
@@ -254,7 +276,10 @@ class _LiteRT:
                 places[index] = self._addresses[index]
         for port, content in zip(inputs, contents, strict=True):
             ctypes.memmove(self._addresses[port.index], content, port.nbytes)
-        self._invoke()
+        try:
+            self._invoke()
+        except RuntimeError as again:
+            self._fallback.recover(again)  # which raises: XNNPACK is gone already
 
     def close(self) -> None:
         self._fallback.interpreter = None

@@ -24,7 +24,7 @@ class Staging:
         program: what it runs.
 
     Raises:
-        ProgramError: the length of an output or of a variable is not that of its shape.
+        ProgramError: a tensor is of no type that there is, or its length is not that of its shape.
     """
 
     def __init__(self, program: Program) -> None:
@@ -32,9 +32,10 @@ class Staging:
         self._staging: dict[int, Tensor] = {}
         self._staged: list[int] | None = None
         self._output_classes = [_tensor_class(port) for port in program.outputs]
-        for state in program.states:
-            if state.index != NO_TENSOR:
-                _tensor_class(state)
+        states = (state for state in program.states if state.index != NO_TENSOR)
+        others: tuple[Port | State, ...] = (*program.inputs, *program.between, *states)
+        for port in others:
+            _tensor_class(port)
 
     def run(self, inputs: Sequence[Any]) -> tuple[Tensor, ...]:
         """One inference: the outputs, in the order of `program.outputs`, in memory of their own.
@@ -122,9 +123,12 @@ def _tensor_class(port: Port | State) -> type[Tensor]:
     """The class of a port's or variable's tensors.
 
     Raises:
-        ProgramError: the port's length is not that of its shape.
+        ProgramError: there is no such type, or the port's length is not that of its shape.
     """
-    made: type[Tensor] = tensor_class(port.dtype, port.shape)
+    try:
+        made: type[Tensor] = tensor_class(port.dtype, port.shape)
+    except TensorError as error:
+        raise ProgramError(str(error)) from error
     if made.nbytes != port.nbytes:
         raise ProgramError(f"tensor {port.name!r} has {port.nbytes} bytes, expected {made.nbytes}")
     return made

@@ -18,9 +18,12 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 from ai_edge_litert.interpreter import OpResolverType
 
 import jitdelegate
+from jitdelegate import hosted
 from jitdelegate.errors import DelegationError, OptionError
 from jitdelegate.host import callbacks
 from jitdelegate.model.write import ModelBuilder
+from jitdelegate.program import read as program_file
+from jitdelegate.program.program import Program
 from tests.front import partial_models as partial
 from tests.front import resource_models, small_models
 from tests.front.partial_models import ROADS
@@ -232,6 +235,27 @@ def test_operators_that_litert_takes_one_by_one_share_its_variables(arguments: s
     for _ in range(2):
         partial.assert_same(partial.invoked(interpreter, rounds), partial.expected(content, rounds))
         interpreter.reset_all_variables()
+
+
+@pytest.mark.parametrize("index", [-1, 3, 1 << 40])
+@pytest.mark.parametrize("side", ["inputs", "outputs", "states"])
+def test_a_piece_with_other_tensors_than_litert_s_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, side: str, index: int
+) -> None:
+    damaged: list[str] = []
+
+    def read(content: Any) -> Program:
+        program = program_file.read(content)
+        if not damaged and program.states:
+            damaged.append(side)
+            getattr(program, side)[0].index = index
+        return program
+
+    monkeypatch.setattr(hosted, "read", read)
+    content = partial.remembering()
+    rounds = rounds_of(content)
+    partial.assert_same(partial.by_litert(content, rounds), partial.expected(content, rounds))
+    assert damaged
 
 
 def test_a_loaded_model_with_variables_in_litert_is_reset() -> None:

@@ -173,6 +173,10 @@ def swapped(program: Program) -> None:
     program.pieces = (piece_with(first, **places), second, third, *rest)
 
 
+def backwards(program: Program) -> None:
+    program.pieces = program.pieces[::-1]
+
+
 def stateful(program: Program) -> None:
     program.states = program_of(partial.remembering()).states
 
@@ -188,6 +192,8 @@ def stateful(program: Program) -> None:
         (flipped(0, 0), ""),
         (flipped(2, 60), ""),
         (swapped, "a piece has the tensors"),
+        (backwards, "read before a piece has written it"),
+        (replaced(1, inputs=(3, 3)), r"a piece on LiteRT has \(1, 1\) inputs and outputs, expected \(2, 1\)"),
         (stateful, "the pieces have 0 states, expected 2"),
     ],
 )
