@@ -27,6 +27,7 @@ from jitdelegate.program.write import write
 from jitdelegate.target_program import target_program
 
 ASKED = "LiteRT was asked for."
+NOTHING_ELSE = "Nothing is compiled that it is needed for."
 ONE_STATE = "Resource variables live in the program for the shapes that the file says."
 
 
@@ -72,7 +73,7 @@ def _program(
         refuse_unsafe(model)
         piecewise = Piecewise(content, model, options, key)
         program = piecewise.cut(folded)
-        return program if program or piecewise.needs_host else litert_program(model, key, piecewise.reasons)
+        return program if program or piecewise.needs_host else _undelegated(model, piecewise, key)
 
 
 def _hosted_program(
@@ -87,7 +88,11 @@ def _hosted_program(
         if options.target == "litert":
             return litert_program(model, key, [(WHOLE_MODEL, ASKED)])
         piecewise = Piecewise(content, model, options, key)
-        return piecewise.hosted(folded) or litert_program(model, key, piecewise.reasons)
+        return piecewise.hosted(folded) or _undelegated(model, piecewise, key)
+
+
+def _undelegated(model: Model, piecewise: Piecewise, key: Key) -> Program:
+    return litert_program(model, key, [*piecewise.reasons, (WHOLE_MODEL, NOTHING_ELSE)])
 
 
 def _folded(graph: Graph) -> Graph:

@@ -18,7 +18,7 @@ from jitdelegate.model.read import read
 from jitdelegate.ops.call import Shape
 from jitdelegate.options import Options
 from jitdelegate.passes.cost import BESIDE, Rates, litert_seconds, rates_of
-from jitdelegate.passes.delegation import Delegation, delegate, needs_host, state_users
+from jitdelegate.passes.delegation import Delegation, delegate, names_others, needs_host, state_users
 from jitdelegate.passes.inline_subgraphs import OPERATORS as CONTROL_FLOW
 from jitdelegate.passes.partition import Subset, borders, extract, partition
 from jitdelegate.program.layout import aligned
@@ -179,6 +179,8 @@ class Piecewise:
         """Why LiteRT's interpreter is the better place, where it may take compiled code in; "" where it is not."""
         if all(subset.delegated for subset in delegation.subsets):
             return ""  # nothing crosses
+        if any(names_others(node) for node in self._original.nodes):
+            return ""  # there, what is inlined here would be LiteRT's
         crossings = BESIDE.crossing * len(delegation.delegated)
         share = crossings / sum(litert_seconds(graph, node) for node in graph.nodes)
         return f"Crossings would take {share:.0%} of a run." if self._can_host and share > MOST_CROSSING else ""

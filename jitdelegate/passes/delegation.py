@@ -182,7 +182,7 @@ def needs_host(graph: Graph, delegation: Delegation) -> str:
         ports.update(*borders(graph, subset.nodes))
         for position in () if subset.delegated else subset.nodes:
             node = graph.nodes[position]
-            if _names_others(node):
+            if names_others(node):
                 return f"{node.op} names other subgraphs or variables."
             if position in users or any(i != ABSENT and graph.tensors[i].is_variable for i in node.inputs):
                 return f"{node.op} has a variable."
@@ -193,6 +193,6 @@ def needs_host(graph: Graph, delegation: Delegation) -> str:
     return "" if odd is None else f"'{odd.name}' is {odd.dtype}."
 
 
-def _names_others(node: Node) -> bool:
+def names_others(node: Node) -> bool:
     """Whether the operator means something only within its model."""
     return node.op in RESOURCE_OPS or any(name.endswith("subgraph_index") for name in node.attrs)

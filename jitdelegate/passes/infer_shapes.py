@@ -11,6 +11,7 @@ import numpy as np
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ops import find
 from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.uncompiled import keeps_shape
 from jitdelegate.passes.resize_inputs import reshaped
 
 MAX_FOLDED = 1 << 25
@@ -64,7 +65,7 @@ def infer_shapes(graph: Graph, room: Room | None = None) -> Graph:
 def knows_shapes(call: Call) -> bool:
     """Whether the shapes of what a node writes follow from its operands."""
     op = find(call.node)
-    return op is not None and op.knows_shapes(call)
+    return op.knows_shapes(call) if op is not None else keeps_shape(call)
 
 
 def unsure_tensors(graph: Graph) -> set[int]:
@@ -88,7 +89,8 @@ def _apart(tensors: list[Tensor], node: Node) -> Call:
 def _outputs(call: Call, most: int) -> list[Tensor]:
     """What a node with known shapes writes: with these, and with its values if known and of at most `most` elements."""
     op = find(call.node)
-    assert op is not None
+    if op is None:
+        return [reshaped(call.output, call.shape(0))]
     outputs = [reshaped(tensor, shape) for tensor, shape in zip(call.outputs, op.shapes(call), strict=True)]
     if next(op.structure(call), None) is not None:
         return outputs

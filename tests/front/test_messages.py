@@ -19,7 +19,7 @@ from jitdelegate.errors import DelegateWarning
 from jitdelegate.messages import DelegateMessage, announce, on_message
 from jitdelegate.program.program import CUSTOM, Operator
 from tests.front import partial_models as partial
-from tests.front import small_models
+from tests.front import resource_models, small_models
 from tests.front.partial_models import ONLY
 
 HEAD = "Following operations are not supported by GPU delegate:"
@@ -258,3 +258,12 @@ def test_the_warning_shows_the_line_of_a_script(tmp_path: Path, api: str, line: 
 
 def test_litert_without_a_delegate_hears_nothing() -> None:
     assert not warnings_of(lambda: LiteRT(model_content=partial.alternating()).allocate_tensors())
+
+
+def test_operators_that_would_have_vanished_have_a_reason_too() -> None:
+    options = {"target": "cpu", "max_delegated_partitions": 1, "last_delegate_node_index": 11, "only_ops": "ADD"}
+    report = jitdelegate.load(resource_models.streaming(), serialization_dir=False, options=options).report()
+    assert {operator.place for operator in report.operators} == {"litert"}
+    reasons = {operator.op: operator.reason for operator in report.operators}
+    assert reasons["CALL_ONCE"] == reasons["VAR_HANDLE"] == "Nothing is compiled that it is needed for."
+    assert all(operator.reason for operator in report.operators)

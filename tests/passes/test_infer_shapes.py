@@ -119,6 +119,13 @@ def test_nothing_follows_from_the_shape_of_what_an_unknown_operator_writes() -> 
     assert [node.op for node in graph.nodes] == ["ARG_SORT", "SHAPE", "RELU"]
 
 
+def test_shapes_go_through_operators_that_keep_them() -> None:
+    build = Builder()
+    rough = build.op("FAKE_QUANT", [build.input(5, 4)], (1, 4))
+    graph = infer_shapes(build.finish(build.op("RELU", [rough], (1, 4))))
+    assert [tensor.shape for tensor in graph.tensors] == [(5, 4), (5, 4), (5, 4)]
+
+
 def test_an_output_without_elements_is_a_constant() -> None:
     build = Builder()
     filters = build.weights(4, 3, 3, 4), build.weights(4)
