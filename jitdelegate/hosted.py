@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from jitdelegate.cache.key import Shapes
+    from jitdelegate.model_source import Source
     from jitdelegate.options import Options
     from jitdelegate.program.program import Piece, Port, Program, State
     from jitdelegate.runtime.staging import Staging
@@ -35,16 +36,13 @@ class HostedModel(Guest):
         main: the program of the first subgraph for the shapes that the file says.
     """
 
-    def __init__(self, source: ModelSource, main: Opened | None = None) -> None:
+    def __init__(self, main: Opened) -> None:
         """
         Args:
-            main: a program with the loader "delegate", where there is one already.
-        Raises:
-            ModelError: the model cannot be read.
-            DeviceError: this machine lacks the target that was asked for.
+            main: as the attribute; must not refer to the interpreter, which would keep itself alive.
         """
-        self._source = source
-        self.main = main or Opened(source, variant=variant_parts(0, hosted=True))
+        self._source = main.source
+        self.main = main
         self._opened: dict[tuple[int, Shapes], Opened] = {(0, ()): self.main}
         self._lock = _thread.allocate_lock()
         self.num_subgraphs = self.main.program.num_subgraphs
@@ -110,9 +108,18 @@ class HostedModel(Guest):
             return _kernel(opened, nodes, shapes)
 
 
+def open_hosted(model: Source, options: Options) -> HostedModel:
+    """
+    Raises:
+        ModelError: the model cannot be read.
+        DeviceError: this machine lacks the target that was asked for.
+    """
+    return HostedModel(Opened(ModelSource(model, options), variant=variant_parts(0, hosted=True)))
+
+
 def prepare_hosted(model: str, options: Options) -> None:
-    """Find or make the programs of all subgraphs for LiteRT's own interpreter; raises what `HostedModel` raises."""
-    guest = HostedModel(ModelSource(model, options))
+    """Find or make the programs of all subgraphs for LiteRT's own interpreter; raises what `open_hosted` raises."""
+    guest = open_hosted(model, options)
     for subgraph in range(guest.num_subgraphs):
         guest.facts(subgraph)
 
@@ -141,7 +148,7 @@ def native_delegate(options: Options) -> tuple[Any, HostedModel | None, NativeDe
         Guest().warn("jitdelegate stays out of this interpreter: it was not made from model_path or model_content")
     if model is None or options.target == "litert":
         return weakref.ref(interpreter), None, NativeDelegate(_Nobody())
-    guest = HostedModel(ModelSource(model, options.with_threads(num_threads)))
+    guest = open_hosted(model, options.with_threads(num_threads))
     guest.introduce()
     return weakref.ref(interpreter), guest, guest.delegate()
 

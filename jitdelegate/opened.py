@@ -70,8 +70,9 @@ class Opened:
         self._lookup: Lookup
         self._device: Device | None = self._find_device() if main is None else main._device
         self._key = self._find_key()
+        self._is_guest = self._key.hosted
         self._open()
-        if main is None and not self._key.hosted and not self.program.deciding:
+        if main is None and not self._is_guest and not self.program.deciding:
             self.announce()
 
     def _find_device(self) -> Device | None:
@@ -147,9 +148,9 @@ class Opened:
         assert lookup.program is not None
         self._lookup = lookup
         self.program = lookup.program
-        if self._options.require_full_delegation and not self.program.deciding and not self._key.hosted:
+        if self._options.require_full_delegation and not self.program.deciding and not self._is_guest:
             self.require_full_delegation()
-        if self._key.hosted:
+        if self._is_guest:
             return  # LiteRT's interpreter asks for the pieces
         if self.program.target == "litert":
             if self._device is not None and self._options.target == "auto":
@@ -198,17 +199,20 @@ class Opened:
             self._leave(f"the compiled pieces cannot go into LiteRT's interpreter: {trouble}.")
             return
         if not self.source.hosted:  # one interpreter has the model's variables, whichever program comes first
-            source = self.source.apart()
-            variant = variant_parts(0, hosted=True)
-            main = type(self)(source, main=self, variant=variant) if self._variant else self._with(source)
-            self.source.host(HostedModel(source, main).delegate)
+            self.source.host(HostedModel(self._guest()).delegate)
         self.source.fallback()
 
-    def _with(self, source: ModelSource) -> Opened:
-        """The same program of the same model, read from another source."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__, source=source)
-        return other
+    def _guest(self) -> Opened:
+        """The main program for LiteRT's interpreter, which this one has unless it is another variant. It must not refer
+        to that interpreter."""
+        source = self.source.apart()
+        if self._variant:
+            return Opened(source, main=self, variant=variant_parts(0, hosted=True))
+        from copy import copy
+
+        guest = copy(self)
+        guest.source, guest._is_guest = source, True
+        return guest
 
     def _leave(self, reason: str) -> None:
         """The model runs on LiteRT after all."""

@@ -19,7 +19,7 @@ from ai_edge_litert.interpreter import OpResolverType
 
 import jitdelegate
 from jitdelegate import hosted
-from jitdelegate.errors import DelegationError, OptionError
+from jitdelegate.errors import DelegationError, OptionError, ProgramError
 from jitdelegate.host import callbacks
 from jitdelegate.model.write import ModelBuilder
 from jitdelegate.program import read as program_file
@@ -256,6 +256,23 @@ def test_a_piece_with_other_tensors_than_litert_s_is_replaced(
     rounds = rounds_of(content)
     partial.assert_same(partial.by_litert(content, rounds), partial.expected(content, rounds))
     assert damaged
+
+
+def test_a_damaged_piece_of_a_loaded_model_is_replaced_in_the_same_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = [ProgramError("it is damaged")]
+
+    def read(content: Any) -> Program:
+        if failing:
+            raise failing.pop()
+        return program_file.read(content)
+
+    monkeypatch.setattr(hosted, "read", read)
+    content = partial.remembering()
+    rounds, before = rounds_of(content), len(callbacks.delegations)
+    with jitdelegate.load(content, options=partial.options()) as model:
+        assert not failing
+        assert len(callbacks.delegations) == before + 1
+        partial.assert_same(partial.called(model, rounds), partial.expected(content, rounds))
 
 
 def test_a_loaded_model_with_variables_in_litert_is_reset() -> None:
