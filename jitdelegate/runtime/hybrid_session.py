@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import ctypes
+import sys
 
 from xxhash import xxh3_128_hexdigest
 
@@ -64,6 +65,10 @@ class HybridSession(Staging):
         except (ProgramError, DeviceError):
             self.close()
             raise
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing() and not getattr(self, "_closed", True):
+            self.close()
 
     def _open(self, piece: Piece, open_session: Callable[[Program], Staging], num_threads: int) -> _Compiled | _LiteRT:
         ports = []
@@ -128,9 +133,10 @@ class HybridSession(Staging):
                 one.session.verify()
 
     def reset_states(self, *, resources: bool) -> None:
-        for one in self._pieces:
-            if isinstance(one, _Compiled):
-                one.session.reset_states(resources=resources)
+        with self._lock:  # between two runs
+            for one in self._pieces:
+                if isinstance(one, _Compiled):
+                    one.session.reset_states(resources=resources)
 
     def read_state(self, place: int) -> bytes:
         session, own = self._states[place]

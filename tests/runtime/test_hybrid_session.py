@@ -127,6 +127,15 @@ def test_a_closed_one_refuses_and_closing_again_is_harmless(program: Program) ->
         session.run([np.zeros((1, 4), np.float32)])
 
 
+def test_memory_goes_with_the_last_reference(program: Program) -> None:
+    session = opened(program)
+    own = list(session._memories)
+    assert all(memory.address for memory in own)
+    del session
+    assert own
+    assert not any(memory.address for memory in own)
+
+
 def test_states_are_those_of_the_pieces() -> None:
     content = partial.remembering()
     program = program_of(content)
