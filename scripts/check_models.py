@@ -129,7 +129,7 @@ def check(path: Path, through: str, threads: int) -> dict[str, Any]:
     try:
         row["nrmse"] = _worst(path, model)
     except (JitDelegateError, ValueError, RuntimeError) as error:
-        return {**row, "error": str(error), "verdict": "refused by both"}
+        return {**row, "error": str(error), "verdict": "REFUSED" if _litert_runs(path, model) else "refused by both"}
     row["limit"] = _limit(path) if report.fully_delegated else None
     row["verdict"] = "ok" if row["limit"] is None or row["nrmse"] <= row["limit"] else "TOO FAR OFF"
     return row
@@ -143,6 +143,16 @@ def _runs_in_litert(path: Path) -> bool:
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, timeout=SECONDS, check=False)
     return done.returncode == 0
+
+
+def _litert_runs(path: Path, model: Any) -> bool:
+    """Whether LiteRT answers to the inputs that are tried."""
+    try:
+        for inputs in _inputs(model):
+            _litert(path, inputs)
+    except (ValueError, RuntimeError):
+        return False
+    return True
 
 
 def _worst(path: Path, model: Any) -> float:
