@@ -139,8 +139,10 @@ class Interpreter:
             return
         self._main.allocate_tensors()
         if not self._main.compiled:
-            self._opened.source.fallback().fit(self._main.shapes)
+            fallback = self._opened.source.fallback()
+            fallback.fit(self._main.shapes)
             self._main.opened.allocate()
+            fallback.in_use = True  # from here on it has what `set_tensor` gives
 
     def invoke(self) -> None:
         """Run the model once on what its inputs hold.
@@ -312,6 +314,7 @@ class SignatureRunner:
     def _litert_runner(self) -> Any:
         fallback = self._interpreter._opened.source.fallback()
         fallback.allocate()
+        fallback.in_use = True
         return fallback.interpreter.get_signature_runner(self._key)
 
     def _run_compiled(self, graph: CompiledGraph, arguments: dict[str, Any]) -> dict[str, np.ndarray]:

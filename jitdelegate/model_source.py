@@ -113,6 +113,11 @@ class ModelSource:
         return other
 
     @property
+    def in_use(self) -> bool:
+        """Whether LiteRT's instance has to stay, since it may hold values of its user's."""
+        return self._fallback is not None and self._fallback.in_use
+
+    @property
     def hosted(self) -> bool:
         """Whether LiteRT's instance has a delegate of ours."""
         return self._make_delegate is not None

@@ -199,6 +199,9 @@ class Opened:
             self._leave(f"the compiled pieces cannot go into LiteRT's interpreter: {trouble}.")
             return
         if not self.source.hosted:  # one interpreter has the model's variables, whichever program comes first
+            if self.source.in_use:
+                self._leave("LiteRT's interpreter runs the model already, and goes on without the compiled pieces.")
+                return
             self.source.host(HostedModel(self._guest()).delegate)
         self.source.fallback()
 

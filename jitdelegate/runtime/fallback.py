@@ -29,6 +29,7 @@ class Fallback:
     Attributes:
         interpreter: LiteRT's interpreter; `allocate` may replace it by one without XNNPACK.
         default_delegate: False once XNNPACK refused the model and LiteRT's builtin kernels took over.
+        in_use: whether it may hold values that its user would miss in another instance.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Fallback:
         self._lock = _thread.allocate_lock()
         self._allocated = False
         self.default_delegate = True
+        self.in_use = False
         self.interpreter = self._create()
         # Taken now, since LiteRT forgets the file's shapes and which sizes are open once an input was resized.
         self._inputs = self._details()
@@ -100,6 +102,7 @@ class Fallback:
 
     def invoke(self) -> None:
         """LiteRT's own `invoke` on what its inputs hold, a second time without XNNPACK where only that failed."""
+        self.in_use = True
         try:
             self.interpreter.invoke()
         except RuntimeError as error:
@@ -158,11 +161,13 @@ class Fallback:
             self.fit([value.shape for value in values])
             if not self._allocated:
                 self.allocate()
+            self.in_use = True
             return self._invoke(values)
 
     def run_signature(self, key: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """As `run`, for one signature: its results by name, for values by the names of its arguments."""
         with self._lock:
+            self.in_use = True
             details = self._arguments_of(key)
             arrays = {name: _array(value, details[name]) for name, value in inputs.items()}
             try:

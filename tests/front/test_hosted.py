@@ -275,6 +275,58 @@ def test_a_damaged_piece_of_a_loaded_model_is_replaced_in_the_same_interpreter(m
         partial.assert_same(partial.called(model, rounds), partial.expected(content, rounds))
 
 
+def deciding() -> bytes:
+    """f32[4], i32[2] -> TANH, NEG, TANH of a RESHAPE to what the second says."""
+    model = ModelBuilder()
+    shaped = model.op("RESHAPE", [model.input((4,)), model.input((2,), "int32")], (2, 2))
+    for op in ("TANH", "NEG", "TANH"):
+        shaped = model.op(op, [shaped], (2, 2))
+    model.output(shaped)
+    return model.finish()
+
+
+@pytest.mark.parametrize("api", ["load", "interpreter"])
+def test_an_interpreter_with_values_in_it_is_not_replaced(api: str) -> None:
+    rounds = [[np.arange(4, dtype=np.float32) / 3, np.array(s, np.int32)] for s in ((2, 2), (4, 1), (1, 4), (2, 2))]
+    content = deciding()
+    found = ROADS[api](content, rounds, only_ops=("TANH", "RESHAPE"))
+    partial.assert_same(found, partial.expected(content, rounds))
+
+
+def remembered() -> bytes:
+    """Two signatures over one resource variable: LiteRT runs all of "left", "both" has compiled parts as well."""
+    model = ModelBuilder()
+    for key, graph in (("left", model), ("both", model.subgraph("both"))):
+        handle = graph.op("VAR_HANDLE", [], (), dtype="resource", options={"container": "", "shared_name": "sum"})
+        x = graph.input((1, 4), name=f"{key} x")
+        value = graph.op("TANH", [x], (1, 4)) if key == "both" else x
+        found = graph.op("NEG", [graph.op("READ_VARIABLE", [handle], (1, 4))], (1, 4))
+        total = graph.op("MAXIMUM", [found, value], (1, 4), name=f"{key} total")
+        graph.node("ASSIGN_VARIABLE", [handle, total], [])
+        graph.output(total)
+        model.signature(key, {"x": x}, {"total": total}, int(key == "both"))
+    return model.finish()
+
+
+@pytest.mark.parametrize("api", ["load", "interpreter"])
+def test_variables_outlive_the_first_run_of_another_signature(api: str) -> None:
+    content = remembered()
+    runners: list[Callable[[str, np.ndarray], Any]] = []
+    theirs = LiteRT(model_content=content)
+    runners.append(lambda key, x: theirs.get_signature_runner(key)(x=x)["total"])
+    if api == "load":
+        model = jitdelegate.load(content, options=partial.options())
+        runners.append(lambda key, x: np.asarray(model.run({"x": x}, key)["total"]))
+    else:
+        ours = partial.interpreter(content)
+        runners.append(lambda key, x: ours.get_signature_runner(key)(x=x)["total"])
+    dice = np.random.default_rng(8)
+    for key in ("left", "left", "both", "left", "both"):
+        x = dice.normal(size=(1, 4)).astype(np.float32)
+        wanted, found = (runner(key, x) for runner in runners)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
 def test_a_loaded_model_with_variables_in_litert_is_reset() -> None:
     for content in (partial.remembering(), resource_models.streaming()):
         rounds = partial.rounds_for(content, 4)
