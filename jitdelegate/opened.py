@@ -218,8 +218,14 @@ class Opened:
         return guest
 
     def _leave(self, reason: str) -> None:
-        """The model runs on LiteRT after all."""
+        """The model runs on LiteRT after all.
+
+        Raises:
+            DelegationError: full delegation was required.
+        """
         self._left = reason
+        if self._options.require_full_delegation:
+            self.require_full_delegation()
         self.source.fallback()
 
     @property

@@ -10,6 +10,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
+from jitdelegate import opened
 from jitdelegate.errors import DelegationError, DeviceError
 from jitdelegate.ir.graph import Quant
 from jitdelegate.model.write import ModelBuilder
@@ -419,6 +420,21 @@ def test_full_delegation_is_refused_with_every_operator_and_reason(api: str) -> 
     assert words.endswith(
         "\n4 operations will run on compiled CPU code, and the remaining 2 operations will run on LiteRT's CPU kernels."
     )
+
+
+@pytest.mark.parametrize("further", [{}, {"min_nodes_per_partition": 1}])
+def test_full_delegation_is_refused_where_code_cannot_be_loaded(
+    monkeypatch: pytest.MonkeyPatch, further: dict[str, int]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise DeviceError("no executable memory")
+
+    monkeypatch.setattr(opened, "Session", refuse)
+    options = {"serialization_dir": False, **further}
+    with jitdelegate.load(small_models.convolution(), options=options) as model:
+        assert model.report().target == "litert"
+    with pytest.raises(DelegationError, match="no executable memory"):
+        jitdelegate.load(small_models.convolution(), options={**options, "require_full_delegation": True})
 
 
 @pytest.mark.parametrize("api", APIS)
