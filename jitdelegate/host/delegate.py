@@ -67,6 +67,12 @@ class NativeDelegate:
         """The KeyboardInterrupt or the like that LiteRT made a RuntimeError of, for whoever can raise it again."""
         return self._delegation.interruption
 
+    def raise_interruption(self) -> None:
+        """Raise that again, once."""
+        found, self._delegation.interruption = self._delegation.interruption, None
+        if found is not None:
+            raise found
+
     @property
     def contexts(self) -> dict[int, int]:
         """Addresses of the TfLiteContexts that it found subgraphs in, and which they are."""

@@ -52,6 +52,7 @@ class Fallback:
         """
         self._arguments = {"num_threads": num_threads, **(arguments or {})}
         self._make_delegate = make_delegate
+        self._delegate: Any = None
         self._source = {"model_path": model} if isinstance(model, str) else {"model_content": bytes(model)}
         self._resizes: dict[int, tuple[Sequence[int] | np.ndarray, bool]] = {}
         self._signatures: dict[str, dict[str, dict[str, Any]]] = {}
@@ -76,10 +77,12 @@ class Fallback:
         if not self.default_delegate:
             arguments["experimental_op_resolver_type"] = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
         if self._make_delegate is not None:
-            arguments["experimental_delegates"] = [self._make_delegate()]
+            self._delegate = self._make_delegate()
+            arguments["experimental_delegates"] = [self._delegate]
         try:
             return Interpreter(**self._source, **arguments)
         except (ValueError, RuntimeError) as error:
+            self._raise_interruption()
             raise ModelError(f"LiteRT cannot open this model: {_text(error)}") from error
 
     def resize(self, index: int, shape: Sequence[int] | np.ndarray, strict: bool = False) -> None:
@@ -107,6 +110,7 @@ class Fallback:
             self.interpreter.invoke()
         except RuntimeError as error:
             if not self._is_default_delegates(error):
+                self._raise_interruption()
                 raise
             inputs = [detail["index"] for detail in self.interpreter.get_input_details()]
             values = [self.interpreter.get_tensor(index) for index in inputs]
@@ -124,11 +128,17 @@ class Fallback:
         Raises:
             DeviceError: something else did; carries LiteRT's message.
         """
+        self._raise_interruption()
         if not self._is_default_delegates(error):
             raise DeviceError(f"LiteRT cannot run this model: {_text(error)}") from error
         self.default_delegate = False
         self.interpreter = self._create()
         self._restore()
+
+    def _raise_interruption(self) -> None:
+        """Let an interrupt be one that reached LiteRT through our delegate as an error."""
+        if self._delegate is not None:
+            self._delegate.raise_interruption()
 
     def _restore(self) -> None:
         """Give a new instance the shapes of the one before it, and make it ready."""

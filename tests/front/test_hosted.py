@@ -275,6 +275,33 @@ def test_a_damaged_piece_of_a_loaded_model_is_replaced_in_the_same_interpreter(m
         partial.assert_same(partial.called(model, rounds), partial.expected(content, rounds))
 
 
+@pytest.mark.parametrize("api", ["load", "interpreter"])
+def test_an_interrupt_is_one_and_the_next_run_answers(monkeypatch: pytest.MonkeyPatch, api: str) -> None:
+    content = partial.alternating(open_batch=True)
+    made = hosted.HostedModel.kernel
+    pressed = [1]
+
+    def kernel(*arguments: Any) -> Any:
+        if pressed and arguments[-1][0] == (3, 4):
+            pressed.clear()
+            raise KeyboardInterrupt
+        return made(*arguments)
+
+    monkeypatch.setattr(hosted.HostedModel, "kernel", kernel)
+    rounds = [[np.ones((3, 4), np.float32)]]
+    if api == "load":
+        with jitdelegate.load(content, options=partial.options()) as model:
+            with pytest.raises(KeyboardInterrupt):
+                model(*rounds[0])
+            found = partial.called(model, rounds)
+    else:
+        interpreter = partial.interpreter(content)
+        with pytest.raises(KeyboardInterrupt):
+            partial.invoked(interpreter, rounds)
+        found = partial.invoked(interpreter, rounds)
+    partial.assert_same(found, partial.expected(content, rounds))
+
+
 def deciding() -> bytes:
     """f32[4], i32[2] -> TANH, NEG, TANH of a RESHAPE to what the second says."""
     model = ModelBuilder()
