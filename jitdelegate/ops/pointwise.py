@@ -24,6 +24,7 @@ class Pointwise(Op):
     against LiteRT's kernels.
     """
 
+    fuses = True
     formula: ClassVar[Expr]
     """One element of the output; X, Y and Z are the operands."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import prod
 
@@ -19,9 +19,9 @@ class Rates:
     """What compiled code saves and costs, beside LiteRT on one thread of the CPU.
 
     Attributes:
-        saved: the share of LiteRT's time that compiled code does not take; None where each operator says it.
+        saved: the share of LiteRT's time that compiled code does not take; None for a CPU, where operators say it.
         crossing: seconds that a subset more costs, whatever it computes.
-        copied: bytes a second between the memory of others and the subset's layouts.
+        copied: bytes a second between the memory of others and the subset's own.
     """
 
     saved: float | None
@@ -29,7 +29,7 @@ class Rates:
     copied: float
 
 
-INSIDE = Rates(saved=None, crossing=3e-7, copied=3e10)
+INSIDE = Rates(saved=None, crossing=5e-7, copied=3e10)
 """CPU code that LiteRT's interpreter calls."""
 BESIDE = Rates(saved=None, crossing=8e-6, copied=3e10)
 """CPU code between models of LiteRT's; with a subset of it, there is one of these more too."""
@@ -40,8 +40,10 @@ MULTIPLIES = 6e10
 within a fifth of what this and the next two say."""
 BYTES = 2e10
 """Bytes a second that they read and write."""
-CALL = 2e-7
+CALL = 4e-7
 """Seconds that LiteRT takes for one operator that computes nothing."""
+FUSED = 0.8
+"""The share that is saved where an operator is computed together with the one before it."""
 
 
 def rates_of(target: str, loader: str) -> Rates:
@@ -71,20 +73,51 @@ def node_work(graph: Graph, node: Node) -> int:
 
 def litert_seconds(graph: Graph, node: Node) -> float:
     """What the node takes on LiteRT."""
-    return CALL + max(node_work(graph, node) / MULTIPLIES, node_bytes(graph, node) / BYTES)
+    return CALL + _kernel_seconds(graph, node)
 
 
-def saved_seconds(graph: Graph, nodes: Iterable[int], rates: Rates) -> float:
-    """What one run is shorter for these nodes being one delegated subset; below 0 where it is longer."""
-    chosen = tuple(nodes)
-    inputs, outputs = borders(graph, chosen)
-    gained = sum(
-        _saved(graph.nodes[position], rates) * litert_seconds(graph, graph.nodes[position]) for position in chosen
-    )
-    moved = sum(tensor_bytes(graph.tensors[index]) for index in (*inputs, *outputs))
-    return gained - rates.crossing - moved / rates.copied
-
-
-def _saved(node: Node, rates: Rates) -> float:
+def _kernel_seconds(graph: Graph, node: Node) -> float:
     op = find(node)
-    return rates.saved if rates.saved is not None else op.saves if op is not None else 0.0
+    usual = max(node_work(graph, node) / MULTIPLIES, node_bytes(graph, node) / BYTES)
+    return usual * (op.slow if op is not None else 1.0)
+
+
+def saved_seconds(graph: Graph, nodes: Collection[int], rates: Rates) -> float:
+    """What one run is shorter for these nodes being one delegated subset; below 0 where it is longer."""
+    chosen = [graph.nodes[position] for position in nodes]
+    written, read = ({i for node in chosen for i in side(node)} for side in (_outputs, _inputs))
+    gained = sum(CALL + _share(node, written, read, rates) * _kernel_seconds(graph, node) for node in chosen)
+    return gained - rates.crossing - _moved_bytes(graph, nodes, rates) / rates.copied
+
+
+def _outputs(node: Node) -> tuple[int, ...]:
+    return node.outputs
+
+
+def _inputs(node: Node) -> tuple[int, ...]:
+    return node.inputs
+
+
+def _share(node: Node, written: Collection[int], read: Collection[int], rates: Rates) -> float:
+    """The share of its kernel's time that a node saves in a subset that writes and reads these tensors."""
+    op = find(node)
+    if rates.saved is not None or op is None:
+        return rates.saved or 0.0
+    follows = any(index in written for index in node.inputs)
+    if follows and op.fuses:
+        return FUSED
+    together = follows or any(index in read for index in node.outputs)
+    return op.saves if together or op.alone is None else op.alone
+
+
+def _moved_bytes(graph: Graph, nodes: Collection[int], rates: Rates) -> int:
+    """What goes between the memory of others and a subset's own: on a CPU, what is laid out anew."""
+    touched = {index for position in nodes for index in _laid_out(graph.nodes[position], rates)}
+    crossing = {index for side in borders(graph, tuple(nodes)) for index in side}
+    return sum(tensor_bytes(graph.tensors[index]) for index in crossing & touched)
+
+
+def _laid_out(node: Node, rates: Rates) -> tuple[int, ...]:
+    op = find(node)
+    moves = rates.saved is not None or (op is not None and op.lays_out)
+    return (*node.inputs, *node.outputs) if moves else ()
