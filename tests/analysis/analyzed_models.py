@@ -57,6 +57,16 @@ def chain(*ops: str) -> bytes:
     return model.finish()
 
 
+def behind_diagonals() -> bytes:
+    """f32[2,3] -> MATRIX_DIAG -> RELU -> ABS, all of f32[2,3,3]."""
+    model = ModelBuilder()
+    value = model.input((2, 3), name="value")
+    for op in ("MATRIX_DIAG", "RELU", "ABS"):
+        value = model.op(op, [value], (2, 3, 3))
+    model.output(value)
+    return model.finish()
+
+
 def moved_between() -> bytes:
     """RELU, TRANSPOSE, RELU."""
     model = ModelBuilder()

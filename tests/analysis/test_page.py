@@ -112,7 +112,7 @@ def test_hostile_names_are_nothing_but_text(tmp_path: Path) -> None:
 
 
 def test_partitions_have_colours_of_their_own_and_crossings_are_bold(tmp_path: Path) -> None:
-    found = Page(page(analysis(analyzed_models.in_pieces(), tmp_path, only_ops="CONV_2D")))
+    found = Page(page(analysis(analyzed_models.in_pieces(), tmp_path, only_ops="CONV_2D", partitioning="all")))
     fills = [attributes["fill"] for attributes in found.all("rect")]
     assert sorted(map(str, fills)) == sorted(
         [FIXED["input"], PARTITIONS[0], FIXED["litert"], PARTITIONS[2], FIXED["output"]]

@@ -100,7 +100,7 @@ def test_the_documented_names_are_those_of_the_facts(tmp_path: Path, capsys: pyt
 
 def test_a_model_in_pieces_says_what_crosses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = tmp_path / "options.toml"
-    options.write_text('only_ops = "CONV_2D"')
+    options.write_text('only_ops = "CONV_2D"\npartitioning = "all"')
     path = write(analyzed_models.in_pieces(), tmp_path)
     (subgraph,) = facts(capsys, path, "--target", "cpu", "--options", str(options))["subgraphs"]
     assert subgraph["loader"] == "pieces"
