@@ -9,6 +9,7 @@ from jitdelegate.cache.counts import counts
 from jitdelegate.cache.key import MODEL, NUMBA_CUDA_VERSIONS, TOOLCHAIN, model_key, variant_parts
 from jitdelegate.cache.store import OFF, open_store
 from jitdelegate.errors import DelegationError, DeviceError, ProgramError
+from jitdelegate.program.check import IN_PIECES
 from jitdelegate.program.program import Operator
 from jitdelegate.runtime.cpu_features import level
 from jitdelegate.runtime.cuda_library import open_library
@@ -277,6 +278,8 @@ class Opened:
 
     def announce(self) -> None:
         """Tell the user which operators are left to LiteRT, unless LiteRT was asked for."""
+        if self.session is not None and self.program.loader not in IN_PIECES:
+            return  # none, and reading them takes longer than all else on the warm road
         if self._options.target != "litert" and any(one.place == "litert" for one in self._operators()):
             from jitdelegate.messages import announce  # not before: most models are compiled whole
 

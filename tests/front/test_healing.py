@@ -37,6 +37,14 @@ def test_the_second_start_is_a_hit_and_answers_the_same(tmp_path: Path) -> None:
     assert "generate" not in warm.seconds
 
 
+def test_the_second_start_reads_nothing_that_only_reports_tell(tmp_path: Path) -> None:
+    start(tmp_path, small_models.convolution())
+    with jitdelegate.load(small_models.convolution(), serialization_dir=tmp_path) as model:
+        assert callable(model._opened.program._operators)
+        assert callable(model._opened.program._kernels)
+        assert len(model.report().operators) == 1
+
+
 def test_a_model_on_litert_is_a_hit_the_second_time_too(tmp_path: Path) -> None:
     for expected in ("miss", "hit"):
         model = jitdelegate.load(small_models.uncompiled(), serialization_dir=tmp_path / "cache")
