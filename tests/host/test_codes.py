@@ -9,9 +9,8 @@ from ai_edge_litert.interpreter import Interpreter
 
 from jitdelegate.errors import DelegateWarning
 from jitdelegate.host.guest import Facts
-from jitdelegate.hosted import HostedModel
+from jitdelegate.hosted import HostedModel, open_hosted
 from jitdelegate.model.write import ModelBuilder
-from jitdelegate.model_source import ModelSource
 from jitdelegate.options import Options
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="LiteRT's structures are known on Linux")
@@ -38,7 +37,7 @@ def sum_model() -> bytes:
 @pytest.mark.parametrize("code", [ADD, MUL])
 def test_operators_are_compared(code: int, recwarn: pytest.WarningsRecorder) -> None:
     content = sum_model()
-    guest = Mistaken(ModelSource(content, Options(serialization_dir=False)))
+    guest = Mistaken(open_hosted(content, Options(serialization_dir=False)).main)
     guest.code = code
     interpreter = Interpreter(model_content=content, experimental_delegates=[guest.delegate()])
     warned = [str(each.message) for each in recwarn if each.category is DelegateWarning]
