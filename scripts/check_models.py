@@ -18,6 +18,7 @@ import json
 import subprocess
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from jitdelegate.model.read import read
 FLOAT_LIMIT = 1e-5
 HALF_LIMIT = 1e-4
 SECONDS = 300
+KINDS = litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES, litert.OpResolverType.AUTO
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -129,7 +131,11 @@ def check(path: Path, through: str, threads: int) -> dict[str, Any]:
     try:
         row["nrmse"] = _worst(path, model)
     except (JitDelegateError, ValueError, RuntimeError) as error:
-        return {**row, "error": str(error), "verdict": "REFUSED" if _litert_runs(path, model) else "refused by both"}
+        return {
+            **row,
+            "error": str(error),
+            "verdict": "REFUSED" if _answers(path, model, through) else "refused by both",
+        }
     row["limit"] = _limit(path) if report.fully_delegated else None
     row["verdict"] = "ok" if row["limit"] is None or row["nrmse"] <= row["limit"] else "TOO FAR OFF"
     return row
@@ -145,11 +151,12 @@ def _runs_in_litert(path: Path) -> bool:
     return done.returncode == 0
 
 
-def _litert_runs(path: Path, model: Any) -> bool:
-    """Whether LiteRT answers to the inputs that are tried."""
+def _answers(path: Path, model: Any, through: str) -> bool:
+    """Whether LiteRT answers to the inputs that are tried; its own interpreter takes XNNPACK, and nothing else then."""
+    kinds = KINDS[1:] if through == "litert" else KINDS
     try:
         for inputs in _inputs(model):
-            _litert(path, inputs)
+            _litert(path, inputs, kinds)
     except (ValueError, RuntimeError):
         return False
     return True
@@ -192,16 +199,15 @@ def picture(shape: tuple[int, ...]) -> np.ndarray:
     return np.asarray(2 * image[None] - 1, np.float32)
 
 
-def _litert(path: Path, inputs: list[np.ndarray]) -> list[np.ndarray]:
+def _litert(path: Path, inputs: list[np.ndarray], kinds: Sequence[Any] = KINDS) -> list[np.ndarray]:
     """LiteRT's builtin kernels, or XNNPACK for operators that only XNNPACK has."""
-    kernels = litert.OpResolverType
-    for kind in (kernels.BUILTIN_WITHOUT_DEFAULT_DELEGATES, kernels.AUTO):
+    for kind in kinds:
         interpreter = litert.Interpreter(str(path), experimental_op_resolver_type=kind)
         try:
             interpreter.allocate_tensors()
             break
         except RuntimeError:
-            if kind is kernels.AUTO:
+            if kind is kinds[-1]:
                 raise
     for detail, value in zip(interpreter.get_input_details(), inputs, strict=True):
         interpreter.set_tensor(detail["index"], value)
