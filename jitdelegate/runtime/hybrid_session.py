@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import ctypes
+import os
 import sys
 
 from xxhash import xxh3_128_hexdigest
@@ -45,6 +46,7 @@ class HybridSession(Staging):
         """
         super().__init__(program)
         self._lock = _thread.allocate_lock()
+        self._process = os.getpid()
         self._ports = {port.index: port for port in (*program.inputs, *program.outputs, *program.between)}
         self._pieces: list[_Compiled | _LiteRT] = []
         self._memories: list[Memory] = []
@@ -108,12 +110,19 @@ class HybridSession(Staging):
             self._fixed[index] = address
             address += room
 
+    def _own_lock(self) -> _thread.LockType:
+        """The lock; a new one in a forked child, where a thread may have held it that is not there."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            self._lock = _thread.allocate_lock()
+        return self._lock
+
     def _outputs(self) -> list[int]:
         return [port.index for port in self.program.outputs]
 
     def run_on(self, addresses: list[int]) -> None:
         count = len(self.program.inputs)
-        with self._lock:
+        with self._own_lock():
             if self._closed:
                 raise DeviceError("the session is closed")
             places = dict(self._fixed)
@@ -133,7 +142,7 @@ class HybridSession(Staging):
                 one.session.verify()
 
     def reset_states(self, *, resources: bool) -> None:
-        with self._lock:  # between two runs
+        with self._own_lock():  # between two runs
             for one in self._pieces:
                 if isinstance(one, _Compiled):
                     one.session.reset_states(resources=resources)
@@ -147,7 +156,7 @@ class HybridSession(Staging):
         session.write_state(own, content)
 
     def close(self) -> None:
-        with self._lock:
+        with self._own_lock():
             if self._closed:
                 return
             self._closed = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -119,6 +120,20 @@ def test_threads_may_share_it(session: HybridSession) -> None:
     assert not failed
 
 
+def test_a_fork_during_a_run_leaves_the_child_usable(session: HybridSession) -> None:
+    given = np.ones((1, 4), np.float32)
+    wanted = [bytes(output) for output in session.run([given])]
+    with session._own_lock():  # as a run in another thread holds it
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                status = 0 if [bytes(output) for output in session.run([given])] == wanted else 2
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_a_closed_one_refuses_and_closing_again_is_harmless(program: Program) -> None:
     session = opened(program)
     session.close()
@@ -198,8 +213,8 @@ def stateful(program: Program) -> None:
         (replaced(1, hash="0" * 32), "hash [0-9a-f]{32}, expected 0{32}"),
         (flipped(1, 100), "hash"),
         (flipped(3, -1), "hash"),
-        (flipped(0, 0), ""),
-        (flipped(2, 60), ""),
+        (flipped(0, 0), "not a program"),
+        (flipped(2, 60), "hash"),
         (swapped, "a piece has the tensors"),
         (backwards, "read before a piece has written it"),
         (replaced(1, inputs=(3, 3)), r"a piece on LiteRT has \(1, 1\) inputs and outputs, expected \(2, 1\)"),
