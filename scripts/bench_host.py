@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import statistics
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 import jitdelegate
 from jitdelegate.host import callbacks
-from scripts.bench_latency import WARM_UP, ready, seconds, settle
+from scripts.bench_latency import interleaved, ready
 
 CREATIONS = 15
 
@@ -61,16 +60,7 @@ def compare(model: Path, options: dict[str, Any], rounds: int, folder: str) -> d
 
 def _ratios(ours: Callable[[], object], theirs: Callable[[], object], rounds: int) -> dict[str, float]:
     """Medians in milliseconds, and the ratio with its quartiles."""
-    sides = [("ours", ours), ("LiteRT", theirs)]
-    times: dict[str, list[float]] = {name: [] for name, _ in sides}
-    order = random.Random(0)
-    for round_ in range(WARM_UP + rounds):
-        order.shuffle(sides)
-        for name, run in sides:
-            settle(run)  # type: ignore[arg-type]
-            took = seconds(run)  # type: ignore[arg-type]
-            if round_ >= WARM_UP:
-                times[name].append(took)
+    times = interleaved({"ours": ours, "LiteRT": theirs}, rounds)
     low, middle, high = statistics.quantiles((a / b for a, b in zip(times["ours"], times["LiteRT"], strict=True)), n=4)
     medians = {name: 1e3 * statistics.median(values) for name, values in times.items()}
     return {"ours_ms": medians["ours"], "litert_ms": medians["LiteRT"], "ratio": middle, "low": low, "high": high}

@@ -15,7 +15,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,14 @@ SETTLE = 0.005
 """Seconds; threads of a pool commonly spin for a millisecond or two after their work."""
 
 
-def seconds(run: Callable[[], None]) -> float:
+def seconds(run: Callable[[], object]) -> float:
     """Wall-clock time of one call."""
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
 
 
-def settle(run: Callable[[], None]) -> None:
+def settle(run: Callable[[], object]) -> None:
     """Runs until the other side no longer disturbs: its data has left the caches, its threads have stopped spinning."""
     end = time.perf_counter() + SETTLE
     run()
@@ -57,21 +57,26 @@ def ready(interpreter: Any) -> Any:
     return interpreter
 
 
+def interleaved(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of every side in every round; in each round all sides run once, in another order."""
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    order, shuffled = random.Random(0), list(sides.items())
+    for round_ in range(WARM_UP + rounds):
+        order.shuffle(shuffled)
+        for name, run in shuffled:
+            settle(run)
+            took = seconds(run)
+            if round_ >= WARM_UP:
+                times[name].append(took)
+    return times
+
+
 def compare(model: Path, threads: int, rounds: int) -> dict[str, Any]:
     """Medians in milliseconds and the ratio with its quartiles."""
     delegate = jitdelegate.GpuDelegate(serialization_dir=False)
     ours = ready(jitdelegate.Interpreter(str(model), num_threads=threads, experimental_delegates=[delegate]))
     theirs = ready(litert.Interpreter(str(model), num_threads=threads))
-    sides = [("ours", ours.invoke), ("LiteRT", theirs.invoke)]
-    times: dict[str, list[float]] = {name: [] for name, _ in sides}
-    order = random.Random(0)
-    for round_ in range(WARM_UP + rounds):
-        order.shuffle(sides)
-        for name, run in sides:
-            settle(run)
-            took = seconds(run)
-            if round_ >= WARM_UP:
-                times[name].append(took)
+    times = interleaved({"ours": ours.invoke, "LiteRT": theirs.invoke}, rounds)
     ratios = sorted(b / a for a, b in zip(times["ours"], times["LiteRT"], strict=True))
     low, middle, high = statistics.quantiles(ratios, n=4)
     return {

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import random
 import statistics
 import sys
 import warnings
@@ -24,7 +23,7 @@ from typing import Any
 import ai_edge_litert.interpreter as litert
 
 import jitdelegate
-from scripts.bench_latency import WARM_UP, ready, seconds, settle
+from scripts.bench_latency import interleaved, ready
 
 CHOICES: dict[str, dict[str, Any]] = {
     "cost model": {},
@@ -36,22 +35,14 @@ CHOICES: dict[str, dict[str, Any]] = {
 def compare(model: Path, only_ops: str, threads: int, rounds: int) -> dict[str, Any]:
     """Partitions and speeds by choice."""
     theirs = ready(litert.Interpreter(str(model), num_threads=threads))
-    sides, partitions = [("LiteRT", theirs.invoke)], {}
+    sides, partitions = {"LiteRT": theirs.invoke}, {}
     for name, options in CHOICES.items():
         restricted = {**options, **({"only_ops": only_ops} if only_ops else {})}
         delegate = jitdelegate.GpuDelegate(serialization_dir=False, **restricted)
         ours = ready(jitdelegate.Interpreter(str(model), num_threads=threads, experimental_delegates=[delegate]))
-        sides.append((name, ours.invoke))
+        sides[name] = ours.invoke
         partitions[name] = _partitions(ours.report())
-    times: dict[str, list[float]] = {name: [] for name, _ in sides}
-    order = random.Random(0)
-    for round_ in range(WARM_UP + rounds):
-        order.shuffle(sides)
-        for name, run in sides:
-            settle(run)
-            took = seconds(run)
-            if round_ >= WARM_UP:
-                times[name].append(took)
+    times = interleaved(sides, rounds)
     speeds = {name: _median_ratio(times["LiteRT"], times[name]) for name in CHOICES}
     return {"model": model.name, "only_ops": only_ops, "threads": threads, "partitions": partitions, "speeds": speeds}
 
