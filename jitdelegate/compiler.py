@@ -21,13 +21,12 @@ from jitdelegate.options import Options
 from jitdelegate.passes.deciding_inputs import deciding_inputs
 from jitdelegate.passes.enter import enter
 from jitdelegate.passes.support import WHOLE_MODEL, port_problem, unsupported
-from jitdelegate.piecewise import Piecewise
+from jitdelegate.piecewise import NOTHING_ELSE, Piecewise
 from jitdelegate.program.program import Program
 from jitdelegate.program.write import write
 from jitdelegate.target_program import target_program
 
 ASKED = "LiteRT was asked for."
-NOTHING_ELSE = "Nothing is compiled that it is needed for."
 ONE_STATE = "Resource variables live in the program for the shapes that the file says."
 
 

@@ -27,6 +27,7 @@ from jitdelegate.program.write import write
 from jitdelegate.target_program import Origins, target_program
 
 LITERT = "litert"
+NOTHING_ELSE = "Nothing is compiled that it is needed for."
 HOSTED_STATE = "Its variable lives in the memory of LiteRT's interpreter."
 HOSTING_MACHINE = "linux x86_64 "
 """How the key's part "machine" begins where LiteRT's interpreter may take the delegate."""
@@ -244,7 +245,7 @@ class Piecewise:
             inputs=ports(graph, graph.given),
             outputs=ports(graph, graph.returned),
             states=tuple(content.states) if loader == "pieces" else (),
-            operators=self._operators(content, delegation, graph),
+            operators=self._operators(content, delegation, graph, NOTHING_ELSE if loader == "delegate" else ""),
             kernels=tuple(content.kernels),
             weights=bytes(content.data),
             pieces=tuple(content.pieces),
@@ -258,13 +259,18 @@ class Piecewise:
             origin: reason for position, reason in delegation.reasons.items() for origin in graph.nodes[position].origin
         }
 
-    def _operators(self, content: _Content, delegation: Delegation, graph: Graph) -> tuple[Operator, ...]:
-        """Every operator of the subgraph: where it runs, in which piece, and why LiteRT has it."""
+    def _operators(self, content: _Content, delegation: Delegation, graph: Graph, left: str) -> tuple[Operator, ...]:
+        """Every operator of the subgraph: where it runs, in which piece, and why LiteRT has it.
+
+        Args:
+            left: why LiteRT runs those that are in no piece; "" where nobody does.
+        """
         piece_of = {position: number for number, piece in enumerate(content.pieces) for position in piece.nodes}
         reasons = self._reasons(graph, delegation)
         found = []
         for index, node in enumerate(self._original.nodes):
-            piece, reason = piece_of.get(index, NO_PIECE), reasons.get(index, "")
+            piece = piece_of.get(index, NO_PIECE)
+            reason = reasons.get(index, left if piece == NO_PIECE else "")
             place = LITERT if reason else "folded" if piece == NO_PIECE else content.pieces[piece].place
             kernel = content.kernel_of.get(index, NO_KERNEL)
             found.append(
