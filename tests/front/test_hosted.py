@@ -323,7 +323,10 @@ def test_an_interpreter_with_values_in_it_is_not_replaced(api: str) -> None:
 def remembered() -> bytes:
     """Two signatures over one resource variable: LiteRT runs all of "left", "both" has compiled parts as well."""
     model = ModelBuilder()
-    for key, graph in (("left", model), ("both", model.subgraph("both"))):
+    both, first = model.subgraph("both"), model.subgraph("first")
+    resource_models._assign(first, "sum", np.full((1, 4), -0.5, np.float32))
+    for key, graph in (("left", model), ("both", both)):
+        graph.node("CALL_ONCE", [], [], options={"init_subgraph_index": 2})
         handle = graph.op("VAR_HANDLE", [], (), dtype="resource", options={"container": "", "shared_name": "sum"})
         x = graph.input((1, 4), name=f"{key} x")
         value = graph.op("TANH", [x], (1, 4)) if key == "both" else x
