@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from jitdelegate.ir.graph import Graph, Model, Node, Tensor
-from jitdelegate.model.schema import ENUMS
+from jitdelegate.model.options import BUILTIN_CODES
 from jitdelegate.passes.support import WHOLE_MODEL
 from jitdelegate.program.program import CUSTOM, NO_KERNEL, NO_TENSOR, ZEROS, Operator, Port, Signature, State
 
-BUILTIN_CODES = {name: number for number, name in ENUMS["BuiltinOperator"].items()}
 STATE_ALIGNMENT = 16
 """Bytes; where the first value of a state begins in the weights."""
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from flatbuffers.builder import BuilderSizeError
 
 from jitdelegate.errors import CompileError, ModelError
-from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant, Tensor
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.model.constants import Buffers
 from jitdelegate.model.pack import outside, pack_model
+from jitdelegate.model.quantization import quantization_record
 from jitdelegate.model.record import Record, default
 from jitdelegate.model.schema import ENUMS, TABLES, UNIONS
 from jitdelegate.program.flatbuffer import FlatBuffer, Table
@@ -223,18 +224,8 @@ def _new_tensor(tensor: Tensor) -> Record:
     """The record of a tensor that no file has."""
     if tensor.sparsity is not None or (tensor.quant is not None and tensor.quant.block_size):
         raise CompileError(f"'{tensor.name}' is sparse or quantized in blocks, and no tensor of the file.")
-    quantization = None if tensor.quant is None else _new_quantization(tensor.quant)
+    quantization = None if tensor.quant is None else quantization_record(tensor.quant)
     return {"type": tensor.dtype.upper(), "name": tensor.name, "quantization": quantization}
-
-
-def _new_quantization(quant: Quant) -> Record:
-    return {
-        "scale": quant.scales,
-        "zero_point": quant.zero_points,
-        "quantized_dimension": quant.axis,
-        "min": quant.minimum or None,
-        "max": quant.maximum or None,
-    }
 
 
 def _stored(table: Table, kind: str) -> Record:

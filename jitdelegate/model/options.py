@@ -8,6 +8,8 @@ from typing import Any
 from jitdelegate.model.record import Record, default
 from jitdelegate.model.schema import ENUMS, UNIONS
 
+BUILTIN_CODES = {name: number for number, name in ENUMS["BuiltinOperator"].items()}
+"""TFLite's name of an operator -> its number."""
 _REDUCERS = ("MEAN", "SUM", "REDUCE_PROD", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_ANY", "REDUCE_ALL")
 _NAMED_OTHERWISE = {
     "AVERAGE_POOL_2D": "Pool2DOptions",
@@ -30,7 +32,7 @@ def _tables_by_operator() -> dict[str, str]:
     tables = {
         table.lower(): table for union in ("BuiltinOptions", "BuiltinOptions2") for table in UNIONS[union].values()
     }
-    guesses = {op: tables.get(op.replace("_", "").lower() + "options") for op in ENUMS["BuiltinOperator"].values()}
+    guesses = {op: tables.get(op.replace("_", "").lower() + "options") for op in BUILTIN_CODES}
     return {op: table for op, table in guesses.items() if table} | _NAMED_OTHERWISE
 
 

@@ -112,3 +112,14 @@ class _Numbers:
         if index not in self._made:
             self._made[index] = tuple(tensor.data.ravel().tolist())
         return self._made[index]
+
+
+def quantization_record(quant: Quant) -> Record:
+    """The record of quantization that is not by blocks, as `pack` takes it."""
+    return {
+        "scale": quant.scales,
+        "zero_point": quant.zero_points,
+        "quantized_dimension": quant.axis,
+        "min": quant.minimum or None,
+        "max": quant.maximum or None,
+    }

@@ -20,12 +20,12 @@ import numpy as np
 
 from jitdelegate.errors import OptionError
 from jitdelegate.ir.graph import ABSENT, DimensionMetadata, Quant, Sparsity
-from jitdelegate.model.options import OPTIONS_TABLE
+from jitdelegate.model.options import BUILTIN_CODES, OPTIONS_TABLE
 from jitdelegate.model.pack import outside, pack_model, refuse_unknown
+from jitdelegate.model.quantization import quantization_record
 from jitdelegate.model.record import Record
-from jitdelegate.model.schema import ENUMS, UNIONS
+from jitdelegate.model.schema import UNIONS
 
-_NUMBERS = {name: number for number, name in ENUMS["BuiltinOperator"].items()}
 _LARGEST_DEPRECATED_CODE = 127
 
 
@@ -181,9 +181,9 @@ class GraphBuilder:
             OptionError: no such operator or option; that an option has no such value is found in `finish`.
         """
         custom = custom_options is not None
-        if op not in _NUMBERS and not custom:
+        if op not in BUILTIN_CODES and not custom:
             raise OptionError(f"{op!r} is no builtin operator; a custom one needs custom_options")
-        code = self._file.operator_code(_NUMBERS["CUSTOM" if custom else op], op if custom else "", version)
+        code = self._file.operator_code(BUILTIN_CODES["CUSTOM" if custom else op], op if custom else "", version)
         operator: Record = {
             "opcode_index": code,
             "inputs": tuple(ABSENT if each is None else each for each in inputs),
@@ -199,13 +199,7 @@ class GraphBuilder:
     def _quantization(self, quant: Quant) -> Record:
         if quant.block_size:
             return {"quantized_dimension": quant.axis, "details": ("BlockwiseQuantization", self._blocks(quant))}
-        return {
-            "scale": quant.scales,
-            "zero_point": quant.zero_points,
-            "quantized_dimension": quant.axis,
-            "min": quant.minimum or None,
-            "max": quant.maximum or None,
-        }
+        return quantization_record(quant)
 
     def _blocks(self, quant: Quant) -> Record:
         """Scales and zero points of blocks are constants of the subgraph."""
