@@ -172,7 +172,7 @@ class Opened:
         except DeviceError as error:  # a hardened system may forbid executable memory
             if self._options.target != "auto":
                 raise
-            self._leave(f"the compiled program cannot be loaded: {error}.")
+            self._begin_on_litert(f"the compiled program cannot be loaded: {error}.")
 
     def _open_pieces(self) -> None:
         from jitdelegate.runtime.hybrid_session import HybridSession  # not before: most models are compiled whole
@@ -182,7 +182,7 @@ class Opened:
         except DeviceError as error:
             if self._device is not None and self._options.target == "auto":
                 raise
-            self._leave(f"the pieces of the model cannot be put together: {error}.")
+            self._begin_on_litert(f"the pieces of the model cannot be put together: {error}.")
 
     def open_piece(self, program: Program) -> Staging:
         """A session of one of the program's pieces; raises what a session raises."""
@@ -197,11 +197,13 @@ class Opened:
 
         trouble = refusal(self.source.store.place)
         if trouble:
-            self._leave(f"the compiled pieces cannot go into LiteRT's interpreter: {trouble}.")
+            self._begin_on_litert(f"the compiled pieces cannot go into LiteRT's interpreter: {trouble}.")
             return
         if not self.source.hosted:  # one interpreter has the model's variables, whichever program comes first
             if self.source.in_use:
-                self._leave("LiteRT's interpreter runs the model already, and goes on without the compiled pieces.")
+                self._begin_on_litert(
+                    "LiteRT's interpreter runs the model already, and goes on without the compiled pieces."
+                )
                 return
             self.source.host(HostedModel(self._guest()).delegate)
         self.source.fallback()
@@ -218,7 +220,7 @@ class Opened:
         guest.source, guest._is_guest = source, True
         return guest
 
-    def _leave(self, reason: str) -> None:
+    def _begin_on_litert(self, reason: str) -> None:
         """The model runs on LiteRT after all.
 
         Raises:

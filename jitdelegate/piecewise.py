@@ -83,7 +83,7 @@ class Piecewise:
     """Makes the programs of one model's subgraph for one target.
 
     Attributes:
-        reasons: (position of the operator, sentence) pairs, where nothing was delegated.
+        reasons: (position of the operator, sentence) pairs of what is not delegated.
         needs_host: why `cut` gave nothing although something is delegated; "" else.
     """
 
@@ -110,10 +110,7 @@ class Piecewise:
         Args:
             graph: the subgraph as `passes.enter` and `passes.FOLD` leave it.
         """
-        program = self._until_compiled(graph, lambda delegation: self._cut(graph, delegation), {})
-        if program is None and not self.needs_host and self._may_compile_inside(graph):
-            self.needs_host = "Subgraphs that it runs may be compiled."
-        return program
+        return self._until_compiled(graph, lambda delegation: self._cut(graph, delegation), {})
 
     def hosted(self, graph: Graph) -> Program | None:
         """A program of compiled pieces for LiteRT's own interpreter; None where nothing is delegated. One of no pieces
@@ -124,11 +121,7 @@ class Piecewise:
         """
         users = (position for state in graph.states for position in state_users(graph, state))
         refused = dict.fromkeys(users, HOSTED_STATE) if self._key.part("target") == "cuda" else {}
-        program = self._until_compiled(graph, lambda delegation: self._hosted(graph, delegation), refused)
-        if program is None and self._may_compile_inside(graph):
-            nothing = delegate(self._model, graph, self._number, self._options, self._rates, refused)
-            return self._program("delegate", _Content(), nothing, graph)
-        return program
+        return self._until_compiled(graph, lambda delegation: self._hosted(graph, delegation), refused)
 
     def _may_compile_inside(self, graph: Graph) -> bool:
         """Whether loops and branches are left to LiteRT's interpreter, which offers what they run to the delegate."""
@@ -140,15 +133,16 @@ class Piecewise:
         """What `make` makes of the graph, without the nodes in `refused` and those whose code cannot be generated."""
         while True:
             delegation = delegate(self._model, graph, self._number, self._options, self._rates, refused)
-            if not delegation.delegated:
-                self.reasons = list(self._reasons(graph, delegation).items())
-                return None
+            self.reasons = list(self._reasons(graph, delegation).items())
             try:
                 return make(delegation)
             except _RefusedError as error:
                 refused |= dict.fromkeys(error.nodes, error.reason)
 
     def _cut(self, graph: Graph, delegation: Delegation) -> Program | None:
+        if not delegation.delegated:
+            self.needs_host = "Subgraphs that it runs may be compiled." if self._may_compile_inside(graph) else ""
+            return None
         self.needs_host = needs_host(graph, delegation) or self._prefers_host(graph, delegation)
         if self.needs_host:
             return None
@@ -190,7 +184,8 @@ class Piecewise:
         content = _Content()
         for subset in _claimed(self._original, graph, delegation):
             self._compile_hosted(content, graph, subset)
-        return self._program("delegate", content, delegation, graph) if content.pieces else None
+        useful = content.pieces or self._may_compile_inside(graph)
+        return self._program("delegate", content, delegation, graph) if useful else None
 
     def _compile_hosted(self, content: _Content, graph: Graph, subset: Subset) -> None:
         """A piece of the operators that LiteRT puts together; its borders are those that LiteRT sees."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from jitdelegate.cache.key import Key
 from jitdelegate.cache.store import open_store
 from jitdelegate.debug import dump
@@ -30,22 +32,14 @@ def target_program(graph: Graph, options: Options, key: Key) -> tuple[Program, O
 
 def _cpu_program(graph: Graph, key: Key) -> tuple[Program, Origins]:
     generated = generate(graph, key.part("features"), dump)
-    weights, found = states(graph, generated.weights)
-    program = Program(
-        key=tuple(key.parts),
-        target="cpu",
-        features=key.part("features"),
+    program = _program(
+        graph,
+        key,
+        generated,
         loader=generated.loader,
-        inputs=ports(graph, graph.given),
-        outputs=ports(graph, graph.returned),
-        states=found,
         kernels=tuple(Kernel(name=k.name, form=k.form, chunks=k.chunks) for k in generated.kernels),
-        arena_bytes=generated.arena_bytes,
         scratch_bytes=generated.scratch_bytes,
         sync_bytes=generated.sync_bytes,
-        entries=generated.entries,
-        code=generated.code,
-        weights=weights,
     )
     return program, tuple(kernel.origin for kernel in generated.kernels)
 
@@ -60,22 +54,32 @@ def _cuda_program(graph: Graph, options: Options, key: Key) -> tuple[Program, Or
         raise DeviceError(
             f"{error}; CUDA kernels are compiled by the extra 'cuda': pip install jitdelegate[cuda]"
         ) from error
-    weights, found = states(graph, generated.weights)
-    program = Program(
-        key=tuple(key.parts),
-        target="cuda",
-        features=key.part("features"),
+    program = _program(
+        graph,
+        key,
+        generated,
         loader="cubin",
+        kernels=generated.kernels,
+        launches=generated.launches,
+        input_offsets=generated.input_offsets,
+        output_offsets=generated.output_offsets,
+    )
+    return program, tuple(generated.origins)
+
+
+def _program(graph: Graph, key: Key, generated: Any, **own: Any) -> Program:
+    """What the programs of all targets have, with what is this one's `own`."""
+    weights, found = states(graph, generated.weights)
+    return Program(
+        key=tuple(key.parts),
+        target=key.part("target"),
+        features=key.part("features"),
         inputs=ports(graph, graph.given),
         outputs=ports(graph, graph.returned),
         states=found,
-        kernels=generated.kernels,
-        launches=generated.launches,
         arena_bytes=generated.arena_bytes,
-        input_offsets=generated.input_offsets,
-        output_offsets=generated.output_offsets,
         entries=generated.entries,
         code=generated.code,
         weights=weights,
+        **own,
     )
-    return program, tuple(generated.origins)

@@ -85,17 +85,9 @@ def _kernel_seconds(graph: Graph, node: Node) -> float:
 def saved_seconds(graph: Graph, nodes: Collection[int], rates: Rates) -> float:
     """What one run is shorter for these nodes being one delegated subset; below 0 where it is longer."""
     chosen = [graph.nodes[position] for position in nodes]
-    written, read = ({i for node in chosen for i in side(node)} for side in (_outputs, _inputs))
+    written, read = {i for node in chosen for i in node.outputs}, {i for node in chosen for i in node.inputs}
     gained = sum(CALL + _share(node, written, read, rates) * _kernel_seconds(graph, node) for node in chosen)
     return gained - rates.crossing - _moved_bytes(graph, nodes, rates) / rates.copied
-
-
-def _outputs(node: Node) -> tuple[int, ...]:
-    return node.outputs
-
-
-def _inputs(node: Node) -> tuple[int, ...]:
-    return node.inputs
 
 
 def _share(node: Node, written: Collection[int], read: Collection[int], rates: Rates) -> float:
