@@ -9,25 +9,18 @@ import pytest
 import jitdelegate
 from jitdelegate.analysis.survey import analyze
 from jitdelegate.analysis.verdict import Verdict, verdict
-from jitdelegate.cache import key as key_module
 from jitdelegate.errors import DelegationError, DeviceError, JitDelegateError
 from jitdelegate.options import Options
-from jitdelegate.runtime import cuda_weights
 from tests.cuda_stub.install import install
 from tests.cuda_stub.library import Library
 from tests.cuda_stub.programs import library
 from tests.front import small_models
-from tests.front.test_cuda import TOOLCHAIN, Compiler, scale_and_shift_model
+from tests.front.test_cuda import Compiler, install_compiler, scale_and_shift_model
 
 
 @pytest.fixture
 def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
-    """The compiler that models are given to, and a toolchain that seems installed."""
-    made = Compiler()
-    monkeypatch.setattr("jitdelegate.compiler.compile_model", made)
-    monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: TOOLCHAIN)
-    monkeypatch.setattr(cuda_weights, "_shared", {})
-    return made
+    return install_compiler(monkeypatch)
 
 
 @pytest.fixture

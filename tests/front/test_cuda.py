@@ -82,14 +82,18 @@ class Compiler:
         return scale_and_shift(key=key.parts, features=key.part("features"), operators=operators)
 
 
-@pytest.fixture
-def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
+def install_compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
     """The compiler that models are given to, and a toolchain that seems installed."""
     made = Compiler()
     monkeypatch.setattr("jitdelegate.compiler.compile_model", made)
     monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: TOOLCHAIN)
     monkeypatch.setattr(cuda_weights, "_shared", {})
     return made
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
+    return install_compiler(monkeypatch)
 
 
 @pytest.fixture
