@@ -2,6 +2,7 @@
 
 from jitdelegate.ops import (  # noqa: F401 - each enters its operators in OPS
     arithmetic,
+    attention,
     batch_space,
     constant,
     convolution,

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
 import numpy as np
-from flatbuffers import flexbuffers
 
 from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, select, unary
 from jitdelegate.ir.forms import Access, Map, Reduce
 from jitdelegate.ir.index_forms import ArgReduce, Gather, Suppress, TopK
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case
+from jitdelegate.ops.flex_options import flex_map
 from jitdelegate.ops.registry import Lowering, Op, moved, op, view
 from jitdelegate.ops.suppression import how_many
 
-UNREADABLE = (ValueError, TypeError, IndexError, KeyError, OverflowError, RecursionError, MemoryError, struct.error)
-"""What flexbuffers raises on bytes that are none."""
 DEFAULTS = {"detections_per_class": 100, "use_regular_nms": False}
 COUNTS = ("max_detections", "max_classes_per_detection", "detections_per_class", "num_classes")
 SCALES = ("y_scale", "x_scale", "h_scale", "w_scale")
@@ -70,11 +67,8 @@ class DetectionPostProcess(Op):
 
     def decode(self, options: bytes) -> dict[str, Any]:
         """A FlexBuffer: a map of numbers by name; what LiteRT takes for 0 where it is not there is 0 here."""
-        try:
-            found = flexbuffers.Loads(options)
-        except UNREADABLE:
-            return {}
-        if not isinstance(found, dict):
+        found = flex_map(options)
+        if found is None:
             return {}
         numbers = {name: value for name, value in found.items() if isinstance(value, int | float) and isfinite(value)}
         whole = {name: int(numbers[name]) for name in COUNTS if name in numbers}

@@ -22,8 +22,11 @@ def permuted(order: Shape) -> Access:
 
 
 def reordered(source: int | Lowering, shape: Shape, order: Shape, dtype: str) -> Lowering:
-    """The elements of a value, seen in `shape`, with their axes in another order."""
-    return moved(view(source, shape, dtype), permuted(order), tuple(shape[axis] for axis in order), dtype)
+    """The elements of a value, seen in `shape`, with their axes in another order; a view where that moves none."""
+    result, long = tuple(shape[axis] for axis in order), [axis for axis in order if shape[axis] != 1]
+    if long == sorted(long):
+        return view(source, result, dtype)
+    return moved(view(source, shape, dtype), permuted(order), result, dtype)
 
 
 def axis_problems(call: Call, axis: int, rank: int) -> Iterator[str]:
