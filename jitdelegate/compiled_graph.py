@@ -143,19 +143,22 @@ class CompiledGraph:
         self._view(tensor_index)[...] = array
 
     def get_tensor(self, tensor_index: int, subgraph_index: int = 0) -> np.ndarray:
-        """A copy of an input, output or variable. Constants come from LiteRT; what lies between is not there as such.
+        """A copy of an input, output or variable. Constants come from LiteRT.
 
         Raises:
-            ValueError: no such tensor, or one without a value.
+            ValueError: no such tensor, or one without a value: what lies between is not kept.
         """
         tensor_index, subgraph_index = _index(tensor_index), _index(subgraph_index)
         if not self._allocated:
             raise TensorError(NO_DATA)
         if subgraph_index == self._base.subgraph and (place := self._state_place(tensor_index)) is not None:
             return self._state(place)
-        if subgraph_index != self._base.subgraph or not self._is_port(tensor_index):
-            return self._litert().get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]
-        return self._view(tensor_index).copy()
+        if subgraph_index == self._base.subgraph:
+            if self._is_port(tensor_index):
+                return self._view(tensor_index).copy()
+            if tensor_index in self._base.source.runtime_tensors(subgraph_index):
+                raise self._unkept(tensor_index)
+        return self._litert().get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]
 
     def _state_place(self, tensor_index: int) -> int | None:
         """Which state a variable tensor is; None for other tensors."""
@@ -198,11 +201,12 @@ class CompiledGraph:
             return self._inputs[self._input_places[tensor_index]]
         if tensor_index in self._output_places:
             return self._outputs[self._output_places[tensor_index]]
-        raise TensorError(f"tensor {tensor_index} is neither an input nor an output: {self._choices()}")
+        raise self._unkept(tensor_index)
 
-    def _choices(self) -> str:
+    def _unkept(self, tensor_index: int) -> TensorError:
         inputs, outputs = sorted(self._input_places), sorted(self._output_places)
-        return f"inputs are {inputs}, outputs are {outputs}; a compiled graph keeps no other tensor"
+        found = f"tensor {tensor_index} is neither an input nor an output: inputs are {inputs}, outputs are {outputs}"
+        return TensorError(f"{found}; a compiled graph keeps no other tensor")
 
     def _view(self, tensor_index: int) -> np.ndarray:
         import numpy as np

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from jitdelegate import passes
 from jitdelegate.cache.key import Key
 from jitdelegate.debug import dump_graph
-from jitdelegate.describe import compiled_operators, litert_operators, ports, signatures
+from jitdelegate.describe import as_in_file, compiled_operators, litert_operators, ports, signatures
 from jitdelegate.errors import CompileError, ModelError
 from jitdelegate.ir.graph import ABSENT, Graph, Model
 from jitdelegate.model.read import read
@@ -22,7 +22,7 @@ from jitdelegate.passes.deciding_inputs import deciding_inputs
 from jitdelegate.passes.enter import enter
 from jitdelegate.passes.support import WHOLE_MODEL, port_problem, unsupported
 from jitdelegate.piecewise import NOTHING_ELSE, Piecewise
-from jitdelegate.program.program import Program
+from jitdelegate.program.program import NO_TENSOR, Program
 from jitdelegate.program.write import write
 from jitdelegate.target_program import target_program
 
@@ -122,6 +122,11 @@ def _whole_program(model: Model, folded: Graph, options: Options, key: Key) -> P
 def _describe(program: Program, model: Model, key: Key) -> None:
     """What a program says of the model around its graph."""
     graph = model.graphs[key.subgraph]
+    program.inputs = as_in_file(program.inputs, graph, graph.inputs)
+    program.outputs = as_in_file(program.outputs, graph, graph.outputs)
+    program.states = tuple(
+        state.altered(index=NO_TENSOR) if state.index >= len(graph.tensors) else state for state in program.states
+    )
     program.signatures = signatures(model)
     program.num_subgraphs = len(model.graphs)
     program.num_tensors, program.num_nodes = len(graph.tensors), len(graph.nodes)

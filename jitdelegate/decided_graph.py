@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jitdelegate.errors import ProgramError
+from jitdelegate.errors import ProgramError, TensorError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,9 +56,17 @@ class DecidedGraph:
         self._outputs = {port.index: output.__array__() for port, output in zip(ports, outputs, strict=True)}
 
     def get_tensor(self, tensor_index: int, subgraph_index: int = 0) -> np.ndarray:
-        """As LiteRT's method."""
-        if subgraph_index == 0 and tensor_index in self._outputs:
-            return self._outputs[tensor_index].copy()
+        """As LiteRT's method, which has the inputs, too.
+
+        Raises:
+            TensorError: a program ran last, and the tensor lies between inputs and outputs.
+        """
+        if subgraph_index == 0 and self._outputs:
+            if tensor_index in self._outputs:
+                return self._outputs[tensor_index].copy()
+            inputs = {port.index for port in self._base.program.inputs}
+            if tensor_index in self._base.source.runtime_tensors(0) - inputs:
+                raise TensorError(f"tensor {tensor_index} is neither an input nor an output; a program keeps no other")
         return self._litert.get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]
 
     def tensor(self, tensor_index: int) -> Callable[[], np.ndarray]:

@@ -66,6 +66,18 @@ def ports(graph: Graph, indices: tuple[int, ...]) -> tuple[Port, ...]:
     return tuple(_port(graph.tensors[index], index) for index in indices)
 
 
+def as_in_file(found: Sequence[Port], graph: Graph, indices: Sequence[int]) -> tuple[Port, ...]:
+    """The ports under the numbers and names that signatures and callers know them by.
+
+    Args:
+        found: inputs or outputs of a compiled graph, whose passes may have written an output to a tensor of its own.
+        graph: as it was read.
+        indices: its inputs or outputs, one for one.
+    """
+    pairs = zip(found, indices, strict=True)
+    return tuple(port.altered(index=index, name=graph.tensors[index].name) for port, index in pairs)
+
+
 def _port(tensor: Tensor, index: int) -> Port:
     quant = tensor.quant
     return Port(

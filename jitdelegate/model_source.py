@@ -88,6 +88,17 @@ class ModelSource:
             raise ModelError(f"{self.name} changed since it was opened: found fingerprint {found}, expected {expected}")
         return content
 
+    def runtime_tensors(self, subgraph: int) -> frozenset[int]:
+        """The tensors of a subgraph that are no constants: without a run they hold nothing.
+
+        Raises:
+            ModelError: the file cannot be read, or has changed.
+        """
+        from jitdelegate.model.read import read  # not before: a compiled model never needs it
+
+        tensors = read(self.content()).graphs[subgraph].tensors
+        return frozenset(index for index, tensor in enumerate(tensors) if not tensor.is_constant)
+
     def fallback(self) -> Fallback:
         """The same model in LiteRT, created when first asked for.
 

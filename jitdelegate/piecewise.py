@@ -68,15 +68,9 @@ class _Content:
         start = len(self.kernels)
         self.kernel_of |= {position: start + kernel for kernel, each in enumerate(origins) for position in each}
         self.kernels += program.kernels
-        self.states += [_without_value(state) for state in program.states]
+        self.states += [state.altered(initial=ZEROS) for state in program.states]  # the piece has their values
         inputs, outputs = (tuple(port.index for port in side) for side in (program.inputs, program.outputs))
         self.add(program.target, nodes, (inputs, outputs), write(program))
-
-
-def _without_value(state: State) -> State:
-    """A piece's state as the whole program lists it; its first value lies in the piece."""
-    values = {name: getattr(state, name) for name in State.__slots__}
-    return State(**{**values, "initial": ZEROS})
 
 
 class Piecewise:
@@ -143,7 +137,8 @@ class Piecewise:
         if not delegation.delegated:
             self.needs_host = "Subgraphs that it runs may be compiled." if self._may_compile_inside(graph) else ""
             return None
-        self.needs_host = needs_host(graph, delegation) or self._prefers_host(graph, delegation)
+        reasons = (needs_host(graph, delegation), self._renumbered(graph), self._prefers_host(graph, delegation))
+        self.needs_host = next(filter(None, reasons), "")
         if self.needs_host:
             return None
         content, cutter = _Content(), Cutter(self._bytes)
@@ -169,6 +164,13 @@ class Piecewise:
     @property
     def _rates(self) -> Rates:
         return rates_of(self._key.part("target"), "delegate" if self._can_host else "pieces")
+
+    def _renumbered(self, graph: Graph) -> str:
+        """Which output is not what the file says, but what a variable holds after the run: pieces and callers would
+        know it by two numbers; "" where there is none."""
+        pairs = zip(self._original.outputs, graph.returned, strict=True)
+        moved = next((old for old, new in pairs if old != new), None)
+        return "" if moved is None else f"The output '{self._original.tensors[moved].name}' is a variable."
 
     def _prefers_host(self, graph: Graph, delegation: Delegation) -> str:
         """Why LiteRT's interpreter is the better place, where it may take compiled code in; "" where it is not."""

@@ -27,3 +27,22 @@ def verify(graph: Graph, stage: str) -> None:
             assert extra >= len(node.form.operands), f"{where} has {extra} extra inputs for {node.form.operands}"
     for index in graph.outputs:
         assert index in known, f"after {stage}: output %{index} is never written"
+
+
+def verify_ports(before: Graph, after: Graph, stage: str) -> None:
+    """Nothing, if the caller's inputs and outputs after a stage are those before it, one by one.
+
+    Signatures, callers and LiteRT name them by the file's numbers, and programs by their positions. So an input keeps
+    its number, and an output keeps its own or gets a new one: never that of another tensor.
+
+    Raises:
+        AssertionError: the stage lost, exchanged or changed one; a bug of ours, never of the model.
+    """
+    assert before.given == after.given, f"after {stage}: inputs are {after.given}, expected {before.given}"
+    found, expected = len(after.returned), len(before.returned)
+    assert found == expected, f"after {stage}: {found} outputs, expected {expected}"
+    for old, new in zip(before.returned, after.returned, strict=True):
+        kept = new == old or new >= len(before.tensors)
+        assert kept, f"after {stage}: output %{old} has become %{new}, another tensor"
+        types = before.tensors[old].dtype, after.tensors[new].dtype
+        assert types[0] == types[1], f"after {stage}: output %{old} was {types[0]} and is {types[1]}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from jitdelegate.ir.graph import Graph
-from jitdelegate.ir.verify import verify
+from jitdelegate.ir.verify import verify, verify_ports
 from jitdelegate.passes.copy_images import copy_images
 from jitdelegate.passes.copy_outputs import copy_outputs
 from jitdelegate.passes.decode_custom_options import decode_custom_options
@@ -59,7 +59,8 @@ def run(graph: Graph, trace: Trace = _ignore, passes: Sequence[Pass] = PIPELINE)
         trace: called with each stage's name and graph.
     """
     for each in passes:
-        graph = each(graph)
+        before, graph = graph, each(graph)
         verify(graph, each.__name__)
+        verify_ports(before, graph, each.__name__)
         trace(each.__name__, graph)
     return graph

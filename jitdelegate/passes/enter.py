@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jitdelegate.ir.graph import Model
+from jitdelegate.ir.verify import verify_ports
 from jitdelegate.ops.call import Shape
 from jitdelegate.passes.deciding_inputs import fix_inputs
 from jitdelegate.passes.functional_state import functional_state, functional_variables
@@ -27,14 +28,17 @@ def enter(
         number: the subgraph.
         shapes: of its inputs; none for those that the file says.
         values: (position, elements) of the inputs that are known.
-        hosted: whether LiteRT's own interpreter is to run it; subgraphs and resource variables are LiteRT's then.
+        hosted: whether LiteRT's own interpreter is to run it; loops, branches and resource variables are LiteRT's then.
     """
     graphs = list(model.graphs)
     graph = resize_inputs(graphs[number], shapes) if shapes else graphs[number]
     graph = fix_inputs(graph, values)
+    graph = inline_subgraphs(graph, model.graphs, hosted=hosted)
+    verify_ports(model.graphs[number], graph, inline_subgraphs.__name__)
+    graphs[number] = graph
     if hosted:
         graphs[number] = functional_variables(graph)
-        return replace(model, graphs=tuple(graphs))
-    graphs[number] = inline_subgraphs(graph, model.graphs)
-    graphs[number] = functional_state(replace(model, graphs=tuple(graphs)), number)
+    else:
+        graphs[number] = functional_state(replace(model, graphs=tuple(graphs)), number)
+    verify_ports(graph, graphs[number], functional_state.__name__)
     return replace(model, graphs=tuple(graphs))

@@ -12,6 +12,7 @@ from jitdelegate.ir.graph import ABSENT, Graph, Model, Node, State, Tensor
 from jitdelegate.ops import find
 from jitdelegate.passes.draft import Draft
 from jitdelegate.passes.infer_shapes import infer_shapes
+from jitdelegate.passes.resize_inputs import reshaped
 
 Name = tuple[str, str]
 """A resource variable's container and its name."""
@@ -121,10 +122,9 @@ class _Resources:
         """
         if not any(_is_resource_op(node) for node in self._graph.nodes):
             return self._graph
-        nodes = [node for node in self._graph.nodes if self._stays(node)]
+        nodes = [left for node in self._graph.nodes if (left := self._left(node)) is not None]
         nodes = [replace(node, inputs=tuple(self._current(index) for index in node.inputs)) for node in nodes]
         graph = self._draft.graph(nodes)
-        graph = replace(graph, outputs=tuple(self._current(index) for index in graph.outputs))
         self._refuse_other_users(graph)
         self._refuse_shared()
         states = [
@@ -137,19 +137,27 @@ class _Resources:
     def _current(self, index: int) -> int:
         return self._instead.get(index, index)
 
-    def _stays(self, node: Node) -> bool:
-        """Follows one operator; False for those that act on resources."""
+    def _left(self, node: Node) -> Node | None:
+        """What is left of one operator: nothing of those that act on resources, but a copy of what the caller reads,
+        who knows it by its own number."""
         if not _is_resource_op(node):
-            return True
+            return node
         if node.op == "CALL_ONCE":
             self._initialize(_first_subgraph(node))
         elif node.op == "VAR_HANDLE":
             self._handles[node.outputs[0]] = _name(node)
         elif node.op == "READ_VARIABLE":
-            self._instead[node.outputs[0]] = self._read(node)
+            (output,) = node.outputs
+            self._instead[output] = self._read(node)
+            if output in self._graph.outputs:
+                return self._copy(self._instead[output], output, node.origin)
         elif node.op == "ASSIGN_VARIABLE":
             self._assign(node)
-        return False
+        return None
+
+    def _copy(self, source: int, output: int, origin: tuple[int, ...]) -> Node:
+        tensor = self._draft.tensors[output] = reshaped(self._draft.tensors[output], self._draft.tensors[source].shape)
+        return Node("RESHAPE", (source,), (output,), {"new_shape": tensor.shape}, origin=origin)
 
     def _initialize(self, number: int) -> None:
         if not 0 < number < len(self._model.graphs):

@@ -41,25 +41,52 @@ def infer_shapes(graph: Graph, room: Room | None = None) -> Graph:
     together, since SHAPE makes constants of shapes and RESHAPE shapes of constants. Nodes that their operator finds a
     fault in, and those that nobody knows, keep the file's shapes, for the check that reports them; from what they
     write nothing follows, since it may have another shape.
-
-    Args:
-        room: what several graphs share, such as the rounds of a loop.
     """
-    room = room or Room.beside([graph])
-    tensors, nodes, unsure = list(graph.tensors), [], set[int]()
-    for node in graph.nodes:
-        call = _apart(tensors, node)
-        if not unsure.isdisjoint(node.inputs) or not knows_shapes(call):
-            unsure.update(node.outputs)
-            nodes.append(node)
-            continue
-        made = _outputs(call, room.elements)
+    tensors = list(graph.tensors)
+    inference = Inference(tensors, room or Room.beside([graph]))
+    nodes = tuple(node for node in graph.nodes if inference.follow(node))
+    return replace(graph, tensors=tuple(tensors), nodes=nodes)
+
+
+class Inference:
+    """Shapes and values, found node by node.
+
+    Attributes:
+        unsure: runtime tensors whose shapes are hints of the file that nothing confirms.
+    """
+
+    def __init__(self, tensors: list[Tensor], room: Room) -> None:
+        """
+        Args:
+            tensors: of the graph; they are replaced as their shapes and values become known.
+        """
+        self._tensors = tensors
+        self._room = room
+        self.unsure: set[int] = set()
+
+    def follow(self, node: Node) -> bool:
+        """Find out what the node writes; whether anything is left to do at run time."""
+        call = self.apart(node)
+        if not self.is_sure(node) or not knows_shapes(call):
+            self.unsure.update(node.outputs)
+            return True
+        made = _outputs(call, self._room.elements)
         for index, tensor in zip(node.outputs, made, strict=True):
-            tensors[index] = tensor
-            room.elements -= tensor.size if tensor.is_constant else 0
-        if not made or not all(tensor.is_constant for tensor in made):
-            nodes.append(node)
-    return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
+            self._tensors[index] = tensor
+            self._room.elements -= tensor.size if tensor.is_constant else 0
+        return not made or not all(tensor.is_constant for tensor in made)
+
+    def is_sure(self, node: Node) -> bool:
+        """Whether the shapes of all that the node reads are true."""
+        return self.unsure.isdisjoint(node.inputs)
+
+    def apart(self, node: Node) -> Call:
+        """The node in a graph of its own tensors, so that what it takes to look at it does not grow with the graph."""
+        indices = [index for index in dict.fromkeys((*node.inputs, *node.outputs)) if index != ABSENT]
+        places = {ABSENT: ABSENT} | {index: place for place, index in enumerate(indices)}
+        inputs, outputs = (tuple(places[index] for index in side) for side in (node.inputs, node.outputs))
+        alone = replace(node, inputs=inputs, outputs=outputs)
+        return Call(Graph(tuple(self._tensors[index] for index in indices), (alone,), (), ()), alone)
 
 
 def knows_shapes(call: Call) -> bool:
@@ -75,15 +102,6 @@ def unsure_tensors(graph: Graph) -> set[int]:
         if not unsure.isdisjoint(node.inputs) or not knows_shapes(Call(graph, node)):
             unsure.update(node.outputs)
     return unsure
-
-
-def _apart(tensors: list[Tensor], node: Node) -> Call:
-    """The node in a graph of its own tensors, so that what it takes to look at it does not grow with the graph."""
-    indices = [index for index in dict.fromkeys((*node.inputs, *node.outputs)) if index != ABSENT]
-    places = {ABSENT: ABSENT} | {index: place for place, index in enumerate(indices)}
-    inputs, outputs = (tuple(places[index] for index in side) for side in (node.inputs, node.outputs))
-    apart = replace(node, inputs=inputs, outputs=outputs)
-    return Call(Graph(tuple(tensors[index] for index in indices), (apart,), (), ()), apart)
 
 
 def _outputs(call: Call, most: int) -> list[Tensor]:

@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
+from jitdelegate.ops import find
 from jitdelegate.passes.draft import Draft
-from jitdelegate.passes.infer_shapes import Room, infer_shapes
+from jitdelegate.passes.infer_shapes import Inference, Room
+from jitdelegate.passes.resize_inputs import reshaped
 
+COMPOSITE = "STABLEHLO_COMPOSITE"
 OPERATORS: Mapping[str, str] = {
     "WHILE": "body_subgraph_index",
     "IF": "then_subgraph_index",
-    "STABLEHLO_COMPOSITE": "decomposition_subgraph_index",
+    COMPOSITE: "decomposition_subgraph_index",
 }
 """The operators that run subgraphs, and the option that names one."""
 
@@ -20,31 +23,34 @@ MOST_NODES = 20_000
 """Nodes of subgraphs that are looked at, once per round of a loop: some five seconds. A model with more is left to
 LiteRT, whose loops take no memory."""
 
-
-def inline_subgraphs(graph: Graph, graphs: Sequence[Graph]) -> Graph:
-    """%1 = WHILE(0, %0) {body: x * 2, four times} -> %1 = MUL(MUL(MUL(MUL(%0, 2), 2), 2), 2).
-
-    So with IF whose condition is known, and with STABLEHLO_COMPOSITE, which stands for its decomposition.
-    Conditions and counters are followed through `infer_shapes`. What cannot be followed stays as it is, for the check
-    that reports it.
-
-    Args:
-        graphs: the model's subgraphs, by the numbers that operators name them with.
-    """
-    if not _runs_subgraphs(graph):
-        return graph
-    try:
-        return _Inlining(graph, graphs, _Budget(Room.beside(graphs))).inlined()
-    except _TooLongError:
-        return graph
-
-
 MOST_LEVELS = 32
 """Subgraphs within subgraphs."""
 
 
-def _runs_subgraphs(graph: Graph) -> bool:
-    return any(node.op in OPERATORS for node in graph.nodes)
+def inline_subgraphs(graph: Graph, graphs: Sequence[Graph], *, hosted: bool = False) -> Graph:
+    """%1 = WHILE(0, %0) {body: x * 2, four times} -> %1 = MUL(MUL(MUL(MUL(%0, 2), 2), 2), 2).
+
+    So with IF whose condition is known, and with STABLEHLO_COMPOSITE, which stands for its decomposition. A composite
+    that an operator of its name is declared for becomes that operator: a converter's decomposition may be wrong.
+    Shapes, conditions and counters are followed as the nodes are walked. What cannot be followed stays as it is, for
+    the check that reports it. Tensors keep their numbers, and what a followed operator wrote is written under the same
+    number: signatures, callers and LiteRT name tensors by them.
+
+    Args:
+        graphs: the model's subgraphs, by the numbers that operators name them with.
+        hosted: whether LiteRT's own interpreter is to run the graph. Loops, branches and variables are LiteRT's then,
+            and composites alone are followed.
+    """
+    if not any(_is_followed(node, hosted=hosted) for node in graph.nodes):
+        return graph
+    try:
+        return _Inlining(graph, graphs, hosted=hosted).inlined()
+    except _TooLongError:
+        return graph
+
+
+def _is_followed(node: Node, *, hosted: bool) -> bool:
+    return not node.custom and (node.op == COMPOSITE if hosted else node.op in OPERATORS)
 
 
 class _TooLongError(Exception):
@@ -53,10 +59,8 @@ class _TooLongError(Exception):
 
 @dataclass
 class _Budget:
-    """How many nodes may still be looked at, how many levels are left below the present one, and how large constants
-    may become."""
+    """How many nodes may still be looked at, and how many levels are left below the present one."""
 
-    room: Room
     nodes: int = MOST_NODES
     levels: int = MOST_LEVELS
 
@@ -72,42 +76,49 @@ class _Budget:
 
 
 class _Inlining:
-    """One graph whose nodes are copied, or replaced by the nodes of subgraphs."""
+    """One graph whose nodes are kept, or replaced by the nodes of subgraphs; all name the draft's tensors."""
 
-    def __init__(self, graph: Graph, graphs: Sequence[Graph], budget: _Budget) -> None:
-        self._graph = infer_shapes(graph, budget.room)
+    def __init__(self, graph: Graph, graphs: Sequence[Graph], *, hosted: bool) -> None:
+        self._graph = graph
         self._graphs = graphs
-        self._budget = budget
-        self._draft = Draft(self._graph)
+        self._hosted = hosted
+        self._budget = _Budget()
+        self._draft = Draft(graph)
+        self._inference = Inference(self._draft.tensors, Room.beside(graphs))
         self._nodes: list[Node] = []
-        self._instead: dict[int, int] = {}
         self._constants: dict[int, int] = {}
+        self._variables: dict[tuple[int, int], int] = {}
 
     def inlined(self) -> Graph:
         """The graph, its shapes and constants followed as far as they are known."""
-        if not _runs_subgraphs(self._graph):
-            return self._graph
         for node in self._graph.nodes:
-            node = replace(node, inputs=self._current(node.inputs))
-            outputs = self._followed(node)
-            if outputs is None:
-                self._nodes.append(node)
-            else:
-                self._instead |= dict(zip(node.outputs, outputs, strict=True))
-        outputs = self._current(self._graph.outputs)
-        return infer_shapes(replace(self._draft.graph(self._nodes), outputs=outputs), self._budget.room)
+            self._enter(node)
+        return self._draft.graph(self._nodes)
 
-    def _current(self, indices: Sequence[int]) -> tuple[int, ...]:
-        return tuple(self._instead.get(index, index) for index in indices)
+    def _enter(self, node: Node) -> None:
+        """One node, or what its subgraphs do in its place."""
+        node = self._declared(node) or node
+        if _is_followed(node, hosted=self._hosted):
+            start = self._mark()
+            outputs = self._outputs(node)
+            if outputs is not None and self._settle(node, outputs, start[1]):
+                return
+            self._go_back(start)
+        if self._inference.follow(node):
+            self._nodes.append(node)
 
-    def _followed(self, node: Node) -> tuple[int, ...] | None:
-        """The tensors that the node's subgraphs make of its inputs; None for other nodes, and where it is not known."""
-        start = self._mark()
-        outputs = self._outputs(node)
-        if outputs is not None and len(outputs) == len(node.outputs):
-            return outputs
-        self._go_back(start)
-        return None
+    def _declared(self, node: Node) -> Node | None:
+        """The composite as the operator of its name; None for other nodes, and where that operator refuses it."""
+        if node.custom or node.op != COMPOSITE or not self._inference.is_sure(node):
+            return None
+        options = bytes(node.attrs.get("composite_attributes") or b"")
+        named = replace(node, op=str(node.attrs.get("name", "")), attrs={}, custom=True, custom_options=options)
+        op = find(named)
+        if op is None:
+            return None
+        named = replace(named, attrs=op.decode(options))
+        call = self._inference.apart(named)
+        return named if op.check(call.graph, call.node) is None else None
 
     def _mark(self) -> tuple[int, int]:
         return len(self._draft.tensors), len(self._nodes)
@@ -116,18 +127,48 @@ class _Inlining:
         """Forgets the tensors and nodes added since `mark`."""
         tensors, nodes = mark
         del self._draft.tensors[tensors:], self._nodes[nodes:]
+        self._inference.unsure = {index for index in self._inference.unsure if index < tensors}
         self._constants = {key: index for key, index in self._constants.items() if index < tensors}
+        self._variables = {key: index for key, index in self._variables.items() if index < tensors}
+
+    def _settle(self, node: Node, found: Sequence[int], start: int) -> bool:
+        """Let the node's outputs be what was found for them; whether they can.
+
+        Args:
+            found: what subgraphs make of the node's inputs.
+            start: where their nodes begin.
+        """
+        if len(found) != len(node.outputs) or not self._inference.unsure.isdisjoint(found):
+            return False
+        tensors, pairs = self._draft.tensors, [*zip(node.outputs, found, strict=True)]
+        if any(tensors[output].dtype != tensors[index].dtype for output, index in pairs):
+            return False
+        written = {index for each in self._nodes[start:] for index in each.outputs}
+        renamed: dict[int, int] = {}
+        copies: list[Node] = []
+        for output, index in pairs:
+            shape, data = tensors[index].shape, tensors[index].data
+            tensors[output] = replace(reshaped(tensors[output], shape), data=data)
+            if index in written and index not in renamed:
+                renamed[index] = output
+            elif data is None:
+                copies.append(Node("RESHAPE", (index,), (output,), {"new_shape": shape}, origin=node.origin))
+        self._nodes[start:] = [_renamed(each, renamed) for each in (*self._nodes[start:], *copies)]
+        return True
 
     def _outputs(self, node: Node) -> tuple[int, ...] | None:
+        """The tensors that the node's subgraphs make of its inputs; None where it is not known."""
         if node.op == "WHILE":
             return self._loop(node)
-        if node.op == "IF" and node.inputs and node.inputs[0] != ABSENT:
+        if node.op == "IF":
+            if not node.inputs or node.inputs[0] == ABSENT:
+                return None
             condition = self._draft.tensors[node.inputs[0]].data
             if condition is None or condition.size != 1:
                 return None
             branch = "then_subgraph_index" if condition.flat[0] else "else_subgraph_index"
             return self._run(node, branch, node.inputs[1:])
-        return self._run(node, OPERATORS[node.op], node.inputs) if node.op == "STABLEHLO_COMPOSITE" else None
+        return self._run(node, OPERATORS[node.op], node.inputs)
 
     def _loop(self, node: Node) -> tuple[int, ...] | None:
         values: tuple[int, ...] | None = node.inputs
@@ -144,38 +185,51 @@ class _Inlining:
         return None
 
     def _run(self, node: Node, option: str, arguments: Sequence[int]) -> tuple[int, ...] | None:
-        """The nodes of a subgraph on these tensors; the answer is its outputs, None where they do not fit.
+        """What the subgraph named by an option of `node` makes of the arguments; None where it cannot be told.
 
         Raises:
-            _TooLongError: there are too many by now.
+            _TooLongError: there are too many nodes by now.
         """
         number = node.attrs.get(option, ABSENT)
         if not 0 <= number < len(self._graphs) or ABSENT in arguments:
             return None
-        if len(self._graphs[number].inputs) != len(arguments):
+        graph = self._graphs[number]
+        if not self._takes(graph, arguments):
             return None
-        own = _on(self._graphs[number], [self._draft.tensors[index] for index in arguments])
-        if own is None:
-            return None
-        self._budget.spend(len(own.nodes))
+        self._budget.spend(len(graph.nodes))
         self._budget.levels -= 1
-        own = _Inlining(own, self._graphs, self._budget).inlined()
+        places = self._places(number, arguments)
+        for each in graph.nodes:
+            inputs, outputs = (tuple(places[index] for index in side) for side in (each.inputs, each.outputs))
+            self._enter(replace(each, inputs=inputs, outputs=outputs, origin=node.origin))
         self._budget.levels += 1
-        return self._append(own, dict(zip(own.inputs, arguments, strict=True)), node.origin)
+        return tuple(places[index] for index in graph.outputs)
 
-    def _append(self, own: Graph, places: Mapping[int, int], origin: tuple[int, ...]) -> tuple[int, ...]:
-        """The subgraph's nodes behind the others; `places` says which tensors its inputs are."""
-        moved = {ABSENT: ABSENT, **places}
-        for index, tensor in enumerate(own.tensors):
-            if index not in moved:
-                moved[index] = self._add(tensor)
-        for each in own.nodes:
-            inputs, outputs = (tuple(moved[index] for index in side) for side in (each.inputs, each.outputs))
-            self._nodes.append(replace(each, inputs=inputs, outputs=outputs, origin=origin))
-        return tuple(moved[index] for index in own.outputs)
+    def _takes(self, graph: Graph, arguments: Sequence[int]) -> bool:
+        """Whether the subgraph's inputs may be these tensors."""
+        if len(graph.inputs) != len(arguments):
+            return False
+        pairs = [(graph.tensors[i], self._draft.tensors[j]) for i, j in zip(graph.inputs, arguments, strict=True)]
+        if any(own.dtype != given.dtype or own.is_variable for own, given in pairs):
+            return False
+        return not (self._hosted and any(tensor.is_variable for tensor in graph.tensors))
 
-    def _add(self, tensor: Tensor) -> int:
-        """The index of a tensor that is new; a constant that every round of a loop has is one tensor."""
+    def _places(self, number: int, arguments: Sequence[int]) -> dict[int, int]:
+        """Where the tensors of a subgraph are in the draft: its inputs are the arguments, others are new."""
+        graph = self._graphs[number]
+        places = {ABSENT: ABSENT, **dict(zip(graph.inputs, arguments, strict=True))}
+        for index, tensor in enumerate(graph.tensors):
+            if index not in places:
+                places[index] = self._add(number, index, tensor)
+        return places
+
+    def _add(self, number: int, index: int, tensor: Tensor) -> int:
+        """A tensor of a subgraph in the draft. A constant that every round of a loop has is one tensor, and a variable
+        is the same one whenever its subgraph runs."""
+        if tensor.is_variable:
+            if (number, index) not in self._variables:
+                self._variables[number, index] = self._draft.add(tensor)
+            return self._variables[number, index]
         if tensor.data is None:
             return self._draft.add(tensor)
         key = id(tensor.data)  # kept alive by the tensor that the draft holds
@@ -184,11 +238,6 @@ class _Inlining:
         return self._constants[key]
 
 
-def _on(graph: Graph, arguments: Sequence[Tensor]) -> Graph | None:
-    """The subgraph with the arguments' shapes and, where they are constants, their values; None if types differ."""
-    tensors = list(graph.tensors)
-    for index, argument in zip(graph.inputs, arguments, strict=True):
-        if tensors[index].dtype != argument.dtype or tensors[index].is_variable:
-            return None
-        tensors[index] = replace(argument, is_variable=False)
-    return replace(graph, tensors=tuple(tensors))
+def _renamed(node: Node, names: Mapping[int, int]) -> Node:
+    inputs, outputs = (tuple(names.get(index, index) for index in side) for side in (node.inputs, node.outputs))
+    return replace(node, inputs=inputs, outputs=outputs)

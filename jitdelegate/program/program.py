@@ -8,8 +8,10 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeVar
 
     Bytes = bytes | memoryview
+    Made = TypeVar("Made", bound="Record")
 
 NO_KERNEL = -1
 NO_TENSOR = -1
@@ -30,6 +32,10 @@ class Record:
     def contents(self) -> tuple[object, ...]:
         """The values in slot order."""
         return tuple(getattr(self, name.lstrip("_")) for name in self.__slots__)
+
+    def altered(self: Made, **values: object) -> Made:
+        """The same with other values for some of its slots."""
+        return type(self)(**(dict(zip(self.__slots__, self.contents(), strict=True)) | values))
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -91,7 +97,8 @@ class State(Record):
         nbytes: its length.
         initial: where its first value lies in the weights, in bytes; ZEROS for zeros.
         is_resource: 1 for a resource variable, which LiteRT's `reset_all_variables` leaves as it is, else 0.
-        index: the variable's index among the subgraph's tensors; NO_TENSOR for a resource variable.
+        index: the variable's index among the subgraph's tensors; NO_TENSOR for a resource variable, and for one of
+            another subgraph.
         shape, dtype: of the tensor.
     """
 

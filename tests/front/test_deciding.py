@@ -97,6 +97,17 @@ def test_the_interpreter_runs_them_too(tmp_path: Path) -> None:
     assert not interpreter.report().fully_delegated
 
 
+def test_what_lies_between_is_not_answered_from_litert_s_memory(tmp_path: Path) -> None:
+    delegate = jitdelegate.GpuDelegate(serialization_dir=tmp_path)
+    interpreter = jitdelegate.Interpreter(model_content=reshaped(), experimental_delegates=[delegate])
+    run(interpreter, X, np.array([4, 6], np.int32))
+    kept = {each["index"] for each in (*interpreter.get_input_details(), *interpreter.get_output_details())}
+    (between,) = {each["index"] for each in interpreter.get_tensor_details()} - kept
+    np.testing.assert_array_equal(interpreter.get_tensor(0), X)
+    with pytest.raises(jitdelegate.TensorError, match="keeps no other"):
+        interpreter.get_tensor(between)
+
+
 def test_values_without_end_end_on_litert(tmp_path: Path) -> None:
     loaded = jitdelegate.load(sliced(), serialization_dir=tmp_path)
     choices = [(a, b, c) for a in (-1, 0) for b in (-1, 0, 1) for c in (-1, 0, 1)][: MOST_VALUES + 2]

@@ -67,22 +67,27 @@ def test_a_variable_that_is_only_read_is_a_constant() -> None:
 
 
 def test_a_value_that_is_read_after_it_was_assigned_is_the_new_one() -> None:
-    graph = rewritten(model(CALL, handle(1), assign(1, 3), read_variable(1, 2), Node("NEG", (0,), (3,)), outputs=(2,)))
-    assert graph.returned == (3,)
+    graph = rewritten(model(CALL, handle(1), Node("NEG", (0,), (3,)), assign(1, 3), read_variable(1, 2), outputs=(2,)))
+    assert [(node.op, node.inputs, node.outputs) for node in graph.nodes] == [
+        ("NEG", (0,), (3,)),
+        ("RESHAPE", (3,), (2,)),
+    ]
+    assert graph.returned == (2,)
 
 
 def test_a_variable_that_every_run_assigns_first_is_no_state() -> None:
     asked = model(handle(1), Node("NEG", (0,), (3,)), assign(1, 3), read_variable(1, 2))
     graph = rewritten(replace(asked, graphs=asked.graphs[:1]))
     assert not graph.states
-    assert (graph.returned, [node.op for node in graph.nodes]) == ((3,), ["NEG"])
+    assert (graph.returned, [node.op for node in graph.nodes]) == ((2,), ["NEG", "RESHAPE"])
 
 
 def test_an_input_that_is_kept_as_it_is_gets_a_tensor_of_its_own() -> None:
     graph = rewritten(model(*READ, assign(1, 0), outputs=(2,)))
     (state,) = graph.states
     assert state.after not in graph.inputs
-    assert [node.op for node in graph.nodes] == ["RESHAPE"]
+    assert graph.returned == (2,)
+    assert [(node.op, node.outputs[0]) for node in graph.nodes] == [("RESHAPE", 2), ("RESHAPE", state.after)]
 
 
 def test_variables_that_operators_update_become_one_more_output() -> None:

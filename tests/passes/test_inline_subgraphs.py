@@ -70,8 +70,7 @@ def test_a_loop_becomes_as_many_rounds() -> None:
 
 def test_a_loop_without_a_round_hands_on_what_it_is_given() -> None:
     graph = counted(0, SQUARED)
-    assert not graph.nodes
-    assert graph.outputs == graph.inputs
+    assert [(node.op, node.inputs, node.outputs) for node in graph.nodes] == [("RESHAPE", graph.inputs, graph.outputs)]
 
 
 def test_every_round_shares_the_body_s_constants() -> None:
@@ -101,9 +100,7 @@ def test_a_loop_that_never_ends_stays() -> None:
 
 
 def test_a_loop_of_too_many_nodes_stays(monkeypatch: Any) -> None:
-    monkeypatch.setattr(
-        module._Budget, "__init__", lambda self, room: self.__dict__.update(room=room, nodes=50, levels=9)
-    )
+    monkeypatch.setattr(module._Budget, "__init__", lambda self: self.__dict__.update(nodes=50, levels=9))
     assert [node.op for node in counted(100, SQUARED).nodes] == ["WHILE"]
 
 
@@ -144,6 +141,96 @@ def test_a_composite_is_its_decomposition() -> None:
     graph = Graph(tensors, (composite,), (0,), (1,))
     decomposition = Graph(tensors, (Node("SQUARE", (0,), (1,)),), (0,), (1,))
     assert [node.op for node in inline_subgraphs(graph, (graph, decomposition)).nodes] == ["SQUARE"]
+
+
+def test_what_followed_operators_wrote_keeps_its_number() -> None:
+    """Signatures and callers name tensors by the file's numbers."""
+    for graph, answer in ((counted(3, SQUARED), 3), (counted(0, SQUARED), 3)):
+        assert graph.outputs == (answer,)
+        assert graph.writer[answer] is not None
+
+
+def composite(decomposition: Graph, inputs: int = 1, outputs: int = 1, name: str = "odml.any", **attrs: Any) -> Graph:
+    """A graph of one composite, all of whose tensors are f32[4]."""
+    tensors = tuple(Tensor(f"t{k}", (4,), "float32") for k in range(inputs + outputs))
+    attrs = {"name": name, "decomposition_subgraph_index": 1, **attrs}
+    read, written = tuple(range(inputs)), tuple(range(inputs, inputs + outputs))
+    graph = Graph(tensors, (Node("STABLEHLO_COMPOSITE", read, written, attrs, origin=(0,)),), read, written)
+    return inline_subgraphs(graph, (graph, decomposition))
+
+
+def test_one_value_that_a_subgraph_answers_twice_is_written_under_both_numbers() -> None:
+    tensors = tuple(Tensor(name, (4,), "float32") for name in "ab")
+    graph = composite(Graph(tensors, (Node("SQUARE", (0,), (1,)),), (0,), (1, 1)), outputs=2)
+    assert [(node.op, node.inputs, node.outputs) for node in graph.nodes] == [
+        ("SQUARE", (0,), (1,)),
+        ("RESHAPE", (1,), (2,)),
+    ]
+
+
+def test_a_constant_that_a_subgraph_answers_is_the_output() -> None:
+    graph = composite(Graph((Tensor("a", (4,), "float32"), constant("c", [1, 2, 3, 4], "float32")), (), (0,), (1,)))
+    assert not graph.nodes
+    assert graph.outputs == (1,)
+    assert graph.tensors[1].data is not None
+
+
+def test_an_argument_that_a_subgraph_hands_on_is_copied() -> None:
+    graph = composite(Graph((Tensor("a", (4,), "float32"),), (), (0,), (0,)))
+    assert [(node.op, node.inputs, node.outputs) for node in graph.nodes] == [("RESHAPE", (0,), (1,))]
+
+
+def test_composites_within_composites_end_in_the_outermost_number() -> None:
+    tensors = tuple(Tensor(name, (4,), "float32") for name in "abc")
+    inner = Graph(tensors[:2], (Node("SQUARE", (0,), (1,)),), (0,), (1,))
+
+    def call(number: int) -> Node:
+        attrs = {"name": "odml.any", "decomposition_subgraph_index": number}
+        return Node("STABLEHLO_COMPOSITE", (0,), (1,), attrs)
+
+    outer = Graph(tensors, (call(2), Node("ABS", (1,), (2,))), (0,), (2,))
+    graph = Graph(tensors[:2], (call(1),), (0,), (1,))
+    inlined = inline_subgraphs(graph, (graph, outer, inner))
+    assert [node.op for node in inlined.nodes] == ["SQUARE", "ABS"]
+    assert inlined.nodes[1].inputs == inlined.nodes[0].outputs
+    assert inlined.outputs == inlined.nodes[1].outputs == (1,)
+
+
+def test_a_variable_of_a_body_is_the_same_one_in_every_round() -> None:
+    body = step(Node("ADD", (1, 5), (4,), origin=(1,)))
+    variable = Tensor("v", (4,), "float32", is_variable=True)
+    graph = counted(3, Graph((*body.tensors, variable), body.nodes, body.inputs, body.outputs))
+    assert len({node.inputs[1] for node in graph.nodes}) == 1
+
+
+def test_shapes_are_followed_from_one_composite_into_the_next() -> None:
+    """What the first one answers has another shape than the file says, and the second one asks for it."""
+    pair = (Tensor("x", (1, 4), "float32"), Tensor("y", (1, 4), "float32"))
+    first = Graph(pair, (Node("ABS", (0,), (1,)),), (0,), (1,))
+    second = Graph(
+        (Tensor("x", (1, 4), "float32"), Tensor("shape", (2,), "int32")), (Node("SHAPE", (0,), (1,)),), (0,), (1,)
+    )
+    tensors = (Tensor("x", (3, 4), "float32"), pair[1], Tensor("shape", (2,), "int32"))
+    nodes = tuple(
+        Node("STABLEHLO_COMPOSITE", (k,), (k + 1,), {"name": "odml.any", "decomposition_subgraph_index": k + 1})
+        for k in range(2)
+    )
+    graph = Graph(tensors, nodes, (0,), (1, 2))
+    inlined = inline_subgraphs(graph, (graph, first, second))
+    assert inlined.tensors[1].shape == (3, 4)
+    np.testing.assert_array_equal(inlined.tensors[2].data, [3, 4])
+
+
+def test_hosted_graphs_keep_loops_and_lose_composites() -> None:
+    tensors = (Tensor("x", (4,), "float32"), Tensor("y", (4,), "float32"))
+    attrs = {"name": "odml.square", "decomposition_subgraph_index": 1}
+    square = Graph(tensors, (Node("SQUARE", (0,), (1,)),), (0,), (1,))
+    keeps = Graph((*tensors, Tensor("v", (4,), "float32", is_variable=True)), square.nodes, (0,), (1,))
+    for decomposition, op in ((square, "SQUARE"), (keeps, "STABLEHLO_COMPOSITE")):
+        graph = Graph(tensors, (Node("STABLEHLO_COMPOSITE", (0,), (1,), attrs),), (0,), (1,))
+        assert [node.op for node in inline_subgraphs(graph, (graph, decomposition), hosted=True).nodes] == [op]
+    loop = Graph(tensors, (Node("WHILE", (0,), (1,), LOOP),), (0,), (1,))
+    assert inline_subgraphs(loop, (loop, square, square), hosted=True) is loop
 
 
 def test_arguments_of_other_types_are_refused() -> None:
