@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from jitdelegate import passes
 from jitdelegate.cache.key import Key
 from jitdelegate.debug import dump_graph
-from jitdelegate.describe import as_in_file, compiled_operators, litert_operators, ports, signatures
+from jitdelegate.describe import as_in_file, compiled_operators, idle_subgraphs, litert_operators, ports, signatures
 from jitdelegate.errors import CompileError, ModelError
+from jitdelegate.host_pieces import HostPieces
 from jitdelegate.ir.graph import ABSENT, Graph, Model
 from jitdelegate.model.read import read
 from jitdelegate.ops import find
@@ -80,14 +81,11 @@ def _hosted_program(
 ) -> Program:
     """A program for LiteRT's own interpreter; without pieces where that runs the whole subgraph."""
     refuse_unsafe(model)
-    with _stage(seconds, "host passes"):
-        entered = enter(model, key.subgraph, key.shapes, key.values, hosted=True)
-        folded = _folded(entered.graphs[key.subgraph])
     with _stage(seconds, "host generate"):
         if options.target == "litert":
             return litert_program(model, key, [(WHOLE_MODEL, ASKED)])
-        piecewise = Piecewise(content, model, options, key)
-        return piecewise.hosted(folded) or _undelegated(model, piecewise, key)
+        pieces = HostPieces(content, model, options, key)
+        return pieces.program() or _undelegated(model, pieces, key)
 
 
 def _undelegated(model: Model, piecewise: Piecewise, key: Key) -> Program:
@@ -130,6 +128,8 @@ def _describe(program: Program, model: Model, key: Key) -> None:
     program.signatures = signatures(model)
     program.num_subgraphs = len(model.graphs)
     program.num_tensors, program.num_nodes = len(graph.tensors), len(graph.nodes)
+    if key.subgraph == 0 and not key.shapes and (key.hosted or program.loader == "delegate"):
+        program.idle = idle_subgraphs(model)
 
 
 @contextmanager

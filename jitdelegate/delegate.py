@@ -84,7 +84,7 @@ class GpuDelegate:
     def report(self) -> Report | None:
         """Of the interpreter of LiteRT's that was made last with this delegate: where its operators run and why; None
         where there is none, or the delegate stays out of it."""
-        return self._guest.main.report() if self._guest is not None else None
+        return self._guest.report() if self._guest is not None else None
 
     @classmethod
     def from_options(cls, options: Options) -> GpuDelegate:

@@ -8,8 +8,19 @@ import numpy as np
 
 from jitdelegate.ir.graph import Graph, Model, Node, Tensor
 from jitdelegate.model.options import BUILTIN_CODES
+from jitdelegate.passes.running_subgraphs import running_subgraphs
 from jitdelegate.passes.support import WHOLE_MODEL
-from jitdelegate.program.program import CUSTOM, NO_KERNEL, NO_TENSOR, ZEROS, Operator, Port, Signature, State
+from jitdelegate.program.program import (
+    CUSTOM,
+    NO_KERNEL,
+    NO_TENSOR,
+    ZEROS,
+    IdleSubgraph,
+    Operator,
+    Port,
+    Signature,
+    State,
+)
 
 STATE_ALIGNMENT = 16
 """Bytes; where the first value of a state begins in the weights."""
@@ -135,4 +146,20 @@ def signatures(model: Model) -> tuple[Signature, ...]:
             outputs=tuple(sorted(each.outputs.items())),
         )
         for each in model.signatures
+    )
+
+
+def idle_subgraphs(model: Model) -> tuple[IdleSubgraph, ...]:
+    """The subgraphs that LiteRT's interpreter offers to a delegate although nothing runs them."""
+    running = running_subgraphs(model)
+    return tuple(
+        IdleSubgraph(
+            number=number,
+            num_tensors=len(graph.tensors),
+            num_nodes=len(graph.nodes),
+            ports=ports(graph, (*graph.inputs, *graph.outputs)),
+            codes=tuple(map(code, graph.nodes)),
+        )
+        for number, graph in enumerate(model.graphs)
+        if number not in running
     )

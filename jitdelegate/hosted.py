@@ -7,7 +7,7 @@ import ctypes
 import sys
 
 from jitdelegate.cache.key import variant_parts
-from jitdelegate.errors import CompileError, DeviceError, JitDelegateError, ProgramError
+from jitdelegate.errors import CompileError, DelegationError, DeviceError, JitDelegateError, ProgramError
 from jitdelegate.host.delegate import NativeDelegate
 from jitdelegate.host.guest import Facts, Guest, GuestKernel
 from jitdelegate.host.layout import LAYOUT
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jitdelegate.model_source import Source
     from jitdelegate.options import Options
     from jitdelegate.program.program import Piece, Port, Program, State
+    from jitdelegate.report import Report
     from jitdelegate.runtime.staging import Staging
 
 
@@ -43,9 +44,21 @@ class HostedModel(Guest):
         """
         self._source = main.source
         self.main = main
-        self._opened: dict[tuple[int, Shapes], Opened] = {(0, ()): self.main}
+        self._opened: dict[tuple[int, Shapes, tuple[int, ...]], Opened] = {(0, (), ()): self.main}
+        self._idle = {subgraph.number: subgraph for subgraph in self.main.program.idle}
+        self._ready = main
         self._lock = _thread.allocate_lock()
         self.num_subgraphs = self.main.program.num_subgraphs
+
+    def prepare(self) -> None:
+        """Find or make the programs of all subgraphs, for the file's shapes; raises what `Opened` raises."""
+        for subgraph in range(self.num_subgraphs):
+            if subgraph not in self._idle:
+                self._open(subgraph)
+
+    def report(self) -> Report:
+        """Of the first subgraph for the shapes that its inputs had at the last allocation."""
+        return self._ready.report()
 
     def delegate(self) -> NativeDelegate:
         """A delegate for one interpreter; raises what `NativeDelegate` raises."""
@@ -64,13 +77,17 @@ class HostedModel(Guest):
         self.main.announce()
 
     def facts(self, subgraph: int) -> Facts:
+        idle = self._idle.get(subgraph)
+        if idle is not None:
+            return Facts(idle.num_tensors, idle.num_nodes, _facts(idle.ports), codes=list(enumerate(idle.codes)))
         program = self._open(subgraph).program
         ports = [*program.inputs, *program.outputs, *program.between]
-        tensors = {port.index: (port.index, port.name, port.dtype) for port in ports}
         codes = [(each.index, each.code) for each in program.operators] if subgraph else ()  # only the first is sure
-        return Facts(program.num_tensors, program.num_nodes, tuple(tensors.values()), codes=codes)
+        return Facts(program.num_tensors, program.num_nodes, _facts(ports), codes=codes)
 
     def partitions(self, subgraph: int) -> Sequence[tuple[int, ...]]:
+        if subgraph in self._idle:
+            return ()
         opened = self._open(subgraph)
         if subgraph and opened.program.pieces:
             count, total = opened.program.delegated, opened.program.num_nodes
@@ -81,19 +98,22 @@ class HostedModel(Guest):
 
     def kernel(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> GuestKernel:
         """The piece of these nodes in the program for the subgraph's shapes, or else LiteRT on a model of these nodes:
-        no shape makes a model fail that runs on LiteRT."""
+        no shape makes a model fail that runs on LiteRT, but where full delegation is required."""
         try:
             return self._compiled(subgraph, nodes, shapes)
         except (_UnknownError, CompileError, DeviceError) as error:
+            if self._source.options.require_full_delegation:
+                raise DelegationError(f"full delegation was required of {self._source.name}: {error}") from error
             self.main.note(f"on LiteRT, {len(nodes)} delegated operators of subgraph {subgraph}: {error}")
             return _LiteRTKernel(self._source, subgraph, nodes, shapes)
 
-    def _open(self, subgraph: int, shapes: Shapes = ()) -> Opened:
+    def _open(self, subgraph: int, shapes: Shapes = (), nodes: tuple[int, ...] = ()) -> Opened:
+        key = subgraph, shapes, nodes
         with self._lock:
-            found = self._opened.get((subgraph, shapes))
+            found = self._opened.get(key)
             if found is None:
-                variant = variant_parts(subgraph, shapes, hosted=True)
-                found = self._opened[subgraph, shapes] = Opened(self._source, main=self.main, variant=variant)
+                variant = variant_parts(subgraph, shapes, hosted=True, nodes=nodes)
+                found = self._opened[key] = Opened(self._source, main=self.main, variant=variant)
             return found
 
     def _compiled(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> GuestKernel:
@@ -101,11 +121,19 @@ class HostedModel(Guest):
         wanted = tuple(shapes[port.index] for port in opened.program.inputs)
         if wanted != opened.shapes:
             opened = self._open(subgraph, wanted)
+        if subgraph == 0:
+            self._ready = opened
+        if _piece(opened.program, nodes) is None:  # not compiled for these shapes, or LiteRT groups in another way
+            opened = self._open(subgraph, opened.resized, nodes)
         try:
             return _kernel(opened, nodes, shapes)
         except ProgramError as error:
             opened.heal(None, str(error))
             return _kernel(opened, nodes, shapes)
+
+
+def _facts(ports: Sequence[Port]) -> tuple[tuple[int, str, str], ...]:
+    return tuple({port.index: (port.index, port.name, port.dtype) for port in ports}.values())
 
 
 def open_hosted(model: Source, options: Options) -> HostedModel:
@@ -119,9 +147,7 @@ def open_hosted(model: Source, options: Options) -> HostedModel:
 
 def prepare_hosted(model: str, options: Options) -> None:
     """Find or make the programs of all subgraphs for LiteRT's own interpreter; raises what `open_hosted` raises."""
-    guest = open_hosted(model, options)
-    for subgraph in range(guest.num_subgraphs):
-        guest.facts(subgraph)
+    open_hosted(model, options).prepare()
 
 
 class _Nobody(Guest):
@@ -181,10 +207,16 @@ def _shape_of(port: Port | State, shapes: Mapping[int, tuple[int, ...]]) -> tupl
         raise ProgramError(f"a piece has the tensor {port.index}, which LiteRT has not") from None
 
 
+def _piece(program: Program, nodes: tuple[int, ...]) -> Piece | None:
+    """The compiled piece of exactly these operators."""
+    return next((piece for piece in program.pieces if piece.nodes == nodes and piece.nbytes), None)
+
+
 def _piece_program(program: Program, nodes: tuple[int, ...]) -> Program:
-    piece: Piece | None = next((piece for piece in program.pieces if piece.nodes == nodes), None)
+    piece = _piece(program, nodes)
     if piece is None:
-        raise _UnknownError("LiteRT groups them in another way than the program.")
+        reason = next((one.reason for one in program.operators if one.index in nodes and one.reason), "")
+        raise _UnknownError(reason or "they are not compiled as one piece.")
     found = read(program.content(piece))
     if (_indices(found.inputs), _indices(found.outputs)) != (piece.inputs, piece.outputs):
         raise ProgramError(f"a piece has other tensors than {piece.inputs} and {piece.outputs}")

@@ -18,9 +18,9 @@ from jitdelegate.model.read import read
 from jitdelegate.ops.call import Shape
 from jitdelegate.options import Options
 from jitdelegate.passes.cost import BESIDE, Rates, litert_seconds, rates_of
-from jitdelegate.passes.delegation import Delegation, delegate, names_others, needs_host, state_users
+from jitdelegate.passes.delegation import Delegation, delegate, names_others, needs_host
 from jitdelegate.passes.inline_subgraphs import OPERATORS as CONTROL_FLOW
-from jitdelegate.passes.partition import Subset, borders, extract, partition
+from jitdelegate.passes.partition import borders, extract
 from jitdelegate.program.layout import aligned
 from jitdelegate.program.program import NO_KERNEL, NO_PIECE, ZEROS, Kernel, Operator, Piece, Program, State
 from jitdelegate.program.write import write
@@ -28,7 +28,6 @@ from jitdelegate.target_program import Origins, target_program
 
 LITERT = "litert"
 NOTHING_ELSE = "Nothing is compiled that it is needed for."
-HOSTED_STATE = "Its variable lives in the memory of LiteRT's interpreter."
 HOSTING_MACHINE = "linux x86_64 "
 """How the key's part "machine" begins where LiteRT's interpreter may take the delegate."""
 MOST_CROSSING = 0.002
@@ -37,7 +36,7 @@ interpreter calls the code, which is a matter of a few hundred nanoseconds."""
 
 
 @dataclass
-class _Content:
+class Content:
     """The files of the pieces, one after another at page boundaries, and what is known of them."""
 
     data: bytearray = field(default_factory=bytearray)
@@ -106,17 +105,6 @@ class Piecewise:
         """
         return self._until_compiled(graph, lambda delegation: self._cut(graph, delegation), {})
 
-    def hosted(self, graph: Graph) -> Program | None:
-        """A program of compiled pieces for LiteRT's own interpreter; None where nothing is delegated. One of no pieces
-        says that subgraphs may have some.
-
-        Args:
-            graph: as for `cut`, entered as a host's.
-        """
-        users = (position for state in graph.states for position in state_users(graph, state))
-        refused = dict.fromkeys(users, HOSTED_STATE) if self._key.part("target") == "cuda" else {}
-        return self._until_compiled(graph, lambda delegation: self._hosted(graph, delegation), refused)
-
     def _may_compile_inside(self, graph: Graph) -> bool:
         """Whether loops and branches are left to LiteRT's interpreter, which offers what they run to the delegate."""
         return self._can_host and any(node.op in CONTROL_FLOW for node in graph.nodes)
@@ -130,7 +118,7 @@ class Piecewise:
             self.reasons = list(self._reasons(graph, delegation).items())
             try:
                 return make(delegation)
-            except _RefusedError as error:
+            except RefusedError as error:
                 refused |= dict.fromkeys(error.nodes, error.reason)
 
     def _cut(self, graph: Graph, delegation: Delegation) -> Program | None:
@@ -141,7 +129,7 @@ class Piecewise:
         self.needs_host = next(filter(None, reasons), "")
         if self.needs_host:
             return None
-        content, cutter = _Content(), Cutter(self._bytes)
+        content, cutter = Content(), Cutter(self._bytes)
         for subset in delegation.subsets:
             inputs, outputs = borders(graph, subset.nodes)
             if subset.delegated:
@@ -153,7 +141,7 @@ class Piecewise:
             except CompileError as error:
                 self.needs_host = str(error)
                 return None
-            content.add(LITERT, _origins(graph, subset.nodes), (inputs, outputs), piece)
+            content.add(LITERT, origins_of(graph, subset.nodes), (inputs, outputs), piece)
         return self._program("pieces", content, delegation, graph)
 
     @property
@@ -182,35 +170,9 @@ class Piecewise:
         share = crossings / sum(litert_seconds(graph, node) for node in graph.nodes)
         return f"Crossings would take {share:.0%} of a run." if self._can_host and share > MOST_CROSSING else ""
 
-    def _hosted(self, graph: Graph, delegation: Delegation) -> Program | None:
-        content = _Content()
-        for subset in _claimed(self._original, graph, delegation):
-            self._compile_hosted(content, graph, subset)
-        useful = content.pieces or self._may_compile_inside(graph)
-        return self._program("delegate", content, delegation, graph) if useful else None
-
-    def _compile_hosted(self, content: _Content, graph: Graph, subset: Subset) -> None:
-        """A piece of the operators that LiteRT puts together; its borders are those that LiteRT sees."""
-        own = set(subset.nodes)
-        nodes = [position for position, node in enumerate(graph.nodes) if node.origin and own.issuperset(node.origin)]
-        if not nodes:
-            return
-        inputs, _ = borders(graph, nodes)
-        inside = {index for position in nodes for index in graph.nodes[position].outputs}
-        outputs = tuple(
-            index
-            for index in sorted(inside)
-            if index < len(self._original.tensors)
-            and (index in self._original.outputs or not own.issuperset(self._original.readers[index]))
-        )
-        unknown = [index for index in inputs if index >= len(self._original.tensors)]
-        if unknown:
-            raise _RefusedError(nodes, f"'{graph.tensors[unknown[0]].name}' is not there in LiteRT.")
-        self._compile(content, graph, nodes, inputs, outputs, subset.nodes)
-
     def _compile(
         self,
-        content: _Content,
+        content: Content,
         graph: Graph,
         nodes: Sequence[int],
         inputs: Sequence[int],
@@ -221,17 +183,17 @@ class Piecewise:
         Args:
             positions: of the .tflite operators, where these are more than those of `nodes`.
         Raises:
-            _RefusedError: code for these nodes would take too long to compile.
+            RefusedError: code for these nodes would take too long to compile.
         """
         try:
             lowered = passes.run(extract(graph, nodes, inputs, outputs), passes=passes.REWRITE)
             program, origins = target_program(lowered, self._options, self._key)
         except CompileError as error:
-            raise _RefusedError(nodes, str(error)) from error
+            raise RefusedError(nodes, str(error)) from error
         program.key = ()
-        content.add_compiled(program, positions or _origins(graph, nodes), origins)
+        content.add_compiled(program, positions or origins_of(graph, nodes), origins)
 
-    def _program(self, loader: str, content: _Content, delegation: Delegation, graph: Graph) -> Program:
+    def _program(self, loader: str, content: Content, delegation: Delegation, graph: Graph) -> Program:
         between = {index for piece in content.pieces for index in (*piece.inputs, *piece.outputs)}
         between -= {*graph.given, *graph.returned}
         return Program(
@@ -256,7 +218,7 @@ class Piecewise:
             origin: reason for position, reason in delegation.reasons.items() for origin in graph.nodes[position].origin
         }
 
-    def _operators(self, content: _Content, delegation: Delegation, graph: Graph, left: str) -> tuple[Operator, ...]:
+    def _operators(self, content: Content, delegation: Delegation, graph: Graph, left: str) -> tuple[Operator, ...]:
         """Every operator of the subgraph: where it runs, in which piece, and why LiteRT has it.
 
         Args:
@@ -284,7 +246,7 @@ class Piecewise:
         return tuple(found)
 
 
-class _RefusedError(Exception):
+class RefusedError(Exception):
     """Nodes that turned out to be none that can be delegated, and why."""
 
     def __init__(self, nodes: Iterable[int], reason: str) -> None:
@@ -293,43 +255,8 @@ class _RefusedError(Exception):
         self.reason = reason
 
 
-def _origins(graph: Graph, nodes: Iterable[int]) -> tuple[int, ...]:
+def origins_of(graph: Graph, nodes: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(set(chain.from_iterable(graph.nodes[position].origin for position in nodes))))
-
-
-def _claimed(original: Graph, graph: Graph, delegation: Delegation) -> list[Subset]:
-    """The operators of the file that LiteRT hands over, as it groups them: the delegated ones, and those that only they
-    need, whose results were known when the model was compiled."""
-    present = set(_origins(graph, range(len(graph.nodes))))
-    claimed = present - set(_origins(graph, delegation.reasons))
-    known = _only_needed_by(original, claimed, set(range(len(original.nodes))) - present)
-    while True:
-        subsets = [subset for subset in partition(original.nodes, claimed | known) if subset.delegated]
-        apart = {position for subset in subsets for position in _read_elsewhere(original, subset, known)}
-        if not apart:
-            return subsets
-        known -= apart
-
-
-def _only_needed_by(original: Graph, claimed: set[int], candidates: set[int]) -> set[int]:
-    """Those of the candidates whose results nobody needs but claimed operators and other ones of them."""
-    found: set[int] = set()
-    for position in sorted(candidates, reverse=True):
-        outputs = original.nodes[position].outputs
-        readers = {reader for index in outputs for reader in original.readers[index]}
-        if readers and readers <= claimed | found and not set(outputs) & set(original.outputs):
-            found.add(position)
-    return found
-
-
-def _read_elsewhere(original: Graph, subset: Subset, known: set[int]) -> set[int]:
-    """Operators of a subset that write nothing, since their results are known, although others read it."""
-    own = set(subset.nodes)
-    return {
-        position
-        for position in own & known
-        if any(not own.issuperset(original.readers[index]) for index in original.nodes[position].outputs)
-    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,9 +71,11 @@ class Variants:
         return found
 
     def _may_compile(self, base: Opened) -> bool:
-        """Whether other shapes are worth a try. What stands in the way of a `base` on LiteRT may be its own shapes; one
-        with a delegate of ours in it finds the programs for other shapes itself."""
-        if base.source.options.target == "litert" or base.program.loader == "delegate":
+        """Whether other shapes are worth a try: what stands in the way of a `base` on LiteRT may be its own shapes.
+        Where it is not, LiteRT's interpreter finds the programs of the pieces in it for other shapes itself."""
+        if base.source.options.target == "litert":
+            return False
+        if base.program.loader == "delegate" and base.program.delegated < len(base.program.operators):
             return False
         return base.session is not None or self._failures.get(base.subgraph, 0) < MOST_FAILURES
 

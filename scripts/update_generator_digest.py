@@ -15,7 +15,7 @@ PACKAGE = ROOT / "jitdelegate"
 TARGET = PACKAGE / "program" / "generator_digest.py"
 FOLDERS = ("ir", "model", "passes", "ops", "targets")
 FILES = (
-    *("compiler.py", "describe.py", "piecewise.py", "target_program.py"),
+    *("compiler.py", "describe.py", "host_pieces.py", "piecewise.py", "target_program.py"),
     *("host/layout.py", "runtime/hosting.py"),  # what compiled code knows of LiteRT's interpreter
     *("program/launch_list.py", "program/layout.py", "program/program.py", "program/write.py"),
 )

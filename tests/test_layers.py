@@ -20,7 +20,7 @@ LAYERS = (
     ("targets",),
     ("describe",),
     ("target_program",),
-    ("piecewise",),
+    ("piecewise", "host_pieces"),
     ("compiler",),
     ("report", "messages"),
     ("model_source", "opened", "variants", "hosted"),

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from jitdelegate.cache.key import TOOLCHAIN, variant_parts
 from jitdelegate.compiler import compile_model
 from jitdelegate.errors import DeviceError, JitDelegateError
-from jitdelegate.ir.graph import Graph, Model
+from jitdelegate.ir.graph import Model
 from jitdelegate.model.read import read
 from jitdelegate.model_source import ModelSource
 from jitdelegate.opened import Opened, options_key
 from jitdelegate.options import Options
+from jitdelegate.passes.running_subgraphs import callees
 from jitdelegate.program.program import Operator, Program
 from jitdelegate.program.read import read as read_program
 
@@ -153,18 +154,12 @@ def _further(model: Model, entries: Sequence[Entry]) -> Iterator[tuple[int, str]
 def _called(model: Model, main: Entry) -> list[int]:
     """Subgraphs that operators on LiteRT enter, and those that these enter, in order."""
     found: list[int] = []
-    left = {one.index for one in main.operators if one.place == LITERT}
-    pending = list(_callees(model.graphs[main.number], left))
+    nodes = model.graphs[main.number].nodes
+    left = (nodes[one.index] for one in main.operators if one.place == LITERT)
+    pending = [number for node in left for number in callees(node)]
     while pending:
         number = pending.pop()
         if number and number not in found:
             found.append(number)
-            pending += _callees(model.graphs[number])
+            pending += (callee for node in model.graphs[number].nodes for callee in callees(node))
     return sorted(found)
-
-
-def _callees(graph: Graph, positions: set[int] | None = None) -> Iterator[int]:
-    for position, node in enumerate(graph.nodes):
-        for name, value in node.attrs.items():
-            if name.endswith("subgraph_index") and value >= 0 and (positions is None or position in positions):
-                yield value

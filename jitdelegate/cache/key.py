@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Values = tuple[tuple[int, tuple[int, ...]], ...]
 
 MODEL, TOKEN, TOOLCHAIN = "model", "token", "toolchain"
-SUBGRAPH, SHAPES, VALUES, HOST = "subgraph", "shapes", "values", "host"
+SUBGRAPH, SHAPES, VALUES, HOST, NODES = "subgraph", "shapes", "values", "host", "nodes"
 SUFFIX = ".jitd"
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 _LONGEST_PREFIX = 64
@@ -74,6 +74,11 @@ class Key:
     def hosted(self) -> bool:
         """Whether the program is one for LiteRT's own interpreter."""
         return bool(self.part(HOST))
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """The operators that one piece of the program has to be made of; () where the compiler groups them."""
+        return tuple(int(number) for number in self.part(NODES).split(",") if number)
 
     def digest(self) -> str:
         """xxh3-128 over the parts that name the entry, as 32 hex digits.
@@ -140,7 +145,9 @@ def model_key(
     return Key(parts, token)
 
 
-def variant_parts(subgraph: int, shapes: Shapes = (), values: Values = (), *, hosted: bool = False) -> Parts:
+def variant_parts(
+    subgraph: int, shapes: Shapes = (), values: Values = (), *, hosted: bool = False, nodes: tuple[int, ...] = ()
+) -> Parts:
     """The parts that tell a model's further programs from its main one, which has none of them.
 
     Args:
@@ -148,13 +155,14 @@ def variant_parts(subgraph: int, shapes: Shapes = (), values: Values = (), *, ho
         shapes: of its inputs; () for those that the file says. f32[2,3] and a scalar read "2x3;;".
         values: (position, elements) of the inputs that decide shapes. [4, -1] in the second input reads "1=4,-1;".
         hosted: whether it is one for LiteRT's own interpreter.
+        nodes: the operators that LiteRT puts together, where the compiler would not.
     """
     which = ((SUBGRAPH, str(subgraph)),) if subgraph else ()
     text = "".join(f"{'x'.join(map(str, shape))};" for shape in shapes)
     decided = "".join(f"{position}={','.join(map(str, numbers))};" for position, numbers in values)
-    host = "litert" if hosted else ""
-    further = ((name, value) for name, value in ((SHAPES, text), (VALUES, decided), (HOST, host)) if value)
-    return (*which, *further)
+    host, grouped = "litert" if hosted else "", ",".join(map(str, nodes))
+    named = ((SHAPES, text), (VALUES, decided), (HOST, host), (NODES, grouped))
+    return (*which, *((name, value) for name, value in named if value))
 
 
 def _machine(target: str) -> str:

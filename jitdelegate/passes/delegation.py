@@ -42,11 +42,12 @@ def delegate(
         rates: of the place where compiled code runs.
         more: further nodes that are not delegated, with reasons.
     """
-    return _Delegating(graph, options, rates, {**_reasons(model, graph, number, options), **more}).delegation()
+    refused = {**refused_nodes(model, graph, number, options), **more}
+    return _Delegating(graph, options, rates, refused).delegation()
 
 
-def _reasons(model: Model, graph: Graph, number: int, options: Options) -> dict[int, str]:
-    """What speaks against single nodes."""
+def refused_nodes(model: Model, graph: Graph, number: int, options: Options) -> dict[int, str]:
+    """Node position -> one sentence, for every node of the folded subgraph `number` that cannot be compiled."""
     resources = resource_problem(model, number)
     unsure = unsure_tensors(graph)
     found = {}

@@ -78,6 +78,8 @@ def _check_pieces(program: Program) -> None:
         _check_piece(program, number, piece)
     for port in program.between:
         _check_port(port)
+    for subgraph in program.idle:
+        _check_range("number of an idle subgraph", subgraph.number, program.num_subgraphs - 1)
 
 
 def _check_piece(program: Program, number: int, piece: Piece) -> None:

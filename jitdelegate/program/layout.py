@@ -10,7 +10,7 @@ import struct
 
 from jitdelegate.errors import ProgramError
 from jitdelegate.program.launch_list import pack, unpack
-from jitdelegate.program.program import Kernel, Operator, Piece, Port, Program, Signature, State
+from jitdelegate.program.program import IdleSubgraph, Kernel, Operator, Piece, Port, Program, Signature, State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAGIC = b"\x89JITDEL\n"
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 TABLE_IDENTIFIER = b"JITD"
 ALIGNMENT = 4096
 
@@ -153,6 +153,11 @@ PIECE = Layout(
         ("hash", STRING),
     ),
 )
+IDLE_SUBGRAPH = Layout(
+    "IdleSubgraph",
+    IdleSubgraph,
+    (("number", INTEGER), ("num_tensors", INTEGER), ("num_nodes", INTEGER), ("ports", PORT), ("codes", INTEGERS)),
+)
 LAUNCHES = Packed(INTEGER, pack, unpack)
 KEY = Packed(STRING, _flat, _pairs)
 PROGRAM = Layout(
@@ -183,6 +188,7 @@ PROGRAM = Layout(
         ("between", PORT),
         ("num_tensors", INTEGER),
         ("num_nodes", INTEGER),
+        ("idle", IDLE_SUBGRAPH),
     ),
 )
 # Fields that only reports look at; the reader leaves them until then.

@@ -248,7 +248,8 @@ class Piece(Record):
         place: "cpu" or "cuda" for a compiled one, "litert".
         nodes: the positions of its operators in the subgraph.
         inputs, outputs: indices of the tensors that it reads from others and writes for others.
-        offset, nbytes: where its content lies in the weights: a program file, or a .tflite file for "litert".
+        offset, nbytes: where its content lies in the weights: a program file, or a .tflite file for "litert". Of no
+            bytes is one that nothing is compiled for before LiteRT knows its shapes.
         hash: xxh3-128 of a .tflite file in hex; "" for a program file, which holds its own.
     """
 
@@ -272,6 +273,28 @@ class Piece(Record):
         self.offset = offset
         self.nbytes = nbytes
         self.hash = hash
+
+
+class IdleSubgraph(Record):
+    """A subgraph that nothing runs, as LiteRT's interpreter offers it to a delegate all the same.
+
+    Attributes:
+        number: among the model's subgraphs.
+        num_tensors, num_nodes: as the file has them.
+        ports: its inputs and outputs.
+        codes: TFLite's numbers of its operators.
+    """
+
+    __slots__ = ("codes", "num_nodes", "num_tensors", "number", "ports")
+
+    def __init__(
+        self, *, number: int, num_tensors: int, num_nodes: int, ports: tuple[Port, ...], codes: tuple[int, ...]
+    ) -> None:
+        self.number = number
+        self.num_tensors = num_tensors
+        self.num_nodes = num_nodes
+        self.ports = ports
+        self.codes = codes
 
 
 class Program(Record):
@@ -301,6 +324,7 @@ class Program(Record):
         between: the tensors that pass between pieces, in no order.
         num_subgraphs: subgraphs of the model.
         num_tensors, num_nodes: of the subgraph, as the file has it.
+        idle: subgraphs that LiteRT's interpreter has, and that nothing runs.
         deciding: positions of the inputs whose values have to be known to compile the model, which runs on LiteRT
             otherwise.
         weights_hash: xxh3-128 of the weights in hex; `write` sets its own in the file.
@@ -315,6 +339,7 @@ class Program(Record):
         "deciding",
         "entries",
         "features",
+        "idle",
         "input_offsets",
         "inputs",
         "key",
@@ -362,6 +387,7 @@ class Program(Record):
         num_subgraphs: int = 1,
         num_tensors: int = 0,
         num_nodes: int = 0,
+        idle: tuple[IdleSubgraph, ...] = (),
         deciding: tuple[int, ...] = (),
         weights_hash: str = "",
     ) -> None:
@@ -389,6 +415,7 @@ class Program(Record):
         self.num_subgraphs = num_subgraphs
         self.num_tensors = num_tensors
         self.num_nodes = num_nodes
+        self.idle = idle
         self.deciding = deciding
         self.weights_hash = weights_hash
 

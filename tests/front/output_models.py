@@ -24,7 +24,7 @@ def _branch(model: ModelBuilder, write: Callable[[GraphBuilder, int], int]) -> N
     graph.output(write(graph, graph.input(SHAPE)))
 
 
-def _composite(model: ModelBuilder, number: int, x: int, y: int) -> None:
+def add_composite(model: ModelBuilder, number: int, x: int, y: int) -> None:
     attributes = Builder()
     attributes.MapFromElements({})
     options = {
@@ -43,7 +43,7 @@ def composite() -> bytes:
     """A composite's decomposition makes the output."""
     model = ModelBuilder()
     x, y = model.input(SHAPE, name="x"), model.tensor(SHAPE, name="y")
-    _composite(model, 1, x, y)
+    add_composite(model, 1, x, y)
     _branch(model, _squared)
     return _finish(model, x, y)
 
@@ -53,7 +53,7 @@ def composite_of_itself() -> bytes:
     model = ModelBuilder()
     x, y, z = model.input(SHAPE, name="x"), model.tensor(SHAPE, name="y"), model.tensor(SHAPE, name="z")
     for number, output in ((1, y), (2, z)):
-        _composite(model, number, x, output)
+        add_composite(model, number, x, output)
     _branch(model, lambda graph, own: own)
     _branch(model, lambda graph, own: graph.constant(np.full(SHAPE, 3, np.float32)))
     return _finish(model, x, y, z)

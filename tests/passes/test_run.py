@@ -37,6 +37,26 @@ def test_the_passes_leave_four_kernels_that_compute_the_same() -> None:
     assert_same(graph, final)
 
 
+def test_a_pass_that_exchanges_outputs_is_a_bug() -> None:
+    build = Builder()
+    x = build.input(1, 4)
+    a, b = (build.op(name, [x], (1, 4)) for name in ("ABS", "NEG"))
+    graph = build.finish(a, b)
+
+    def exchange(given: Graph) -> Graph:
+        return replace(given, outputs=given.outputs[::-1])
+
+    def lose(given: Graph) -> Graph:
+        return replace(given, outputs=given.outputs[:1])
+
+    def renumber(given: Graph) -> Graph:
+        return replace(given, inputs=(a,), nodes=given.nodes[1:])
+
+    for wrong in (exchange, lose, renumber):
+        with pytest.raises(AssertionError, match=wrong.__name__):
+            run(graph, passes=(wrong,))
+
+
 def test_every_pass_is_traced_in_order() -> None:
     stages: list[str] = []
     run(network(), lambda stage, graph: stages.append(stage))

@@ -1,0 +1,32 @@
+"""Shapes that a model's inputs may well get, where the file has placeholders for sizes that it leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jitdelegate.ir.graph import Graph, Tensor
+from jitdelegate.ops.call import Shape
+
+SIZES = (48, 240, 1680, 20160)
+"""A block, an image, a spectrum, a second of sound: numbers with many divisors, for what is cut into equal parts."""
+
+
+def likely_shapes(graph: Graph) -> Iterator[tuple[Shape, ...]]:
+    """Shapes of all inputs, the smallest first; none where the file leaves nothing open.
+
+    Sizes that are open are all the same, but for batches, the first of several axes, which stay as they are.
+    """
+    inputs = [graph.tensors[index] for index in graph.inputs]
+    if any(_is_open(tensor, axis) for tensor in inputs for axis in range(len(tensor.shape))):
+        for size in SIZES:
+            yield tuple(_sized(tensor, size) for tensor in inputs)
+
+
+def _sized(tensor: Tensor, size: int) -> Shape:
+    return tuple(size if _is_open(tensor, axis) else extent for axis, extent in enumerate(tensor.shape))
+
+
+def _is_open(tensor: Tensor, axis: int) -> bool:
+    signature = tensor.shape_signature
+    is_batch = axis == 0 and len(tensor.shape) > 1
+    return len(signature) == len(tensor.shape) and signature[axis] == -1 and not is_batch
