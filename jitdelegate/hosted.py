@@ -57,8 +57,11 @@ class HostedModel(Guest):
                 self._open(subgraph)
 
     def report(self) -> Report:
-        """Of the first subgraph for the shapes that its inputs had at the last allocation."""
-        return self._ready.report()
+        """Of the first subgraph for the shapes that its inputs had at the last allocation, and of the other ones."""
+        with self._lock:
+            opened = {key: each for key, each in self._opened.items() if key[0] and not key[2]}
+        latest = {key[0]: each for key, each in opened.items()}  # the shapes that came last
+        return self._ready.report(subgraphs=[latest[number].subgraph_report() for number in sorted(latest)])
 
     def delegate(self) -> NativeDelegate:
         """A delegate for one interpreter; raises what `NativeDelegate` raises."""
@@ -72,9 +75,12 @@ class HostedModel(Guest):
         """
         if refusal(self._source.store.place):
             return  # the delegate will stay out and say so
-        if self._source.options.require_full_delegation:
-            self.main.require_full_delegation()
-        self.main.announce()
+        for subgraph in range(self.num_subgraphs):
+            if subgraph not in self._idle:
+                opened = self._open(subgraph)
+                if self._source.options.require_full_delegation:
+                    opened.require_full_delegation()
+                opened.announce()
 
     def facts(self, subgraph: int) -> Facts:
         idle = self._idle.get(subgraph)
@@ -89,9 +95,6 @@ class HostedModel(Guest):
         if subgraph in self._idle:
             return ()
         opened = self._open(subgraph)
-        if subgraph and opened.program.pieces:
-            count, total = opened.program.delegated, opened.program.num_nodes
-            self.main.note(f"subgraph {subgraph}: {count} of {total} operators delegated inside LiteRT's interpreter.")
         if self._source.options.require_full_delegation:
             opened.require_full_delegation()
         return [piece.nodes for piece in opened.program.pieces]

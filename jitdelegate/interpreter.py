@@ -124,7 +124,7 @@ class Interpreter:
         """Where the model runs and why, what the cache did, and how long each stage took."""
         ran = self._compiled or self._decided
         opened = ran.opened if ran else self._opened if self._all_on_litert else self._main.opened
-        return opened.report(self._variants.notes)
+        return self._variants.report(opened)
 
     def allocate_tensors(self) -> None:
         """Make the model ready; before, only shapes and details are known.

@@ -79,7 +79,7 @@ class Model:
         Of a model that is another for each value of some inputs: what the last inference ran.
         """
         opened = self._ran_last if self._program.deciding else self._opened
-        return opened.report(self._variants.notes)
+        return self._variants.report(opened)
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:

@@ -16,6 +16,9 @@ PLACES = {"cuda": "the GPU", "cpu": "compiled CPU code", "litert": "the GPU"}
 """Where delegated operators run, in a message."""
 REST = {"cuda": "the CPU", "cpu": "LiteRT's CPU kernels", "litert": "the CPU"}
 
+MOST_LINES = 15
+"""Reasons that a message's text has."""
+
 _OWN = ("jitdelegate", "ai_edge_litert")
 _announced: set[str] = set()
 _callbacks: list[Callable[[DelegateMessage], object]] = []
@@ -59,11 +62,22 @@ class DelegateMessage:
 
     @property
     def text(self) -> str:
-        """The whole message."""
+        """The message; of more than MOST_LINES reasons the first ones, and where to find the others."""
         codes = dict.fromkeys(operator.code for operator in self.undelegated if operator.code == CUSTOM)
         warnings = [f"WARNING: op code #{code} cannot be handled by this delegate." for code in codes]
         head = "Following operations are not supported by GPU delegate:"
-        return "\n".join((head, *self.lines, self._counts(), *warnings))
+        return "\n".join((head, *self._shown(), self._counts(), *warnings))
+
+    def _shown(self) -> list[str]:
+        """The lines that the text has, one per operator name first: what a reader looks for."""
+        lines = self.lines
+        if len(lines) <= MOST_LINES:
+            return [*lines]
+        first = {line.partition(":")[0]: line for line in reversed(lines)}
+        chosen = [line for line in lines if line in first.values()][:MOST_LINES]
+        chosen += [line for line in lines if line not in chosen][: MOST_LINES - len(chosen)]
+        rest = f"and {len(lines) - len(chosen)} more reasons, which report() and jitdelegate.on_message list."
+        return [*(line for line in lines if line in chosen), rest]
 
     def _counts(self) -> str:
         place, rest = PLACES[self.target], REST[self.target]

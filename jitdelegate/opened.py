@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jitdelegate.model_source import ModelSource
     from jitdelegate.options import Options
     from jitdelegate.program.program import Program
-    from jitdelegate.report import CacheReport, Report
+    from jitdelegate.report import CacheReport, Report, SubgraphReport
     from jitdelegate.runtime.cuda_device import Device
     from jitdelegate.runtime.staging import Staging
 
@@ -73,7 +73,7 @@ class Opened:
         self._key = self._find_key()
         self._is_guest = self._key.hosted
         self._open()
-        if main is None and not self._is_guest and not self.program.deciding:
+        if not self._is_guest and not self.program.deciding and not self.resized and not self.values:
             self.announce()
 
     def _find_device(self) -> Device | None:
@@ -285,7 +285,7 @@ class Opened:
         if self._options.target != "litert" and any(one.place == "litert" for one in self._operators()):
             from jitdelegate.messages import announce  # not before: most models are compiled whole
 
-            announce(self._key.part(MODEL), self._message())
+            announce(f"{self._key.part(MODEL)} {self.subgraph}", self._message())
 
     def require_full_delegation(self) -> None:
         """
@@ -299,7 +299,8 @@ class Opened:
     def _message(self) -> DelegateMessage:
         from jitdelegate.messages import DelegateMessage
 
-        return DelegateMessage(self.source.name, self.target, self._operators())
+        further = f", {self.subgraph_report().name}" if self.subgraph else ""
+        return DelegateMessage(f"{self.source.name}{further}", self.target, self._operators())
 
     def leave(self, reason: str) -> None:
         """From now on the model runs on LiteRT, for this reason."""
@@ -335,8 +336,8 @@ class Opened:
     def __str__(self) -> str:
         return f"{self.source.name} on {self.target}"
 
-    def report(self, notes: Sequence[str] = ()) -> Report:
-        """What is known by now, with further sentences about the model."""
+    def report(self, notes: Sequence[str] = (), subgraphs: Sequence[SubgraphReport] = ()) -> Report:
+        """What is known by now, with further sentences about the model, and what is known of its further subgraphs."""
         from jitdelegate.report import Report
 
         device = self._device if self.target == "cuda" else None
@@ -351,6 +352,19 @@ class Opened:
             cache=self._cache_report(),
             seconds=self._seconds,
             notes=[*self.notes, *notes],
+            subgraphs=subgraphs,
+        )
+
+    def subgraph_report(self) -> SubgraphReport:
+        """As `report`, of a further subgraph."""
+        from jitdelegate.report import SubgraphReport
+
+        return SubgraphReport(
+            number=self.subgraph,
+            signatures=[signature.key for signature in self.program.signatures if signature.graph == self.subgraph],
+            target=self.target,
+            operators=self._operators(),
+            outcome=self.outcome,
         )
 
     @property

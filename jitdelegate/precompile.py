@@ -22,6 +22,7 @@ class Precompiled:
     """One model's program for one GPU architecture.
 
     Attributes:
+        further: the programs of the subgraphs that further signatures enter.
         hit: it was in the cache already.
         path: of the entry, "" where it could not be stored; then `trouble` says why.
     """
@@ -30,6 +31,7 @@ class Precompiled:
     hit: bool
     path: str
     trouble: str
+    further: tuple[Program, ...] = ()
 
 
 def architectures(text: str) -> tuple[str, ...]:
@@ -71,7 +73,7 @@ def precompile(model: str, architecture: str, options: Options, output: str | No
 
     found = fetch(0)
     assert found.program is not None
-    for subgraph in sorted({signature.graph for signature in found.program.signatures} - {0}):
-        fetch(subgraph)
+    signed = sorted({signature.graph for signature in found.program.signatures} - {0})
+    further = tuple(each for subgraph in signed if (each := fetch(subgraph).program) is not None)
     path = found.path if found.path and not found.write_failure and os.path.exists(found.path) else ""
-    return Precompiled(found.program, found.hit, path, found.write_failure or found.reason)
+    return Precompiled(found.program, found.hit, path, found.write_failure or found.reason, further)

@@ -41,6 +41,70 @@ class CacheReport:
         return {name: getattr(self, name) for name in ("outcome", "reason", "path", "write_failure", "counters")}
 
 
+class SubgraphReport:
+    """What is known of a further subgraph, one that a signature or an operator enters.
+
+    Attributes:
+        number: of the subgraph.
+        signatures: keys of the signatures that enter it.
+        target: "cuda", "cpu" or "litert", where it runs; "" before it is opened, which its first run or
+            `Model.prepare` does.
+        operators: per operator its index, op, place and reason; empty before it is opened.
+        outcome: what the cache did, "hit", "miss" or "off"; "" before it is opened.
+    """
+
+    __slots__ = ("number", "operators", "outcome", "signatures", "target")
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        signatures: Sequence[str] = (),
+        target: str = "",
+        operators: Sequence[Operator] = (),
+        outcome: str = "",
+    ) -> None:
+        self.number = number
+        self.signatures = tuple(signatures)
+        self.target = target
+        self.operators = tuple(operators)
+        self.outcome = outcome
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self.target)
+
+    @property
+    def delegated(self) -> int:
+        """How many operators run as compiled code or were evaluated while compiling."""
+        return _delegated(self.target, self.operators)
+
+    @property
+    def name(self) -> str:
+        """`signature 'decode'`, or `subgraph 2` for one that no signature enters."""
+        return ", ".join(f"signature {key!r}" for key in self.signatures) or f"subgraph {self.number}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {
+            "number": self.number,
+            "signatures": list(self.signatures),
+            "target": self.target,
+            "delegated": self.delegated,
+            "operators": [_operator(one) for one in self.operators],
+            "outcome": self.outcome,
+        }
+
+    def __repr__(self) -> str:
+        return f"SubgraphReport({self.name}: {self.told()})"
+
+    def told(self) -> str:
+        """Where it runs and how much of it is compiled."""
+        if not self.is_open:
+            return "not opened before it runs"
+        return f"{self.target}, {self.delegated} of {len(self.operators)} operators delegated, cache {self.outcome}"
+
+
 class Report:
     """One model's state at the moment it was asked for; `print` gives a table.
 
@@ -52,6 +116,7 @@ class Report:
         kernels: compiled kernels in the program.
         launches: kernels that one inference launches on a GPU.
         operators: per operator of the main subgraph its index, op, place and reason.
+        subgraphs: the further subgraphs that run, among them those of further signatures.
         cache: what the cache did.
         seconds: stage name to seconds, in the order in which the stages ran.
         notes: sentences about the model as a whole (why not CUDA, why LiteRT).
@@ -66,6 +131,7 @@ class Report:
         "notes",
         "operators",
         "seconds",
+        "subgraphs",
         "target",
         "threads",
     )
@@ -83,6 +149,7 @@ class Report:
         notes: Sequence[str],
         device: str = "",
         launches: int = 0,
+        subgraphs: Sequence[SubgraphReport] = (),
     ) -> None:
         self.target = target
         self.features = features
@@ -91,19 +158,21 @@ class Report:
         self.threads = threads
         self.kernels = kernels
         self.operators = tuple(operators)
+        self.subgraphs = tuple(subgraphs)
         self.cache = cache
         self.seconds = dict(seconds)
         self.notes = tuple(notes)
 
     @property
     def fully_delegated(self) -> bool:
-        """Whether no operator is left to LiteRT."""
-        return self.delegated == len(self.operators) and self.target != "litert"
+        """Whether no operator is left to LiteRT, of the main subgraph and of those that are open beside it."""
+        whole = all(one.target != "litert" and one.delegated == len(one.operators) for one in self.subgraphs)
+        return whole and self.delegated == len(self.operators) and self.target != "litert"
 
     @property
     def delegated(self) -> int:
-        """How many operators run as compiled code or were evaluated while compiling."""
-        return 0 if self.target == "litert" else sum(operator.place != "litert" for operator in self.operators)
+        """How many operators of the main subgraph run as compiled code or were evaluated while compiling."""
+        return _delegated(self.target, self.operators)
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, ready for json."""
@@ -116,9 +185,8 @@ class Report:
             "launches": self.launches,
             "fully_delegated": self.fully_delegated,
             "delegated": self.delegated,
-            "operators": [
-                {"index": one.index, "op": one.op, "place": one.place, "reason": one.reason} for one in self.operators
-            ],
+            "operators": [_operator(one) for one in self.operators],
+            "subgraphs": [one.to_dict() for one in self.subgraphs],
             "cache": self.cache.to_dict(),
             "seconds": dict(self.seconds),
             "notes": list(self.notes),
@@ -129,7 +197,8 @@ class Report:
         return f"Report({self.target}, {delegated}, cache {self.cache.outcome})"
 
     def __str__(self) -> str:
-        return "\n".join([*self._summary(), *self._stages(), *self._places()])
+        further = [line for one in self.subgraphs for line in _further_places(one)]
+        return "\n".join([*self._summary(), *self._stages(), *_places(self.operators), *further])
 
     def _summary(self) -> list[str]:
         told = (self.cache.outcome, self.cache.reason, self.cache.write_failure, self.cache.path)
@@ -139,6 +208,8 @@ class Report:
             f"operators  {self.delegated} of {len(self.operators)} delegated",
             f"cache      {cache}",
         ]
+        lines += [f"{'further' if not place else '':<11}{one.name}: {one.told()}"
+                  for place, one in enumerate(self.subgraphs)]  # fmt: skip
         return lines + [f"note       {note}" for note in self.notes]
 
     def _where(self) -> str:
@@ -151,16 +222,32 @@ class Report:
         return [f"{'seconds' if not place else '':<10} {name:<12}{value:>10.6f}"
                 for place, (name, value) in enumerate(self.seconds.items())]  # fmt: skip
 
-    def _places(self) -> list[str]:
-        """One line per run of operators that share place and reason, so that a large model stays readable."""
-        lines: list[str] = []
-        for group in _groups(self.operators):
-            first, last = group[0], group[-1]
-            span = str(first.index) if first is last else f"{first.index}-{last.index}"
-            ops = ", ".join(dict.fromkeys(operator.op for operator in group))
-            reason = first.reason.removeprefix(f"{ops}: ")
-            lines.append(f"{span:>10} {first.place:<8}{ops}" + (f": {reason}" if reason else ""))
-        return lines
+
+def _delegated(target: str, operators: Sequence[Operator]) -> int:
+    return 0 if target == "litert" else sum(operator.place != "litert" for operator in operators)
+
+
+def _operator(one: Operator) -> dict[str, Any]:
+    return {"index": one.index, "op": one.op, "place": one.place, "reason": one.reason}
+
+
+def _further_places(subgraph: SubgraphReport) -> list[str]:
+    """The operators of a subgraph of which some are left to LiteRT."""
+    if subgraph.delegated == len(subgraph.operators):
+        return []
+    return [subgraph.name, *_places(subgraph.operators)]
+
+
+def _places(operators: Sequence[Operator]) -> list[str]:
+    """One line per run of operators that share place and reason, so that a large model stays readable."""
+    lines: list[str] = []
+    for group in _groups(operators):
+        first, last = group[0], group[-1]
+        span = str(first.index) if first is last else f"{first.index}-{last.index}"
+        ops = ", ".join(dict.fromkeys(operator.op for operator in group))
+        reason = first.reason.removeprefix(f"{ops}: ")
+        lines.append(f"{span:>10} {first.place:<8}{ops}" + (f": {reason}" if reason else ""))
+    return lines
 
 
 def _groups(operators: Sequence[Operator]) -> list[list[Operator]]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from jitdelegate.cache.key import Shapes, Values
+    from jitdelegate.report import Report, SubgraphReport
 
 MOST_VALUES = 8
 """So many values of inputs that decide shapes are compiled for; with the next ones the model runs on LiteRT, since
@@ -118,10 +119,28 @@ class Variants:
             if opened.session is not None:
                 opened.session.reset_states(resources=True)
 
-    @property
-    def notes(self) -> list[str]:
-        """One sentence per kept program, for the report."""
-        return [_note(opened) for opened in self._kept() if opened is not self.main]
+    def report(self, opened: Opened) -> Report:
+        """That of one of the programs of the first subgraph, with what is known of all others."""
+        return opened.report(self._notes(), self._further_subgraphs())
+
+    def _notes(self) -> list[str]:
+        """One sentence per kept program for other shapes or values than the file's."""
+        return [_note(opened) for opened in self._kept() if opened.resized or opened.values]
+
+    def _further_subgraphs(self) -> list[SubgraphReport]:
+        """Of every subgraph that a signature enters beside the first."""
+        from jitdelegate.report import SubgraphReport
+
+        entered: dict[int, list[str]] = {}
+        for signature in self.main.program.signatures:
+            entered.setdefault(signature.graph, []).append(signature.key)
+        with self._lock:
+            known = dict(self._subgraphs)
+        return [
+            known[number].subgraph_report() if number in known else SubgraphReport(number=number, signatures=keys)
+            for number, keys in sorted(entered.items())
+            if number
+        ]
 
     def _kept(self) -> list[Opened]:
         with self._lock:

@@ -151,10 +151,11 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
         "seconds": time.perf_counter() - start,
         "bytes": _size(report.cache.path),
         "target": _where(report.target, report.features),
-        "delegated": report.delegated,
-        "operators": len(report.operators),
+        "delegated": report.delegated + sum(one.delegated for one in report.subgraphs),
+        "operators": len(report.operators) + sum(len(one.operators) for one in report.subgraphs),
         "path": report.cache.path,
         "notes": list(report.notes),
+        "subgraphs": [one.to_dict() for one in report.subgraphs],
     }
     if not result["bytes"]:
         result["error"] = f"nothing was stored: {report.cache.write_failure or report.cache.reason}"
@@ -181,8 +182,8 @@ def warm_for(model: str, gpu: str, arguments: argparse.Namespace) -> dict[str, A
         "seconds": time.perf_counter() - start,
         "bytes": _size(found.path),
         "target": _where(program.target, gpu),
-        "delegated": program.delegated,
-        "operators": len(program.operators),
+        "delegated": sum(each.delegated for each in (program, *found.further)),
+        "operators": sum(len(each.operators) for each in (program, *found.further)),
         "path": found.path,
     }
     if not found.path:

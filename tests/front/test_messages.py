@@ -17,6 +17,7 @@ import jitdelegate
 from jitdelegate import messages
 from jitdelegate.errors import DelegateWarning
 from jitdelegate.messages import DelegateMessage, announce, on_message
+from jitdelegate.model.write import ModelBuilder
 from jitdelegate.program.program import CUSTOM, Operator
 from tests.front import partial_models as partial
 from tests.front import resource_models, small_models
@@ -99,6 +100,39 @@ def test_custom_operators_are_named_in_the_old_numbered_form_once() -> None:
     )
     assert DelegateMessage("m", "litert", operators).text.count("WARNING") == 1
     assert "WARNING" not in DelegateMessage("m", "litert", operators[2:]).text
+
+
+def test_a_message_of_many_reasons_shows_some_of_each_operator_and_says_where_the_rest_is() -> None:
+    operators = [left(k, "ADD", f"ADD: the shape of 'sum{k}' is known only to LiteRT.") for k in range(300)]
+    operators += [left(300, "WHERE", "WHERE: why not."), left(301, "Mine", "no.", CUSTOM)]
+    message = DelegateMessage("m", "cpu", operators)
+    lines = message.text.splitlines()
+    assert len(message.lines) == 302
+    assert len(lines) <= 20
+    assert lines[1] == "ADD: the shape of 'sum0' is known only to LiteRT."
+    assert {"WHERE: why not.", "Mine: no."} <= set(lines)
+    assert "and 287 more reasons, which report() and jitdelegate.on_message list." in lines
+
+
+def test_each_signature_that_leaves_operators_to_litert_warns_when_it_is_opened() -> None:
+    with jitdelegate.load(signatures(), options=partial.options()) as model:
+        found = warnings_of(model.prepare)
+        assert not warnings_of(model.prepare)
+    (second,) = (str(each.message) for each in found)
+    assert second.startswith("the model's content, signature 'second': ")
+    assert second.endswith("and the remaining 1 operations will run on LiteRT's CPU kernels.")
+
+
+def signatures() -> bytes:
+    """Signature "first" is compiled; NEG of "second" is left to LiteRT."""
+    model = ModelBuilder()
+    further = model.subgraph("further")
+    for number, graph in enumerate((model, further)):
+        x = graph.input((1, 4), name=f"x{number}")
+        y = graph.op("TANH", [graph.op("NEG", [x], (1, 4))] if number else [x], (1, 4))
+        graph.output(y)
+        model.signature("second" if number else "first", {"x": x}, {"y": y}, number)
+    return model.finish()
 
 
 @pytest.mark.parametrize("api", list(LOADS))

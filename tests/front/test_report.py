@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
+from jitdelegate.model.write import ModelBuilder
 from jitdelegate.program.program import Operator
 from jitdelegate.report import CacheReport, Report
+from tests.front import partial_models as partial
 from tests.front import small_models
 
 
@@ -103,6 +106,47 @@ def test_objects_show_what_they_are(tmp_path: Path) -> None:
     assert "GpuDelegate(Options(" in repr(delegate) and "target='litert'" in repr(delegate)
     interpreter = jitdelegate.Interpreter(path, experimental_delegates=[delegate])
     assert repr(interpreter) == f"Interpreter('{path}' on litert)"
+
+
+def two_halves() -> bytes:
+    """Signature "double" is compiled; of "rounded", on a subgraph of its own, one operator is LiteRT's."""
+    model = ModelBuilder()
+    second = model.subgraph("second")
+    for number, (key, graph) in enumerate((("double", model), ("rounded", second))):
+        value = graph.input((4,), name=key)
+        result = graph.op("ADD", [value, value], (4,))
+        if graph is second:
+            options = {"min": 0.0, "max": 255.0, "num_bits": 8}
+            result = graph.op("TANH", [graph.op("FAKE_QUANT", [result], (4,), options=options)], (4,))
+        graph.output(result)
+        model.signature(key, {"x": value}, {"y": result}, number)
+    return model.finish()
+
+
+def test_a_report_covers_every_signature() -> None:
+    with jitdelegate.load(two_halves(), target="cpu", serialization_dir=False) as model:
+        (second,) = model.report().subgraphs
+        assert (second.number, second.signatures, second.is_open) == (1, ("rounded",), False)
+        assert "signature 'rounded': not opened before it runs" in str(model.report())
+        assert model.report().fully_delegated
+        model.prepare()
+        (second,) = model.report().subgraphs
+        assert [(one.op, one.place) for one in second.operators][1] == ("FAKE_QUANT", "litert")
+        assert not model.report().fully_delegated
+        data = json.loads(json.dumps(model.report().to_dict()))["subgraphs"]
+        assert [(one["signatures"], len(one["operators"])) for one in data] == [(["rounded"], 3)]
+        assert f"{second.delegated} of 3 operators delegated" in str(model.report())
+        assert "FAKE_QUANT is not supported." in str(model.report())
+
+
+def test_litert_s_interpreter_reports_every_signature_too() -> None:
+    partial.skip_without_host()
+    delegate = jitdelegate.GpuDelegate(target="cpu", serialization_dir=False)
+    interpreter = LiteRT(model_content=two_halves(), experimental_delegates=[delegate])
+    report = delegate.report()
+    assert interpreter.num_subgraphs() == 2
+    assert report is not None
+    assert [(one.number, one.signatures, len(one.operators)) for one in report.subgraphs] == [(1, ("rounded",), 3)]
 
 
 def test_printing_gives_a_table_with_target_cache_stages_and_reasons() -> None:
