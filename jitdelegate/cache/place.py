@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 
 from jitdelegate.errors import CacheError
 
@@ -32,6 +33,7 @@ class Place:
     """
 
     __slots__ = ("_descriptor", "path")
+    _is_ending = staticmethod(sys.is_finalizing)  # a module's own names are gone before its last objects
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
@@ -121,7 +123,8 @@ class Place:
             self.flush()
 
     def __del__(self) -> None:
-        close_quietly(self._descriptor)
+        if not self._is_ending():
+            close_quietly(self._descriptor)
 
 
 def close_quietly(descriptor: int) -> None:

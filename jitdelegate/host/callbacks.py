@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 
 from jitdelegate.errors import DeviceError
 from jitdelegate.host.check import Doubt, check_functions
@@ -55,6 +56,8 @@ class Callbacks:
         DeviceError: there is no executable memory.
     """
 
+    _is_ending = staticmethod(sys.is_finalizing)  # a module's own names are gone before its last objects
+
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         answering_error = self._prepare_graph, self._prepare, self._invoke
@@ -88,7 +91,12 @@ class Callbacks:
             self._report(address, None, error)
 
     def _free(self, address: int, slot: int | None) -> None:
-        """LiteRT may be half gone: whoever wants to know what went wrong is told by the guest."""
+        """LiteRT may be half gone: whoever wants to know what went wrong is told by the guest.
+
+        While Python itself ends, the process gives everything back.
+        """
+        if self._is_ending():
+            return
         kernel = kernels.pop(number_at(slot or 0), None)
         if kernel is None:
             return

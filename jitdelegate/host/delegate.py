@@ -37,6 +37,7 @@ class NativeDelegate:
     """
 
     __slots__ = ("_delegation", "_number", "pointer")
+    _living = delegations  # a module's own names are gone before its last objects
 
     def __init__(
         self,
@@ -83,4 +84,4 @@ class NativeDelegate:
         return self.pointer
 
     def __del__(self) -> None:
-        delegations.pop(getattr(self, "_number", 0), None)
+        self._living.pop(getattr(self, "_number", 0), None)

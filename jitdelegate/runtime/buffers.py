@@ -68,6 +68,7 @@ class Borrowed:
     """
 
     __slots__ = ("_buffer", "address", "nbytes")
+    _give_back = staticmethod(_release_buffer)  # a module's own names are gone before its last objects
 
     def __init__(self, value: Any) -> None:
         self._buffer = _Buffer()
@@ -77,7 +78,7 @@ class Borrowed:
 
     def release(self) -> None:
         """Let go of the memory; harmless a second time."""
-        _release_buffer(ctypes.byref(self._buffer))
+        self._give_back(self._buffer)
 
     def __del__(self) -> None:
         self.release()

@@ -28,7 +28,7 @@ class Code:
 
     Attributes:
         run: one inference by the calling thread.
-        work: the life of a worker thread.
+        work: the address of `void *work(void *arguments)`, the life of a worker thread on five pointers in memory.
         stop: makes every worker return, also one that has not started yet.
         invoke: the address of the entry for LiteRT's interpreter, 0 where there is none.
     """
@@ -41,7 +41,7 @@ class Code:
             raise ProgramError(f"code has no entry {', '.join(missing)}")
         self._owner = owner
         self.run: Function = _PROTOTYPE(addresses["run"])
-        self.work: Function = _PROTOTYPE(addresses["work"])
+        self.work = addresses["work"]
         self.stop: Function = _PROTOTYPE(addresses["stop"])
         self.invoke = addresses.get(HOST_ENTRY, 0)
 

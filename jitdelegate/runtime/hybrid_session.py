@@ -5,7 +5,6 @@ from __future__ import annotations
 import _thread
 import ctypes
 import os
-import sys
 
 from xxhash import xxh3_128_hexdigest
 
@@ -69,7 +68,7 @@ class HybridSession(Staging):
             raise
 
     def __del__(self) -> None:
-        if not sys.is_finalizing() and not getattr(self, "_closed", True):
+        if not getattr(self, "_closed", True):
             self.close()
 
     def _open(self, piece: Piece, open_session: Callable[[Program], Staging], num_threads: int) -> _Compiled | _LiteRT:
@@ -156,6 +155,8 @@ class HybridSession(Staging):
         session.write_state(own, content)
 
     def close(self) -> None:
+        if self._is_ending():
+            return
         with self._own_lock():
             if self._closed:
                 return

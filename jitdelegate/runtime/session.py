@@ -5,7 +5,6 @@ from __future__ import annotations
 import _thread
 import ctypes
 import os
-import sys
 
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.program.layout import ALIGNMENT as PAGE
@@ -23,12 +22,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from jitdelegate.program.program import Bytes, Program
-    from jitdelegate.runtime.cpu import Code
 
-    Pointers = tuple[int, int, int, int, int]
 
-# Seconds to wait for a worker to leave, which takes it microseconds.
-_WORKER_PATIENCE = 10.0
+_ARGUMENTS = 5 * ctypes.c_void_p
+"""Of one thread: arena, weights, io, sync, scratch."""
 
 
 class Session(Staging):
@@ -47,7 +44,7 @@ class Session(Staging):
     def __init__(self, program: Program, num_threads: int = 1) -> None:
         super().__init__(program)
         self._lock = _thread.allocate_lock()
-        self._workers: list[_thread.LockType] = []
+        self._workers: list[int] = []
         self._num_threads = num_threads
         self._process = os.getpid()
         self._verified = False
@@ -70,19 +67,24 @@ class Session(Staging):
             self._verified = True
 
     def close(self) -> None:
-        """End the workers and free the memory; harmless a second time."""
+        """End the workers and free the memory; harmless a second time.
+
+        While Python itself ends, nothing is waited for: LiteRT closes sessions then too, and another thread may be in
+        the midst of a run that it never comes back from. The process gives everything back.
+        """
+        if self._is_ending():
+            return
         self._follow_fork()
         with self._lock:
             memory, self._memory = self._memory, None
             if memory is None:
                 return
-            if self._stop_workers(memory):
-                memory.close()
-                self._code.close()
+            self._stop_workers(memory)
+            memory.close()
+            self._code.close()
 
     def __del__(self) -> None:
-        # While the interpreter ends, workers cannot come back into it; the process gives the memory back.
-        if not sys.is_finalizing() and getattr(self, "_memory", None) is not None:
+        if getattr(self, "_memory", None) is not None:
             self.close()
 
     def run_on(self, addresses: list[int]) -> None:
@@ -164,25 +166,27 @@ class Session(Staging):
 
     def _start_workers(self, memory: _Memory) -> None:
         while len(self._workers) < self._num_threads - 1:
-            running = _thread.allocate_lock()
-            running.acquire()
-            arguments = memory.arguments[len(self._workers) + 1]
-            try:
-                _thread.start_new_thread(_live, (self._code, self.program, arguments, running))
-            except RuntimeError:  # no more threads: the caller finishes alone
-                self._num_threads = len(self._workers) + 1
-                return
-            self._workers.append(running)
+            from jitdelegate.runtime import workers  # not before: one thread needs none
 
-    def _stop_workers(self, memory: _Memory) -> bool:
-        """Whether every worker has left; memory that one may still be in must not be freed."""
-        if self._workers:
-            self._code.stop(*memory.arguments[0])
-        return all(running.acquire(timeout=_WORKER_PATIENCE) for running in self._workers)
+            try:
+                self._workers.append(workers.start(self._code.work, memory.worker(len(self._workers) + 1)))
+            except DeviceError:  # no more threads: the caller finishes alone
+                self._num_threads = len(self._workers) + 1
+
+    def _stop_workers(self, memory: _Memory) -> None:
+        """Return when none of them is in the code or its memory any more."""
+        if not self._workers:
+            return
+        from jitdelegate.runtime import workers
+
+        self._code.stop(*memory.arguments[0])
+        while self._workers:
+            workers.join(self._workers.pop())
 
 
 class _Memory:
-    """What the code works on, in one piece: io, sync, arena, scratch of each thread; and the weights where they are.
+    """What the code works on, in one piece: io, arguments, sync, arena, scratch of each thread; and the weights where
+    they are.
 
     Attributes:
         io: the pointers to inputs, states, outputs and the states to come, to be set before each run.
@@ -190,13 +194,15 @@ class _Memory:
         arguments: by thread, the pointers that the code is called with.
     """
 
-    __slots__ = ("_pages", "_sync", "_sync_bytes", "_weights", "arguments", "io", "states")
+    __slots__ = ("_given", "_pages", "_sync", "_sync_bytes", "_weights", "arguments", "io", "states")
 
     def __init__(self, program: Program, num_threads: int) -> None:
         pointers = ctypes.c_void_p * (len(program.inputs) + len(program.outputs) + 2 * len(program.states))
         self._sync_bytes = aligned(program.sync_bytes)
         scratch_bytes = aligned(program.scratch_bytes)
-        sync = aligned(ctypes.sizeof(pointers))
+        arguments = _ARGUMENTS * num_threads
+        given = aligned(ctypes.sizeof(pointers))
+        sync = given + aligned(ctypes.sizeof(arguments))
         arena = sync + self._sync_bytes
         scratch = arena + aligned(program.arena_bytes)
         self._weights = _at_page(program.weights)
@@ -213,6 +219,13 @@ class _Memory:
             (start + arena, self._weights.address, start, self._sync, start + scratch + thread * scratch_bytes)
             for thread in range(num_threads)
         ]
+        self._given = arguments.from_address(start + given)
+        for own, values in zip(self._given, self.arguments, strict=True):
+            own[:] = values
+
+    def worker(self, thread: int) -> int:
+        """The address of a thread's arguments, as the entry `work` takes them."""
+        return ctypes.addressof(self._given[thread])
 
     def clear_sync(self) -> None:
         """As if no worker had ever come."""
@@ -235,11 +248,3 @@ def _at_page(weights: Bytes) -> Borrowed:
     copy = memoryview(room)[start : start + len(weights)]
     copy[:] = weights
     return Borrowed(copy)
-
-
-def _live(code: Code, program: Program, arguments: Pointers, running: _thread.LockType) -> None:
-    """A worker's life. It holds the code's functions and the program, so that neither goes before it has left."""
-    try:
-        code.work(*arguments)
-    finally:
-        running.release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 
 from jitdelegate.errors import ProgramError, TensorError
 from jitdelegate.program.program import NO_TENSOR
@@ -26,6 +27,8 @@ class Staging:
     Raises:
         ProgramError: a tensor is of no type that there is, or its length is not that of its shape.
     """
+
+    _is_ending = staticmethod(sys.is_finalizing)  # a module's own names are gone before its last objects
 
     def __init__(self, program: Program) -> None:
         self.program = program

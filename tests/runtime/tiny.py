@@ -42,8 +42,12 @@ loop:
 done:
   ret void
 }
-define void @work(ptr %arena, ptr %weights, ptr %io, ptr %sync, ptr %scratch) {
+define ptr @work(ptr %arguments) {
 entry:
+  %sync_slot = getelementptr ptr, ptr %arguments, i64 3
+  %sync = load ptr, ptr %sync_slot
+  %scratch_slot = getelementptr ptr, ptr %arguments, i64 4
+  %scratch = load ptr, ptr %scratch_slot
   store float 1.0, ptr %scratch
   %came = getelementptr i32, ptr %sync, i64 1
   %there = getelementptr i32, ptr %sync, i64 2
@@ -57,7 +61,7 @@ wait:
   br i1 %stopped, label %leave, label %wait
 leave:
   %c = atomicrmw sub ptr %there, i32 1 seq_cst
-  ret void
+  ret ptr null
 }
 define void @stop(ptr %arena, ptr %weights, ptr %io, ptr %sync, ptr %scratch) {
   store atomic i32 1, ptr %sync seq_cst, align 4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import ctypes
 import mmap
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ import numpy as np
 
 from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.program.program import Program
-from jitdelegate.runtime import cpu
+from jitdelegate.runtime import cpu, workers
 
 Shape = tuple[int, ...]
 
@@ -68,22 +67,12 @@ class Machine:
         ports = (*graph.inputs, *graph.outputs)
         self.buffers = [_buffer(graph.tensors[i], at_end=at_end) for i in ports]
         self.io = (ctypes.c_uint64 * len(ports))(*(buffer.address for buffer in self.buffers))
-        self.locks = [self._start(scratch) for scratch in self.scratches[1:]]
+        self.given = [(5 * ctypes.c_void_p)(*self._arguments(scratch)) for scratch in self.scratches[1:]]
+        self.workers = [workers.start(self.code.work, ctypes.addressof(given)) for given in self.given]
 
     def _arguments(self, scratch: Fenced) -> tuple[int, int, int, int, int]:
         io = ctypes.addressof(self.io)
         return self.arena.address, self.weights.address, io, self.sync.address, scratch.address
-
-    def _start(self, scratch: Fenced) -> _thread.LockType:
-        lock = _thread.allocate_lock()
-        lock.acquire()
-
-        def life() -> None:
-            self.code.work(*self._arguments(scratch))
-            lock.release()
-
-        _thread.start_new_thread(life, ())
-        return lock
 
     def run(self, feeds: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The outputs; all memory that the code may write is NaN before."""
@@ -100,6 +89,6 @@ class Machine:
 
     def close(self) -> None:
         self.code.stop(*self._arguments(self.scratches[0]))
-        for lock in self.locks:
-            lock.acquire()
+        for worker in self.workers:
+            workers.join(worker)
         self.code.close()

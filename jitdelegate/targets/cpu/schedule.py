@@ -8,7 +8,7 @@ a while and then sleeps in a futex, entered by the bare system call: the code ne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from jitdelegate.targets.cpu.kernel import Job, Step
 from jitdelegate.targets.cpu.vector_ir import BOOL, INDEX, POINTER, Function, Module, Value
@@ -20,6 +20,7 @@ ENTRY_PARAMETERS = (
     ("sync", POINTER),
     ("scratch", POINTER),
 )
+WORD = 8
 LINE = 64
 SPINS = 1000
 """Pauses before a thread sleeps: a few dozen microseconds, longer than most steps take to end."""
@@ -35,7 +36,8 @@ def sync_bytes(steps: int) -> int:
 
 
 def write_entries(module: Module, steps: Sequence[Step], *, has_threads: bool) -> None:
-    """Adds `run`, `work` and `stop` to the module; without threads the latter two do nothing.
+    """Adds `run`, `work` and `stop` to the module; without threads the latter two do nothing. `runtime.cpu.Code` says
+    what they are.
 
     Where no step has more than one chunk, help would only cost: such a graph runs alone.
     """
@@ -48,7 +50,8 @@ def write_entries(module: Module, steps: Sequence[Step], *, has_threads: bool) -
     _write_claim(module)
     _write_pass(module, chunks, len(steps))
     _write_run(module, len(steps))
-    _write_work(module)
+    _write_help(module)
+    _write_work(module, lambda f, arguments: f.call("help", *arguments))
     _write_stop(module)
 
 
@@ -92,8 +95,8 @@ def _write_alone(module: Module, steps: Sequence[Step]) -> None:
 
         f.loop(sum(job.chunks for job in step.jobs), body)
     f.finish()
-    for name in ("work", "stop"):
-        module.function(name, ENTRY_PARAMETERS, exported=True).finish()
+    module.function("stop", ENTRY_PARAMETERS, exported=True).finish()
+    _write_work(module, lambda f, arguments: None)
 
 
 # atomics and system calls
@@ -261,9 +264,18 @@ def _write_run(module: Module, steps: int) -> None:
     f.finish()
 
 
-def _write_work(module: Module) -> None:
-    """`work`: joins each run until the stop flag is set."""
-    f = module.function("work", ENTRY_PARAMETERS, exported=True)
+def _write_work(module: Module, life: Callable[[Function, list[Value]], None]) -> None:
+    """`void *work(void *arguments)`: what pthread_create calls; the arguments of the other entries lie in memory."""
+    f = Function(module, "work", [("arguments", POINTER)], exported=True, result=POINTER)
+    (given,) = f.parameters
+    life(f, [f.load(POINTER, given + number * WORD, WORD) for number in range(len(ENTRY_PARAMETERS))])
+    f.do("ret ptr null")
+    f.close()
+
+
+def _write_help(module: Module) -> None:
+    """`help`: joins each run until the stop flag is set."""
+    f = module.function("help", ENTRY_PARAMETERS)
     sync = f.parameters[3]
     f.jump("idle")
     f.start_block("idle")
