@@ -49,11 +49,11 @@ class HostPieces(Piecewise):
     def program(self) -> Program | None:
         """For the shapes of the key; None where nothing is delegated. One of no pieces says that subgraphs may have
         some."""
-        if self._key.nodes:
-            return self._grouped((self._key.nodes,))
+        if self._key.nodes:  # they may be needed by others that are known, or by nobody
+            return self._grouped(self._entered(self._key.shapes, passes.INFER), (self._key.nodes,))
         if self._key.shapes:
             claim = self._claim()
-            return self._grouped(claim.groups) if claim.groups else None
+            return self._grouped(self._folded(self._key.shapes), claim.groups) if claim.groups else None
         graph = self._folded()
         made = self._until_compiled(graph, lambda delegation: self._hosted(graph, delegation), self._refused(graph))
         likely = self._likelier(sum(len(piece.nodes) for piece in made.pieces) if made else 0)
@@ -61,8 +61,11 @@ class HostPieces(Piecewise):
 
     def _folded(self, shapes: Sequence[Positions] = ()) -> Graph:
         """The subgraph ready for delegation; without shapes for those that the file says."""
+        return self._entered(shapes, passes.FOLD)
+
+    def _entered(self, shapes: Sequence[Positions], chosen: Sequence[passes.Pass]) -> Graph:
         entered = enter(self._model, self._number, shapes, hosted=True)
-        return passes.run(entered.graphs[self._number], passes=passes.FOLD)
+        return passes.run(entered.graphs[self._number], passes=chosen)
 
     def _refused(self, graph: Graph) -> dict[int, str]:
         """Operators with variables, where LiteRT's memory is out of reach of compiled code."""
@@ -98,9 +101,8 @@ class HostPieces(Piecewise):
         self.reasons = list(self._reasons(claim.graph, claim.delegation).items())
         return self._program("delegate", content, claim.delegation, claim.graph)
 
-    def _grouped(self, groups: Sequence[Positions]) -> Program:
-        """A program of these groups; those that cannot be compiled for the key's shapes are left out."""
-        graph = self._folded(self._key.shapes)
+    def _grouped(self, graph: Graph, groups: Sequence[Positions]) -> Program:
+        """A program of these groups of a folded graph; those that cannot be compiled are left out."""
         refused = refused_nodes(self._model, graph, self._number, self._options) | self._refused(graph)
         content = Content()
         for group in groups:
@@ -126,14 +128,14 @@ class HostPieces(Piecewise):
                 reason = reason or f"The variable '{graph.tensors[state.before].name}' is used by operators elsewhere."
         if reason:
             raise RefusedError(nodes, reason)
-        if nodes:
+        if outputs:
             self._compile(content, graph, nodes, inputs, outputs, group)
 
     def _hosted(self, graph: Graph, delegation: Delegation) -> Program | None:
         content = Content()
         for subset in _claimed(self._original, graph, delegation):
             nodes, inputs, outputs = self._borders(graph, subset.nodes)
-            if nodes:
+            if outputs:
                 self._compile(content, graph, nodes, inputs, outputs, subset.nodes)
         useful = content.pieces or self._may_compile_inside(graph)
         return self._program("delegate", content, delegation, graph) if useful else None
@@ -149,12 +151,11 @@ class HostPieces(Piecewise):
             position for position, node in enumerate(graph.nodes) if node.origin and own.issuperset(node.origin)
         )
         inputs, _ = borders(graph, nodes)
-        inside = {index for position in nodes for index in graph.nodes[position].outputs}
-        outputs = tuple(
-            index
-            for index in sorted(inside)
-            if index < len(file.tensors) and (index in file.outputs or not own.issuperset(file.readers[index]))
-        )
+        written = sorted(index for position in group for index in file.nodes[position].outputs)
+        outputs = tuple(index for index in written if index in file.outputs or not own.issuperset(file.readers[index]))
+        made = {index for position in nodes for index in graph.nodes[position].outputs}
+        if any(index not in made and not graph.tensors[index].is_constant for index in outputs):
+            raise RefusedError(nodes, "Nothing is compiled that it is needed for.")
         unknown = next((index for index in inputs if index >= len(file.tensors)), None)
         if unknown is not None:
             raise RefusedError(nodes, f"'{graph.tensors[unknown].name}' is not there in LiteRT.")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from jitdelegate.options import Options
     from jitdelegate.program.program import Piece, Port, Program, State
     from jitdelegate.report import Report
+    from jitdelegate.runtime.fallback import Fallback
     from jitdelegate.runtime.staging import Staging
 
 
@@ -273,9 +274,17 @@ class _LiteRTKernel(GuestKernel):
         )
 
     def run(self, addresses: list[int]) -> None:
-        """Calculate on copies; variables live in the memory of the whole model."""
+        """Calculate on copies, without XNNPACK where only that fails."""
         assert self._fallback is not None
-        interpreter = self._fallback.interpreter
+        try:
+            self._calculate(self._fallback, addresses)
+        except RuntimeError as error:
+            self._fallback.recover(error)
+            self._calculate(self._fallback, addresses)
+
+    def _calculate(self, fallback: Fallback, addresses: list[int]) -> None:
+        """Variables live in the memory of the whole model."""
+        interpreter = fallback.interpreter
         every = interpreter.get_tensor_details() if self._variables else []
         variables = [every[index] for index in self._variables]
         given = [*interpreter.get_input_details(), *variables]

@@ -10,7 +10,7 @@ from xxhash import xxh3_128_hexdigest
 
 from jitdelegate import passes
 from jitdelegate.cache.key import Key
-from jitdelegate.describe import code, ports
+from jitdelegate.describe import as_in_file, code, ports
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.graph import ABSENT, Graph, Model, Node
 from jitdelegate.model.cut import Cutter
@@ -185,12 +185,14 @@ class Piecewise:
         Raises:
             RefusedError: code for these nodes would take too long to compile.
         """
+        part = extract(graph, nodes, inputs, outputs)
         try:
-            lowered = passes.run(extract(graph, nodes, inputs, outputs), passes=passes.REWRITE)
+            lowered = passes.run(part, passes=passes.REWRITE)
             program, origins = target_program(lowered, self._options, self._key)
         except CompileError as error:
             raise RefusedError(nodes, str(error)) from error
         program.key = ()
+        program.outputs = as_in_file(program.outputs, part, part.returned)
         content.add_compiled(program, positions or origins_of(graph, nodes), origins)
 
     def _program(self, loader: str, content: Content, delegation: Delegation, graph: Graph) -> Program:

@@ -22,9 +22,14 @@ from jitdelegate.passes.remove_identity import remove_identity
 Pass = Callable[[Graph], Graph]
 Trace = Callable[[str, Graph], None]
 
-FOLD: tuple[Pass, ...] = (
+INFER: tuple[Pass, ...] = (
     decode_custom_options,  # from here on custom operators are like all others
     infer_shapes,  # before anything asks for a shape, or what is a constant
+)
+"""What finds out all that is known when the model is compiled."""
+
+FOLD: tuple[Pass, ...] = (
+    *INFER,
     remove_dead,  # what SHAPE alone read, and what nobody reads
 )
 """What makes a graph ready for `support.unsupported`: shapes are true, fp16 weights and shape arithmetic are gone."""

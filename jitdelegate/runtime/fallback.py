@@ -11,6 +11,7 @@ import ctypes
 from jitdelegate.errors import DeviceError, ModelError, TensorError
 from jitdelegate.program.program import Port
 from jitdelegate.runtime.buffers import ELEMENTS, accepted_shape, checked, tensor_class
+from jitdelegate.runtime.litert import interpreter_class
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Fallback:
             raise ModelError(f"LiteRT cannot tell the inputs' types: {_text(error)}") from error
 
     def _create(self) -> Any:
-        from ai_edge_litert.interpreter import Interpreter, OpResolverType
+        from ai_edge_litert.interpreter import OpResolverType
 
         arguments = dict(self._arguments)
         if not self.default_delegate:
@@ -80,7 +81,7 @@ class Fallback:
             self._delegate = self._make_delegate()
             arguments["experimental_delegates"] = [self._delegate]
         try:
-            return Interpreter(**self._source, **arguments)
+            return interpreter_class()(**self._source, **arguments)
         except (ValueError, RuntimeError) as error:
             self._raise_interruption()
             raise ModelError(f"LiteRT cannot open this model: {_text(error)}") from error

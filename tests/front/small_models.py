@@ -24,6 +24,21 @@ def convolution(seed: int = 0, signature: bool = False, open_batch: bool = False
     return model.finish()
 
 
+def halves() -> bytes:
+    """f32[1,8,8,3] -> DEPTHWISE_CONV_2D and RELU, whose weights are float16 behind DEQUANTIZE."""
+    random = np.random.default_rng(0)
+    model = ModelBuilder()
+    image = model.input((1, 8, 8, 3), name="image")
+    shapes = {"weights": (1, 3, 3, 3), "bias": (3,)}
+    stored = [model.constant(random.standard_normal(shape).astype(np.float16), name=n) for n, shape in shapes.items()]
+    wide = [model.op("DEQUANTIZE", [half], shape) for half, shape in zip(stored, shapes.values(), strict=True)]
+    options = {"padding": "SAME", "stride_w": 1, "stride_h": 1, "depth_multiplier": 1}
+    model.output(
+        model.op("RELU", [model.op("DEPTHWISE_CONV_2D", [image, *wide], (1, 8, 8, 3), options=options)], (1, 8, 8, 3))
+    )
+    return model.finish()
+
+
 def flattened() -> bytes:
     """f32[?,4,4,2] -> RESHAPE to [batch, -1], the batch taken from SHAPE -> FULLY_CONNECTED -> f32[?,3]; compiled."""
     random = np.random.default_rng(0)

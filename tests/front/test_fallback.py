@@ -11,8 +11,10 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
+from jitdelegate import piecewise
 from jitdelegate.errors import DeviceError, JitDelegateError, ModelError, TensorError
 from jitdelegate.model.write import ModelBuilder
+from tests.front import partial_models as partial
 
 
 def test_strings_go_in_and_out(models: Path) -> None:
@@ -148,3 +150,16 @@ def test_a_split_into_more_parts_than_outputs_is_refused_before_xnnpack_looks_fo
     builder.output(*made)
     with pytest.raises(ModelError, match=r"operator 0 \(SPLIT\) has 2 outputs for 3 parts"):
         jitdelegate.load(builder.finish(), target="cpu", serialization_dir=False)
+
+
+def test_our_interpreter_in_the_place_of_litert_s_still_finds_litert(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = partial.alternating()
+    rounds = partial.rounds_for(content)
+    wanted = partial.expected(content, rounds)
+    monkeypatch.setattr("ai_edge_litert.interpreter.Interpreter", jitdelegate.Interpreter)
+    for loader in (None, "nowhere"):
+        if loader is not None:
+            monkeypatch.setattr(piecewise, "HOSTING_MACHINE", loader)
+        for options in ({}, {"only_ops": None}, {"target": "litert"}):
+            partial.assert_same(partial.by_interpreter(content, rounds, **options), wanted)
+            partial.assert_same(partial.by_load(content, rounds, **options), wanted)
