@@ -17,6 +17,7 @@ from jitdelegate.errors import CompileError, ModelError
 from jitdelegate.host_pieces import HostPieces
 from jitdelegate.ir.graph import ABSENT, Graph, Model
 from jitdelegate.model.read import read
+from jitdelegate.model.svdf_states import narrow_states
 from jitdelegate.ops import find
 from jitdelegate.options import Options
 from jitdelegate.passes.deciding_inputs import deciding_inputs
@@ -64,6 +65,12 @@ def _program(
         entered = enter(model, key.subgraph, key.shapes, key.values)
         folded = _folded(entered.graphs[key.subgraph])
         reasons = _reasons(entered, folded, options, key)
+    narrow = narrow_states(model)
+    if narrow:  # nothing of it is compiled, and LiteRT runs a copy
+        own = [(each.position, each.reason) for each in narrow if each.graph == key.subgraph]
+        copied = litert_program(model, key, [*own, *reasons, (WHOLE_MODEL, narrow[0].reason)])
+        copied.narrow_states = 1
+        return copied
     deciding = deciding_inputs(folded) if reasons else ()
     if deciding or any(position == WHOLE_MODEL for position, _ in reasons):
         return litert_program(model, key, reasons, deciding)
@@ -81,6 +88,8 @@ def _hosted_program(
 ) -> Program:
     """A program for LiteRT's own interpreter; without pieces where that runs the whole subgraph."""
     refuse_unsafe(model)
+    for each in narrow_states(model):
+        raise ModelError(f"operator {each.position}: {each.reason} Its own interpreter cannot be given one")
     with _stage(seconds, "host generate"):
         if options.target == "litert":
             return litert_program(model, key, [(WHOLE_MODEL, ASKED)])
@@ -166,20 +175,7 @@ def refuse_unsafe(model: Model) -> None:
         ModelError: LiteRT would access memory beyond what this model has.
     """
     for graph in model.graphs:
-        _refuse_narrow_state(graph)
         _refuse_lacking_tensors(graph)
-
-
-def _refuse_narrow_state(graph: Graph) -> None:
-    """LiteRT's integer SVDF kernels treat the state as int16 whatever its type, so int8 states overflow the heap."""
-    for index, node in enumerate(graph.nodes):
-        if node.op == "SVDF" and len(node.inputs) > 4:
-            data, state = graph.tensors[node.inputs[0]], graph.tensors[node.inputs[4]]
-            if data.dtype == "int8" and state.dtype != "int16":
-                raise ModelError(
-                    f"operator {index} (SVDF): the state '{state.name}' is {state.dtype}, expected int16; "
-                    "LiteRT would write past its end"
-                )
 
 
 def _refuse_lacking_tensors(graph: Graph) -> None:

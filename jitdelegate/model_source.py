@@ -33,6 +33,8 @@ class ModelSource:
         options: what was asked for.
         threads: threads that share one inference.
         store: where its programs are kept.
+        narrow_states: whether LiteRT has to be given a copy of the model, since its own kernel would write past the
+            end of states that are too narrow for it.
     """
 
     def __init__(self, source: Source, options: Options, litert_arguments: Mapping[str, Any] | None = None) -> None:
@@ -46,6 +48,7 @@ class ModelSource:
         self.options = options
         self.threads = options.num_threads or default_threads()
         self.store = open_store(options.serialization_dir)
+        self.narrow_states = False
         self._source = _keep(source)
         self._fingerprint = ""
         self._fallback: Fallback | None = None
@@ -109,12 +112,19 @@ class ModelSource:
             from jitdelegate.runtime.fallback import Fallback  # not before: a compiled model never needs it
 
             self._fallback = Fallback(
-                self.content(),
+                self._litert_content(),
                 num_threads=self.threads,
                 arguments=self._litert_arguments,
                 make_delegate=self._make_delegate,
             )
         return self._fallback
+
+    def _litert_content(self) -> bytes:
+        if not self.narrow_states:
+            return self.content()
+        from jitdelegate.model.svdf_states import widened  # not before: few models need it
+
+        return widened(self.content())
 
     def apart(self) -> ModelSource:
         """The same model without LiteRT's instance: for a delegate in that instance, which else would keep itself alive

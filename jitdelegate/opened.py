@@ -149,6 +149,7 @@ class Opened:
         assert lookup.program is not None
         self._lookup = lookup
         self.program = lookup.program
+        self.source.narrow_states = bool(self.program.narrow_states)
         if self._options.require_full_delegation and not self.program.deciding and not self._is_guest:
             self.require_full_delegation()
         if self._is_guest:

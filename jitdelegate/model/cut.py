@@ -43,7 +43,7 @@ class Cutter:
 
     def __init__(self, content: ReadableBuffer) -> None:
         source = FlatBuffer(content, ModelError)
-        self._file = _stored(source.root(_IDENTIFIER, "model"), "Model")
+        self._file = stored(source.root(_IDENTIFIER, "model"), "Model")
         self._buffers = Buffers(source.content, [default("Buffer") | each for each in self._file.get("buffers", ())])
         self._read: dict[int, memoryview] = {}
 
@@ -228,7 +228,7 @@ def _new_tensor(tensor: Tensor) -> Record:
     return {"type": tensor.dtype.upper(), "name": tensor.name, "quantization": quantization}
 
 
-def _stored(table: Table, kind: str) -> Record:
+def stored(table: Table, kind: str) -> Record:
     """The fields of `table` that the file stores, as `pack` takes them.
 
     `record` gives absent fields their defaults. But LiteRT tells absent texts and vectors from empty ones.
@@ -244,7 +244,7 @@ def _value(table: Table, slot: int, name: str, code: str, of: str) -> Any:
     if code in ("t", "u"):
         return _child(table, slot, name, code, of)
     if code == "[t]":
-        return tuple(_stored(each, of) for each in table.tables(slot, name))
+        return tuple(stored(each, of) for each in table.tables(slot, name))
     if code == "s":
         return table.string(slot, name)
     if code == "[s]":
@@ -262,6 +262,6 @@ def _child(table: Table, slot: int, name: str, code: str, of: str) -> Any:
     """The fields of a table; of the value of a union, its kind too, and None where the union has none."""
     child = table.table(slot, name)
     if child is None or code == "t":
-        return child and _stored(child, of)
+        return child and stored(child, of)
     kind = UNIONS[of].get(table.integer(slot - 1, name, "B"))
-    return kind and (kind, _stored(child, kind))
+    return kind and (kind, stored(child, kind))

@@ -189,6 +189,7 @@ PROGRAM = Layout(
         ("num_tensors", INTEGER),
         ("num_nodes", INTEGER),
         ("idle", IDLE_SUBGRAPH),
+        ("narrow_states", INTEGER),
     ),
 )
 # Fields that only reports look at; the reader leaves them until then.

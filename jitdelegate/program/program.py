@@ -325,6 +325,7 @@ class Program(Record):
         num_subgraphs: subgraphs of the model.
         num_tensors, num_nodes: of the subgraph, as the file has it.
         idle: subgraphs that LiteRT's interpreter has, and that nothing runs.
+        narrow_states: 1 where LiteRT has to be given a copy of the model, as `model.svdf_states` makes it, else 0.
         deciding: positions of the inputs whose values have to be known to compile the model, which runs on LiteRT
             otherwise.
         weights_hash: xxh3-128 of the weights in hex; `write` sets its own in the file.
@@ -345,6 +346,7 @@ class Program(Record):
         "key",
         "launches",
         "loader",
+        "narrow_states",
         "num_nodes",
         "num_subgraphs",
         "num_tensors",
@@ -388,6 +390,7 @@ class Program(Record):
         num_tensors: int = 0,
         num_nodes: int = 0,
         idle: tuple[IdleSubgraph, ...] = (),
+        narrow_states: int = 0,
         deciding: tuple[int, ...] = (),
         weights_hash: str = "",
     ) -> None:
@@ -416,6 +419,7 @@ class Program(Record):
         self.num_tensors = num_tensors
         self.num_nodes = num_nodes
         self.idle = idle
+        self.narrow_states = narrow_states
         self.deciding = deciding
         self.weights_hash = weights_hash
 

@@ -127,15 +127,18 @@ def custom() -> bytes:
     return model.finish()
 
 
-def narrow_state() -> bytes:
-    """An int8 SVDF whose state is int8 too."""
+def narrow_state(state: str = "int8", time: str = "int16", data: str = "int8") -> bytes:
+    """An SVDF of two filters over three steps, whose state and weights over time are of these types."""
     model, quant = ModelBuilder(), Quant((0.1,), (0,))
-    value = model.input((1, 4), "int8", name="value", quant=quant)
-    feature = model.constant(np.ones((2, 4), np.int8), quant=quant)
-    time = model.constant(np.ones((2, 3), np.int16), quant=quant)
-    bias = model.constant(np.zeros(2, np.int32), quant=quant)
-    state = model.variable((1, 6), "int8", name="state")
+    value = model.input((1, 4), data, name="value", quant=quant if data == "int8" else None)
+    feature = model.constant(np.arange(-4, 4, dtype=np.int8).reshape(2, 4), quant=quant)
+    weights = model.constant(np.array([[1, 2, 3], [-1, 5, 1]], time), name="time", quant=quant)
+    bias = model.constant(
+        np.zeros(2, np.int32 if data == "int8" else np.float32), quant=quant if data == "int8" else None
+    )
+    kept = model.tensor((1, 6), state, name="state", quant=quant, is_variable=True)
+    options = {"rank": 1, "fused_activation_function": "RELU"}
     model.output(
-        model.op("SVDF", [value, feature, time, bias, state], (1, 2), dtype="int8", quant=quant, options={"rank": 1})
+        model.op("SVDF", [value, feature, weights, bias, kept], (1, 2), dtype=data, quant=quant, options=options)
     )
     return model.finish()

@@ -92,7 +92,6 @@ def test_variables_keep_their_value_and_are_reset_as_in_litert(models: Path) -> 
         ("fixtures/segment_sum_invalid_buffer.bin.tflite", "before it is written"),
         ("fixtures/0_subgraphs.bin.tflite", "no subgraph"),
         ("real/person_detect.tflite", "quantized"),
-        ("real/keyword_scrambled_8bit.tflite", r"operator 1 \(SVDF\)"),
     ],
 )
 def test_what_cannot_run_ends_in_one_clear_error(models: Path, name: str, words: str) -> None:

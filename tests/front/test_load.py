@@ -210,9 +210,48 @@ def test_what_litert_cannot_run_carries_its_message() -> None:
         jitdelegate.load(small_models.custom(), serialization_dir=False)
 
 
-def test_a_state_that_litert_would_overrun_is_refused() -> None:
-    with pytest.raises(ModelError, match=r"SVDF.*'state' is int8, expected int16"):
-        jitdelegate.load(small_models.narrow_state(), serialization_dir=False)
+@pytest.mark.parametrize("time", ["int8", "int16"])
+def test_states_that_litert_would_overrun_are_widened(time: str, tmp_path: Path) -> None:
+    """Where LiteRT's kernel is safe with the model, it answers the same."""
+    content, wide = small_models.narrow_state(time=time), small_models.narrow_state("int16")
+    interpreters = jitdelegate.Interpreter(model_content=content), LiteRT(model_content=wide)
+    for _ in range(2):
+        model = jitdelegate.load(content, serialization_dir=tmp_path)
+        for interpreter in interpreters:
+            interpreter.allocate_tensors()
+            interpreter.reset_all_variables()
+        for step in range(5):
+            value = np.array([[step, -step, 3 * step, 7]], np.int8)
+            answers = [np.asarray(model(value))]
+            for interpreter in interpreters:
+                interpreter.set_tensor(0, value)
+                interpreter.invoke()
+                answers.append(interpreter.get_tensor(interpreter.get_output_details()[0]["index"]))
+            assert answers[0].tolist() == answers[1].tolist() == answers[2].tolist()
+    (operator,) = model.report().operators
+    assert model.report().cache.hit
+    assert "takes its state" in operator.reason
+    assert ("and its weights over time" in operator.reason) == (time == "int8")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        small_models.narrow_state("int32"),
+        small_models.narrow_state(time="float32"),
+        small_models.narrow_state("int8", "int8", "float32"),
+    ],
+    ids=["state", "weights", "hybrid"],
+)
+def test_states_that_litert_would_take_for_others_are_refused(content: bytes) -> None:
+    with pytest.raises(ModelError, match=r"SVDF.*expected (int16|float32); LiteRT would access memory beyond its end"):
+        jitdelegate.load(content, serialization_dir=False)
+
+
+def test_litert_s_own_interpreter_cannot_be_given_a_wider_copy() -> None:
+    delegate = jitdelegate.GpuDelegate(serialization_dir=False)
+    with pytest.raises(ModelError, match=r"takes its state for int16.*own interpreter cannot"):
+        LiteRT(model_content=small_models.narrow_state(), experimental_delegates=[delegate])
 
 
 @pytest.mark.parametrize(
