@@ -61,6 +61,10 @@ class GpuDelegate:
     def __repr__(self) -> str:
         return f"GpuDelegate({self.options!r})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another delegate with the same options, which is in no interpreter yet."""
+        return GpuDelegate.from_options, (self.options,)
+
     def _get_native_delegate_pointer(self) -> int:
         """What LiteRT's Interpreter calls when it is made: the address of a TfLiteDelegate.
 

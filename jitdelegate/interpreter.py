@@ -15,7 +15,7 @@ from jitdelegate.variants import Variants
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+    from typing import Any, NoReturn
 
     import numpy as np
     from ai_edge_litert.interpreter import OpResolverType
@@ -119,6 +119,13 @@ class Interpreter:
 
     def __repr__(self) -> str:
         return f"Interpreter({self._opened})"
+
+    def __reduce__(self) -> NoReturn:
+        """
+        Raises:
+            TypeError: its tensors hold what their user has put in; a copy could not be told from it.
+        """
+        raise TypeError("an Interpreter cannot be copied or pickled; make another one of the same model")
 
     def report(self) -> Report:
         """Where the model runs and why, what the cache did, and how long each stage took."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jitdelegate.errors import DeviceError, ProgramError, TensorError
+from jitdelegate.errors import DeviceError, ModelError, ProgramError, TensorError
 from jitdelegate.model_source import ModelSource
 from jitdelegate.opened import Opened
 from jitdelegate.options import Options
@@ -12,7 +12,7 @@ from jitdelegate.variants import Variants
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
     from typing import Any
 
@@ -60,7 +60,12 @@ class TensorInfo:
 
 
 class Model:
-    """A loaded model; `load` makes it. It may be called from several threads, one inference at a time runs."""
+    """A loaded model; `load` makes it. It may be called from several threads, one inference at a time runs.
+
+    `copy.copy`, `copy.deepcopy` and `pickle` give the model opened anew, from the cache as a rule: with threads, memory
+    and variables of its own, the latter as at first. A model of a file is pickled as the file's path, which has to hold
+    the same model where it is unpickled.
+    """
 
     def __init__(self, opened: Opened) -> None:
         self._opened = opened
@@ -205,6 +210,19 @@ class Model:
         self._opened.source.reset()
         self._variants.reset()
 
+    def __reduce__(self) -> tuple[Callable[..., Model], tuple[Any, ...]]:
+        """How to open the model anew.
+
+        Raises:
+            DeviceError: the model is closed, or runs in a CUDA stream, whose handle means nothing to another model.
+        """
+        if self._closed:
+            raise DeviceError("the model is closed, and cannot be copied or pickled")
+        source = self._opened.source
+        if source.options.stream is not None:
+            raise DeviceError("a model in a stream of its caller's cannot be copied or pickled; load it again")
+        return _load_again, (source.origin, source.fingerprint(), source.options)
+
     def close(self) -> None:
         """End worker threads and free memory; the model cannot run any more."""
         self._closed = True
@@ -271,10 +289,27 @@ def load(
         "num_threads": num_threads,
     }
     given = {name: value for name, value in named.items() if value is not None}
-    opened = Opened(ModelSource(path_or_bytes, Options.from_keywords(given, options)))
+    return _load(ModelSource(path_or_bytes, Options.from_keywords(given, options)))
+
+
+def _load(source: ModelSource) -> Model:
+    opened = Opened(source)
     try:
         opened.allocate()
     except DeviceError:
         if not any(-1 in port.shape_signature for port in opened.program.inputs):  # inputs may have sizes that do
             raise
     return Model(opened)
+
+
+def _load_again(origin: str | bytes, fingerprint: str, options: Options) -> Model:
+    """A model that was copied or pickled.
+
+    Raises:
+        ModelError: its file holds another model; and what `load` raises.
+    """
+    source = ModelSource(origin, options)
+    found = source.fingerprint()
+    if found != fingerprint:
+        raise ModelError(f"{source.name} is another model: found fingerprint {found}, expected {fingerprint}")
+    return _load(source)

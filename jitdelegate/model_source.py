@@ -56,6 +56,11 @@ class ModelSource:
         self._make_delegate: Callable[[], Any] | None = None
 
     @property
+    def origin(self) -> str | bytes:
+        """Where it comes from: an absolute path, or the content."""
+        return self._source
+
+    @property
     def name(self) -> str:
         """The model in an error's sentence."""
         return repr(self._source[:LONGEST_NAME]) if isinstance(self._source, str) else "the model's content"

@@ -223,6 +223,10 @@ class Tensor:
             raise ValueError(f"{self!r} cannot be shared as {dtype}")
         return array.astype(dtype)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How copies and pickles are made: of the type, the shape and the elements."""
+        return _tensor_of, (self.dtype, self.shape, bytes(self))  # type: ignore[call-overload]
+
     def __repr__(self) -> str:
         return f"Tensor({self.dtype}{list(self.shape)})"
 
@@ -233,6 +237,10 @@ def _nested(values: Any, rank: int) -> Any:
     if rank == 1:
         return values[:]
     return [_nested(row, rank - 1) for row in values]
+
+
+def _tensor_of(dtype: str, shape: tuple[int, ...], content: bytes) -> Any:
+    return tensor_class(dtype, shape).from_buffer_copy(content)
 
 
 _classes: dict[tuple[str, tuple[int, ...]], type] = {}
