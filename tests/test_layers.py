@@ -35,7 +35,20 @@ WARM_PARTS = {
     "hosted",
 }
 COLD_MODULES = {"jitdelegate.program.write", "jitdelegate.host.probe", "jitdelegate.host.probe_model"}
-WARM_IMPORTS = {"_thread", "ctypes", "errno", "fcntl", "mmap", "os", "stat", "struct", "sys", "time", "xxhash"}
+WARM_IMPORTS = {
+    "_signal",
+    "_thread",
+    "ctypes",
+    "errno",
+    "fcntl",
+    "mmap",
+    "os",
+    "stat",
+    "struct",
+    "sys",
+    "time",
+    "xxhash",
+}
 """What the warm road may import as it loads; each costs next to nothing."""
 
 
