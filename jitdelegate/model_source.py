@@ -45,7 +45,7 @@ class ModelSource:
         """
         self.options = options
         self.threads = options.num_threads or default_threads()
-        self.store = open_store(options.serialization_dir)
+        self.store = open_store(options.serialization_dir, private_weights=options.private_weights)
         self._source = _keep(source)
         self._fingerprint = ""
         self._fallback: Fallback | None = None

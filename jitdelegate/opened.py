@@ -227,6 +227,7 @@ class Opened:
             DelegationError: full delegation was required.
         """
         self._left = reason
+        self.session = None
         if self._options.require_full_delegation:
             self.require_full_delegation()
         self.source.fallback()
@@ -245,22 +246,45 @@ class Opened:
         return session
 
     def heal(self, failed: Staging | None, reason: str) -> None:
-        """Replace a program that proved bad: forget the entry, compile anew, open what that gave.
+        """Replace a program that proved bad, by what its file holds now or else by one that is compiled anew.
 
         Args:
-            failed: the session that found it out; nothing happens if another thread has replaced it already.
+            failed: the session that found it out; nothing happens if another thread has replaced it already. The new
+                one goes on with its states and persistent memory.
             reason: what was wrong.
+        Raises:
+            ModelError: nothing is left of the program, and the model's file has gone or changed.
+            DeviceError: there is no memory for another one.
         """
         with self._lock:
             if self.session is not failed:
                 return
-            self.source.store.refuse(self._key, reason)
+            self._replace(reason, was_whole=failed is not None and _has_changed(failed))
+            if failed is not None and self.session is not None:
+                self.session.take_over(failed)
+            self._healed = f"the entry was damaged: {reason}"
+
+    def _replace(self, reason: str, *, was_whole: bool) -> None:
+        """
+        Args:
+            was_whole: somebody has written the entry's file since it was opened, and may do so again; what it holds now
+                may be a good program.
+        """
+        store = self.source.store
+        if was_whole:
+            store.private_weights = True
+        else:
+            store.refuse(self._key, reason)
+        for _ in range(1 + was_whole):
             try:
                 self._use(self._fetch())
                 self._verify()
-            except ProgramError:  # an entry that can be neither removed nor replaced: do without
-                self._use(open_store(False).fetch(self._key, self._compile))
-            self._healed = f"the entry was damaged: {reason}"
+                return
+            except ProgramError as error:
+                store.refuse(self._key, str(error))
+        self._use(
+            open_store(False).fetch(self._key, self._compile)
+        )  # an entry that can be neither removed nor replaced
 
     def _verify(self) -> None:
         if self.session is not None:
@@ -383,6 +407,11 @@ class Opened:
         if self.session is not None:
             self.session.close()
         self.session = None
+
+
+def _has_changed(session: Staging) -> bool:
+    """Whether somebody has written the file that the session reads where it is mapped."""
+    return session.shared is not None and session.shared.changes > 0
 
 
 def options_key(options: Options, model: str, architecture: str = "", variant: Parts = ()) -> Key:

@@ -60,7 +60,8 @@ def served(store: Store, key: Key, content: bytes) -> bytes:
     except ProgramError as error:
         store.refuse(key, str(error))
         lookup = store.fetch(key, lambda: content)
-    return bytes(lookup.content)
+    assert lookup.program is not None
+    return write(lookup.program)
 
 
 def damage(content: bytes, chance: random.Random) -> bytes:
@@ -188,7 +189,8 @@ def start_cold(folder: Path, key: Key, content: bytes, log: Path, start: float) 
 
     time.sleep(max(0.0, start - time.time()))
     lookup = open_store(str(folder)).fetch(key, compile_slowly)
-    assert bytes(lookup.content) == content
+    assert lookup.program is not None
+    assert write(lookup.program) == content
 
 
 def check_next_start(folder: Path, key: Key, content: bytes, what: str) -> Iterator[str]:

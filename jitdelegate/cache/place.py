@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 _PRIVATE_DIRECTORY = 0o700
 _PRIVATE_FILE = 0o600
+READ_ONLY_FILE = 0o400
+"""Of files that are used where they are mapped: `cp` over one fails for its owner, and `cp -f` makes a new one."""
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ROOT = 0
 LARGEST_FILE = 1 << 36
-TEMPORARY_SUFFIX = ".tmp"
+TEMPORARY_SUFFIX, LOCK_SUFFIX = ".tmp", ".lock"
 
 
 class Place:
@@ -58,10 +60,10 @@ class Place:
             raise
         return descriptor
 
-    def create(self, name: str) -> int:
-        """A descriptor to write a new file of mode 0600; refuses one that exists."""
+    def create(self, name: str, mode: int) -> int:
+        """A descriptor to write a new file of this mode; refuses one that exists."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.open(name, flags, _PRIVATE_FILE, dir_fd=self._descriptor)
+        return os.open(name, flags, mode, dir_fd=self._descriptor)
 
     def open_lock(self, name: str) -> int:
         """A descriptor to a file that is only ever locked; made where there is none."""
@@ -95,19 +97,20 @@ class Place:
         """What is in it, sorted."""
         return sorted(os.listdir(self._descriptor))
 
-    def write(self, name: str, content: bytes | memoryview, *, flush: bool = True) -> None:
+    def write(self, name: str, content: bytes | memoryview, *, mode: int = _PRIVATE_FILE, flush: bool = True) -> None:
         """Replace `name` by a file of `content`: a reader sees all of the old or all of the new, whatever happens.
 
         Args:
+            mode: the file's access rights.
             flush: wait until the disk has it.
         Raises:
             OSError: it was not written; the old file is untouched, and nothing is left behind.
         """
         temporary = f".{name}.{os.urandom(8).hex()}{TEMPORARY_SUFFIX}"
-        descriptor = self.create(temporary)
+        descriptor = self.create(temporary, mode)
         try:
             try:
-                os.fchmod(descriptor, _PRIVATE_FILE)  # whatever the umask takes away
+                os.fchmod(descriptor, mode)  # whatever the umask takes away
                 _write_all(descriptor, content)
                 if flush:
                     os.fsync(descriptor)

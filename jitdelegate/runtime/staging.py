@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from jitdelegate.program.program import Port, Program, State
     from jitdelegate.runtime.buffers import Tensor
+    from jitdelegate.runtime.shared_file import SharedFile
 
 
 class Staging:
@@ -96,13 +97,29 @@ class Staging:
         """Let the next run find `content`, as many bytes as the state has; raises what `run` raises."""
         raise NotImplementedError
 
+    def states_so_far(self) -> list[bytes | None]:
+        """What the next run finds in each state, None for first values, without a look at the weights."""
+        raise NotImplementedError
+
+    def take_over(self, other: Staging) -> None:
+        """Go on in the place of another session of the same model: with its states, and in its persistent memory."""
+        self._staging, self._staged = other._staging, None
+        for place, content in enumerate(other.states_so_far()):
+            if content is not None:
+                self.write_state(place, content)
+
     def verify(self) -> None:
-        """Hash the weights, once; no output is released before.
+        """Hash the weights, unless that was done and nothing has happened to them since; no output is released before.
 
         Raises:
             ProgramError: the weights are damaged.
         """
         raise NotImplementedError
+
+    @property
+    def shared(self) -> SharedFile | None:
+        """The file that a run reads where it is mapped; None where all that it reads is private."""
+        return None
 
     def close(self) -> None:
         """Free everything; harmless a second time."""
@@ -111,6 +128,14 @@ class Staging:
     def run_on(self, addresses: list[int]) -> None:
         """One inference on the caller's memory: the addresses of all inputs, then of all outputs."""
         raise NotImplementedError
+
+    def compute(self, addresses: list[int]) -> None:
+        """As `run_on`, for who looks after `shared` himself: where there is such a file, states go on at `advance`, and
+        the same run may be computed again before."""
+        self.run_on(addresses)
+
+    def advance(self) -> None:
+        """What `compute` left in the states is what the next run finds."""
 
     def _stage(self, key: int, port: Port) -> Tensor:
         tensor = self._staging.get(key)

@@ -12,6 +12,7 @@ import pytest
 import jitdelegate
 from jitdelegate.errors import ModelError
 from jitdelegate.report import Report
+from tests.entries import overwrite
 from tests.front import small_models
 
 IMAGE = np.random.default_rng(1).uniform(-1, 1, (1, 8, 8, 3)).astype(np.float32)
@@ -63,7 +64,7 @@ def test_64_flips_and_truncations_are_all_detected_and_healed(tmp_path: Path) ->
             del bad[dice.randrange(len(bad)) :]
         else:
             bad[dice.randrange(len(bad))] ^= 1 << dice.randrange(8)
-        entry(cache).write_bytes(bad)
+        overwrite(entry(cache), bad)
         answer, report = start(cache, content)
         assert answer == expected
         assert report.cache.outcome == "miss", f"turn {turn}"
@@ -75,7 +76,7 @@ def test_flipped_weights_are_healed_at_the_first_run(tmp_path: Path) -> None:
     cache, content = tmp_path / "cache", small_models.convolution()
     expected, _ = start(cache, content)
     good = entry(cache).read_bytes()
-    entry(cache).write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    overwrite(entry(cache), good[:-1] + bytes([good[-1] ^ 1]))
     model = jitdelegate.load(content, serialization_dir=cache)
     assert model.report().cache.outcome == "hit"  # the weights are hashed before the first output, not at open
     assert bytes(model(IMAGE)) == expected
@@ -87,7 +88,7 @@ def test_flipped_weights_never_reach_the_interpreter(tmp_path: Path) -> None:
     cache, content = tmp_path / "cache", small_models.convolution()
     expected, _ = start(cache, content)
     good = entry(cache).read_bytes()
-    entry(cache).write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    overwrite(entry(cache), good[:-1] + bytes([good[-1] ^ 1]))
     delegate = jitdelegate.GpuDelegate(serialization_dir=cache)
     interpreter = jitdelegate.Interpreter(model_content=content, experimental_delegates=[delegate])
     interpreter.allocate_tensors()
@@ -101,7 +102,7 @@ def test_a_view_taken_before_damage_is_found_is_the_memory_that_is_computed_on(t
     cache, content = tmp_path / "cache", small_models.convolution()
     expected, _ = start(cache, content)
     good = entry(cache).read_bytes()
-    entry(cache).write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    overwrite(entry(cache), good[:-1] + bytes([good[-1] ^ 1]))
     delegate = jitdelegate.GpuDelegate(serialization_dir=cache)
     interpreter = jitdelegate.Interpreter(model_content=content, experimental_delegates=[delegate])
     interpreter.allocate_tensors()
@@ -117,7 +118,7 @@ def test_damage_in_a_read_only_cache_is_computed_around(tmp_path: Path) -> None:
     cache, content = tmp_path / "cache", small_models.convolution()
     expected, _ = start(cache, content)
     good = entry(cache).read_bytes()
-    entry(cache).write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    overwrite(entry(cache), good[:-1] + bytes([good[-1] ^ 1]))
     cache.chmod(0o500)
     try:
         assert start(cache, content)[0] == expected
@@ -131,7 +132,7 @@ def test_an_entry_that_can_be_neither_removed_nor_replaced_is_computed_around(
     cache, content = tmp_path / "cache", small_models.convolution()
     expected, _ = start(cache, content)
     good = entry(cache).read_bytes()
-    entry(cache).write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    overwrite(entry(cache), good[:-1] + bytes([good[-1] ^ 1]))
     monkeypatch.setattr("jitdelegate.cache.place.Place.remove", lambda place, name: None)
     answer, report = start(cache, content)
     assert answer == expected
