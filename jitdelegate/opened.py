@@ -9,6 +9,7 @@ from jitdelegate.cache.counts import counts
 from jitdelegate.cache.key import MODEL, NUMBA_CUDA_VERSIONS, TOOLCHAIN, model_key, variant_parts
 from jitdelegate.cache.store import OFF, open_store
 from jitdelegate.errors import DelegationError, DeviceError, ProgramError
+from jitdelegate.model_source import ChangedModelError
 from jitdelegate.program.check import IN_PIECES
 from jitdelegate.program.program import Operator
 from jitdelegate.runtime.cpu_features import level
@@ -33,6 +34,8 @@ NO_COMPILER = (
     f"there is no program for it in the cache, and numba-cuda {NUMBA_CUDA_VERSIONS}* with NVVM and nvJitLink"
     " is not installed: pip install jitdelegate[cuda]"
 )
+OPENINGS = 3
+"""So often a model is opened whose file changes all the time."""
 LEVELS = ("generic", "x86-64-v3", "x86-64-v4")
 """Instruction sets, each including those before it."""
 
@@ -70,9 +73,8 @@ class Opened:
         self.program: Program
         self._lookup: Lookup
         self._device: Device | None = self._find_device() if main is None else main._device
-        self._key = self._find_key()
-        self._is_guest = self._key.hosted
-        self._open()
+        self._key: Key
+        self._open_at_last(OPENINGS if main is None else 1)
         if main is None and not self._is_guest and not self.program.deciding:
             self.announce()
 
@@ -93,6 +95,24 @@ class Opened:
             return None
         self._seconds["device"] = time.perf_counter() - start
         return device
+
+    def _open_at_last(self, tries: int) -> None:
+        """Open the model, from the beginning if its file changes meanwhile or is not what was remembered of it.
+
+        Args:
+            tries: 1 for a further program, which has to be of the same model as the main one.
+        """
+        for left in reversed(range(tries)):
+            self._key = self._find_key()
+            self._is_guest = self._key.hosted
+            try:
+                self._open()
+                return
+            except ChangedModelError:
+                if not left:
+                    raise
+                self.source.begin_anew()
+                self._left = ""
 
     def _open(self) -> None:
         try:

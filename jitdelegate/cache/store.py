@@ -141,6 +141,15 @@ class Store:
         """The content's fingerprint, remembered beside the entries; raises OSError for a file that cannot be read."""
         return hash_content(path_or_bytes, memo=Memo(self.place) if self.place else None)
 
+    def forget_fingerprint(self, path_or_bytes: PathOrBytes) -> None:
+        """The content is another one than `fingerprint` said: what is remembered of the file is wrong."""
+        if self.place is None or not isinstance(path_or_bytes, (str, os.PathLike)):
+            return
+        try:
+            Memo(self.place).forget(os.stat(path_or_bytes))
+        except OSError:
+            return  # without the file nobody asks again
+
     def _compile(self, key: Key, compile: Callable[[], bytes], lookup: Lookup) -> Lookup:
         """`compile`'s program, from the file if it was kept: shared pages rather than a copy on the heap."""
         content = compile()

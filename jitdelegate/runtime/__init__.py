@@ -5,9 +5,9 @@
   `tensor_class(dtype, shape)` (output tensors: buffer protocol, `.shape`, `.dtype`, `.nbytes`, `.tolist()`,
   `__array__`).
 - `arena.py`: `Memory(nbytes)`, zeroed anonymous pages. `cpu.py`: `load(program) -> Code` (`run`, `work`, `stop`).
-- `weights.py`: `Weights(program)`, verified before they are computed with; `undisturbed(file, run)` for a run that reads
-  a file others may write. `shared_file.py`: `SharedFile`, such a file, mapped. `bus_guard.py`: what saves the process
-  where it is cut off.
+- `weights.py`: `Weights(program)`, verified before they are computed with; `undisturbed(file, run)` for a run that
+  reads a file others may write. `shared_file.py`: `SharedFile`, such a file, mapped. `bus_guard.py`: what saves the
+  process where it is cut off.
 - `staging.py`: what both kinds of sessions are to their caller. `session.py`: `Session(program, num_threads=1)` on the
   CPU. `cuda_session.py`: `CudaSession(program, device, stream=None)`.
       `session.run(inputs) -> tuple of tensors`     zero copy in and out; inputs in the order of `program.inputs`

@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 
 import jitdelegate
+from jitdelegate.cache import fingerprint
+from jitdelegate.cache.fingerprint import Memo
+from jitdelegate.cache.place import open_place
+from jitdelegate.cache.store import Store
 from jitdelegate.errors import ModelError
 from jitdelegate.report import Report
 from tests.entries import overwrite
@@ -157,13 +161,80 @@ def test_a_file_that_changed_is_another_model(tmp_path: Path) -> None:
     assert start(tmp_path / "cache", path)[0] != first
 
 
-def test_a_file_that_changes_while_it_is_opened_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def answer_of(content: bytes) -> bytes:
+    with jitdelegate.load(content, serialization_dir=False, num_threads=1) as model:
+        return bytes(model(IMAGE))
+
+
+def test_a_file_that_changes_while_it_is_opened_is_opened_as_it_is_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, second = tmp_path / "model.tflite", small_models.convolution(seed=1)
+    path.write_bytes(small_models.convolution())
+    real = Store.fingerprint
+
+    def hash_and_change(store: Store, source: str) -> str:
+        found = real(store, source)
+        path.write_bytes(second)
+        return found
+
+    monkeypatch.setattr(Store, "fingerprint", hash_and_change)
+    answer, _ = start(tmp_path / "cache", path)
+    monkeypatch.undo()
+    assert answer == answer_of(second)
+    assert start(tmp_path / "cache", path)[1].cache.hit
+
+
+def test_a_file_that_changes_all_the_time_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(small_models.convolution())
-    other = jitdelegate.fingerprint(small_models.convolution(seed=1))
-    monkeypatch.setattr("jitdelegate.cache.store.Store.fingerprint", lambda store, source: other)
-    with pytest.raises(ModelError, match="changed"):
+    monkeypatch.setattr(Store, "fingerprint", lambda store, source: "0" * 32)
+    with pytest.raises(ModelError, match=r"changed since it was opened: found fingerprint \w+, expected 0000"):
         jitdelegate.load(path, serialization_dir=tmp_path / "cache")
+
+
+def test_a_file_that_changes_later_is_refused_to_further_programs(tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(small_models.convolution(open_batch=True))
+    with jitdelegate.load(path, serialization_dir=tmp_path / "cache", num_threads=1) as model:
+        path.write_bytes(small_models.convolution(seed=1, open_batch=True))
+        with pytest.raises(ModelError, match="changed since it was opened"):
+            model(np.concatenate([IMAGE, IMAGE]))
+
+
+@pytest.mark.parametrize("token", [None, "classifier"])
+def test_a_model_that_is_edited_through_a_mapping_is_another_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str | None
+) -> None:
+    monkeypatch.setattr(fingerprint, "_SETTLED_NANOSECONDS", -1)  # as if the file had been there for long
+    path, second = tmp_path / "model.tflite", small_models.convolution(seed=1)
+    path.write_bytes(small_models.convolution())
+    memory = np.memmap(path, "u1", "r+")
+    memory[:] = memory.copy()  # from here on its pages are dirty, and writing them moves no time stamp
+    for _ in range(2):
+        start(tmp_path / "cache", path, token)
+    before = path.stat()
+    memory[:] = np.frombuffer(second, "u1")
+    assert path.stat() == before
+    for outcome in ("miss", "hit"):
+        answer, report = start(tmp_path / "cache", path, token)
+        assert (answer, report.cache.outcome) == (answer_of(second), outcome)
+
+
+@pytest.mark.parametrize("token", [None, "classifier"])
+def test_a_wrong_fingerprint_that_is_remembered_is_forgotten_at_the_first_contradiction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str | None
+) -> None:
+    monkeypatch.setattr(fingerprint, "ALWAYS_HASHED", 0)
+    path, cache = tmp_path / "model.tflite", tmp_path / "cache"
+    path.write_bytes(small_models.convolution())
+    Memo(open_place(str(cache))).put(path.stat(), "0" * 32)
+    expected = answer_of(small_models.convolution())
+    answer, report = start(cache, path, token)
+    assert (answer, report.cache.outcome) == (expected, "miss")
+    assert Memo(open_place(str(cache))).get(path.stat()) == ""
+    answer, report = start(cache, path, token)
+    assert (answer, report.cache.outcome) == (expected, "hit")
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "\0"])
