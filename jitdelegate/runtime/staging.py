@@ -6,7 +6,7 @@ import ctypes
 
 from jitdelegate.errors import ProgramError, TensorError
 from jitdelegate.program.program import NO_TENSOR
-from jitdelegate.runtime.buffers import borrow, tensor_class
+from jitdelegate.runtime.buffers import borrow, no_memory, tensor_class
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,13 +46,13 @@ class Staging:
         Raises:
             TensorError: the number, type, shape or length of the inputs is wrong.
             ProgramError: the weights are damaged; nothing was computed. Compile again.
-            DeviceError: the session is closed, or the device failed.
+            DeviceError: the session is closed, the device failed, or there is no memory for the outputs.
         """
         ports = self.program.inputs
         if len(inputs) != len(ports):
             raise TensorError(f"{len(inputs)} inputs were given, expected {len(ports)}")
         borrowed = [borrow(value, port) for value, port in zip(inputs, ports, strict=True)]
-        outputs: tuple[Any, ...] = tuple(make() for make in self._output_classes)
+        outputs: tuple[Any, ...] = tuple(map(_make, self._output_classes, self.program.outputs))
         self.run_on([*(memory.address for memory in borrowed), *map(ctypes.addressof, outputs)])
         return outputs
 
@@ -140,8 +140,16 @@ class Staging:
     def _stage(self, key: int, port: Port) -> Tensor:
         tensor = self._staging.get(key)
         if tensor is None:
-            tensor = self._staging.setdefault(key, _tensor_class(port)())
+            tensor = self._staging.setdefault(key, _make(_tensor_class(port), port))
         return tensor
+
+
+def _make(tensor_type: type[Tensor], port: Port) -> Tensor:
+    """A tensor of zeros; raises DeviceError where there is no memory for it."""
+    try:
+        return tensor_type()
+    except MemoryError as error:
+        raise no_memory(port, port.nbytes) from error
 
 
 def _tensor_class(port: Port | State) -> type[Tensor]:
