@@ -152,10 +152,13 @@ class Opened:
         if self._device and self._options.target == "auto" and not self._key.part(TOOLCHAIN):
             raise DeviceError(NO_COMPILER)  # without the time that importing all that is there would take
         start = time.perf_counter()
-        from jitdelegate.compiler import compile_model
+        try:
+            from jitdelegate.compiler import compile_model
 
-        self._seconds["import compiler"] = time.perf_counter() - start
-        return compile_model(self.source.content(), self._options, self._key, self._seconds)
+            self._seconds["import compiler"] = time.perf_counter() - start
+            return compile_model(self.source.content(), self._options, self._key, self._seconds)
+        except MemoryError as error:
+            raise DeviceError(f"no memory to compile {self.source.name}") from error
 
     def _start(self) -> None:
         start = time.perf_counter()

@@ -44,11 +44,11 @@ def open_entry(place: Place, name: str, *, private: bool = False, verify_code: b
 
 def _weights(descriptor: int, start: int, nbytes: int, *, private: bool) -> mmap.mmap | memoryview:
     if not private and nbytes - start >= LEAST_SHARED:
-        from jitdelegate.runtime.shared_file import share  # not before: most programs are small
-
         try:
+            from jitdelegate.runtime.shared_file import share  # not before: most programs are small
+
             shared = share(descriptor, start)
-        except (OSError, ValueError):
+        except (ImportError, OSError, ValueError, MemoryError):
             shared = None  # read what cannot be mapped
         if shared is not None:
             return shared

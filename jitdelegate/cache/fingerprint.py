@@ -69,16 +69,16 @@ def _can_be_remembered(descriptor: int) -> bool:
 
     A write through a mapping moves them if the page was clean, so all pages are made clean.
     """
-    from jitdelegate.runtime.shared_file import tells_changes  # not before: few models are so large
-
     found = os.fstat(descriptor)
     if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) <= _SETTLED_NANOSECONDS:
         return False
-    if not tells_changes(descriptor):
-        return False
     try:
+        from jitdelegate.runtime.shared_file import tells_changes  # not before: few models are so large
+
+        if not tells_changes(descriptor):
+            return False
         os.fdatasync(descriptor)
-    except OSError:
+    except (ImportError, OSError):
         return False
     return True
 
@@ -89,11 +89,11 @@ def _hash(descriptor: int, nbytes: int) -> str:
 
 def _hash_mapped(descriptor: int, nbytes: int) -> str:
     """ "" where the file has become shorter, or cannot be mapped, or not without danger to the process."""
-    from jitdelegate.runtime.bus_guard import spread_net  # not before: small models have no use for it
-
     try:
+        from jitdelegate.runtime.bus_guard import spread_net  # not before: small models have no use for it
+
         memory = mmap.mmap(descriptor, nbytes, access=mmap.ACCESS_READ)
-    except (OSError, ValueError, OverflowError):
+    except (ImportError, OSError, ValueError, OverflowError, MemoryError):
         return ""
     held = Borrowed(memory)
     held.release()

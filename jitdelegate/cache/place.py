@@ -147,16 +147,29 @@ def open_place(serialization_dir: str | None) -> Place:
     try:
         place = Place(path, _open_directory(path))
         _check_directory(path, place.own_stat())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, MemoryError) as error:
         raise CacheError(f"cache directory {path} cannot be used: {error}") from error
     return place
 
 
 def user_directory() -> str:
-    """The user's cache directory, which may not be there yet."""
-    import platformdirs
+    """The user's cache directory, which may not be there yet.
 
-    return platformdirs.user_cache_dir("jitdelegate", appauthor=False)
+    Raises:
+        CacheError: there is none, as for a user without a home.
+    """
+    try:
+        import platformdirs
+
+        found = platformdirs.user_cache_dir("jitdelegate", appauthor=False)
+    except (ImportError, OSError, RuntimeError) as error:
+        raise CacheError(f"the user has no cache directory: {error}", "set HOME or XDG_CACHE_HOME") from error
+    if not os.path.isabs(found):
+        raise CacheError(
+            f"the user has no cache directory: it would be {found!r}, expected an absolute path",
+            "set HOME or XDG_CACHE_HOME",
+        )
+    return found
 
 
 def _open_directory(path: str) -> int:
@@ -193,7 +206,8 @@ def _check_directory(path: str, found: os.stat_result) -> None:
         raise CacheError(f"cache directory {path} belongs to user {found.st_uid}, expected {os.geteuid()} or root")
     if found.st_mode & _OTHERS_MAY_WRITE:
         mode = stat.S_IMODE(found.st_mode)
-        raise CacheError(f"cache directory {path} has mode {mode:04o}, expected one that others cannot write")
+        reason = f"cache directory {path} has mode {mode:04o}, expected one that others cannot write"
+        raise CacheError(reason, f"chmod 700 {path}")
 
 
 def _check_file(name: str, found: os.stat_result) -> None:

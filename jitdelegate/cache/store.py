@@ -6,6 +6,7 @@ next `put` replaces the entry.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 
@@ -98,9 +99,11 @@ class Store:
         try:
             self._reap()
             self.place.write(key.entry_name(), memoryview(content), mode=READ_ONLY_FILE)
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             counts.write_failures += 1
-            return f"{self.place.path} does not take the program: {error}"
+            reason = f"{self.place.path} does not take the program: {str(error) or 'no memory'}"
+            _tell(self.place.path, f"cache directory {reason}", _remedy(error))
+            return reason
         counts.writes += 1
         return ""
 
@@ -171,8 +174,8 @@ class Store:
             program = open_entry(self.place, name, private=self.private_weights)
         except FileNotFoundError:
             return Lookup(ABSENT, "there is no entry for it yet", path)
-        except (OSError, ValueError, OverflowError) as error:
-            return Lookup(UNREADABLE, f"{name} cannot be read: {error}", path)
+        except (OSError, ValueError, OverflowError, MemoryError) as error:
+            return Lookup(UNREADABLE, f"{name} cannot be read: {str(error) or 'no memory'}", path)
         except CacheError as error:
             return Lookup(UNTRUSTED, str(error), path)
         except ProgramError as error:
@@ -202,7 +205,20 @@ def open_store(serialization_dir: str | bool | None, *, private_weights: bool = 
     try:
         return Store(open_place(serialization_dir), private_weights=private_weights)
     except CacheError as error:
+        _tell(serialization_dir or "", str(error), error.remedy)
         return Store(None, str(error))
+
+
+def _tell(directory: str, reason: str, remedy: str) -> None:
+    from jitdelegate.cache.trouble import tell  # not before: most caches are as they should be
+
+    tell(directory, reason, remedy)
+
+
+def _remedy(error: BaseException) -> str:
+    """What helps where a file could not be written, besides another directory."""
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return "more space there" if full else ""
 
 
 def _written(place: Place, name: str) -> float:
