@@ -6,7 +6,7 @@ import os
 
 from jitdelegate.cache.fingerprint import fingerprint
 from jitdelegate.cache.store import open_store
-from jitdelegate.errors import DeviceError, ModelError
+from jitdelegate.errors import ModelError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,15 +66,12 @@ class ModelSource:
 
         Raises:
             ModelError: there is no such file, or it cannot be read.
-            DeviceError: there is no memory to read it.
         """
         if not self._fingerprint:
             try:
                 self._fingerprint = self.store.fingerprint(self._source)
             except (OSError, ValueError) as error:
                 raise ModelError(f"could not open {self.name}: {getattr(error, 'strerror', error)}") from error
-            except MemoryError as error:
-                raise DeviceError(f"no memory to read {self.name}") from error
         return self._fingerprint
 
     def begin_anew(self) -> None:
@@ -94,8 +91,6 @@ class ModelSource:
                 content = file.read()
         except OSError as error:
             raise ModelError(f"could not open {self.name}: {error.strerror}") from error
-        except MemoryError as error:
-            raise DeviceError(f"no memory to read {self.name}") from error
         found, expected = fingerprint(content), self.fingerprint()
         if found != expected:
             self.store.forget_fingerprint(self._source)

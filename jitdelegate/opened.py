@@ -72,11 +72,14 @@ class Opened:
         self.session: Staging | None = None
         self.program: Program
         self._lookup: Lookup
-        self._device: Device | None = self._find_device() if main is None else main._device
         self._key: Key
-        self._open_at_last(OPENINGS if main is None else 1)
-        if main is None and not self._is_guest and not self.program.deciding:
-            self.announce()
+        try:
+            self._device: Device | None = self._find_device() if main is None else main._device
+            self._open_at_last(OPENINGS if main is None else 1)
+            if main is None and not self._is_guest and not self.program.deciding:
+                self.announce()
+        except MemoryError as error:
+            raise self._no_memory() from error
 
     def _find_device(self) -> Device | None:
         """The GPU to compile for, None where it is to be the CPU or LiteRT."""
@@ -152,13 +155,10 @@ class Opened:
         if self._device and self._options.target == "auto" and not self._key.part(TOOLCHAIN):
             raise DeviceError(NO_COMPILER)  # without the time that importing all that is there would take
         start = time.perf_counter()
-        try:
-            from jitdelegate.compiler import compile_model
+        from jitdelegate.compiler import compile_model
 
-            self._seconds["import compiler"] = time.perf_counter() - start
-            return compile_model(self.source.content(), self._options, self._key, self._seconds)
-        except MemoryError as error:
-            raise DeviceError(f"no memory to compile {self.source.name}") from error
+        self._seconds["import compiler"] = time.perf_counter() - start
+        return compile_model(self.source.content(), self._options, self._key, self._seconds)
 
     def _start(self) -> None:
         start = time.perf_counter()
@@ -282,10 +282,16 @@ class Opened:
         with self._lock:
             if self.session is not failed:
                 return
-            self._replace(reason, was_whole=failed is not None and _has_changed(failed))
-            if failed is not None and self.session is not None:
-                self.session.take_over(failed)
+            try:
+                self._replace(reason, was_whole=failed is not None and _has_changed(failed))
+                if failed is not None and self.session is not None:
+                    self.session.take_over(failed)
+            except MemoryError as error:
+                raise self._no_memory() from error
             self._healed = f"the entry was damaged: {reason}"
+
+    def _no_memory(self) -> DeviceError:
+        return DeviceError(f"no memory to open {self.source.name}")
 
     def _replace(self, reason: str, *, was_whole: bool) -> None:
         """

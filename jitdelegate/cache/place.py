@@ -189,7 +189,7 @@ def _open_directory(path: str) -> int:
 def _missing(path: str) -> Iterator[str]:
     """The folders to make, outermost first."""
     parent = os.path.dirname(path)
-    if parent and not os.path.isdir(parent):
+    if parent not in ("", path) and not os.path.isdir(parent):  # "/" is its own parent
         yield from _missing(parent)
     yield path
 

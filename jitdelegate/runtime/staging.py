@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-from jitdelegate.errors import ProgramError, TensorError
+from jitdelegate.errors import DeviceError, ProgramError, TensorError
 from jitdelegate.program.program import NO_TENSOR
 from jitdelegate.runtime.buffers import borrow, no_memory, tensor_class
 
@@ -51,9 +51,12 @@ class Staging:
         ports = self.program.inputs
         if len(inputs) != len(ports):
             raise TensorError(f"{len(inputs)} inputs were given, expected {len(ports)}")
-        borrowed = [borrow(value, port) for value, port in zip(inputs, ports, strict=True)]
-        outputs: tuple[Any, ...] = tuple(map(_make, self._output_classes, self.program.outputs))
-        self.run_on([*(memory.address for memory in borrowed), *map(ctypes.addressof, outputs)])
+        try:
+            borrowed = [borrow(value, port) for value, port in zip(inputs, ports, strict=True)]
+            outputs: tuple[Any, ...] = tuple(map(_make, self._output_classes, self.program.outputs))
+            self.run_on([*(memory.address for memory in borrowed), *map(ctypes.addressof, outputs)])
+        except MemoryError as error:
+            raise DeviceError("no memory for a run") from error
         return outputs
 
     def set_input(self, position: int, value: Any) -> None:
@@ -75,11 +78,14 @@ class Staging:
 
     def invoke(self) -> None:
         """One inference from `input_memory` to `output_memory`; raises what `run` raises."""
-        if self._staged is None:
-            inputs = [self.input_memory(position) for position in range(len(self.program.inputs))]
-            outputs = [self.output_memory(position) for position in range(len(self.program.outputs))]
-            self._staged = [ctypes.addressof(tensor) for tensor in inputs + outputs]
-        self.run_on(self._staged)
+        try:
+            if self._staged is None:
+                inputs = [self.input_memory(position) for position in range(len(self.program.inputs))]
+                outputs = [self.output_memory(position) for position in range(len(self.program.outputs))]
+                self._staged = [ctypes.addressof(tensor) for tensor in inputs + outputs]
+            self.run_on(self._staged)
+        except MemoryError as error:
+            raise DeviceError("no memory for a run") from error
 
     def reset_states(self, *, resources: bool) -> None:
         """Let the next run find every state as the first run did.

@@ -145,6 +145,7 @@ def test_a_program_that_configures_no_log_sees_the_text_once(tmp_path: Path) -> 
     assert done.stderr.count("is not a directory") == 1
 
 
+@pytest.mark.filterwarnings("default::jitdelegate.CacheWarning")
 def test_a_command_prints_one_line_without_a_place_in_the_source(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -116,9 +116,9 @@ def test_a_busy_process_answers_rightly_while(folder: Path, what: str) -> None:
 def test_an_idle_process_answers_rightly_after(folder: Path, what: str) -> None:
     child = Child("load", folder)
     assert change(folder, CHANGES[what]) == 0
-    for _ in range(2):
+    for turn in (1, 2):
         child.say("run")
-        child.wait_for(child.runs() + RUNS)
+        child.wait_for(turn * RUNS)
     assert child.end() == 0
 
 
@@ -146,6 +146,7 @@ def test_cp_of_the_owner_does_not_reach_an_entry(folder: Path, mode: str) -> Non
     assert entry.read_bytes() == content and entry.stat().st_ino == before
     assert change(folder, CHANGES["a backup is copied over it by force"], NOBODY) == 0
     assert entry.stat().st_ino != before
+    runs = child.runs()
     child.say(mode)
-    child.wait_for(child.runs() + RUNS)
+    child.wait_for(runs + RUNS)
     assert child.end() == 0
