@@ -166,8 +166,7 @@ class _Guard:
         handler = found[0]
         if handler == self._own[0]:
             return
-        older = [each for each in self._chain if each[0] != handler]
-        self._chain = [] if handler == _DEFAULT else [list(found), *older][:_PREVIOUS]
+        self._chain = [] if handler == _DEFAULT else [list(found), *self._chain][:_PREVIOUS]
         words = [word for each in self._chain for word in each]
         for place, word in enumerate(words + [0] * (_ROWS - _DISPOSITIONS - len(words)), _DISPOSITIONS):
             self.words[place] = word
@@ -212,7 +211,7 @@ def spread_net(address: int, nbytes: int) -> Net | None:
 def renew_net() -> None:
     """Make sure that the net holds; to be called before mapped memory is read again.
 
-    A handler that native code sets later, past Python, is not noticed.
+    Not noticed is a handler that native code sets later, past Python, and a faulthandler that was off and is on again.
     """
     if _guard:
         _guard.renew()

@@ -87,6 +87,8 @@ CAUGHT = {
     "after a signal that was passed on": "signal.signal(signal.SIGBUS, lambda *_: None); file = File('a');"
     "os.kill(os.getpid(), signal.SIGBUS); renew_net(); file.check()",
     "though it ignores the signal": "signal.signal(signal.SIGBUS, signal.SIG_IGN); File('a').check()",
+    "beyond the last byte of its last page": "file = File('a'); end = file.address + PAGES * mmap.PAGESIZE;"
+    "assert ctypes.string_at(end - 50, 50) == bytes(50); file.check()",
     "and then a second file's": "File('a').check(); File('b').check()",
 }
 
@@ -139,6 +141,9 @@ SENT = {
     "called each time": "found = []; signal.signal(signal.SIGBUS, lambda number, _: found.append(number));"
     "a = File('a'); [(os.kill(os.getpid(), signal.SIGBUS), renew_net()) for _ in range(5)];"
     "assert len(found) == 5, found",
+    "called behind a faulthandler": "found = []; signal.signal(signal.SIGBUS, lambda number, _: found.append(number));"
+    "a = File('a'); faulthandler.enable(open(os.devnull, 'w')); renew_net();"
+    "os.kill(os.getpid(), signal.SIGBUS); assert found == [signal.SIGBUS], found",
     "ignored": "signal.signal(signal.SIGBUS, signal.SIG_IGN); a = File('a'); os.kill(os.getpid(), signal.SIGBUS)",
 }
 

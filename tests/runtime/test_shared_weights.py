@@ -21,6 +21,7 @@ from jitdelegate.runtime.cuda_driver import Driver
 from jitdelegate.runtime.cuda_session import CudaSession
 from jitdelegate.runtime.session import Session
 from jitdelegate.runtime.staging import Staging
+from jitdelegate.runtime.weights import Weights
 from tests.cuda_stub import library as stub
 from tests.cuda_stub.programs import library, scale_and_shift
 from tests.runtime.running_sums import running_sums_program
@@ -130,6 +131,22 @@ def test_a_first_value_is_read_again_with_the_weights(path: Path, sums: Session)
     assert sums.states_so_far() == [None, None]
     path.write_bytes(content)
     assert [run_once(sums) for _ in range(2)] == [2, 3]
+
+
+def test_a_first_value_that_changed_after_it_was_verified_is_not_kept(
+    path: Path, sums: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, real = path.read_bytes(), Weights.verify
+
+    def verify_and_break(weights: Weights) -> None:
+        real(weights)
+        monkeypatch.setattr(Weights, "verify", real)
+        break_weights(path)
+
+    monkeypatch.setattr(Weights, "verify", verify_and_break)
+    runs = during_runs(sums, [lambda: path.write_bytes(content)])
+    assert [run_once(sums) for _ in range(2)] == [2, 3]
+    assert len(runs) == 3
 
 
 def test_a_first_value_that_changed_is_not_read(path: Path, sums: Session) -> None:

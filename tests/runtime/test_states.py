@@ -135,6 +135,13 @@ def test_a_state_can_be_read_and_written() -> None:
         session.read_state(0)
 
 
+def test_a_state_that_is_written_before_the_first_run_is_what_that_finds() -> None:
+    session = Session(running_sums())
+    session.write_state(0, np.full(6, 10, np.float32).tobytes())
+    assert np.frombuffer(session.read_state(0), np.float32)[1] == 10
+    assert sums(session, 2) == [11, 12]
+
+
 def test_a_state_on_a_gpu_can_be_read_and_written() -> None:
     session = scaled_sums(library())
     assert np.frombuffer(session.read_state(0), np.float32).tolist() == X.ravel().tolist()
