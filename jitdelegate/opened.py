@@ -296,13 +296,11 @@ class Opened:
     def _replace(self, reason: str, *, was_whole: bool) -> None:
         """
         Args:
-            was_whole: somebody has written the entry's file since it was opened, and may do so again; what it holds now
-                may be a good program.
+            was_whole: the file has changed since it was opened, and what it holds now may be a good program.
         """
         store = self.source.store
-        if was_whole:
-            store.private_weights = True
-        else:
+        store.private_weights = True  # whatever happens to the file next, the new program does not notice
+        if not was_whole:
             store.refuse(self._key, reason)
         for _ in range(1 + was_whole):
             try:
@@ -311,9 +309,8 @@ class Opened:
                 return
             except ProgramError as error:
                 store.refuse(self._key, str(error))
-        self._use(
-            open_store(False).fetch(self._key, self._compile)
-        )  # an entry that can be neither removed nor replaced
+        # an entry that can be neither removed nor replaced
+        self._use(open_store(False).fetch(self._key, self._compile))
 
     def _verify(self) -> None:
         if self.session is not None:

@@ -88,7 +88,7 @@ def _hash(descriptor: int, nbytes: int) -> str:
 
 
 def _hash_mapped(descriptor: int, nbytes: int) -> str:
-    """ "" where the file has become shorter, or cannot be mapped, or not without danger to the process."""
+    """As `_hash`; "" where the file has become shorter, or cannot be mapped without danger to the process."""
     try:
         from jitdelegate.runtime.bus_guard import spread_net  # not before: small models have no use for it
 

@@ -33,7 +33,9 @@ _START, _END, _HITS = 0, 1, 2
 
 _RT_SIGACTION = 13
 _FLAGS = 0x4 | 0x08000000 | 0x04000000  # SA_SIGINFO, SA_ONSTACK, SA_RESTORER
+_NO_DEFER, _RESET = 0x40000000, 0x80000000  # SA_NODEFER, SA_RESETHAND
 _DEFAULT = 0
+_HANDLER_WORD, _FLAGS_WORD = 0, 1
 
 # void handler(int signal, siginfo_t *info, void *context)
 _HANDLER = (
@@ -163,9 +165,11 @@ class _Guard:
         self.words[_PASSED] = 0
         if libc.syscall(_RT_SIGACTION, int(SIGBUS), self._own, found, _WORD):
             raise DeviceError(f"no handler of SIGBUS: {os.strerror(ctypes.get_errno())}")
-        handler = found[0]
-        if handler == self._own[0]:
+        handler = found[_HANDLER_WORD]
+        if handler == self._own[_HANDLER_WORD]:
             return
+        if found[_FLAGS_WORD] & _NO_DEFER:  # faulthandler, which does nothing once it is off: the next time is the end
+            found[_FLAGS_WORD] |= _RESET
         self._chain = [] if handler == _DEFAULT else [list(found), *self._chain][:_PREVIOUS]
         words = [word for each in self._chain for word in each]
         for place, word in enumerate(words + [0] * (_ROWS - _DISPOSITIONS - len(words)), _DISPOSITIONS):

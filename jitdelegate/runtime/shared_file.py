@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _TICK = 20_000_000
 """Nanoseconds after which a further change moves a time stamp on; Linux's clock for them ticks every 10 ms at most."""
+_TICKS = 4
+"""So many are waited for at most: a file that changes all the time is not used anyway."""
 _SECOND = 1_000_000_000
 _STATFS_BYTES = 256
 """More than a struct statfs has anywhere."""
@@ -149,12 +151,13 @@ def _stamp(descriptor: int) -> Stamp:
 
 def _settled_stamp(descriptor: int) -> Stamp:
     """The stamp once a further change will move it. That takes as long as a tick of the system's clock."""
-    found = _stamp(descriptor)
-    age = time.time_ns() - max(found[3:])
-    if not 0 <= age < _TICK:
-        return found
-    time.sleep((_TICK - age) / _SECOND)
-    return _stamp(descriptor)
+    for _ in range(_TICKS):
+        found = _stamp(descriptor)
+        age = time.time_ns() - max(found[3:])
+        if not 0 <= age < _TICK:
+            break
+        time.sleep((_TICK - age) / _SECOND)
+    return found
 
 
 def _counts_seconds(found: os.stat_result) -> bool:

@@ -81,6 +81,8 @@ CAUGHT = {
     "with faulthandler on after": "file = File('a'); faulthandler.enable(); renew_net(); file.check()",
     "with faulthandler off after": "faulthandler.enable(); file = File('a'); faulthandler.disable(); renew_net();"
     "file.check()",
+    "with faulthandler on after and off": "file = File('a'); faulthandler.enable(); renew_net();"
+    "faulthandler.disable(); file.check()",
     "with a handler of Python's before": "signal.signal(signal.SIGBUS, lambda *_: os._exit(9)); File('a').check()",
     "with a handler of Python's after": "file = File('a'); signal.signal(signal.SIGBUS, lambda *_: os._exit(9));"
     "renew_net(); file.check()",
@@ -119,6 +121,15 @@ FATAL = {
     ),
     "with faulthandler on before and off": (
         "faulthandler.enable(); a = File('a'); faulthandler.disable(); renew_net(); File('b', caught=False).read()",
+        0,
+    ),
+    "with faulthandler on after and off": (
+        "a = File('a'); faulthandler.enable(); renew_net(); faulthandler.disable(); File('b', caught=False).read()",
+        0,
+    ),
+    "with faulthandler on after and off, and the net renewed": (
+        "a = File('a'); faulthandler.enable(); renew_net(); faulthandler.disable(); renew_net();"
+        "File('b', caught=False).read()",
         0,
     ),
     "by a signal from outside": ("a = File('a'); os.kill(os.getpid(), signal.SIGBUS)", 0),
