@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from jitdelegate.cache.entry import open_entry
 from jitdelegate.cache.key import SUFFIX
 from jitdelegate.cache.place import Place, open_place, user_directory
-from jitdelegate.cache.store import map_entry
 from jitdelegate.errors import JitDelegateError
 from jitdelegate.program.program import Port, Program
-from jitdelegate.program.read import read, verify_weights
+from jitdelegate.program.read import verify_weights
 
 
 class Entry:
@@ -18,7 +18,7 @@ class Entry:
 
     Attributes:
         path: of the file.
-        size: in bytes, 0 where it cannot be opened.
+        size: in bytes, 0 where there is no such file.
         program: what it holds; None for a bad entry.
         trouble: what is wrong with it, "" for a good one.
     """
@@ -29,9 +29,8 @@ class Entry:
         self.program: Program | None = None
         self.trouble = ""
         try:
-            content = map_entry(place, name)
-            self.size = len(content)
-            self.program = _checked(read(content, verify_code=verify), verify)
+            self.size = place.stat(name).st_size
+            self.program = _checked(open_entry(place, name, verify_code=verify), verify)
         except (JitDelegateError, OSError, ValueError, OverflowError) as error:
             self.trouble = str(error)
 

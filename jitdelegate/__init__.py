@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from jitdelegate.delegate import GpuDelegate, load_delegate
     from jitdelegate.errors import (
         CacheError,
+        CacheWarning,
         DelegateWarning,
         DelegationError,
         DeviceError,
@@ -32,6 +33,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CacheError",
+    "CacheWarning",
     "DelegateMessage",
     "DelegateWarning",
     "DelegationError",

@@ -115,11 +115,15 @@ class CompiledGraph:
         return self.opened.session
 
     def _heal(self, reason: str) -> None:
-        """Replace a program whose weights proved bad, keeping the inputs."""
-        values = [bytes(self._session.input_memory(place)) for place in range(len(self._inputs))]
+        """Replace a program whose weights proved bad; inputs, outputs and variables stay where they are.
+
+        Raises:
+            DeviceError: there is none in its place; after `allocate_tensors`, LiteRT runs the model.
+        """
         self.opened.heal(self._session, reason)
-        for place, value in enumerate(values):
-            self._session.set_input(place, value)
+        if self._session is None:
+            self._allocated = False
+            raise DeviceError(f"{reason}; {self.opened.reason} {NOT_READY}")
 
     def set_tensor(self, tensor_index: int, value: Any) -> None:
         """Copy `value` into an input, an output or a variable.

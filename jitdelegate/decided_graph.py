@@ -51,7 +51,8 @@ class DecidedGraph:
             outputs = opened.session.run(inputs)
         except ProgramError as error:
             opened.heal(opened.session, str(error))
-            outputs = opened.session.run(inputs)
+            self.invoke()
+            return
         ports = opened.program.outputs
         self._outputs = {port.index: output.__array__() for port, output in zip(ports, outputs, strict=True)}
 

@@ -22,7 +22,15 @@ class ProgramError(JitDelegateError):
 
 
 class CacheError(JitDelegateError):
-    """A cache place or entry cannot be used; the cache turns it into a counted miss, never into a failed model."""
+    """A cache place or entry cannot be used; the cache turns it into a counted miss, never into a failed model.
+
+    Attributes:
+        remedy: what else than another directory helps, as an instruction; "" for nothing.
+    """
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy
 
 
 class DeviceError(JitDelegateError, RuntimeError):
@@ -39,3 +47,7 @@ class TensorError(JitDelegateError, ValueError):
 
 class DelegateWarning(UserWarning):
     """Operators of a model are left to LiteRT, or the delegate stays out of an interpreter; says which and why."""
+
+
+class CacheWarning(UserWarning):
+    """Compiled programs cannot be kept; says where, why, and what helps. Models are compiled again at every start."""

@@ -185,10 +185,14 @@ class Interpreter:
 
         Raises:
             ValueError, RuntimeError, TypeError: as LiteRT's method, where `strict`, the index or the shape forbids it.
+                A size that is no int32 is a ValueError.
         """
         import numpy as np
 
-        sizes = np.array(tensor_size, np.int32)
+        try:
+            sizes = np.array(tensor_size, np.int32)
+        except OverflowError as error:
+            raise TensorError(f"tensor {input_index} cannot be resized to {tensor_size}: {error}") from error
         shape = tuple(sizes.tolist()) if sizes.ndim == 1 else None
         if self._compiled and shape is not None and self._main.resize(input_index, shape, strict=strict):
             return

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from jitdelegate.program.program import CUSTOM
 
 TYPE_CHECKING = False
@@ -19,7 +17,6 @@ REST = {"cuda": "the CPU", "cpu": "LiteRT's CPU kernels", "litert": "the CPU"}
 MOST_LINES = 15
 """Reasons that a message's text has."""
 
-_OWN = ("jitdelegate", "ai_edge_litert")
 _announced: set[str] = set()
 _callbacks: list[Callable[[DelegateMessage], object]] = []
 
@@ -120,16 +117,7 @@ def announce(fingerprint: str, message: DelegateMessage) -> None:
     _announced.add(fingerprint)
     for callback in tuple(_callbacks):  # one of them may end itself
         callback(message)
-    import warnings
-
     from jitdelegate.errors import DelegateWarning
+    from jitdelegate.user_warning import warn_user
 
-    warnings.warn(f"{message.model}: {message.text}", DelegateWarning, stacklevel=_caller_level())
-
-
-def _caller_level() -> int:
-    """How many frames above `announce` the code is that opened the model, neither ours nor LiteRT's."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in _OWN:
-        level, frame = level + 1, frame.f_back
-    return level
+    warn_user(f"{message.model}: {message.text}", DelegateWarning)

@@ -26,6 +26,10 @@ LONGEST_NAME = 4096
 """Characters of a path that an error shows; a longer one is no path, but perhaps a model."""
 
 
+class ChangedModelError(ModelError):
+    """A model's file holds other bytes than when the model was opened."""
+
+
 class ModelSource:
     """Where a model comes from, and what was asked for.
 
@@ -47,7 +51,7 @@ class ModelSource:
         """
         self.options = options
         self.threads = options.num_threads or default_threads()
-        self.store = open_store(options.serialization_dir)
+        self.store = open_store(options.serialization_dir, private_weights=options.private_weights)
         self.narrow_states = False
         self._source = _keep(source)
         self._fingerprint = ""
@@ -78,11 +82,15 @@ class ModelSource:
                 raise ModelError(f"could not open {self.name}: {getattr(error, 'strerror', error)}") from error
         return self._fingerprint
 
+    def begin_anew(self) -> None:
+        """Be the model that the file holds now; for a model of which nothing is opened yet."""
+        self._fingerprint = ""
+
     def content(self) -> bytes:
         """The bytes of the model that was opened, whatever its file holds by now.
 
         Raises:
-            ModelError: the file cannot be read, or holds other bytes than when it was opened.
+            ModelError: the file cannot be read, or holds other bytes than when it was opened, a ChangedModelError.
         """
         if isinstance(self._source, bytes):
             return self._source
@@ -93,7 +101,10 @@ class ModelSource:
             raise ModelError(f"could not open {self.name}: {error.strerror}") from error
         found, expected = fingerprint(content), self.fingerprint()
         if found != expected:
-            raise ModelError(f"{self.name} changed since it was opened: found fingerprint {found}, expected {expected}")
+            self.store.forget_fingerprint(self._source)
+            raise ChangedModelError(
+                f"{self.name} changed since it was opened: found fingerprint {found}, expected {expected}"
+            )
         return content
 
     def runtime_tensors(self, subgraph: int) -> frozenset[int]:

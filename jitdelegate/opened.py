@@ -9,6 +9,7 @@ from jitdelegate.cache.counts import counts
 from jitdelegate.cache.key import MODEL, NUMBA_CUDA_VERSIONS, TOOLCHAIN, model_key, variant_parts
 from jitdelegate.cache.store import OFF, open_store
 from jitdelegate.errors import DelegationError, DeviceError, ProgramError
+from jitdelegate.model_source import ChangedModelError
 from jitdelegate.program.check import IN_PIECES
 from jitdelegate.program.program import Operator
 from jitdelegate.runtime.cpu_features import level
@@ -33,6 +34,8 @@ NO_COMPILER = (
     f"there is no program for it in the cache, and numba-cuda {NUMBA_CUDA_VERSIONS}* with NVVM and nvJitLink"
     " is not installed: pip install jitdelegate[cuda]"
 )
+OPENINGS = 3
+"""So often a model is opened whose file changes all the time."""
 LEVELS = ("generic", "x86-64-v3", "x86-64-v4")
 """Instruction sets, each including those before it."""
 
@@ -69,12 +72,14 @@ class Opened:
         self.session: Staging | None = None
         self.program: Program
         self._lookup: Lookup
-        self._device: Device | None = self._find_device() if main is None else main._device
-        self._key = self._find_key()
-        self._is_guest = self._key.hosted
-        self._open()
-        if not self._is_guest and not self.program.deciding and not self.resized and not self.values:
-            self.announce()
+        self._key: Key
+        try:
+            self._device: Device | None = self._find_device() if main is None else main._device
+            self._open_at_last(OPENINGS if main is None else 1)
+            if not self._is_guest and not self.program.deciding and not self.resized and not self.values:
+                self.announce()
+        except MemoryError as error:
+            raise self._no_memory() from error
 
     def _find_device(self) -> Device | None:
         """The GPU to compile for, None where it is to be the CPU or LiteRT."""
@@ -93,6 +98,24 @@ class Opened:
             return None
         self._seconds["device"] = time.perf_counter() - start
         return device
+
+    def _open_at_last(self, tries: int) -> None:
+        """Open the model, from the beginning if its file changes meanwhile or is not what was remembered of it.
+
+        Args:
+            tries: 1 for a further program, which has to be of the same model as the main one.
+        """
+        for left in reversed(range(tries)):
+            self._key = self._find_key()
+            self._is_guest = self._key.hosted
+            try:
+                self._open()
+                return
+            except ChangedModelError:
+                if not left:
+                    raise
+                self.source.begin_anew()
+                self._left = ""
 
     def _open(self) -> None:
         try:
@@ -228,6 +251,7 @@ class Opened:
             DelegationError: full delegation was required.
         """
         self._left = reason
+        self.session = None
         if self._options.require_full_delegation:
             self.require_full_delegation()
         self.source.fallback()
@@ -246,22 +270,48 @@ class Opened:
         return session
 
     def heal(self, failed: Staging | None, reason: str) -> None:
-        """Replace a program that proved bad: forget the entry, compile anew, open what that gave.
+        """Replace a program that proved bad, by what its file holds now or else by one that is compiled anew.
 
         Args:
-            failed: the session that found it out; nothing happens if another thread has replaced it already.
+            failed: the session that found it out; nothing happens if another thread has replaced it already. The new
+                one goes on with its states and persistent memory.
             reason: what was wrong.
+        Raises:
+            ModelError: nothing is left of the program, and the model's file has gone or changed.
+            DeviceError: there is no memory for another one.
         """
         with self._lock:
             if self.session is not failed:
                 return
-            self.source.store.refuse(self._key, reason)
+            try:
+                self._replace(reason, was_whole=failed is not None and _has_changed(failed))
+                if failed is not None and self.session is not None:
+                    self.session.take_over(failed)
+            except MemoryError as error:
+                raise self._no_memory() from error
+            self._healed = f"the entry was damaged: {reason}"
+
+    def _no_memory(self) -> DeviceError:
+        return DeviceError(f"no memory to open {self.source.name}")
+
+    def _replace(self, reason: str, *, was_whole: bool) -> None:
+        """
+        Args:
+            was_whole: the file has changed since it was opened, and what it holds now may be a good program.
+        """
+        store = self.source.store
+        store.private_weights = True  # whatever happens to the file next, the new program does not notice
+        if not was_whole:
+            store.refuse(self._key, reason)
+        for _ in range(1 + was_whole):
             try:
                 self._use(self._fetch())
                 self._verify()
-            except ProgramError:  # an entry that can be neither removed nor replaced: do without
-                self._use(open_store(False).fetch(self._key, self._compile))
-            self._healed = f"the entry was damaged: {reason}"
+                return
+            except ProgramError as error:
+                store.refuse(self._key, str(error))
+        # an entry that can be neither removed nor replaced
+        self._use(open_store(False).fetch(self._key, self._compile))
 
     def _verify(self) -> None:
         if self.session is not None:
@@ -398,6 +448,11 @@ class Opened:
         if self.session is not None:
             self.session.close()
         self.session = None
+
+
+def _has_changed(session: Staging) -> bool:
+    """Whether somebody has written the file that the session reads where it is mapped."""
+    return session.shared is not None and session.shared.changes > 0
 
 
 def options_key(options: Options, model: str, architecture: str = "", variant: Parts = ()) -> Key:

@@ -75,6 +75,9 @@ class Options:
         max_delegated_partitions: how many parts of the graph may be compiled, the largest first; None is any number.
             0 and less mean 1, as in TFLite.
         min_nodes_per_partition: parts with fewer operators stay with LiteRT.
+        private_weights: keep the weights in memory of the process alone. Usually processes share those of a large
+            program with its file, notice when somebody writes that file, and recover; with this option nothing that
+            happens to the file reaches a running model at all, and each process takes memory for its own weights.
         require_full_delegation: refuse a model of which one operator is not compiled, with the reasons.
         first_delegate_node_index: for debugging: operators before this position of the file stay with LiteRT.
         last_delegate_node_index: for debugging: operators after this position stay with LiteRT. None has no end, nor
@@ -102,6 +105,7 @@ class Options:
         "only_ops",
         "partitioning",
         "precision",
+        "private_weights",
         "require_full_delegation",
         "serialization_dir",
         "stream",
@@ -126,6 +130,7 @@ class Options:
         inference_priority3: str | int = "AUTO",
         max_delegated_partitions: int | None = None,
         min_nodes_per_partition: int = 0,
+        private_weights: bool | int = False,
         require_full_delegation: bool | int = False,
         first_delegate_node_index: int = 0,
         last_delegate_node_index: int | None = None,
@@ -150,6 +155,7 @@ class Options:
         self.precision = meant if precision is None else _choice("precision", precision, PRECISIONS)
         self.max_delegated_partitions = _partitions(max_delegated_partitions)
         self.min_nodes_per_partition = _whole("min_nodes_per_partition", min_nodes_per_partition)
+        self.private_weights = _truth("private_weights", private_weights)
         self.require_full_delegation = _truth("require_full_delegation", require_full_delegation)
         self.first_delegate_node_index = _whole("first_delegate_node_index", first_delegate_node_index)
         self.last_delegate_node_index = _last_index(last_delegate_node_index)
@@ -432,7 +438,7 @@ _NUMBERS = {
     *("num_threads", "stream"),
 }
 _SIGNED = {"is_precision_loss_allowed", "max_delegated_partitions"}
-_TRUE_OR_FALSE = {"is_precision_loss_allowed", "require_full_delegation"}
+_TRUE_OR_FALSE = {"is_precision_loss_allowed", "private_weights", "require_full_delegation"}
 
 
 def _parse(name: str, text: str) -> str | int | bool | tuple[str, ...] | None:

@@ -12,10 +12,11 @@ import sys
 import time
 from typing import Any, NamedTuple
 
-from jitdelegate.errors import JitDelegateError, OptionError
+from jitdelegate.errors import CacheWarning, JitDelegateError, OptionError
 from jitdelegate.hosted import prepare_hosted
 from jitdelegate.loaded_model import load
 from jitdelegate.options import PRECISIONS, TARGETS, Options, file_keywords, thread_count
+from jitdelegate.user_warning import PlainWarnings
 
 NO_GPUS = ("",)
 
@@ -37,6 +38,14 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("--output takes programs for --target cuda:ARCHITECTURES only")
     if arguments.litert_interpreter and arguments.target.gpus != NO_GPUS:
         parser.error("--litert-interpreter is for the machine that it runs on, not for cuda:ARCHITECTURES")
+    with PlainWarnings(CacheWarning):
+        results = _warm_all(arguments)
+    if arguments.json:
+        _print(json.dumps(results, indent=2))
+    return 1 if any("error" in result for result in results) else 0
+
+
+def _warm_all(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     results = []
     jobs = [(model, gpu) for model in arguments.model for gpu in arguments.target.gpus]
     for place, (model, gpu) in enumerate(jobs, 1):
@@ -45,9 +54,7 @@ def main(argv: list[str] | None = None) -> int:
         _show_progress("")
         if not arguments.json:
             _print_line(results[-1])
-    if arguments.json:
-        _print(json.dumps(results, indent=2))
-    return 1 if any("error" in result for result in results) else 0
+    return results
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -39,8 +39,6 @@ RATIOS = (
     ("whole process: warm / cold, CPU", "warm", "cold", "cpu", 1 / 5),
 )
 """(title, side above, side below, quantity, the most it should be)."""
-SETTLE = 2.5
-"""Seconds after which a new file's fingerprint is remembered, as that of any model that was not just written."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -67,7 +65,6 @@ def measure(model: Path | None, folder: Path, rounds: int, threads: int) -> list
     if model is None:
         path.write_bytes(mobilenet_v1())
     write_inputs(path, folder)
-    time.sleep(SETTLE)
     _round(path, folder, threads)
     return [_round(path, folder, threads) for _ in range(rounds)]
 

@@ -1,251 +1,352 @@
-"""Breaks the cache in many seeded ways and counts what it does not survive.
+"""Breaks the cache in every way it can and counts what it does not survive.
 
-    python scripts/fault_injection.py [--seed N] [--rounds N]
+    python -m scripts.fault_injection [--seed N] [--rounds N] [--only SWEEP]
 
-Four sweeps: damaged entries, system calls that fail, writers killed at every call, cold starts of many processes at
-once. After each fault the answer must be right, nothing may be raised, and the next start must be a hit.
+Each system call of a cold start, of a warm one and of their runs fails, once and from then on, with each error that
+matters, or is done by half; the process is killed before each of them; memory runs out; entries are written, cut,
+restored and removed while a process runs from them; entries are damaged; many processes start cold together. After
+each fault the answer must be right, nothing may be raised, and the next starts must heal: right, and then a hit. Where
+a start cannot do without what failed (the model's file, memory), one clear error of this project may end it.
+
+--rounds takes so many faults of each sweep, by chance; without it, all there are.
 """
 
 from __future__ import annotations
 
 import argparse
 import errno
+import importlib
 import os
 import random
-import signal
+import resource
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
-from jitdelegate.cache.key import Key, model_key
-from jitdelegate.cache.store import Store, open_store
-from jitdelegate.errors import ProgramError
-from jitdelegate.program.program import Operator, Port, Program
-from jitdelegate.program.read import verify_weights
+from jitdelegate.cache.store import open_store
 from jitdelegate.program.write import write
+from scripts.faults.child import Child, Ended, run_child
+from scripts.faults.entries import CHANGES, damaged, sample, served
+from scripts.faults.injector import (
+    CACHE,
+    COUNT,
+    FAIL,
+    FAIL_EVER_AFTER,
+    KILL,
+    MEMORY,
+    MODEL,
+    PRELOADED,
+    SHORT,
+    compiled_library,
+    injector,
+)
+from scripts.faults.starts import BY_OTHER_CODE, RIGHT, STARTS, Scene, infer, live, model, outcome, prepare
 
-CALLS = ("open", "fchmod", "write", "fsync", "replace", "unlink", "listdir", "fstat", "close", "stat")
-ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.EACCES, errno.ENOENT, errno.EINTR)
+ERRORS = (
+    *(errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENOMEM),
+    *(errno.ENOENT, errno.ESTALE, errno.EINVAL, errno.ENOSYS, errno.EINTR),
+)
+TRANSFERS = ("read", "readv", "preadv", "write")
+FOR_MEMORY = ("mmap-memory", "mprotect", "malloc", "calloc")
+HOW = {FAIL: "fails", FAIL_EVER_AFTER: "fails, as all after it", SHORT: "is done by half", KILL: "kills"}
+LIVES, DAMAGES, STAMPEDES, ADDRESS_SPACES = 300, 2000, 20, 160
+"""How many faults a sweep has of which there could be any number."""
 PROCESSES = 16
+SHOWN = 20
+Item = TypeVar("Item")
 
 
-def sample(weights: bytes) -> tuple[Key, bytes]:
-    """A key, and a program for it that has a bit of everything."""
-    key = model_key(fingerprint="0" * 32, target="cpu", features="x86-64-v3", loader="flat")
-    port = Port(name="x", index=0, shape=(1, 4), dtype="float32", nbytes=16)
-    operators = tuple(Operator(index=index, op="CONV_2D", place="cpu") for index in range(20))
-    program = Program(
-        key=key.parts,
-        target="cpu",
-        features="x86-64-v3",
-        loader="flat",
-        inputs=(port,),
-        outputs=(port,),
-        operators=operators,
-        code=b"\xc3" * 10_000,
-        weights=weights,
-    )
-    return key, write(program)
+class Fault(NamedTuple):
+    """One call of a start that does not do what it should."""
+
+    start: str
+    call: str
+    at: int
+    mode: int
+    error: int
+
+    def __str__(self) -> str:
+        return f"{self.start}: call {self.at}, {self.call}, {HOW[self.mode]} {errno.errorcode.get(self.error, '')}"
 
 
-def served(store: Store, key: Key, content: bytes) -> bytes:
-    """What a user of the cache ends up with: a damaged entry is refused and compiled again, as `load` does."""
-    lookup = store.fetch(key, lambda: content)
-    assert lookup.program is not None
-    try:
-        verify_weights(lookup.program)
-    except ProgramError as error:
-        store.refuse(key, str(error))
-        lookup = store.fetch(key, lambda: content)
-    return bytes(lookup.content)
+class Result(NamedTuple):
+    """What came of one fault: the outcome, and what is wrong with it, "" for nothing."""
+
+    fault: str
+    outcome: str
+    trouble: str
 
 
-def damage(content: bytes, chance: random.Random) -> bytes:
-    """The bytes after one accident: a bit, some bytes, a zeroed page, a doubled block, a cut or an extension."""
-    data, at = bytearray(content), chance.randrange(len(content))
-    kind = chance.randrange(6)
-    if kind == 0:
-        data[at] ^= 1 << chance.randrange(8)
-    elif kind == 1:
-        data[at : at + 8] = chance.randbytes(8)
-    elif kind == 2:
-        data[at & ~4095 : (at & ~4095) + 4096] = bytes(4096)
-    elif kind == 3:
-        data[at:at] = data[at : at + 512]
-    elif kind == 4:
-        del data[at:]
-    else:
-        data += chance.randbytes(1 + at % 100)
-    return bytes(data)
+class Sweeps:
+    """All sweeps, in one folder; each gives one result per fault."""
+
+    def __init__(self, folder: Path, rounds: int | None, chance: random.Random) -> None:
+        self._scene, self._rounds, self._chance = Scene(folder), rounds, chance
+        self._injector = injector()
+        self._injector.watch(CACHE, self._scene.cache)
+        self._injector.watch(MODEL, self._scene.model.parent)
+        self._scene.model.parent.mkdir()
+        self._scene.model.write_bytes(model())
+        self._filled_for, self._expected = "", b""
+
+    def cold_calls(self) -> Iterator[Result]:
+        """Every call of a cold start fails."""
+        return self._calls(is_warm=False)
+
+    def warm_calls(self) -> Iterator[Result]:
+        """Every call of a warm start fails."""
+        return self._calls(is_warm=True)
+
+    def _calls(self, *, is_warm: bool) -> Iterator[Result]:
+        faults = [
+            Fault(name, call, at, mode, error)
+            for name in STARTS
+            for at, call in self._numbered_calls(name, is_warm=is_warm)
+            for mode, error in _ways_to_fail(call)
+        ]
+        for fault in self._chosen(faults):
+            self._scene.set(is_warm=is_warm)
+            ended, folder = self._start_with(fault)
+            is_clear = ended.text.startswith("clear error") and folder in (MODEL, MEMORY)
+            is_good = ended.text in ("hit", "miss", BY_OTHER_CODE) or is_clear
+            yield self._result(str(fault), fault.start, ended, is_good=is_good)
+
+    def kills(self) -> Iterator[Result]:
+        """Before every call of a cold start the process is killed."""
+        faults = [
+            Fault(name, call, at, KILL, 0) for name in STARTS for at, call in self._numbered_calls(name, is_warm=False)
+        ]
+        for fault in self._chosen(faults):
+            self._scene.set(is_warm=False)
+            ended, _ = self._start_with(fault)
+            result = self._result(str(fault), fault.start, ended, is_good=ended.text == "ended by SIGKILL")
+            yield result._replace(trouble=result.trouble or self._litter(fault.start))
+
+    def memory(self) -> Iterator[Result]:
+        """Address space ends in the midst of a warm start."""
+        names = ("compiled, token", "compiled, private weights")
+        for name, step in self._chosen([(name, step) for name in names for step in range(ADDRESS_SPACES)]):
+            self._fill(name)
+            self._scene.set(is_warm=True)
+            ended = self._start_within(name, step << 16)
+            is_good = ended.text in ("hit", "miss") or ended.text.startswith("clear error")
+            yield self._result(f"{name}: {step << 6} KB are left", name, ended, is_good=is_good)
+
+    def lives(self) -> Iterator[Result]:
+        """While a process runs from an entry, that is written, cut, restored, replaced or removed."""
+        names = [name for name, start in STARTS.items() if not start.remembered]
+        for number in self._chosen(range(LIVES)):
+            name = names[number % len(names)]
+            expected, scene, start = self._fill(name), self._scene, STARTS[name]
+            scene.set(is_warm=True)
+            for path in (scene.ready, scene.stop):
+                path.unlink(missing_ok=True)
+            child = Child(lambda: (prepare(start), live(start, scene, expected))[1])  # noqa: B023  # forked at once
+            child.wait_until(scene.ready.exists)
+            entry, good = scene.entry, next(scene.filled.glob("*.jitd"))
+            changes = self._chance.choices(CHANGES, k=self._chance.randint(1, 4))
+            for change in changes:
+                time.sleep(self._chance.random() * 0.02)
+                change(entry, good, self._chance)
+            scene.stop.touch()
+            ended = child.end()
+            what = ", ".join(change.__name__ for change in changes)
+            yield self._result(f"{name}: {what}", name, ended, is_good=ended.text == RIGHT)
+
+    def damages(self) -> Iterator[Result]:
+        """An entry is damaged between two starts."""
+        key, content = sample(self._chance.randbytes(30_000))
+        folder = self._scene.folder / "damages"
+        store, path = open_store(str(folder)), folder / key.entry_name()
+        for number in self._chosen(range(DAMAGES)):
+            path.unlink(missing_ok=True)
+            path.write_bytes(damaged(content, self._chance))
+            path.chmod(0o600)
+            is_healed = served(store, key, content) == content == path.read_bytes()
+            yield Result(f"damage {number}", "healed" if is_healed else "not healed", "" if is_healed else "not healed")
+
+    def stampedes(self) -> Iterator[Result]:
+        """Processes start cold together: one compiles, all get the whole program."""
+        key, content = sample(self._chance.randbytes(30_000))
+        folder = self._scene.folder / "stampedes"
+        open_store(str(folder))
+        for number in self._chosen(range(STAMPEDES))[: max(1, (self._rounds or LIVES) // 10)]:
+            (folder / key.entry_name()).unlink(missing_ok=True)
+            log = folder / "compiled"
+            log.write_bytes(b"")
+            start_cold = _cold_start(folder, log, time.time() + 0.2)
+            children = [Child(lambda: start_cold(key, content)) for _ in range(PROCESSES)]  # noqa: B023  # forked at once
+            bad = sum(child.end().answer is not True for child in children)
+            compiled = len(log.read_bytes())
+            found = f"{bad} of {PROCESSES} wrong, compiled {compiled} times"
+            yield Result(f"stampede {number}", found, "" if not bad and compiled == 1 else found)
+
+    def _chosen(self, every: Sequence[Item]) -> Sequence[Item]:
+        """All of them, or as many as there are rounds, by chance, in their order."""
+        if self._rounds is None or self._rounds >= len(every):
+            return every
+        return [every[number] for number in sorted(self._chance.sample(range(len(every)), self._rounds))]
+
+    def _fill(self, name: str) -> bytes:
+        """Make the filled cache for a start; the right answer."""
+        start, scene = STARTS[name], self._scene
+        if self._filled_for != name:
+            shutil.rmtree(scene.filled, ignore_errors=True)
+            scene.set(is_warm=False)
+            ended = run_child(lambda: (prepare(start), bytes(infer(start, scene)[0]))[1])
+            assert isinstance(ended.answer, bytes), f"{name}: {ended.text} without a fault"
+            self._expected = ended.answer
+            scene.cache.rename(scene.filled)
+            self._filled_for = name
+        return self._expected
+
+    def _numbered_calls(self, name: str, *, is_warm: bool) -> Iterable[tuple[int, str]]:
+        """The calls of a start without a fault."""
+        expected, start, scene = self._fill(name), STARTS[name], self._scene
+        scene.set(is_warm=is_warm)
+
+        def work() -> list[str]:
+            prepare(start)
+            self._injector.arm(COUNT)
+            found = outcome(start, scene, expected, self._injector.disarm)
+            assert found == ("hit" if is_warm else "miss"), found
+            return self._injector.disarm()[2]
+
+        ended = run_child(work)
+        assert isinstance(ended.answer, list), f"{name}: {ended.text} without a fault"
+        return enumerate(ended.answer, 1)
+
+    def _start_with(self, fault: Fault) -> tuple[Ended, int]:
+        """How a start ends, and which folder the fault met first."""
+        expected, start, scene = self._fill(fault.start), STARTS[fault.start], self._scene
+
+        def work() -> tuple[str, int]:
+            prepare(start)
+            self._injector.arm(fault.mode, fault.at, fault.error)
+            found = outcome(start, scene, expected, self._injector.disarm)
+            return found, self._injector.disarm()[1]
+
+        ended = run_child(work)
+        if not isinstance(ended.answer, tuple):
+            return ended, -1
+        return Ended(ended.answer[0], ended.status), ended.answer[1]
+
+    def _start_within(self, name: str, nbytes: int) -> Ended:
+        """A start that gets so much more address space."""
+        expected, start, scene = self._fill(name), STARTS[name], self._scene
+
+        def work() -> str:
+            prepare(start)
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            limit = pages * resource.getpagesize() + nbytes
+            resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+            return outcome(start, scene, expected, _lift_limit)
+
+        return run_child(work)
+
+    def _result(self, fault: str, name: str, ended: Ended, *, is_good: bool) -> Result:
+        trouble = "" if is_good else ended.text
+        return Result(fault, ended.text.partition(":")[0], trouble or self._heals(name))
+
+    def _heals(self, name: str) -> str:
+        """ "" if the next start is right, and the one after it a hit; else what they are."""
+        expected, start, scene = self._fill(name), STARTS[name], self._scene
+        ended = run_child(lambda: (prepare(start), *(outcome(start, scene, expected) for _ in range(2)))[1:])
+        found = ended.answer
+        if isinstance(found, tuple) and found[0] in ("hit", "miss") and found[1] == "hit":
+            return ""
+        return f"the next starts: {ended.text}"
+
+    def _litter(self, name: str) -> str:
+        """What a killed process has left, once another one has compiled and written an hour later."""
+        for path in self._scene.cache.iterdir():
+            if path.suffix in (".lock", ".tmp"):
+                os.utime(path, (0, 0))
+            if path.suffix == ".jitd":
+                path.unlink()
+        trouble = self._heals(name)
+        left = [path.name for path in self._scene.cache.iterdir() if path.suffix in (".lock", ".tmp")]
+        return trouble or (f"left {left}" if left else "")
 
 
-def sweep_damage(folder: Path, rounds: int, chance: random.Random) -> Iterator[str]:
-    """Damaged entries are healed."""
-    key, content = sample(chance.randbytes(30_000))
-    store, path = open_store(str(folder)), folder / key.entry_name()
-    for number in range(rounds):
-        path.write_bytes(damage(content, chance))
-        path.chmod(0o600)
-        if served(store, key, content) != content:
-            yield f"damage {number}: wrong content"
-        if path.read_bytes() != content:
-            yield f"damage {number}: the entry was not healed"
+def _ways_to_fail(call: str) -> Iterator[tuple[int, int]]:
+    """(mode, error) pairs for a call of this name."""
+    for error in (errno.ENOMEM,) if call in FOR_MEMORY else ERRORS:
+        yield FAIL, error
+        if error != errno.EINTR:  # after which Python calls again, for ever
+            yield FAIL_EVER_AFTER, error
+    if call in TRANSFERS:
+        yield SHORT, 0
 
 
-@contextmanager
-def fault(name: str, after: int, act: Callable[[], None]) -> Iterator[None]:
-    """`act` instead of the call of `os.name` that follows `after` good ones."""
-    real, left = getattr(os, name), [after]
-
-    def call(*arguments: object, **options: object) -> object:
-        left[0] -= 1
-        if left[0] == -1:
-            act()
-        return real(*arguments, **options)
-
-    setattr(os, name, call)
-    try:
-        yield
-    finally:
-        setattr(os, name, real)
+def _lift_limit() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
-def fail_with(number: int) -> Callable[[], None]:
-    """Raises what the system call would."""
+def _cold_start(folder: Path, log: Path, begin: float) -> Callable[..., bool]:
+    """A function that compiles slowly from `begin` on, or waits for the one who does; whether it got the program."""
 
-    def act() -> None:
-        raise OSError(number, os.strerror(number))
+    def start(key: object, content: bytes) -> bool:
+        def compile_slowly() -> bytes:
+            with log.open("ab") as file:
+                file.write(b".")
+            time.sleep(0.1)
+            return content
 
-    return act
+        time.sleep(max(0.0, begin - time.time()))
+        lookup = open_store(str(folder)).fetch(key, compile_slowly)  # type: ignore[arg-type]
+        return lookup.program is not None and write(lookup.program) == content
 
-
-def sweep_errors(folder: Path, rounds: int, chance: random.Random) -> Iterator[str]:
-    """System calls that fail cost at most the entry."""
-    key, content = sample(chance.randbytes(3_000))
-    for number in range(rounds):
-        name, error, after = chance.choice(CALLS), chance.choice(ERRORS), chance.randrange(4)
-        what = f"{name} call {after} fails with {errno.errorcode[error]}"
-        try:
-            with fault(name, after, fail_with(error)):
-                found = served(open_store(str(folder)), key, content)
-        except OSError as raised:
-            yield f"{what}: raised {raised}"
-            continue
-        if found != content:
-            yield f"{what}: wrong content"
-        yield from check_next_start(folder, key, content, what)
-        if number % 2:
-            (folder / key.entry_name()).unlink()
+    return start
 
 
-def sweep_kills(folder: Path, chance: random.Random) -> Iterator[str]:
-    """A writer that is killed at any call leaves the old entry or the new one."""
-    key, old = sample(chance.randbytes(3_000))
-    _, new = sample(chance.randbytes(3_000))
-    for name in CALLS:
-        for after in range(8):
-            what = f"killed at {name} call {after}"
-            open_store(str(folder)).put(key, old)
-            run_child(lambda name=name, after=after: put_and_die(folder, key, new, name, after))  # type: ignore[misc]
-            if (folder / key.entry_name()).read_bytes() not in (old, new):
-                yield f"{what}: neither the old entry nor the new one"
-            yield from check_next_start(folder, key, new, what)
-
-
-def put_and_die(folder: Path, key: Key, content: bytes, name: str, after: int) -> None:
-    """Replace an entry, and be killed on the way."""
-    with fault(name, after, lambda: os.kill(os.getpid(), signal.SIGKILL)):
-        open_store(str(folder)).put(key, content)
-
-
-def sweep_stampedes(folder: Path, rounds: int, chance: random.Random) -> Iterator[str]:
-    """Processes that start cold together compile once and all get the whole program."""
-    key, content = sample(chance.randbytes(30_000))
-    for number in range(rounds):
-        (folder / key.entry_name()).unlink(missing_ok=True)
-        log = folder / "compiled"
-        log.unlink(missing_ok=True)
-        start = time.time() + 0.2
-        children = [start_child(lambda: start_cold(folder, key, content, log, start)) for _ in range(PROCESSES)]  # noqa: B023
-        bad = sum(wait_for(child) != 0 for child in children)
-        if bad:
-            yield f"stampede {number}: {bad} of {PROCESSES} processes failed"
-        if len(log.read_bytes()) != 1:
-            yield f"stampede {number}: compiled {len(log.read_bytes())} times"
-
-
-def start_cold(folder: Path, key: Key, content: bytes, log: Path, start: float) -> None:
-    """Compile slowly, or wait for the one who does."""
-
-    def compile_slowly() -> bytes:
-        with log.open("ab") as file:
-            file.write(b".")
-        time.sleep(0.1)
-        return content
-
-    time.sleep(max(0.0, start - time.time()))
-    lookup = open_store(str(folder)).fetch(key, compile_slowly)
-    assert bytes(lookup.content) == content
-
-
-def check_next_start(folder: Path, key: Key, content: bytes, what: str) -> Iterator[str]:
-    """After a fault, one start heals at the latest and the one after it is a hit."""
-    for name in [".lock", ".tmp"]:
-        for path in folder.glob(f".*{name}"):
-            os.utime(path, (0, 0))  # as if an hour had passed
-    served(open_store(str(folder)), key, content)
-    if not open_store(str(folder)).get(key).hit:
-        yield f"{what}: the second start after it is no hit"
-    open_store(str(folder)).put(key, content)
-    litter = [name for name in os.listdir(folder) if name.endswith((".lock", ".tmp"))]
-    if litter:
-        yield f"{what}: left {litter}"
-
-
-def start_child(work: Callable[[], None]) -> int:
-    """A forked process that does `work` and ends; its number."""
-    child = os.fork()
-    if child:
-        return child
-    status = 1
-    try:
-        work()
-        status = 0
-    finally:
-        os._exit(status)
-
-
-def wait_for(child: int) -> int:
-    """The child's exit status, negative for a signal."""
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def run_child(work: Callable[[], None]) -> int:
-    """The exit status of a forked process that does `work`."""
-    return wait_for(start_child(work))
+MODULES = (
+    *("jitdelegate.cache.lock", "jitdelegate.cache.trouble", "jitdelegate.compiler", "jitdelegate.hosted"),
+    *("jitdelegate.loaded_model", "jitdelegate.report", "jitdelegate.runtime.fallback", "jitdelegate.user_warning"),
+    *("jitdelegate.runtime.hybrid_session", "jitdelegate.runtime.shared_file", "llvmlite.binding"),
+)
+"""What starts would read when they need it."""
+SWEEPS = ("cold_calls", "warm_calls", "kills", "memory", "lives", "damages", "stampedes")
 
 
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 everything was survived, 1 not."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, help="faults of each sweep; without it, all there are")
+    parser.add_argument("--patched", action="store_true", help="let Python's functions fail, as without a C compiler")
+    parser.add_argument("--only", choices=SWEEPS, action="append", help="this sweep, and others that are named too")
     arguments = parser.parse_args(argv)
-    chance, failed = random.Random(arguments.seed), 0
-    sweeps: tuple[tuple[str, Callable[[Path], Iterator[str]]], ...] = (
-        ("damaged entries", lambda folder: sweep_damage(folder, arguments.rounds, chance)),
-        ("failing system calls", lambda folder: sweep_errors(folder, arguments.rounds, chance)),
-        ("killed writers", lambda folder: sweep_kills(folder, chance)),
-        ("stampedes", lambda folder: sweep_stampedes(folder, max(1, arguments.rounds // 100), chance)),
-    )
-    for name, sweep in sweeps:
+    with tempfile.TemporaryDirectory() as folder:
+        is_ready = arguments.patched or PRELOADED in os.environ
+        library = None if is_ready else compiled_library(Path(folder))
+        if library is not None:
+            environment = os.environ | {"LD_PRELOAD": str(library), PRELOADED: str(library)}
+            command = [sys.executable, "-m", "scripts.fault_injection", *(sys.argv[1:] if argv is None else argv)]
+            return subprocess.run(command, env=environment).returncode
+        return _sweep(arguments)
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
+    for name in MODULES:
+        importlib.import_module(name)
+    kind = "preloaded library" if PRELOADED in os.environ else "patched functions of Python"
+    print(f"calls fail by: {kind}")
+    failed = 0
+    for name in arguments.only or SWEEPS:
         with tempfile.TemporaryDirectory() as folder:
-            troubles = list(sweep(Path(folder)))
-        print(f"{name}: {len(troubles)} not survived")
-        for trouble in troubles[:20]:
+            sweeps = Sweeps(Path(folder), arguments.rounds, random.Random(arguments.seed))
+            results = list(getattr(sweeps, name)())
+        troubles = [f"{result.fault}: {result.trouble}" for result in results if result.trouble]
+        ends = ", ".join(f"{count} {end}" for end, count in Counter(each.outcome for each in results).most_common())
+        print(f"{name}: {len(results)} faults ({ends}), {len(troubles)} not survived", flush=True)
+        for trouble in troubles[:SHOWN]:
             print(f"  {trouble}")
         failed += len(troubles)
     return int(failed > 0)

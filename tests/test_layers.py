@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
-    ("errors", "options", "option_file"),
+    ("errors", "options", "option_file", "user_warning"),
     ("ir", "program"),
     ("cache", "runtime"),
     ("model", "debug"),

@@ -10,7 +10,7 @@ import os
 import time
 
 from jitdelegate.cache.counts import counts
-from jitdelegate.cache.place import close_quietly
+from jitdelegate.cache.place import LOCK_SUFFIX, close_quietly
 
 try:
     import fcntl
@@ -21,8 +21,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jitdelegate.cache.place import Place
 
-SUFFIX = ".lock"
-LONGEST_WAIT = 60.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 
 
@@ -33,10 +31,10 @@ class Lock:
 
     def __init__(self, place: Place, entry: str) -> None:
         self._place = place
-        self._name = f".{entry}{SUFFIX}"
+        self._name = f".{entry}{LOCK_SUFFIX}"
         self._descriptor = -1
 
-    def acquire(self, longest_wait: float = LONGEST_WAIT) -> bool:
+    def acquire(self, longest_wait: float) -> bool:
         """Whether the lock is held; False after `longest_wait` seconds, or where there can be none."""
         deadline = time.monotonic() + longest_wait
         pause = _FIRST_PAUSE

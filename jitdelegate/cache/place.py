@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 
 _PRIVATE_DIRECTORY = 0o700
 _PRIVATE_FILE = 0o600
+READ_ONLY_FILE = 0o400
+"""Of files that are used where they are mapped: `cp` over one fails for its owner, and `cp -f` makes a new one."""
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ROOT = 0
 LARGEST_FILE = 1 << 36
-TEMPORARY_SUFFIX = ".tmp"
+TEMPORARY_SUFFIX, LOCK_SUFFIX = ".tmp", ".lock"
 
 
 class Place:
@@ -60,10 +62,10 @@ class Place:
             raise
         return descriptor
 
-    def create(self, name: str) -> int:
-        """A descriptor to write a new file of mode 0600; refuses one that exists."""
+    def create(self, name: str, mode: int) -> int:
+        """A descriptor to write a new file of this mode; refuses one that exists."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.open(name, flags, _PRIVATE_FILE, dir_fd=self._descriptor)
+        return os.open(name, flags, mode, dir_fd=self._descriptor)
 
     def open_lock(self, name: str) -> int:
         """A descriptor to a file that is only ever locked; made where there is none."""
@@ -97,19 +99,20 @@ class Place:
         """What is in it, sorted."""
         return sorted(os.listdir(self._descriptor))
 
-    def write(self, name: str, content: bytes | memoryview, *, flush: bool = True) -> None:
+    def write(self, name: str, content: bytes | memoryview, *, mode: int = _PRIVATE_FILE, flush: bool = True) -> None:
         """Replace `name` by a file of `content`: a reader sees all of the old or all of the new, whatever happens.
 
         Args:
+            mode: the file's access rights.
             flush: wait until the disk has it.
         Raises:
             OSError: it was not written; the old file is untouched, and nothing is left behind.
         """
         temporary = f".{name}.{os.urandom(8).hex()}{TEMPORARY_SUFFIX}"
-        descriptor = self.create(temporary)
+        descriptor = self.create(temporary, mode)
         try:
             try:
-                os.fchmod(descriptor, _PRIVATE_FILE)  # whatever the umask takes away
+                os.fchmod(descriptor, mode)  # whatever the umask takes away
                 _write_all(descriptor, content)
                 if flush:
                     os.fsync(descriptor)
@@ -147,16 +150,29 @@ def open_place(serialization_dir: str | None) -> Place:
     try:
         place = Place(path, _open_directory(path))
         _check_directory(path, place.own_stat())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, MemoryError) as error:
         raise CacheError(f"cache directory {path} cannot be used: {error}") from error
     return place
 
 
 def user_directory() -> str:
-    """The user's cache directory, which may not be there yet."""
-    import platformdirs
+    """The user's cache directory, which may not be there yet.
 
-    return platformdirs.user_cache_dir("jitdelegate", appauthor=False)
+    Raises:
+        CacheError: there is none, as for a user without a home.
+    """
+    try:
+        import platformdirs
+
+        found = platformdirs.user_cache_dir("jitdelegate", appauthor=False)
+    except (ImportError, OSError, RuntimeError) as error:
+        raise CacheError(f"the user has no cache directory: {error}", "set HOME or XDG_CACHE_HOME") from error
+    if not os.path.isabs(found):
+        raise CacheError(
+            f"the user has no cache directory: it would be {found!r}, expected an absolute path",
+            "set HOME or XDG_CACHE_HOME",
+        )
+    return found
 
 
 def _open_directory(path: str) -> int:
@@ -176,7 +192,7 @@ def _open_directory(path: str) -> int:
 def _missing(path: str) -> Iterator[str]:
     """The folders to make, outermost first."""
     parent = os.path.dirname(path)
-    if parent and not os.path.isdir(parent):
+    if parent not in ("", path) and not os.path.isdir(parent):  # "/" is its own parent
         yield from _missing(parent)
     yield path
 
@@ -193,7 +209,8 @@ def _check_directory(path: str, found: os.stat_result) -> None:
         raise CacheError(f"cache directory {path} belongs to user {found.st_uid}, expected {os.geteuid()} or root")
     if found.st_mode & _OTHERS_MAY_WRITE:
         mode = stat.S_IMODE(found.st_mode)
-        raise CacheError(f"cache directory {path} has mode {mode:04o}, expected one that others cannot write")
+        reason = f"cache directory {path} has mode {mode:04o}, expected one that others cannot write"
+        raise CacheError(reason, f"chmod 700 {path}")
 
 
 def _check_file(name: str, found: os.stat_result) -> None:

@@ -1,22 +1,21 @@
 """Entries: found, checked, written and replaced, and no trouble with them ever raised.
 
 Whatever is wrong with an entry or its directory is a counted miss with a reason; the model is compiled again and the
-next `put` replaces the entry. Files are replaced by renaming only, so what is mapped never changes.
+next `put` replaces the entry.
 """
 
 from __future__ import annotations
 
-import mmap
+import errno
 import os
 import time
 
 from jitdelegate.cache.counts import counts
+from jitdelegate.cache.entry import open_entry
 from jitdelegate.cache.fingerprint import Memo
 from jitdelegate.cache.fingerprint import fingerprint as hash_content
 from jitdelegate.cache.key import MODEL, TOOLCHAIN
-from jitdelegate.cache.lock import LONGEST_WAIT, Lock
-from jitdelegate.cache.lock import SUFFIX as LOCK_SUFFIX
-from jitdelegate.cache.place import TEMPORARY_SUFFIX, Place, open_place
+from jitdelegate.cache.place import LOCK_SUFFIX, READ_ONLY_FILE, TEMPORARY_SUFFIX, Place, open_place
 from jitdelegate.errors import CacheError, ProgramError
 from jitdelegate.program.read import read
 
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     from jitdelegate.cache.key import Key
     from jitdelegate.program.program import Program
 
+LONGEST_WAIT = 60.0
+"""Seconds to wait for another process that compiles the same."""
 # Seconds after which the temporary or lock file of a process that died is removed.
 STALE_AFTER = 3600.0
 
@@ -47,26 +48,17 @@ class Lookup:
             ("model", "toolchain", ...).
         reason: one sentence for the user, "" for a hit.
         path: of the entry, also for a miss; None without a directory.
-        content: the program's bytes; for a miss only after `fetch` compiled them.
-        program: those bytes, read and checked.
+        program: the program, read and checked; for a miss only after `fetch` compiled it.
         write_failure: why a compiled program was not kept, "" if it was.
     """
 
-    __slots__ = ("content", "hit", "kind", "path", "program", "reason", "write_failure")
+    __slots__ = ("hit", "kind", "path", "program", "reason", "write_failure")
 
-    def __init__(
-        self,
-        kind: str,
-        reason: str = "",
-        path: str | None = None,
-        content: ReadableBuffer = b"",
-        program: Program | None = None,
-    ) -> None:
+    def __init__(self, kind: str, reason: str = "", path: str | None = None, program: Program | None = None) -> None:
         self.hit = kind == HIT
         self.kind = kind
         self.reason = reason
         self.path = path
-        self.content = content
         self.program = program
         self.write_failure = ""
 
@@ -78,12 +70,16 @@ class Store:
         place: the directory, None where there is no cache.
         trouble: why there is none, else "".
         kind: the kind of miss that a store without a directory answers.
+        private_weights: whether programs share no memory with the file.
     """
 
-    __slots__ = ("kind", "place", "trouble")
+    __slots__ = ("kind", "place", "private_weights", "trouble")
 
-    def __init__(self, place: Place | None, trouble: str = "", kind: str = NO_DIRECTORY) -> None:
+    def __init__(
+        self, place: Place | None, trouble: str = "", kind: str = NO_DIRECTORY, *, private_weights: bool = False
+    ) -> None:
         self.place = place
+        self.private_weights = private_weights
         self.trouble = trouble
         self.kind = kind
 
@@ -102,10 +98,12 @@ class Store:
             return self.trouble
         try:
             self._reap()
-            self.place.write(key.entry_name(), memoryview(content))
-        except OSError as error:
+            self.place.write(key.entry_name(), memoryview(content), mode=READ_ONLY_FILE)
+        except (OSError, MemoryError) as error:
             counts.write_failures += 1
-            return f"{self.place.path} does not take the program: {error}"
+            reason = f"{self.place.path} does not take the program: {str(error) or 'no memory'}"
+            _tell(self.place.path, f"cache directory {reason}", _remedy(error))
+            return reason
         counts.writes += 1
         return ""
 
@@ -123,6 +121,8 @@ class Store:
             return lookup
         if self.place is None:
             return self._compile(key, compile, lookup)
+        from jitdelegate.cache.lock import Lock  # not before: a hit needs none
+
         lock = Lock(self.place, key.entry_name())
         lock.acquire(longest_wait)
         try:
@@ -144,16 +144,25 @@ class Store:
         """The content's fingerprint, remembered beside the entries; raises OSError for a file that cannot be read."""
         return hash_content(path_or_bytes, memo=Memo(self.place) if self.place else None)
 
+    def forget_fingerprint(self, path_or_bytes: PathOrBytes) -> None:
+        """The content is another one than `fingerprint` said: what is remembered of the file is wrong."""
+        if self.place is None or not isinstance(path_or_bytes, (str, os.PathLike)):
+            return
+        try:
+            Memo(self.place).forget(os.stat(path_or_bytes))
+        except OSError:
+            return  # without the file nobody asks again
+
     def _compile(self, key: Key, compile: Callable[[], bytes], lookup: Lookup) -> Lookup:
-        """`compile`'s program, from the file if it was kept: mapped pages rather than a copy on the heap."""
-        content: ReadableBuffer = compile()
+        """`compile`'s program, from the file if it was kept: shared pages rather than a copy on the heap."""
+        content = compile()
         lookup.write_failure = self.put(key, content)
         if not lookup.write_failure:
             kept = self._look_up(key)
             if kept.hit:
-                lookup.content, lookup.program = kept.content, kept.program
+                lookup.program = kept.program
                 return lookup
-        lookup.content, lookup.program = content, read(content)
+        lookup.program = read(content)
         return lookup
 
     def _look_up(self, key: Key) -> Lookup:
@@ -162,12 +171,11 @@ class Store:
         name = key.entry_name()
         path = os.path.join(self.place.path, name)
         try:
-            content = map_entry(self.place, name)
-            program = read(content)
+            program = open_entry(self.place, name, private=self.private_weights)
         except FileNotFoundError:
             return Lookup(ABSENT, "there is no entry for it yet", path)
-        except (OSError, ValueError, OverflowError) as error:
-            return Lookup(UNREADABLE, f"{name} cannot be read: {error}", path)
+        except (OSError, ValueError, OverflowError, MemoryError) as error:
+            return Lookup(UNREADABLE, f"{name} cannot be read: {str(error) or 'no memory'}", path)
         except CacheError as error:
             return Lookup(UNTRUSTED, str(error), path)
         except ProgramError as error:
@@ -175,7 +183,7 @@ class Store:
         difference = key.difference(program.key)
         if difference:
             return Lookup(difference[0], _explain(key, *difference), path)
-        return Lookup(HIT, "", path, content, program)
+        return Lookup(HIT, "", path, program)
 
     def _reap(self) -> None:
         """Remove what processes left behind that died while they compiled or wrote."""
@@ -187,7 +195,7 @@ class Store:
                 self.place.remove(name)
 
 
-def open_store(serialization_dir: str | bool | None) -> Store:
+def open_store(serialization_dir: str | bool | None, *, private_weights: bool = False) -> Store:
     """The store in a directory: a path, None for the user's cache directory, or False for none.
 
     A directory that cannot be trusted or made gives a store that misses everything and says why.
@@ -195,20 +203,22 @@ def open_store(serialization_dir: str | bool | None) -> Store:
     if isinstance(serialization_dir, bool):
         return Store(None, "the cache is turned off", OFF)
     try:
-        return Store(open_place(serialization_dir))
+        return Store(open_place(serialization_dir), private_weights=private_weights)
     except CacheError as error:
+        _tell(serialization_dir or "", str(error), error.remedy)
         return Store(None, str(error))
 
 
-def map_entry(place: Place, name: str) -> mmap.mmap | bytes:
-    """The bytes of a trusted file; raises what `Place.open` raises."""
-    descriptor = place.open(name)
-    try:
-        if not os.fstat(descriptor).st_size:
-            return b""  # which cannot be mapped
-        return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-    finally:
-        os.close(descriptor)
+def _tell(directory: str, reason: str, remedy: str) -> None:
+    from jitdelegate.cache.trouble import tell  # not before: most caches are as they should be
+
+    tell(directory, reason, remedy)
+
+
+def _remedy(error: BaseException) -> str:
+    """What helps where a file could not be written, besides another directory."""
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return "more space there" if full else ""
 
 
 def _written(place: Place, name: str) -> float:

@@ -3,7 +3,8 @@
 - `program.py`: plain classes `Program`, `Port`, `Signature`, `Operator`, `Kernel`, `Launch`; both roads use them.
 - `write.py` (cold road): `write(program) -> bytes`, deterministic.
 - `read.py` (warm road): `read(buffer, *, verify_code=True) -> Program`, every check before use, only `ProgramError`;
-  `verify_weights(program)` hashes the weights, to be called before the first output is released.
+  `read_parts(front, weights)` where these lie apart, as `weights_start` says. `verify_weights(program)` hashes the
+  weights, to be called before the first output is released.
 - `check.py`: the bounds of every value that was read. `cubin.py`: the same for CUDA binaries. `launch_list.py`:
   launches as one list of integers.
 - `layout.py`: the fixed header, and the FlatBuffer tables field by field, shared by writer and reader (`program.fbs` is

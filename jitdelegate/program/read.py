@@ -35,26 +35,48 @@ if TYPE_CHECKING:
 
 
 def read(buffer: ReadableBuffer, *, verify_code: bool = True) -> Program:
-    """The program in `buffer`; its code and weights are views into it.
-
-    Header, table and code are hashed, and every offset, length and count is checked before it is used. The weights
-    are left to `verify_weights`.
+    """The program in a whole file's bytes. Its weights are a view into them, its table and code a copy.
 
     Args:
-        buffer: a whole file's bytes, mapped or read.
         verify_code: False skips the code's hash, for tools that only look at the table.
     Raises:
         ProgramError: the bytes are not a program that this version wrote, or they are damaged.
     """
     content = _bytes(buffer)
-    parts = _header(content)
+    start = weights_start(content, len(content))
+    return read_parts(bytes(content[:start]), content[start:], verify_code=verify_code)
+
+
+def weights_start(head: ReadableBuffer, nbytes: int) -> int:
+    """Where the weights begin in a file of `nbytes` bytes, of which `head` are the first ones.
+
+    Raises:
+        ProgramError: it is no program that this version wrote, or another one's header.
+    """
+    start: int = _header(_bytes(head), nbytes).weights
+    return start
+
+
+def read_parts(front: ReadableBuffer, weights: ReadableBuffer, *, verify_code: bool = True) -> Program:
+    """The program whose file has `front` before `weights`; code and weights are views into them.
+
+    Header, table and code are hashed, and every offset, length and count is checked before it is used. The weights
+    are left to `verify_weights`. Nobody may change `front` as long as the program is used.
+
+    Raises:
+        ProgramError: as `read`.
+    """
+    content, rest = _bytes(front), _bytes(weights)
+    parts = _header(content, len(content) + len(rest))
+    if parts.weights != len(content):
+        raise ProgramError(f"weights are at {parts.weights}, expected {len(content)}")
     _check_hash("table", content[parts.table : parts.code], parts.table_hash)
     if verify_code:
         _check_hash("code", content[parts.code : parts.weights], parts.code_hash)
     table = FlatBuffer(content[parts.table : parts.table + parts.table_bytes], ProgramError)
     program: Program = _read_table(table.root(TABLE_IDENTIFIER, "program"), PROGRAM)
     program.code = content[parts.code : parts.code + parts.code_bytes]
-    program.weights = content[parts.weights :]
+    program.weights = rest
     check(program)
     return program
 
@@ -107,7 +129,7 @@ def _bytes(buffer: ReadableBuffer) -> memoryview:
         raise ProgramError(f"not readable as bytes: {error}") from error
 
 
-def _header(content: memoryview) -> _Header:
+def _header(content: memoryview, nbytes: int) -> _Header:
     if len(content) < HEADER_BYTES:
         raise ProgramError(f"{len(content)} bytes, expected a header of {HEADER_BYTES}")
     magic, version = HEADER.unpack_from(content)[:2]
@@ -117,8 +139,8 @@ def _header(content: memoryview) -> _Header:
         raise ProgramError(f"format version {version}, expected {FORMAT_VERSION}")
     _check_hash("header", content[: HEADER.size], bytes(content[HEADER.size : HEADER_BYTES]))
     header = _Header(content)
-    if header.file_bytes != len(content):
-        raise ProgramError(f"{len(content)} bytes, the header says {header.file_bytes}")
+    if header.file_bytes != nbytes:
+        raise ProgramError(f"{nbytes} bytes, the header says {header.file_bytes}")
     _check_parts(header)
     return header
 

@@ -5,12 +5,16 @@
   `tensor_class(dtype, shape)` (output tensors: buffer protocol, `.shape`, `.dtype`, `.nbytes`, `.tolist()`,
   `__array__`).
 - `arena.py`: `Memory(nbytes)`, zeroed anonymous pages. `cpu.py`: `load(program) -> Code` (`run`, `work`, `stop`).
+- `weights.py`: `Weights(program)`, verified before they are computed with; `undisturbed(file, run)` for a run that
+  reads a file others may write. `shared_file.py`: `SharedFile`, such a file, mapped. `bus_guard.py`: what saves the
+  process where it is cut off.
 - `staging.py`: what both kinds of sessions are to their caller. `session.py`: `Session(program, num_threads=1)` on the
   CPU. `cuda_session.py`: `CudaSession(program, device, stream=None)`.
       `session.run(inputs) -> tuple of tensors`     zero copy in and out; inputs in the order of `program.inputs`
       `session.set_input(k, value)`, `session.input_memory(k)`, `session.output_memory(k)`, `session.invoke()`
                                                     the same on persistent buffers, for LiteRT's Interpreter
-      `session.verify()`                            hashes the weights once; `run` and `invoke` do it themselves
+      `session.verify()`                            hashes the weights; `run` and `invoke` do it themselves
+      `session.take_over(other)`                    goes on with another one's states and persistent buffers
       `session.close()`                             ends the workers and frees the memory, on the device too
 - `hybrid_session.py`: the same for a program in pieces, some of them LiteRT's. `hosting.py`: how LiteRT's interpreter
   calls compiled code without Python.

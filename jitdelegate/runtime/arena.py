@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import sys
 
 from jitdelegate.errors import DeviceError
 
@@ -16,9 +17,13 @@ ALIGNMENT = 64
 _EXECUTABLE = mmap.PROT_READ | mmap.PROT_EXEC
 _FAILED = ctypes.c_void_p(-1).value
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = (
+_MOVE = 0x1 | 0x2  # Linux's MREMAP_MAYMOVE and MREMAP_FIXED
+_LARGEST = sys.maxsize  # what does not fit in a size_t would lose its upper bits on the way to C
+
+libc = ctypes.CDLL(None, use_errno=True)
+"""The C library; a call that failed has left its errno in `ctypes.get_errno()`."""
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = (
     ctypes.c_void_p,
     ctypes.c_size_t,
     ctypes.c_int,
@@ -26,8 +31,8 @@ _libc.mmap.argtypes = (
     ctypes.c_int,
     ctypes.c_ssize_t,
 )
-_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-_libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class Memory:
@@ -58,14 +63,23 @@ class Memory:
 
     def make_executable(self) -> None:
         """Turn it into code; it cannot be written any more."""
-        if _libc.mprotect(self.address, self.nbytes, _EXECUTABLE):
+        if libc.mprotect(self.address, self.nbytes, _EXECUTABLE):
             raise _refusal("no executable memory")
+
+    def replace(self, address: int) -> None:
+        """Put these pages in the place of those from `address` on, in one step; then this object has none. Linux."""
+        move = libc.mremap
+        move.restype = ctypes.c_void_p
+        move.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
+        if move(self.address, self.nbytes, self.nbytes, _MOVE, address) == _FAILED:
+            raise _refusal(f"no memory of {self.nbytes} bytes at {address:#x}")
+        self.address = 0
 
     def close(self) -> None:
         """Give the pages back; harmless a second time."""
         address, self.address = self.address, 0
         if address:
-            _libc.munmap(address, self.nbytes)
+            libc.munmap(address, self.nbytes)
 
 
 def aligned(nbytes: int) -> int:
@@ -74,8 +88,10 @@ def aligned(nbytes: int) -> int:
 
 
 def _map(nbytes: int) -> int:
+    if nbytes > _LARGEST:
+        raise DeviceError(f"no memory of {nbytes} bytes: this system counts up to {_LARGEST}")
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    address = _libc.mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
+    address = libc.mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
     if address is None or address == _FAILED:
         raise _refusal(f"no memory of {nbytes} bytes")
     return int(address)

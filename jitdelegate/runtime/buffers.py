@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 
-from jitdelegate.errors import TensorError
+from jitdelegate.errors import DeviceError, TensorError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,14 +91,27 @@ def borrow(value: Any, port: Port) -> Borrowed:
 
     Raises:
         TensorError: the type, shape or length is not the port's.
+        DeviceError: there is no memory for a copy.
     """
     view = checked(value, port, port.shape)
     if not view.c_contiguous:
-        return Borrowed(view.tobytes())
+        return Borrowed(_copy(view, port))
     borrowed = Borrowed(view)
     if borrowed.address % ctypes.alignment(ELEMENTS.get(port.dtype, ctypes.c_uint8)):
-        return Borrowed(view.tobytes())
+        return Borrowed(_copy(view, port))
     return borrowed
+
+
+def _copy(view: memoryview, port: Port) -> bytes:
+    try:
+        return view.tobytes()
+    except MemoryError as error:
+        raise no_memory(port, view.nbytes) from error
+
+
+def no_memory(port: Port, nbytes: int) -> DeviceError:
+    """The error about a tensor that is too large for this machine."""
+    return DeviceError(f"no memory of {nbytes} bytes for tensor {port.name!r}")
 
 
 def checked(value: Any, port: Port, shape: tuple[int, ...]) -> memoryview:
@@ -110,6 +123,7 @@ def checked(value: Any, port: Port, shape: tuple[int, ...]) -> memoryview:
 
     Raises:
         TensorError: the type, shape or length is another.
+        DeviceError: there is no memory to make an array.
     """
     view = _view(value, port)
     if not (_is_raw(view, port) or _is_typed(view, port, shape, hasattr(value, "dtype"))):
@@ -138,7 +152,7 @@ def accepted_shape(value: Any, port: Port) -> tuple[int, ...]:
 
 def integers(value: Any, port: Port, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The elements of an input of int32 or int64, row-major; raises what `checked` raises."""
-    content = memoryview(checked(value, port, shape).tobytes())
+    content = memoryview(_copy(checked(value, port, shape), port))
     return tuple(content.cast("i" if port.dtype == "int32" else "q").tolist())
 
 
@@ -156,6 +170,8 @@ def _view(value: Any, port: Port) -> memoryview:
         return memoryview(array)
     except (TypeError, ValueError, OverflowError) as error:
         raise TensorError(f"tensor {port.name!r} cannot be made from {type(value).__name__}: {error}") from error
+    except MemoryError as error:
+        raise no_memory(port, port.nbytes) from error
 
 
 def _numbers(found: Any, value: Any, port: Port) -> Any:
@@ -250,7 +266,7 @@ def tensor_class(dtype: str, shape: tuple[int, ...]) -> Any:
     """The class of zeroed tensors of this type and shape; its objects own their memory.
 
     Raises:
-        TensorError: there are no tensors of this element type.
+        TensorError: there are no tensors of this element type, or none so large.
     """
     key = (dtype, shape)
     if key not in _classes:
@@ -262,7 +278,10 @@ def _make_class(dtype: str, shape: tuple[int, ...]) -> type:
     if dtype not in ELEMENTS:
         raise TensorError(f"a tensor of {dtype} cannot be made, expected one of {', '.join(ELEMENTS)}")
     memory = ELEMENTS[dtype]
-    for size in reversed(shape):
-        memory = memory * size
+    try:
+        for size in reversed(shape):
+            memory = memory * size
+    except (OverflowError, ValueError) as error:
+        raise TensorError(f"a tensor {dtype}{list(shape)} cannot be made: {error}") from error
     values = {"shape": shape, "dtype": dtype, "nbytes": ctypes.sizeof(memory), "__slots__": ()}
     return type("Tensor", (Tensor, memory), values)

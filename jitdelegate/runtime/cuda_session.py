@@ -215,6 +215,11 @@ class CudaSession(Staging):
         with self._lock, self._current():
             self._states.write(place, content, self._stream)
 
+    def states_so_far(self) -> list[bytes | None]:
+        self._refuse_fork()
+        with self._lock, self._current():
+            return self._states.so_far(self._stream)
+
     def _current(self) -> Context:
         if self._context is None:
             raise DeviceError("the session is closed")

@@ -66,6 +66,11 @@ class CudaStates:
         self._driver.synchronize(stream)
         return content.raw
 
+    def so_far(self, stream: int) -> list[bytes | None]:
+        """What the next run finds in each state, None where that is its first value."""
+        stale = set(self._stale)
+        return [None if number in stale else self.read(number, stream) for number in range(len(self._states))]
+
     def write(self, number: int, content: bytes, stream: int) -> None:
         """Let the next run find this; returns once it is there."""
         self.prepare(stream)

@@ -8,6 +8,7 @@ import os
 from jitdelegate.program.read import verify_weights
 from jitdelegate.runtime.buffers import Borrowed
 from jitdelegate.runtime.cuda_driver import try_release
+from jitdelegate.runtime.weights import shared_file, undisturbed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,18 +72,23 @@ def share_weights(program: Program, device: Device, stream: int) -> Weights:
 
 
 def _upload(program: Program, driver: Driver, stream: int) -> int:
-    """The address of a copy on the device, which is made while the host hashes the same bytes."""
+    """The address of a copy on the device, which is made while the host hashes the same bytes; begun anew if their file
+    changes meanwhile."""
     nbytes = len(program.weights)
     if not nbytes:
         return 0
     address = driver.allocate(nbytes)
     source = Borrowed(program.weights)
-    try:
+
+    def upload() -> None:
         driver.upload(address, source.address, nbytes, stream)
         try:
             verify_weights(program)
         finally:
             driver.synchronize(stream)
+
+    try:
+        undisturbed(shared_file(program.weights), upload)
     except BaseException:
         try_release(driver.free, address)
         raise

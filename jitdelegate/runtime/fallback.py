@@ -10,7 +10,7 @@ import ctypes
 
 from jitdelegate.errors import DeviceError, ModelError, TensorError
 from jitdelegate.program.program import Port
-from jitdelegate.runtime.buffers import ELEMENTS, accepted_shape, checked, tensor_class
+from jitdelegate.runtime.buffers import ELEMENTS, accepted_shape, checked, no_memory, tensor_class
 from jitdelegate.runtime.litert import interpreter_class
 
 TYPE_CHECKING = False
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 XNNPACK_WORD = "XNNPack"
 """Stands, in some spelling, in every message with which LiteRT's default delegate refuses a model."""
+
+NO_REASON = "it gives no reason, as where there is too little memory"
 
 
 class Fallback:
@@ -87,8 +89,17 @@ class Fallback:
             raise ModelError(f"LiteRT cannot open this model: {_text(error)}") from error
 
     def resize(self, index: int, shape: Sequence[int] | np.ndarray, strict: bool = False) -> None:
-        """Give an input another shape; takes effect with the next `allocate`."""
-        self.interpreter.resize_tensor_input(index, shape, strict)
+        """Give an input another shape; takes effect with the next `allocate`.
+
+        Raises:
+            TensorError, DeviceError: LiteRT refuses it, by a ValueError or a RuntimeError; carries LiteRT's message.
+        """
+        try:
+            self.interpreter.resize_tensor_input(index, shape, strict)
+        except ValueError as error:
+            raise TensorError(str(error)) from error
+        except RuntimeError as error:
+            raise DeviceError(str(error)) from error
         self._resizes[index] = shape, strict
         self._allocated = False
 
@@ -131,7 +142,7 @@ class Fallback:
         """
         self._raise_interruption()
         if not self._is_default_delegates(error):
-            raise DeviceError(f"LiteRT cannot run this model: {_text(error)}") from error
+            raise DeviceError(f"LiteRT cannot run this model: {_text(error) or NO_REASON}") from error
         self.default_delegate = False
         self.interpreter = self._create()
         self._restore()
@@ -226,8 +237,11 @@ def _array(value: Any, detail: dict[str, Any]) -> np.ndarray:
         return texts
     port = _port(detail)
     shape = accepted_shape(value, port)
-    elements = np.ascontiguousarray(checked(value, port, shape))
-    return elements.reshape(-1).view(port.dtype).reshape(shape)
+    elements = checked(value, port, shape)
+    try:
+        return np.ascontiguousarray(elements).reshape(-1).view(port.dtype).reshape(shape)
+    except MemoryError as error:
+        raise no_memory(port, elements.nbytes) from error
 
 
 def _port(detail: dict[str, Any]) -> Port:
@@ -255,8 +269,11 @@ def _tensor(array: Any) -> Any:
     """LiteRT's output as a tensor object; what only numpy can hold, as strings, stays an array."""
     if array.dtype.name not in ELEMENTS:
         return array
-    tensor = tensor_class(array.dtype.name, array.shape)()
-    content = array.tobytes()
+    try:
+        tensor = tensor_class(array.dtype.name, array.shape)()
+        content = array.tobytes()
+    except MemoryError as error:
+        raise DeviceError(f"no memory of {array.nbytes} bytes for an output") from error
     ctypes.memmove(ctypes.addressof(tensor), content, len(content))
     return tensor
 

@@ -12,6 +12,7 @@ from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.program.read import read
 from jitdelegate.runtime.arena import ALIGNMENT, Memory, aligned
 from jitdelegate.runtime.staging import Staging
+from jitdelegate.runtime.weights import undisturbed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from jitdelegate.program.program import Piece, Port, Program
+    from jitdelegate.runtime.shared_file import SharedFile
 
     Places = dict[int, int]
 
@@ -54,10 +56,7 @@ class HybridSession(Staging):
             for piece in program.pieces:
                 self._pieces.append(self._open(piece, open_session, num_threads))
             self._states = [
-                (one.session, place)
-                for one in self._pieces
-                if isinstance(one, _Compiled)
-                for place in range(len(one.session.program.states))
+                (session, place) for session in self._sessions() for place in range(len(session.program.states))
             ]
             if len(self._states) != len(program.states):
                 raise ProgramError(f"the pieces have {len(self._states)} states, expected {len(program.states)}")
@@ -124,27 +123,38 @@ class HybridSession(Staging):
         with self._own_lock():
             if self._closed:
                 raise DeviceError("the session is closed")
-            places = dict(self._fixed)
-            places.update((index, at) for index, at in zip(self._outputs(), addresses[count:], strict=True)
-                          if index not in places)  # fmt: skip
-            places.update((port.index, at) for port, at in zip(self.program.inputs, addresses[:count], strict=True))
-            for one in self._pieces:
-                if one.run(places):
-                    self._place()
-            for port, at in zip(self.program.outputs, addresses[count:], strict=True):
-                if places[port.index] != at:
-                    ctypes.memmove(at, places[port.index], port.nbytes)
+            undisturbed(self.shared, lambda: self._compute(addresses[:count], addresses[count:]))
+            for session in self._sessions():
+                session.advance()
+
+    def _compute(self, inputs: list[int], outputs: list[int]) -> None:
+        places = dict(self._fixed)
+        places.update((index, at) for index, at in zip(self._outputs(), outputs, strict=True) if index not in places)
+        places.update((port.index, at) for port, at in zip(self.program.inputs, inputs, strict=True))
+        for one in self._pieces:
+            if one.run(places):
+                self._place()
+        for port, at in zip(self.program.outputs, outputs, strict=True):
+            if places[port.index] != at:
+                ctypes.memmove(at, places[port.index], port.nbytes)
+
+    @property
+    def shared(self) -> SharedFile | None:
+        """The file that the program was read from, of which every piece is a part."""
+        return next((session.shared for session in self._sessions() if session.shared), None)
+
+    def _sessions(self) -> list[Staging]:
+        """Of the compiled pieces."""
+        return [one.session for one in self._pieces if isinstance(one, _Compiled)]
 
     def verify(self) -> None:
-        for one in self._pieces:
-            if isinstance(one, _Compiled):
-                one.session.verify()
+        for session in self._sessions():
+            session.verify()
 
     def reset_states(self, *, resources: bool) -> None:
         with self._own_lock():  # between two runs
-            for one in self._pieces:
-                if isinstance(one, _Compiled):
-                    one.session.reset_states(resources=resources)
+            for session in self._sessions():
+                session.reset_states(resources=resources)
 
     def read_state(self, place: int) -> bytes:
         session, own = self._states[place]
@@ -153,6 +163,9 @@ class HybridSession(Staging):
     def write_state(self, place: int, content: bytes) -> None:
         session, own = self._states[place]
         session.write_state(own, content)
+
+    def states_so_far(self) -> list[bytes | None]:
+        return [content for session in self._sessions() for content in session.states_so_far()]
 
     def close(self) -> None:
         if self._is_ending():
@@ -187,7 +200,7 @@ class _Compiled:
 
     def run(self, places: Places) -> bool:
         """Compute the piece; False, since nothing has moved."""
-        self.session.run_on([places[index] for index in (*self.piece.inputs, *self.piece.outputs)])
+        self.session.compute([places[index] for index in (*self.piece.inputs, *self.piece.outputs)])
         return False
 
     def close(self) -> None:
@@ -205,12 +218,13 @@ class _LiteRT:
     def __init__(self, piece: Piece, content: Any, ports: list[Port], num_threads: int) -> None:
         from jitdelegate.runtime.fallback import Fallback  # not before: it brings LiteRT along
 
+        content = bytes(content)  # before it is hashed: a mapped file may change
         found = xxh3_128_hexdigest(content)
         if found != piece.hash:
             raise ProgramError(f"a piece of {piece.nbytes} bytes has the hash {found}, expected {piece.hash}")
         self.piece = piece
         self._ports = ports
-        self._fallback = Fallback(bytes(content), num_threads=num_threads)
+        self._fallback = Fallback(content, num_threads=num_threads)
         self._fallback.allocate()
         self._addresses: Places = {}
         self._scalars: list[_Scalar] = []

@@ -7,21 +7,20 @@ import ctypes
 import os
 
 from jitdelegate.errors import DeviceError, ProgramError
-from jitdelegate.program.layout import ALIGNMENT as PAGE
-from jitdelegate.program.read import verify_weights
 from jitdelegate.runtime import cpu
 from jitdelegate.runtime.arena import Memory, aligned
-from jitdelegate.runtime.buffers import Borrowed
 from jitdelegate.runtime.hosting import ELEMENT_BYTES, hosting_words
 from jitdelegate.runtime.staging import Staging
 from jitdelegate.runtime.states import States
+from jitdelegate.runtime.weights import Weights, undisturbed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from jitdelegate.program.program import Bytes, Program
+    from jitdelegate.program.program import Program
+    from jitdelegate.runtime.shared_file import SharedFile
 
 
 _ARGUMENTS = 5 * ctypes.c_void_p
@@ -47,7 +46,6 @@ class Session(Staging):
         self._workers: list[int] = []
         self._num_threads = num_threads
         self._process = os.getpid()
-        self._verified = False
         self._memory: _Memory | None = None
         self._code = cpu.load(program)
         try:
@@ -56,15 +54,13 @@ class Session(Staging):
             self._code.close()
             raise
 
-    def verify(self) -> None:
-        """Hash the weights, once; `run` and `invoke` do it before they compute anything.
+    @property
+    def shared(self) -> SharedFile | None:
+        return self._memory.weights.file if self._memory else None
 
-        Raises:
-            ProgramError: the weights are damaged.
-        """
-        if not self._verified:
-            verify_weights(self.program)
-            self._verified = True
+    def verify(self) -> None:
+        if self._memory is not None:
+            undisturbed(self.shared, self._memory.weights.verify)
 
     def close(self) -> None:
         """End the workers and free the memory; harmless a second time.
@@ -90,16 +86,31 @@ class Session(Staging):
     def run_on(self, addresses: list[int]) -> None:
         self._follow_fork()
         with self._lock:
-            memory = self._memory
-            if memory is None:
-                raise DeviceError("the session is closed")
-            self.verify()
-            self._start_workers(memory)
-            states, count = memory.states, len(self.program.inputs)
-            states.prepare()
-            memory.io[:] = [*addresses[:count], *states.before, *addresses[count:], *states.after]
-            self._code.run(*memory.arguments[0])
-            states.advance()
+            undisturbed(self.shared, lambda: self._compute(addresses))
+            self._opened_memory().states.advance()
+
+    def compute(self, addresses: list[int]) -> None:
+        self._follow_fork()
+        with self._lock:
+            self._compute(addresses)
+
+    def advance(self) -> None:
+        with self._lock:
+            self._opened_memory().states.advance()
+
+    def _compute(self, addresses: list[int]) -> None:
+        memory = self._opened_memory()
+        memory.weights.verify()
+        self._start_workers(memory)
+        states, count = memory.states, len(self.program.inputs)
+        states.prepare()
+        memory.io[:] = [*addresses[:count], *states.before, *addresses[count:], *states.after]
+        self._code.run(*memory.arguments[0])
+
+    def _opened_memory(self) -> _Memory:
+        if self._memory is None:
+            raise DeviceError("the session is closed")
+        return self._memory
 
     def reset_states(self, *, resources: bool) -> None:
         self._follow_fork()
@@ -110,12 +121,17 @@ class Session(Staging):
     def read_state(self, place: int) -> bytes:
         self._follow_fork()
         with self._lock:
-            return self._states().read(place)
+            return self._prepared_states().read(place)
 
     def write_state(self, place: int, content: bytes) -> None:
         self._follow_fork()
         with self._lock:
-            self._states().write(place, content)
+            self._prepared_states().write(place, content)
+
+    def states_so_far(self) -> list[bytes | None]:
+        self._follow_fork()
+        with self._lock:
+            return self._opened_memory().states.so_far()
 
     def host(self, data_offset: Callable[[int], int]) -> tuple[int, Any]:
         """Let LiteRT's interpreter run the program from now on, on its own tensors; nothing else may.
@@ -129,12 +145,12 @@ class Session(Staging):
             DeviceError: the session is closed.
         """
         with self._lock:
-            memory, program = self._memory, self.program
-            if memory is None:
-                raise DeviceError("the session is closed")
+            memory, program = self._opened_memory(), self.program
             if not self._code.invoke:
                 raise ProgramError(f"code has no entry {cpu.HOST_ENTRY}")
-            self.verify()
+            if memory.weights.file:
+                memory.weights.file.own()  # LiteRT asks nobody before it runs
+            memory.weights.verify()
             self._start_workers(memory)
             inputs, outputs = ([data_offset(port.index) for port in side] for side in (program.inputs, program.outputs))
             states = [data_offset(state.index) for state in program.states]
@@ -146,13 +162,16 @@ class Session(Staging):
             fills = list(enumerate([*inputs, *states, *outputs]))
             return self._code.invoke, hosting_words(memory.arguments[0], fills, copies)
 
-    def _states(self) -> States:
+    def _prepared_states(self) -> States:
         """The states, first values filled in."""
-        if self._memory is None:
-            raise DeviceError("the session is closed")
-        self.verify()
-        self._memory.states.prepare()
-        return self._memory.states
+        memory = self._opened_memory()
+
+        def prepare() -> None:
+            memory.weights.verify()
+            memory.states.prepare()
+
+        undisturbed(memory.weights.file, prepare)
+        return memory.states
 
     def _follow_fork(self) -> None:
         """A forked child has no workers, and its lock and their words may be in any state: begin again."""
@@ -191,10 +210,11 @@ class _Memory:
     Attributes:
         io: the pointers to inputs, states, outputs and the states to come, to be set before each run.
         states: what lives from run to run.
+        weights: what the code reads.
         arguments: by thread, the pointers that the code is called with.
     """
 
-    __slots__ = ("_given", "_pages", "_sync", "_sync_bytes", "_weights", "arguments", "io", "states")
+    __slots__ = ("_given", "_pages", "_sync", "_sync_bytes", "arguments", "io", "states", "weights")
 
     def __init__(self, program: Program, num_threads: int) -> None:
         pointers = ctypes.c_void_p * (len(program.inputs) + len(program.outputs) + 2 * len(program.states))
@@ -205,7 +225,7 @@ class _Memory:
         sync = given + aligned(ctypes.sizeof(arguments))
         arena = sync + self._sync_bytes
         scratch = arena + aligned(program.arena_bytes)
-        self._weights = _at_page(program.weights)
+        self.weights = Weights(program)
         self._pages = Memory(scratch + num_threads * scratch_bytes)
         try:
             self.states = States(program)
@@ -216,7 +236,7 @@ class _Memory:
         self._sync = start + sync
         self.io: Any = pointers.from_address(start)
         self.arguments = [
-            (start + arena, self._weights.address, start, self._sync, start + scratch + thread * scratch_bytes)
+            (start + arena, self.weights.address, start, self._sync, start + scratch + thread * scratch_bytes)
             for thread in range(num_threads)
         ]
         self._given = arguments.from_address(start + given)
@@ -233,18 +253,6 @@ class _Memory:
 
     def close(self) -> None:
         """Free it; neither the code nor `io` may be used any more."""
-        self._weights.release()
+        self.weights.release()
         self.states.close()
         self._pages.close()
-
-
-def _at_page(weights: Bytes) -> Borrowed:
-    """The weights where they are, if they start at a page as in a mapped file; else in a copy that does."""
-    borrowed = Borrowed(weights)
-    if borrowed.address % PAGE == 0:
-        return borrowed
-    room = bytearray(len(weights) + PAGE)
-    start = -Borrowed(room).address % PAGE
-    copy = memoryview(room)[start : start + len(weights)]
-    copy[:] = weights
-    return Borrowed(copy)

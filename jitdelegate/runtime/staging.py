@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 import sys
 
-from jitdelegate.errors import ProgramError, TensorError
+from jitdelegate.errors import DeviceError, ProgramError, TensorError
 from jitdelegate.program.program import NO_TENSOR
-from jitdelegate.runtime.buffers import borrow, tensor_class
+from jitdelegate.runtime.buffers import borrow, no_memory, tensor_class
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from jitdelegate.program.program import Port, Program, State
     from jitdelegate.runtime.buffers import Tensor
+    from jitdelegate.runtime.shared_file import SharedFile
 
 
 class Staging:
@@ -48,14 +49,17 @@ class Staging:
         Raises:
             TensorError: the number, type, shape or length of the inputs is wrong.
             ProgramError: the weights are damaged; nothing was computed. Compile again.
-            DeviceError: the session is closed, or the device failed.
+            DeviceError: the session is closed, the device failed, or there is no memory for the outputs.
         """
         ports = self.program.inputs
         if len(inputs) != len(ports):
             raise TensorError(f"{len(inputs)} inputs were given, expected {len(ports)}")
-        borrowed = [borrow(value, port) for value, port in zip(inputs, ports, strict=True)]
-        outputs: tuple[Any, ...] = tuple(make() for make in self._output_classes)
-        self.run_on([*(memory.address for memory in borrowed), *map(ctypes.addressof, outputs)])
+        try:
+            borrowed = [borrow(value, port) for value, port in zip(inputs, ports, strict=True)]
+            outputs: tuple[Any, ...] = tuple(map(_make, self._output_classes, self.program.outputs))
+            self.run_on([*(memory.address for memory in borrowed), *map(ctypes.addressof, outputs)])
+        except MemoryError as error:
+            raise DeviceError("no memory for a run") from error
         return outputs
 
     def set_input(self, position: int, value: Any) -> None:
@@ -77,11 +81,14 @@ class Staging:
 
     def invoke(self) -> None:
         """One inference from `input_memory` to `output_memory`; raises what `run` raises."""
-        if self._staged is None:
-            inputs = [self.input_memory(position) for position in range(len(self.program.inputs))]
-            outputs = [self.output_memory(position) for position in range(len(self.program.outputs))]
-            self._staged = [ctypes.addressof(tensor) for tensor in inputs + outputs]
-        self.run_on(self._staged)
+        try:
+            if self._staged is None:
+                inputs = [self.input_memory(position) for position in range(len(self.program.inputs))]
+                outputs = [self.output_memory(position) for position in range(len(self.program.outputs))]
+                self._staged = [ctypes.addressof(tensor) for tensor in inputs + outputs]
+            self.run_on(self._staged)
+        except MemoryError as error:
+            raise DeviceError("no memory for a run") from error
 
     def reset_states(self, *, resources: bool) -> None:
         """Let the next run find every state as the first run did.
@@ -99,13 +106,29 @@ class Staging:
         """Let the next run find `content`, as many bytes as the state has; raises what `run` raises."""
         raise NotImplementedError
 
+    def states_so_far(self) -> list[bytes | None]:
+        """What the next run finds in each state, None for first values, without a look at the weights."""
+        raise NotImplementedError
+
+    def take_over(self, other: Staging) -> None:
+        """Go on in the place of another session of the same model: with its states, and in its persistent memory."""
+        self._staging, self._staged = other._staging, None
+        for place, content in enumerate(other.states_so_far()):
+            if content is not None:
+                self.write_state(place, content)
+
     def verify(self) -> None:
-        """Hash the weights, once; no output is released before.
+        """Hash the weights, unless that was done and nothing has happened to them since; no output is released before.
 
         Raises:
             ProgramError: the weights are damaged.
         """
         raise NotImplementedError
+
+    @property
+    def shared(self) -> SharedFile | None:
+        """The file that a run reads where it is mapped; None where all that it reads is private."""
+        return None
 
     def close(self) -> None:
         """Free everything; harmless a second time."""
@@ -115,11 +138,27 @@ class Staging:
         """One inference on the caller's memory: the addresses of all inputs, then of all outputs."""
         raise NotImplementedError
 
+    def compute(self, addresses: list[int]) -> None:
+        """As `run_on`, for who looks after `shared` himself: where there is such a file, states go on at `advance`, and
+        the same run may be computed again before."""
+        self.run_on(addresses)
+
+    def advance(self) -> None:
+        """What `compute` left in the states is what the next run finds."""
+
     def _stage(self, key: int, port: Port) -> Tensor:
         tensor = self._staging.get(key)
         if tensor is None:
-            tensor = self._staging.setdefault(key, _tensor_class(port)())
+            tensor = self._staging.setdefault(key, _make(_tensor_class(port), port))
         return tensor
+
+
+def _make(tensor_type: type[Tensor], port: Port) -> Tensor:
+    """A tensor of zeros; raises DeviceError where there is no memory for it."""
+    try:
+        return tensor_type()
+    except MemoryError as error:
+        raise no_memory(port, port.nbytes) from error
 
 
 def _tensor_class(port: Port | State) -> type[Tensor]:

@@ -45,7 +45,8 @@ class States:
         self._stale = [place for place, state in states if resources or not state.is_resource or place in self._stale]
 
     def prepare(self) -> None:
-        """Fill in the first values where they are due. The program's weights, which hold them, are verified."""
+        """Fill in the first values where they are due; they stay due until a run has ended with them. The program's
+        weights, which hold them, are verified."""
         for place in self._stale:
             state = self._program.states[place]
             if state.initial == ZEROS:
@@ -53,19 +54,24 @@ class States:
             else:
                 first = bytes(self._program.weights[state.initial : state.initial + state.nbytes])
                 ctypes.memmove(self.before[place], first, state.nbytes)
-        self._stale = []
 
     def read(self, place: int) -> bytes:
-        """What the next run finds, as row-major bytes; `prepare` comes before."""
+        """What the next run finds, as row-major bytes; `prepare` comes before, unless a run has ended since."""
         return ctypes.string_at(self.before[place], self._program.states[place].nbytes)
 
     def write(self, place: int, content: bytes) -> None:
-        """Let the next run find this; `prepare` comes before."""
+        """Let the next run find this."""
+        self._stale = [each for each in self._stale if each != place]
         ctypes.memmove(self.before[place], content, self._program.states[place].nbytes)
 
     def advance(self) -> None:
         """What the run has written is what the next one reads."""
         self.before, self.after = self.after, self.before
+        self._stale = []
+
+    def so_far(self) -> list[bytes | None]:
+        """What the next run finds in each state, None where that is its first value."""
+        return [None if place in self._stale else self.read(place) for place in range(len(self.before))]
 
     def close(self) -> None:
         """Free the memory."""

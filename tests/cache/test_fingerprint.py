@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
 import time
@@ -11,8 +12,9 @@ import pytest
 from xxhash import xxh3_128_hexdigest
 
 from jitdelegate.cache import fingerprint as module
-from jitdelegate.cache.fingerprint import Memo, fingerprint
+from jitdelegate.cache.fingerprint import ALWAYS_HASHED, Memo, fingerprint
 from jitdelegate.cache.place import open_place
+from jitdelegate.runtime.shared_file import tells_changes
 
 LONG_AGO = time.time() - 1000
 
@@ -32,9 +34,15 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if every file had last changed long ago."""
+def settled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As if every file were large and had last changed long ago."""
+    monkeypatch.setattr(module, "ALWAYS_HASHED", 0)
     monkeypatch.setattr(module, "_SETTLED_NANOSECONDS", -1)
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    told = tells_changes(descriptor)
+    os.close(descriptor)
+    if not told:
+        pytest.skip("this file system does not tell changes")
 
 
 @pytest.fixture
@@ -42,7 +50,7 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows by one for each file that is really read."""
     reads: list[int] = []
     real = module._hash
-    monkeypatch.setattr(module, "_hash", lambda descriptor: (reads.append(descriptor), real(descriptor))[1])
+    monkeypatch.setattr(module, "_hash", lambda *arguments: (reads.append(1), real(*arguments))[1])
     return reads
 
 
@@ -76,10 +84,117 @@ def test_an_unchanged_file_is_read_once(memo: Memo, model: Path, hashed: list[in
     assert len(hashed) == 1
 
 
-def test_a_file_that_changed_a_moment_ago_is_not_remembered(memo: Memo, model: Path, hashed: list[int]) -> None:
+def test_a_file_that_changed_a_moment_ago_is_not_remembered(
+    memo: Memo, model: Path, hashed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ALWAYS_HASHED", 0)
     for _ in range(2):
         fingerprint(model, memo=memo)
     assert len(hashed) == 2
+
+
+@pytest.mark.parametrize(("size", "reads"), [(ALWAYS_HASHED, 3), (ALWAYS_HASHED + 1, 1)])
+def test_a_file_of_usual_size_is_read_each_time(
+    memo: Memo, model: Path, hashed: list[int], monkeypatch: pytest.MonkeyPatch, size: int, reads: int
+) -> None:
+    monkeypatch.setattr(module, "_SETTLED_NANOSECONDS", -1)
+    monkeypatch.setattr("jitdelegate.runtime.shared_file.tells_changes", lambda _: True)
+    os.truncate(model, size)
+    assert len({fingerprint(model, memo=memo) for _ in range(3)}) == 1
+    assert len(hashed) == reads
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_large_file_is_written_back_so_that_an_edit_through_a_mapping_moves_its_time(memo: Memo, model: Path) -> None:
+    memory = mmap.mmap(os.open(model, os.O_RDWR), 0)
+    memory[5:9] = b"once"
+    first = fingerprint(model, memo=memo)
+    assert memo.get(model.stat()) == first
+    time.sleep(0.02)  # longer than a tick of the file system's clock, as the settled time is
+    memory[5:9] = b"more"
+    assert fingerprint(model, memo=memo) == fingerprint(model.read_bytes()) != first
+
+
+@pytest.mark.usefixtures("settled")
+@pytest.mark.parametrize("what", ["os.fdatasync", "shared_file.tells_changes"])
+def test_what_may_change_unseen_is_not_remembered(
+    memo: Memo, model: Path, hashed: list[int], monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    def refuse(*_: object) -> bool:
+        if what == "os.fdatasync":
+            raise OSError(5, "the disk fails")
+        return False
+
+    monkeypatch.setattr(what if what == "os.fdatasync" else f"jitdelegate.runtime.{what}", refuse)
+    for _ in range(2):
+        assert fingerprint(model, memo=memo) == fingerprint(model.read_bytes())
+    assert memo.get(model.stat()) == ""
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, (1 << 20) - 1, 1 << 20, (1 << 20) + 5000])
+def test_a_file_of_any_size_has_the_fingerprint_of_its_bytes(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "model"
+    path.write_bytes(os.urandom(size))
+    assert fingerprint(path) == xxh3_128_hexdigest(path.read_bytes())
+
+
+def test_a_large_file_is_hashed_where_it_is_mapped_and_nothing_is_left_of_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model"
+    path.write_bytes(os.urandom(1 << 20))
+    descriptor = os.open(path, os.O_RDONLY)
+    if not module._hash_mapped(descriptor, 1 << 20):
+        pytest.skip("no file is mapped on this system")
+    os.close(descriptor)
+    monkeypatch.setattr(module, "_hash_read", lambda _: pytest.fail("it was read"))
+    assert fingerprint(path) == xxh3_128_hexdigest(path.read_bytes())
+    assert str(path) not in Path("/proc/self/maps").read_text()
+
+
+def test_a_file_that_is_cut_as_it_is_hashed_has_the_fingerprint_of_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model"
+    path.write_bytes(os.urandom(1 << 20))
+    real = module.xxh3_128_hexdigest
+
+    def cut_and_hash(content: object) -> str:
+        os.truncate(path, 10_000)
+        return str(real(content))
+
+    monkeypatch.setattr(module, "xxh3_128_hexdigest", cut_and_hash)
+    assert fingerprint(path) == xxh3_128_hexdigest(path.read_bytes())
+
+
+@pytest.mark.usefixtures("settled")
+def test_what_was_remembered_wrongly_is_forgotten_and_nothing_else(memo: Memo, model: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"other")
+    for path in (model, other):
+        fingerprint(path, memo=memo)
+    memo.forget(model.stat())
+    assert (memo.get(model.stat()), memo.get(other.stat())) == ("", fingerprint(b"other"))
+    memo.forget(model.stat())
+
+
+@pytest.mark.usefixtures("settled")
+@pytest.mark.parametrize("call", ["close", "read", "open", "fstat"])
+def test_a_memo_that_cannot_be_read_costs_nothing(
+    memo: Memo, model: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    expected, found = fingerprint(model, memo=memo), model.stat()
+    real = getattr(os, call)
+
+    def fail(*arguments: object, **options: object) -> None:
+        if call == "close":
+            real(*arguments, **options)
+        raise OSError(5, "the disk fails")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, fail)
+        known = memo.get(found)
+    assert known == (expected if call == "close" else "")
 
 
 @pytest.mark.usefixtures("settled")
@@ -103,8 +218,8 @@ def test_a_file_that_changes_while_it_is_read_is_not_remembered(
 ) -> None:
     real = module._hash
 
-    def read_then_change(descriptor: int) -> str:
-        found = real(descriptor)
+    def read_then_change(*arguments: int) -> str:
+        found = real(*arguments)
         model.write_bytes(b"changed")
         return found
 

@@ -70,6 +70,13 @@ def test_a_path_that_cannot_be_made_turns_the_cache_off(path: str) -> None:
     assert store.place is None and "cannot be used" in store.trouble
 
 
+def test_a_system_that_takes_no_folder_for_one_ends_the_search_for_it_at_the_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os.path, "isdir", lambda path: False)
+    assert open_store(str(tmp_path / "a" / "b")).trouble == ""
+
+
 @as_root
 def test_another_users_directory_turns_the_cache_off(tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir(mode=0o700)

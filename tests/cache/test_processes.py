@@ -16,6 +16,7 @@ from jitdelegate.cache.counts import counts
 from jitdelegate.cache.lock import Lock
 from jitdelegate.cache.store import Store, open_store
 from jitdelegate.program.read import verify_weights
+from jitdelegate.program.write import write
 from tests.cache.programs import Compiler, content, key
 
 PROCESSES = get_context("fork")
@@ -38,7 +39,8 @@ def start_cold(folder: str, log: str, start: float) -> bytes:
         return content(key())
 
     lookup = open_store(folder).fetch(key(), compile_slowly)
-    return bytes(lookup.content)
+    assert lookup.program is not None
+    return write(lookup.program)
 
 
 def test_processes_that_start_together_compile_once(folder: Path, tmp_path: Path) -> None:
@@ -87,7 +89,7 @@ def test_readers_see_whole_programs_while_others_write(store: Store, folder: Pat
 def test_a_neighbour_that_holds_the_lock_for_ever_is_not_waited_for(store: Store) -> None:
     assert store.place is not None
     neighbour = Lock(store.place, key().entry_name())
-    assert neighbour.acquire()
+    assert neighbour.acquire(0.0)
     lookup = store.fetch(key(), Compiler(key()), longest_wait=0.05)
     assert lookup.program is not None and counts.lock_timeouts == 1
     neighbour.release()
@@ -97,7 +99,7 @@ def test_a_neighbour_that_holds_the_lock_for_ever_is_not_waited_for(store: Store
 def test_a_lock_is_free_after_release_and_leaves_no_file(store: Store, folder: Path) -> None:
     assert store.place is not None
     first, second = Lock(store.place, "entry"), Lock(store.place, "entry")
-    assert first.acquire() and not second.acquire(0.0)
+    assert first.acquire(0.0) and not second.acquire(0.0)
     first.release()
     assert second.acquire(0.0)
     second.release()
@@ -118,7 +120,7 @@ def test_a_lock_file_that_was_removed_meanwhile_is_not_taken_for_the_lock(
 
     monkeypatch.setattr(lock_module.fcntl, "flock", flock_after_removal)
     held = Lock(store.place, "entry")
-    assert held.acquire()
+    assert held.acquire(1.0)
     assert not Lock(store.place, "entry").acquire(0.0)
 
 

@@ -14,6 +14,7 @@ from cache_tools.__main__ import main
 from jitdelegate.cache.store import Store, open_store
 from jitdelegate.program.write import write
 from tests.cache.programs import MODEL_A, MODEL_B, key
+from tests.entries import overwrite
 from tests.program.test_program import cuda_program, full_program
 
 
@@ -37,7 +38,7 @@ def break_weights(folder: Path, model: str) -> None:
     path = folder / key(model).entry_name()
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
-    path.write_bytes(content)
+    overwrite(path, content)
 
 
 def test_ls_prints_one_line_per_entry(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,7 +117,7 @@ def test_verify_reads_every_byte_and_goes_on_after_a_bad_entry(
 
 
 def test_a_bad_entry_stops_no_other(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / key(MODEL_A).entry_name()).write_bytes(b"nonsense")
+    overwrite(folder / key(MODEL_A).entry_name(), b"nonsense")
     assert main(["ls", str(folder)]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert "bad: 8 bytes" in lines[0] and MODEL_B in lines[1]

@@ -10,8 +10,13 @@ import numpy as np
 import pytest
 
 import jitdelegate
+from jitdelegate.cache import fingerprint
+from jitdelegate.cache.fingerprint import Memo
+from jitdelegate.cache.place import open_place
+from jitdelegate.cache.store import Store
 from jitdelegate.errors import ModelError
 from jitdelegate.report import Report
+from tests.entries import overwrite
 from tests.front import small_models
 
 IMAGE = np.random.default_rng(1).uniform(-1, 1, (1, 8, 8, 3)).astype(np.float32)
@@ -63,7 +68,7 @@ def test_64_flips_and_truncations_are_all_detected_and_healed(tmp_path: Path) ->
             del bad[dice.randrange(len(bad)) :]
         else:
             bad[dice.randrange(len(bad))] ^= 1 << dice.randrange(8)
-        entry(cache).write_bytes(bad)
+        overwrite(entry(cache), bad)
         answer, report = start(cache, content)
         assert answer == expected
         assert report.cache.outcome == "miss", f"turn {turn}"
@@ -75,7 +80,7 @@ def test_flipped_weights_are_healed_at_the_first_run(tmp_path: Path) -> None:
     cache, content = tmp_path / "cache", small_models.convolution()
     expected, _ = start(cache, content)
     good = entry(cache).read_bytes()
-    entry(cache).write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    overwrite(entry(cache), good[:-1] + bytes([good[-1] ^ 1]))
     model = jitdelegate.load(content, serialization_dir=cache)
     assert model.report().cache.outcome == "hit"  # the weights are hashed before the first output, not at open
     assert bytes(model(IMAGE)) == expected
@@ -87,7 +92,7 @@ def test_flipped_weights_never_reach_the_interpreter(tmp_path: Path) -> None:
     cache, content = tmp_path / "cache", small_models.convolution()
     expected, _ = start(cache, content)
     good = entry(cache).read_bytes()
-    entry(cache).write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    overwrite(entry(cache), good[:-1] + bytes([good[-1] ^ 1]))
     delegate = jitdelegate.GpuDelegate(serialization_dir=cache)
     interpreter = jitdelegate.Interpreter(model_content=content, experimental_delegates=[delegate])
     interpreter.allocate_tensors()
@@ -101,7 +106,7 @@ def test_a_view_taken_before_damage_is_found_is_the_memory_that_is_computed_on(t
     cache, content = tmp_path / "cache", small_models.convolution()
     expected, _ = start(cache, content)
     good = entry(cache).read_bytes()
-    entry(cache).write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    overwrite(entry(cache), good[:-1] + bytes([good[-1] ^ 1]))
     delegate = jitdelegate.GpuDelegate(serialization_dir=cache)
     interpreter = jitdelegate.Interpreter(model_content=content, experimental_delegates=[delegate])
     interpreter.allocate_tensors()
@@ -117,7 +122,7 @@ def test_damage_in_a_read_only_cache_is_computed_around(tmp_path: Path) -> None:
     cache, content = tmp_path / "cache", small_models.convolution()
     expected, _ = start(cache, content)
     good = entry(cache).read_bytes()
-    entry(cache).write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    overwrite(entry(cache), good[:-1] + bytes([good[-1] ^ 1]))
     cache.chmod(0o500)
     try:
         assert start(cache, content)[0] == expected
@@ -131,7 +136,7 @@ def test_an_entry_that_can_be_neither_removed_nor_replaced_is_computed_around(
     cache, content = tmp_path / "cache", small_models.convolution()
     expected, _ = start(cache, content)
     good = entry(cache).read_bytes()
-    entry(cache).write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    overwrite(entry(cache), good[:-1] + bytes([good[-1] ^ 1]))
     monkeypatch.setattr("jitdelegate.cache.place.Place.remove", lambda place, name: None)
     answer, report = start(cache, content)
     assert answer == expected
@@ -156,13 +161,80 @@ def test_a_file_that_changed_is_another_model(tmp_path: Path) -> None:
     assert start(tmp_path / "cache", path)[0] != first
 
 
-def test_a_file_that_changes_while_it_is_opened_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def answer_of(content: bytes) -> bytes:
+    with jitdelegate.load(content, serialization_dir=False, num_threads=1) as model:
+        return bytes(model(IMAGE))
+
+
+def test_a_file_that_changes_while_it_is_opened_is_opened_as_it_is_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, second = tmp_path / "model.tflite", small_models.convolution(seed=1)
+    path.write_bytes(small_models.convolution())
+    real = Store.fingerprint
+
+    def hash_and_change(store: Store, source: str) -> str:
+        found = real(store, source)
+        path.write_bytes(second)
+        return found
+
+    monkeypatch.setattr(Store, "fingerprint", hash_and_change)
+    answer, _ = start(tmp_path / "cache", path)
+    monkeypatch.undo()
+    assert answer == answer_of(second)
+    assert start(tmp_path / "cache", path)[1].cache.hit
+
+
+def test_a_file_that_changes_all_the_time_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(small_models.convolution())
-    other = jitdelegate.fingerprint(small_models.convolution(seed=1))
-    monkeypatch.setattr("jitdelegate.cache.store.Store.fingerprint", lambda store, source: other)
-    with pytest.raises(ModelError, match="changed"):
+    monkeypatch.setattr(Store, "fingerprint", lambda store, source: "0" * 32)
+    with pytest.raises(ModelError, match=r"changed since it was opened: found fingerprint \w+, expected 0000"):
         jitdelegate.load(path, serialization_dir=tmp_path / "cache")
+
+
+def test_a_file_that_changes_later_is_refused_to_further_programs(tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(small_models.convolution(open_batch=True))
+    with jitdelegate.load(path, serialization_dir=tmp_path / "cache", num_threads=1) as model:
+        path.write_bytes(small_models.convolution(seed=1, open_batch=True))
+        with pytest.raises(ModelError, match="changed since it was opened"):
+            model(np.concatenate([IMAGE, IMAGE]))
+
+
+@pytest.mark.parametrize("token", [None, "classifier"])
+def test_a_model_that_is_edited_through_a_mapping_is_another_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str | None
+) -> None:
+    monkeypatch.setattr(fingerprint, "_SETTLED_NANOSECONDS", -1)  # as if the file had been there for long
+    path, second = tmp_path / "model.tflite", small_models.convolution(seed=1)
+    path.write_bytes(small_models.convolution())
+    memory = np.memmap(path, "u1", "r+")
+    memory[:] = memory.copy()  # from here on its pages are dirty, and writing them moves no time stamp
+    for _ in range(2):
+        start(tmp_path / "cache", path, token)
+    before = path.stat()
+    memory[:] = np.frombuffer(second, "u1")
+    assert path.stat() == before
+    for outcome in ("miss", "hit"):
+        answer, report = start(tmp_path / "cache", path, token)
+        assert (answer, report.cache.outcome) == (answer_of(second), outcome)
+
+
+@pytest.mark.parametrize("token", [None, "classifier"])
+def test_a_wrong_fingerprint_that_is_remembered_is_forgotten_at_the_first_contradiction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str | None
+) -> None:
+    monkeypatch.setattr(fingerprint, "ALWAYS_HASHED", 0)
+    path, cache = tmp_path / "model.tflite", tmp_path / "cache"
+    path.write_bytes(small_models.convolution())
+    Memo(open_place(str(cache))).put(path.stat(), "0" * 32)
+    expected = answer_of(small_models.convolution())
+    answer, report = start(cache, path, token)
+    assert (answer, report.cache.outcome) == (expected, "miss")
+    assert Memo(open_place(str(cache))).get(path.stat()) == ""
+    answer, report = start(cache, path, token)
+    assert (answer, report.cache.outcome) == (expected, "hit")
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "\0"])

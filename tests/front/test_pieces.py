@@ -15,6 +15,7 @@ from jitdelegate.errors import DelegationError, DeviceError
 from jitdelegate.ir.graph import Quant
 from jitdelegate.model.write import ModelBuilder
 from jitdelegate.report import Report
+from tests.entries import overwrite
 from tests.front import partial_models as partial
 from tests.front import resource_models, small_models
 from tests.front.partial_models import ONLY, ROADS
@@ -380,10 +381,10 @@ def test_damaged_and_cut_files_are_never_answered_wrongly(
             del bad[dice.randrange(len(bad)) :]
         else:
             bad[dice.randrange(len(bad))] ^= 1 << dice.randrange(8)
-        entry(tmp_path).write_bytes(bad)
+        overwrite(entry(tmp_path), bad)
         assert answer() == expected
         healed += entry(tmp_path).read_bytes() == good
-        entry(tmp_path).write_bytes(good)
+        overwrite(entry(tmp_path), good)
     assert healed >= 30  # the rest fell between pieces, where nobody reads
 
 
@@ -401,7 +402,7 @@ def test_damage_in_every_piece_is_healed(tmp_path: Path) -> None:
         for place in (piece.offset, piece.offset + piece.nbytes // 2, piece.offset + piece.nbytes - 1):
             bad = bytearray(good)
             bad[start + place] ^= 16
-            entry(tmp_path).write_bytes(bad)
+            overwrite(entry(tmp_path), bad)
             with loaded(content, serialization_dir=tmp_path) as model:
                 partial.assert_same(partial.called(model, rounds), first)
                 assert model.report().cache.outcome == "miss"

@@ -59,7 +59,7 @@ def test_a_directory_that_cannot_be_used_is_told_once_and_holds_no_entry(tmp_pat
 
 
 def test_an_entry_that_could_not_be_written_has_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(place: object, name: str, content: object, *, flush: bool = True) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError("the disk is full")
 
     monkeypatch.setattr("jitdelegate.cache.place.Place.write", full)

@@ -193,12 +193,17 @@ def test_a_model_is_refused_only_when_it_runs_on_the_sizes_that_fail(tmp_path: P
             act()
 
 
-def test_only_a_few_shapes_are_tried_where_none_can_be_compiled(tmp_path: Path) -> None:
+def uncompiled() -> bytes:
+    """f32[?,4] -> FAKE_QUANT, which runs on LiteRT."""
     builder = ModelBuilder()
     value = builder.input((1, 4), shape_signature=(-1, 4))
     options = {"min": 0.0, "max": 255.0, "num_bits": 8}
     builder.output(builder.op("FAKE_QUANT", [value], (1, 4), options=options))
-    model = jitdelegate.load(builder.finish(), serialization_dir=tmp_path)
+    return builder.finish()
+
+
+def test_only_a_few_shapes_are_tried_where_none_can_be_compiled(tmp_path: Path) -> None:
+    model = jitdelegate.load(uncompiled(), serialization_dir=tmp_path)
     for batch in range(2, 9):
         assert model(np.ones((batch, 4), np.float32)).shape == (batch, 4)
     assert len([*tmp_path.glob("*.jitd")]) == 1 + MOST_FAILURES
@@ -224,6 +229,30 @@ def test_a_shape_that_litert_refuses_too_leaves_the_program(shape: tuple[int, ..
             interpreter.allocate_tensors()
     assert run(ours, images(2, 8, 8, 3))[0].shape == (2, 4, 4, 4)
     assert ours.report().target == "cpu"
+
+
+@pytest.mark.parametrize("content", [CONVOLUTION, small_models.flattened(), uncompiled()])
+@pytest.mark.parametrize("size", [-1, -(1 << 31), 1 << 31, 1 << 62, 1 << 63, 10**30])
+def test_a_size_that_no_tensor_has_is_an_error_of_ours(content: bytes, size: int, tmp_path: Path) -> None:
+    ours, theirs = pair(content, tmp_path)
+    shape = ours.get_input_details()[0]["shape"].tolist()
+    with pytest.raises((TensorError, DeviceError)):
+        ours.resize_tensor_input(0, [size, *shape[1:]])
+        ours.allocate_tensors()
+    with pytest.raises((ValueError, RuntimeError, OverflowError)):
+        theirs.resize_tensor_input(0, [size, *shape[1:]])
+        theirs.allocate_tensors()
+    for interpreter in (ours, theirs):
+        interpreter.resize_tensor_input(0, [2, *shape[1:]])
+
+
+@pytest.mark.parametrize("content", [CONVOLUTION, small_models.flattened(), uncompiled()])
+def test_an_input_that_no_memory_holds_is_a_device_error(content: bytes, tmp_path: Path) -> None:
+    model = jitdelegate.load(content, serialization_dir=tmp_path)
+    rows = np.broadcast_to(np.float32(1), (1 << 44, *model.inputs[0].shape[1:]))
+    with pytest.raises(DeviceError, match="memory"):
+        model(rows)
+    assert model(np.ones((2, *model.inputs[0].shape[1:]), np.float32)).shape[0] == 2
 
 
 UNREADY: dict[str, Callable[[Any], Any]] = {

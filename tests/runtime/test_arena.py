@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,26 @@ def test_memory_takes_content_and_refuses_too_much() -> None:
     with pytest.raises(DeviceError, match="9 bytes do not fit in memory of 8"):
         memory.write(b"123456789")
     memory.close()
+
+
+@pytest.mark.parametrize("nbytes", [1 << 62, 1 << 63, 1 << 64, (1 << 64) + 1])
+def test_more_than_there_can_be_is_refused(nbytes: int) -> None:
+    with pytest.raises(DeviceError, match=f"no memory of {nbytes} bytes"):
+        Memory(nbytes)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are moved on Linux only")
+def test_memory_takes_the_place_of_other_memory() -> None:
+    old, new = Memory(10_000), Memory(10_000)
+    old.write(b"old")
+    new.write(b"new")
+    address = old.address
+    new.replace(address)
+    new.close()  # it has none
+    assert content(old)[:3] == b"new" and old.address == address
+    old.close()
+    with pytest.raises(DeviceError, match="no memory of 10000 bytes at 0x1"):
+        Memory(10_000).replace(1)
 
 
 def test_code_cannot_be_written_any_more() -> None:

@@ -10,13 +10,14 @@ import mmap
 import subprocess
 import sys
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from jitdelegate.errors import TensorError
+from jitdelegate.errors import DeviceError, TensorError
 from jitdelegate.program.program import Port
-from jitdelegate.runtime.buffers import ELEMENTS, Borrowed, borrow, tensor_class
+from jitdelegate.runtime.buffers import ELEMENTS, Borrowed, borrow, integers, tensor_class
 
 SHAPES = [(), (3,), (0,), (2, 0, 3), (2, 3), (1, 2, 3, 4, 1)]
 
@@ -162,6 +163,20 @@ def test_tensors_of_one_shape_share_a_class() -> None:
 def test_a_type_that_no_tensor_has_is_refused() -> None:
     with pytest.raises(TensorError, match="complex64"):
         tensor_class("complex64", (1,))
+
+
+@pytest.mark.parametrize("shape", [(1 << 62, 4), (1 << 70,), (-1, 4)])
+def test_a_size_that_no_tensor_has_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(TensorError, match=r"a tensor float32\[.*\] cannot be made"):
+        tensor_class("float32", shape)
+
+
+@pytest.mark.parametrize("act", [borrow, lambda value, port: integers(value, port, port.shape)])
+def test_an_input_that_cannot_be_copied_is_a_device_error(act: Callable[[object, Port], object]) -> None:
+    rows = np.broadcast_to(np.int32(0), (1 << 50,))
+    given = Port(name="x", index=0, shape=rows.shape, dtype="int32", nbytes=4 << 50)
+    with pytest.raises(DeviceError, match=f"no memory of {4 << 50} bytes for tensor 'x'"):
+        act(rows, given)
 
 
 def test_buffers_are_used_without_numpy() -> None:

@@ -15,6 +15,7 @@ import jitdelegate
 from jitdelegate.errors import DeviceError, ProgramError, TensorError
 from jitdelegate.model.write import ModelBuilder
 from jitdelegate.program.program import Piece, Program
+from jitdelegate.runtime import hybrid_session
 from jitdelegate.runtime.hybrid_session import HybridSession
 from jitdelegate.runtime.session import Session
 from tests.front import partial_models as partial
@@ -59,6 +60,23 @@ def answers(session: HybridSession, content: bytes, count: int = 3) -> None:
 
 def test_it_runs_piece_after_piece(session: HybridSession) -> None:
     answers(session, partial.alternating())
+
+
+def test_a_piece_of_litert_s_is_what_was_hashed_whatever_its_file_holds_then(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piece = next(each for each in program.pieces if each.place == hybrid_session.LITERT)
+    ports = {port.index: port for port in (*program.inputs, *program.outputs, *program.between)}
+    content, real = bytearray(program.content(piece)), hybrid_session.xxh3_128_hexdigest
+
+    def hash_and_change(hashed: bytes) -> str:
+        found = str(real(hashed))
+        content[:] = bytes(len(content))
+        return found
+
+    monkeypatch.setattr(hybrid_session, "xxh3_128_hexdigest", hash_and_change)
+    own = [ports[index] for index in (*piece.inputs, *piece.outputs)]
+    hybrid_session._LiteRT(piece, memoryview(content), own, 1).close()
 
 
 def test_inputs_are_checked_as_in_every_session(session: HybridSession) -> None:

@@ -276,6 +276,20 @@ def test_more_memory_than_there_is_is_refused() -> None:
         Session(opened(program), num_threads=1 << 10)
 
 
+def test_no_memory_for_an_output_or_a_persistent_tensor_is_a_device_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        def __init__(self) -> None:
+            raise MemoryError
+
+    session = Session(opened(tiny_program()))
+    monkeypatch.setattr(session, "_output_classes", [Full])
+    with pytest.raises(DeviceError, match="no memory of 24 bytes for tensor 'y'"):
+        session.run([X])
+    monkeypatch.setattr("jitdelegate.runtime.staging._tensor_class", lambda port: Full)
+    with pytest.raises(DeviceError, match="no memory of 24 bytes for tensor 'x'"):
+        session.invoke()
+
+
 ENDING = """
 import sys, time
 from jitdelegate.runtime import workers

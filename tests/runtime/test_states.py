@@ -18,8 +18,7 @@ from jitdelegate.runtime.staging import Staging
 from tests.cuda_stub import library as stub
 from tests.cuda_stub.library import Library
 from tests.cuda_stub.programs import BETWEEN_OFFSET, SCALE, library, opened, scale_and_shift
-from tests.passes.graphs import Builder, lowered
-from tests.targets.execute import program_of
+from tests.runtime.running_sums import running_sums_program
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -30,19 +29,7 @@ def nothing_is_shared_between_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def running_sums(*, is_resource: int = 0) -> Program:
-    """y = the sum of every x so far, beginning with 1; a second state exchanges places with the first."""
-    from jitdelegate.targets.cpu.generate import generate
-
-    model = Builder()
-    x, first, second = model.input(2, 3), model.input(2, 3), model.input(2, 3)
-    total = model.op("ADD", [x, first], (2, 3))
-    graph = lowered(model.finish(total, total, model.op("ADD", [second, first], (2, 3))))
-    program = program_of(graph, generate(graph, "x86-64-v3"), "x86-64-v3")
-    program.weights = bytes(program.weights) + bytes(-len(program.weights) % 16) + np.ones(6, np.float32).tobytes()
-    program.inputs, program.outputs = program.inputs[:1], program.outputs[:1]
-    first_state = State(name="sum", nbytes=24, initial=len(program.weights) - 24, is_resource=is_resource)
-    program.states = (first_state, State(name="sums", nbytes=24))
-    return opened(program)
+    return opened(running_sums_program(is_resource=is_resource))
 
 
 def scaled_sums(driver: Library, **changes: Any) -> CudaSession:
@@ -146,6 +133,13 @@ def test_a_state_can_be_read_and_written() -> None:
     session.close()
     with pytest.raises(DeviceError, match="closed"):
         session.read_state(0)
+
+
+def test_a_state_that_is_written_before_the_first_run_is_what_that_finds() -> None:
+    session = Session(running_sums())
+    session.write_state(0, np.full(6, 10, np.float32).tobytes())
+    assert np.frombuffer(session.read_state(0), np.float32)[1] == 10
+    assert sums(session, 2) == [11, 12]
 
 
 def test_a_state_on_a_gpu_can_be_read_and_written() -> None:

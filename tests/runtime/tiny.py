@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from functools import cache
+from pathlib import Path
 
+import pytest
 from llvmlite import binding
 
 from jitdelegate.program.program import Port, Program
-from jitdelegate.program.read import read
+from jitdelegate.program.read import read, read_parts, weights_start
 from jitdelegate.program.write import write
+from jitdelegate.runtime.shared_file import share
 from jitdelegate.targets.cpu.link import link
 
 ELEMENTS = 6
@@ -106,3 +110,18 @@ def tiny_program(*, loader: str = "flat", name: str = "x", code: bytes | None = 
 def opened(program: Program) -> Program:
     """The program as the runtime sees it: written and read."""
     return read(write(program))
+
+
+def opened_from(path: Path, program: Program) -> Program:
+    """The same from a file, whose weights it shares."""
+    content = write(program)
+    path.write_bytes(content)
+    start = weights_start(content, len(content))
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        weights = share(descriptor, start)
+    finally:
+        os.close(descriptor)
+    if weights is None:
+        pytest.skip("nothing is shared on this system")
+    return read_parts(content[:start], weights)

@@ -45,7 +45,11 @@ def distances_along(memory: Memory, shape: tuple[int, ...]) -> list[int]:
 
 @dataclass
 class Weights:
-    """The packed constants of a program, each aligned for vector loads; equal bytes are kept once."""
+    """The packed constants of a program, each aligned for vector loads; equal bytes are kept once.
+
+    Code may calculate with them, and compare them with sizes, but never makes an address of one unseen: they are used
+    where a file is mapped, which somebody may overwrite. Tables of addresses are the module's constants.
+    """
 
     content: bytearray = field(default_factory=bytearray)
     placed: dict[bytes, int] = field(default_factory=dict)
@@ -106,7 +110,7 @@ class Generator:
         self.names += 1
         return f"{prefix}_{self.names}"
 
-    def once(self, prefix: str, key: object, write: Callable[[str], None]) -> str:
+    def once(self, prefix: str, key: object, write: Callable[[str], object]) -> str:
         """The name of the function of this kind and key, which `write`, given the name, writes the first time."""
         kind = prefix, key
         if kind not in self.functions:

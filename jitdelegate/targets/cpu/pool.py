@@ -10,7 +10,7 @@ from jitdelegate.ir.forms import Pool, Resize
 from jitdelegate.ir.layout import Layout
 from jitdelegate.ops.resize import bilinear_places, nearest_places
 from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, divisor
-from jitdelegate.targets.cpu.vector_ir import FLOAT, INDEX, Function, Value
+from jitdelegate.targets.cpu.vector_ir import FLOAT, INDEX, POINTER, Function, Value
 
 CHUNK_ELEMENTS = 8192
 """Output elements that are worth a chunk of their own."""
@@ -42,10 +42,8 @@ class ImageWriter:
         ]
 
         def sampler(kernel: Kernel) -> Pixel:
-            weights = kernel.f.parameters[1]
-            return lambda f, image, y, x: _resize_pixel(
-                self.generator, f, form, image, (weights + tables[0], y), (weights + tables[1], x)
-            )
+            rows, columns = (Value(kernel.f, POINTER, table) for table in tables)
+            return lambda f, image, y, x: _resize_pixel(self.generator, f, form, image, (rows, y), (columns, x))
 
         return self._jobs("resize", a, c, epilogue, sampler)
 
@@ -143,14 +141,18 @@ def _places(form: Resize, source: int, target: int) -> tuple[np.ndarray, np.ndar
     return nearest, nearest, np.zeros(target, np.float32)
 
 
-def _table(generator: Generator, form: Resize, source: int, target: int, distance: int) -> int:
-    """[target][byte offset of the lower, byte offset of the upper, weight of the upper], 8 bytes each."""
+def _table(generator: Generator, form: Resize, source: int, target: int, distance: int) -> str:
+    """[target][byte offset of the lower, byte offset of the upper, weight of the upper], 8 bytes each.
+
+    It goes with the code: what addresses are made of may not lie in the weights, whose file somebody may write.
+    """
     low, high, weight = _places(form, source, target)
     table = np.zeros((target, 3), np.int64)
     table[:, 0] = low * distance
     table[:, 1] = high * distance
     table[:, 2] = weight.view(np.uint32)
-    return generator.weights.add(table)
+    numbers = table.reshape(-1).tolist()
+    return f"@{generator.once('places', table.tobytes(), lambda name: generator.module.constant(name, numbers))}"
 
 
 def _resize_pixel(

@@ -1,0 +1,283 @@
+"""A file that is shared with other processes is used as long as nobody changes it, and every change is noticed."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from jitdelegate.runtime import shared_file as module
+from jitdelegate.runtime.buffers import Borrowed
+from jitdelegate.runtime.shared_file import SharedFile, share, tells_changes
+from jitdelegate.runtime.weights import TRIES, shared_file, undisturbed
+
+START = mmap.ALLOCATIONGRANULARITY
+CONTENT = bytes(range(256)) * 40
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file whose content begins after one page."""
+    found = tmp_path / "file"
+    found.write_bytes(bytes(START) + CONTENT)
+    return found
+
+
+def shared(path: Path) -> SharedFile:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        found = share(descriptor, START)
+    finally:
+        os.close(descriptor)
+    if found is None:
+        reason = "this file system does not tell changes"
+        if sys.platform != "linux" or platform.machine() != "x86_64":
+            reason = "files are shared on Linux x86-64 only"
+        pytest.skip(reason)
+    return found
+
+
+def address(file: SharedFile) -> int:
+    return Borrowed(file).address
+
+
+def resident(file: SharedFile) -> tuple[int, int]:
+    """Kilobytes in memory of the process's own, and in the file's, as the system says."""
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith(f"{address(file):x}-"))
+    found = {
+        name: int(size.split()[0]) for name, _, size in (line.partition(":") for line in lines[first + 1 : first + 20])
+    }
+    return found["Anonymous"], found["Rss"] - found["Anonymous"]
+
+
+def test_the_bytes_are_those_of_the_file_from_the_start_on_and_no_copy(path: Path) -> None:
+    file = shared(path)
+    view = memoryview(file).cast("B").toreadonly()[5:]
+    assert bytes(view) == CONTENT[5:] and shared_file(view) is file
+    assert resident(file)[0] == 0 and resident(file)[1] > 0
+
+
+def test_private_bytes_are_shared_with_no_file() -> None:
+    assert shared_file(b"bytes") is None
+    assert shared_file(memoryview(mmap.mmap(-1, 100))) is None
+
+
+def replace(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_bytes(b"other")
+    os.replace(other, path)
+
+
+def rewrite(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(path.read_bytes())
+
+
+def write_through_mapping(path: Path) -> None:
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+        memory[START] ^= 1
+
+
+def copy_back_with_times(path: Path) -> None:
+    before = path.stat()
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+CHANGES: list[Callable[[Path], object]] = [
+    *(rewrite, write_through_mapping, copy_back_with_times, replace, Path.unlink),
+    lambda path: os.truncate(path, 0),
+    lambda path: os.truncate(path, START + 10),
+    lambda path: path.open("ab").write(b"more"),
+    lambda path: path.chmod(0o444),
+    lambda path: path.touch(),
+    lambda path: path.rename(path.with_name("elsewhere")),
+    lambda path: path.with_name("link").hardlink_to(path),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_happens_to_the_file_is_noticed_once(path: Path, change: Callable[[Path], object]) -> None:
+    file = shared(path)
+    file.look()
+    assert file.changes == 0
+    change(path)
+    file.look()
+    file.look()
+    assert (file.changes, file.shared) == (1, True)
+
+
+def test_reading_the_file_is_no_change(path: Path) -> None:
+    file = shared(path)
+    assert path.read_bytes()[START:] == bytes(file)
+    file.look()
+    assert file.changes == 0
+
+
+def test_a_read_past_the_end_of_a_cut_file_is_a_change(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = shared(path)
+    stamp = module._stamp(file._descriptor)
+    os.truncate(path, START)
+    assert bytes(file) == bytes(len(CONTENT))
+    monkeypatch.setattr(module, "_stamp", lambda descriptor: stamp)  # as where a disk fails: the file is as it was
+    file.look()
+    assert file.changes == 1
+
+
+def test_private_bytes_stay_where_they_are_and_as_they_are(path: Path) -> None:
+    file = shared(path)
+    before = address(file)
+    file.own()
+    assert (address(file), file.shared, file.changes) == (before, False, 1)
+    assert resident(file)[0] > 0 and resident(file)[1] == 0
+    os.truncate(path, 0)
+    file.look()
+    assert bytes(file) == CONTENT and file.changes == 1
+    file.own()
+    assert file.changes == 1
+
+
+def test_a_new_stamp_is_taken_when_a_further_change_would_move_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    stamps = path.stat()
+    written = max(stamps.st_mtime_ns, stamps.st_ctime_ns)
+    monkeypatch.setattr(module.time, "sleep", slept.append)
+    for age in (0, 5_000_000, module._TICK, 10 * module._TICK, -module._TICK):
+        monkeypatch.setattr(module.time, "time_ns", lambda age=age: written + age)
+        shared(path)
+    fresh, later = module._TICK / 1e9, (module._TICK - 5_000_000) / 1e9
+    assert slept == [*(module._TICKS * [fresh]), *(module._TICKS * [later])]  # the clock stands still here
+
+
+def test_a_file_system_that_counts_whole_seconds_shares_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared(path)
+    found = path.stat()
+    whole = SimpleNamespace(st_size=found.st_size, st_mtime_ns=5_000_000_000, st_ctime_ns=6_000_000_000)
+    monkeypatch.setattr(module.os, "fstat", lambda _: whole)
+    with path.open("rb") as opened:
+        assert share(opened.fileno(), START) is None
+
+
+def test_a_file_system_that_does_not_tell_changes_shares_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared(path)
+    monkeypatch.setattr(module, "tells_changes", lambda _: False)
+    with path.open("rb") as opened:
+        assert share(opened.fileno(), START) is None
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="there is no file system in memory")
+def test_a_file_in_memory_does_not_tell_changes() -> None:
+    descriptor = os.memfd_create("file") if hasattr(os, "memfd_create") else os.open("/dev/shm", os.O_RDONLY)
+    assert not tells_changes(descriptor)
+    os.close(descriptor)
+
+
+def test_a_closed_descriptor_tells_nothing() -> None:
+    assert not tells_changes(-1)
+
+
+def test_without_a_net_nothing_is_shared_and_no_descriptor_is_left(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared(path)
+    before = os.listdir("/proc/self/fd")
+    monkeypatch.setattr(module, "spread_net", lambda *_: None)
+    with path.open("rb") as opened:
+        assert share(opened.fileno(), START) is None
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_file_that_is_let_go_leaves_no_descriptor_and_no_net(path: Path) -> None:
+    file = shared(path)
+    net, descriptor = file._net, file._descriptor
+    del file
+    assert net._guard is None
+    with pytest.raises(OSError):
+        os.fstat(descriptor)
+
+
+def test_a_descriptor_that_somebody_closes_makes_the_bytes_private(path: Path) -> None:
+    file = shared(path)
+    os.close(file._descriptor)
+    file.look()
+    assert (file.shared, file.changes, bytes(file)) == (False, 1, CONTENT)
+
+
+def test_a_descriptor_that_is_somebody_elses_by_now_is_not_closed(path: Path, tmp_path: Path) -> None:
+    file = shared(path)
+    (tmp_path / "theirs").write_bytes(b"theirs")
+    theirs = os.open(tmp_path / "theirs", os.O_RDONLY)
+    os.dup2(theirs, file._descriptor)
+    kept = file._descriptor
+    file.look()
+    assert (file.shared, bytes(file)) == (False, CONTENT)
+    del file
+    assert os.read(kept, 6) == b"theirs"
+    os.close(kept)
+    os.close(theirs)
+
+
+class Run:
+    """Counts how often it is asked; the file changes in the first `disturbed` runs."""
+
+    def __init__(self, path: Path, disturbed: int) -> None:
+        self.path, self.disturbed, self.count = path, disturbed, 0
+
+    def __call__(self) -> None:
+        self.count += 1
+        if self.count <= self.disturbed:
+            self.path.touch()
+
+
+@pytest.mark.parametrize(("disturbed", "runs", "still_shared"), [(0, 1, True), (1, 2, True), (9, TRIES + 1, False)])
+def test_a_run_is_repeated_until_the_file_stays_as_it_is_or_is_private(
+    path: Path, disturbed: int, runs: int, still_shared: bool
+) -> None:
+    file, run = shared(path), Run(path, disturbed)
+    undisturbed(file, run)
+    assert (run.count, file.shared) == (runs, still_shared)
+    undisturbed(file, run)
+    assert run.count == runs + 1
+
+
+def test_two_looks_a_run_are_all_that_the_system_is_asked(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, calls = shared(path), []
+    real = os.fstat
+    monkeypatch.setattr(module.os, "fstat", lambda descriptor: (calls.append(descriptor), real(descriptor))[1])
+    undisturbed(file, lambda: None)
+    assert calls == 2 * [file._descriptor]
+    file.own()
+    calls.clear()
+    undisturbed(file, lambda: None)
+    undisturbed(None, lambda: None)
+    assert calls == []
+
+
+FORKED = """
+import os, sys
+from jitdelegate.runtime.shared_file import share
+descriptor = os.open(sys.argv[1], os.O_RDONLY)
+file = share(descriptor, int(sys.argv[2]))
+child = os.fork()
+if not child:
+    os.truncate(sys.argv[1], 0)
+    file.look()
+    assert bytes(file) == bytes(len(file)) and file.changes == 1
+    file.own()
+    del file
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+file.look()
+assert file.shared and file.changes == 1 and bytes(file) == bytes(len(file))
+"""
+
+
+def test_a_forked_child_and_its_parent_notice_each_for_itself(path: Path) -> None:
+    shared(path)
+    subprocess.run([sys.executable, "-c", FORKED, str(path), str(START)], check=True)
