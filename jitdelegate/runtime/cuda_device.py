@@ -1,4 +1,4 @@
-"""A CUDA device: found, named, and made current for the calls that need it."""
+"""A CUDA device: found, named, and told what code runs on it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from jitdelegate.runtime.cuda_driver import Driver, declare
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ctypes import CDLL
-    from types import TracebackType
 
 ARCHITECTURES = ((7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
 """Capabilities that programs are compiled for."""
@@ -108,28 +107,3 @@ def _runs(compiled: tuple[int, int], capability: tuple[int, int]) -> bool:
 
 def _name(capability: tuple[int, int]) -> str:
     return f"sm_{capability[0]}{capability[1]}"
-
-
-class Context:
-    """A device's primary context, held until `close`; `with context:` makes it the calling thread's.
-
-    What is around keeps its own context: torch or others may use the same thread.
-    """
-
-    __slots__ = ("_device", "_handle")
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self._handle = device.driver.retain_context(device.handle)
-
-    def __enter__(self) -> None:
-        self._device.driver.push_context(self._handle)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._device.driver.pop_context()
-
-    def close(self) -> None:
-        """Let go of it; once nobody holds it, the driver ends it."""
-        self._device.driver.release_context(self._device.handle)

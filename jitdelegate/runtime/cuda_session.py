@@ -9,7 +9,7 @@ import sys
 
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.runtime.buffers import Borrowed
-from jitdelegate.runtime.cuda_device import Context
+from jitdelegate.runtime.cuda_context import hold_context
 from jitdelegate.runtime.cuda_driver import dotted, try_release
 from jitdelegate.runtime.cuda_states import CudaStates
 from jitdelegate.runtime.cuda_weights import share_weights
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from jitdelegate.program.program import Launch, Program
+    from jitdelegate.runtime.cuda_context import Context, Current
     from jitdelegate.runtime.cuda_device import Device
 
     Step = tuple[int, tuple[int, int, int], tuple[int, int, int], int, int]
@@ -58,20 +59,20 @@ class CudaSession(Staging):
         self._lock = _thread.allocate_lock()
         self._process = os.getpid()
         self._releases: list[tuple[Callable[[Any], None], Any]] = []
-        self._context: Context | None = Context(device)
+        self._context: Context | None = hold_context(device)
         try:
-            with self._context:
-                self._open(stream)
+            with self._context.current():
+                self._open(self._context, stream)
         except BaseException:
             self._free()
             raise
 
-    def _open(self, stream: int | None) -> None:
+    def _open(self, context: Context, stream: int | None) -> None:
         driver, program = self._driver, self.program
         # not on the caller's: it may be the default one, which cannot be captured, or have work in it to wait for
         self._preparing = self._own(driver.create_stream(), driver.destroy_stream)
         self._stream = self._preparing if stream is None else stream
-        weights = share_weights(program, self.device, self._preparing)
+        weights = share_weights(program, context, self._preparing)
         self._own(weights, type(weights).release)
         arena = self._own(driver.allocate(max(program.arena_bytes, 1)), driver.free)
         room = self._own(driver.allocate(CudaStates.nbytes(program)), driver.free) if program.states else 0
@@ -192,6 +193,7 @@ class CudaSession(Staging):
     def run_on(self, addresses: list[int]) -> None:
         self._refuse_fork()
         with self._lock, self._current():
+            self._refuse_capture()
             count = len(self._inputs)
             for source, (pinned, _, nbytes) in zip(addresses[:count], self._inputs, strict=True):
                 ctypes.memmove(pinned, source, nbytes)
@@ -208,29 +210,41 @@ class CudaSession(Staging):
     def read_state(self, place: int) -> bytes:
         self._refuse_fork()
         with self._lock, self._current():
+            self._refuse_capture()
             return self._states.read(place, self._stream)
 
     def write_state(self, place: int, content: bytes) -> None:
         self._refuse_fork()
         with self._lock, self._current():
+            self._refuse_capture()
             self._states.write(place, content, self._stream)
 
-    def _current(self) -> Context:
+    def _current(self) -> Current:
         if self._context is None:
             raise DeviceError("the session is closed")
-        return self._context
+        return self._context.current()
 
-    def gpu_seconds(self, runs: int, *, copies: bool = True) -> tuple[float, ...]:
-        """How long the device took for each of `runs` inferences on what the inputs last were, by its own clock.
+    def _refuse_capture(self) -> None:
+        """The caller's stream may be in the midst of a graph that the caller makes, which waiting would break."""
+        if self._stream != self._preparing and self._driver.is_capturing(self._stream):
+            raise DeviceError(
+                f"a CUDA graph is being captured from stream {self._stream}, in which the model is to run: it copies"
+                " values from and to the host and waits for them, which no graph holds; run it before or after the"
+                " capture, or load it with another stream"
+            )
+
+    def gpu_seconds(self, runs: int, *, copies: bool = True) -> float:
+        """How long the device takes for `runs` inferences on what the inputs last were, by its own clock: one event
+        before the first, one after the last, and no waiting for the host in between.
 
         Args:
-            runs: how many follow each other without waiting for the host.
             copies: False leaves out the copies between host and device.
         Raises:
-            DeviceError: the session is closed, or the device failed.
+            DeviceError: the session is closed, its stream is being captured, or the device failed.
         """
         self._refuse_fork()
         with self._lock, self._current():
+            self._refuse_capture()
             self._states.prepare(self._stream)
             if copies or self.graph_failure:
                 return self._measure(
@@ -242,16 +256,17 @@ class CudaSession(Staging):
             finally:
                 try_release(self._driver.destroy_executable, graph)
 
-    def _measure(self, runs: int, enqueue: Callable[[], None]) -> tuple[float, ...]:
-        driver, events = self._driver, []
+    def _measure(self, runs: int, enqueue: Callable[[], None]) -> float:
+        driver, events = self._driver, list[int]()
         try:
-            for run in range(runs + 1):
+            for _ in range(2):
                 events.append(driver.create_event())
-                driver.record(events[run], self._stream)
-                if run < runs:
-                    enqueue()
+            driver.record(events[0], self._stream)
+            for _ in range(runs):
+                enqueue()
+            driver.record(events[1], self._stream)
             driver.synchronize(self._stream)
-            return tuple(map(driver.seconds_between, events[:-1], events[1:]))
+            return driver.seconds_between(*events)
         finally:
             for event in events:
                 try_release(driver.destroy_event, event)
@@ -271,18 +286,17 @@ class CudaSession(Staging):
             self.close()
 
     def _free(self) -> None:
-        """Release all that is owned, newest first; what a failed device refuses is gone with it."""
+        """Release all that is owned, newest first; what a failed or reset device refuses is gone with it."""
         context, self._context = self._context, None
         if context is None:
             return
         releases, self._releases = self._releases, []
         try:
-            with context:
+            with context.current():
                 for release, handle in reversed(releases):
                     try_release(release, handle)
         except DeviceError:
             pass
-        try_release(Context.close, context)
 
     def _refuse_fork(self) -> None:
         if self._process != os.getpid():

@@ -10,10 +10,11 @@ from jitdelegate.runtime.cuda_session import CudaSession
 from scripts.gpu_check.bundle import MODEL, Bundle, Prepared
 from scripts.gpu_check.gpu import gpu, open_session
 from scripts.gpu_check.row import Row, measured
+from scripts.gpu_check.sides import RUNS
 
 SECTION = "latency"
-WARM_UP = 20
-RUNS = 200
+GROUPS = 9
+"""Measurements, of which the median counts; one before them warms up."""
 
 
 def rows(bundle: Bundle) -> Iterator[Row]:
@@ -30,11 +31,12 @@ def rows(bundle: Bundle) -> Iterator[Row]:
 
 
 def _measure(prepared: Prepared, session: CudaSession) -> Iterator[Row]:
-    session.gpu_seconds(WARM_UP)
+    session.gpu_seconds(RUNS)
     note = session.graph_failure
-    yield measured(SECTION, prepared.name, "kernels", session.gpu_seconds(RUNS, copies=False), note=note)
-    yield measured(SECTION, prepared.name, "kernels and copies", session.gpu_seconds(RUNS), note=note)
-    yield measured(SECTION, prepared.name, "a call", [_call(session) for _ in range(RUNS)])
+    for quantity, copies in (("kernels", False), ("kernels and copies", True)):
+        groups = [session.gpu_seconds(RUNS, copies=copies) / RUNS for _ in range(GROUPS)]
+        yield measured(SECTION, prepared.name, quantity, groups, note=note)
+    yield measured(SECTION, prepared.name, "a call", [_call(session) for _ in range(GROUPS * RUNS)])
     yield Row(SECTION, prepared.name, "launches", float(len(session.program.launches)))
 
 

@@ -27,8 +27,9 @@ SETTLE = 2.5
 """Seconds after which a new file's fingerprint is remembered, as that of any model that was not just written."""
 CONTEXT = (
     "from jitdelegate.runtime.cuda_library import open_library;"
-    "from jitdelegate.runtime.cuda_device import Context, find_device;"
-    "Context(find_device(open_library()))"
+    "from jitdelegate.runtime.cuda_device import find_device;"
+    "from jitdelegate.runtime.cuda_context import hold_context;"
+    "hold_context(find_device(open_library()))"
 )
 STAGES = ("import", "open", "first run")
 

@@ -22,7 +22,7 @@ from jitdelegate.opened import options_key
 from jitdelegate.options import Options
 from jitdelegate.program.program import Operator, Program
 from jitdelegate.program.write import write
-from jitdelegate.runtime import cuda_library, cuda_weights
+from jitdelegate.runtime import cuda_library
 from tests.cuda_stub import library as stub
 from tests.cuda_stub.install import install
 from tests.cuda_stub.library import Library
@@ -87,7 +87,6 @@ def install_compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
     made = Compiler()
     monkeypatch.setattr("jitdelegate.compiler.compile_model", made)
     monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: TOOLCHAIN)
-    monkeypatch.setattr(cuda_weights, "_shared", {})
     return made
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from jitdelegate.errors import DeviceError
 from jitdelegate.runtime import cuda_device, cuda_library
-from jitdelegate.runtime.cuda_device import Context, Device, find_device, runs
+from jitdelegate.runtime.cuda_device import Device, find_device, runs
 from jitdelegate.runtime.cuda_driver import Driver
 from jitdelegate.runtime.cuda_library import open_library
 from tests.cuda_stub.library import NO_DEVICE, Library
@@ -148,15 +148,3 @@ def test_binaries_run_on_the_same_major_number_and_higher_minor_ones(
     features: str, capability: tuple[int, int], expected: bool
 ) -> None:
     assert runs(features, capability) is expected
-
-
-def test_a_context_is_current_only_within_its_block() -> None:
-    driver = library()
-    device = Device(Driver(driver), 0)
-    context = Context(device)
-    with pytest.raises(DeviceError, match="INVALID_CONTEXT"):
-        device.driver.create_stream()
-    with context:
-        device.driver.destroy_stream(device.driver.create_stream())
-    context.close()
-    assert driver.leaks() == []

@@ -9,7 +9,7 @@ import pytest
 
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.program.program import Program, State
-from jitdelegate.runtime import cuda_weights
+from jitdelegate.runtime.cuda_context import hold_context
 from jitdelegate.runtime.cuda_device import Device
 from jitdelegate.runtime.cuda_driver import Driver
 from jitdelegate.runtime.cuda_session import CudaSession
@@ -22,11 +22,6 @@ from tests.passes.graphs import Builder, lowered
 from tests.targets.execute import program_of
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_shared_between_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_weights, "_shared", {})
 
 
 def running_sums(*, is_resource: int = 0) -> Program:
@@ -45,7 +40,7 @@ def running_sums(*, is_resource: int = 0) -> Program:
     return opened(program)
 
 
-def scaled_sums(driver: Library, **changes: Any) -> CudaSession:
+def scaled_sums(driver: Library, stream: int | None = None, **changes: Any) -> CudaSession:
     """y = SCALE * x + 2.5, and the state, scaled x, is what the next run sees at the offset of x."""
     values: dict[str, Any] = {
         "inputs": (),
@@ -54,7 +49,7 @@ def scaled_sums(driver: Library, **changes: Any) -> CudaSession:
         "weights": np.full(1, SCALE, np.float32).tobytes().ljust(1024, b"\0") + X.tobytes(),
     }
     program = opened(scale_and_shift(**{**values, **changes}))
-    return CudaSession(program, Device(Driver(driver), 0))
+    return CudaSession(program, Device(Driver(driver), 0), stream)
 
 
 def sums(session: Staging, count: int) -> list[float]:
@@ -171,3 +166,15 @@ def test_runs_that_are_timed_on_a_gpu_go_on_from_where_the_last_one_stopped(copi
     session = scaled_sums(library())
     session.gpu_seconds(2, copies=copies)
     assert powers(session, 1) == [27]
+
+
+def test_a_state_is_neither_read_nor_written_in_a_stream_that_is_being_captured() -> None:
+    driver = library()
+    with hold_context(Device(Driver(driver), 0)).current():
+        stream = Driver(driver).create_stream()
+        session = scaled_sums(driver, stream)
+        driver.cuStreamBeginCapture_v2(stream, stub.CAPTURE_GLOBAL)
+    for use in (lambda: session.read_state(0), lambda: session.write_state(0, X.tobytes())):
+        with pytest.raises(DeviceError, match="a CUDA graph is being captured"):
+            use()
+    assert driver.live[stream].capture.nodes == [] and not driver.live[stream].capture.is_broken

@@ -17,7 +17,7 @@ import pytest
 
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.program.write import write
-from jitdelegate.runtime import cuda_device, cuda_library, cuda_weights
+from jitdelegate.runtime import cuda_device, cuda_library
 from scripts.gpu_check import (
     __main__,
     cold_compile,
@@ -54,9 +54,8 @@ Y = floats([SCALE * x + SHIFT for x in X])
 
 
 @pytest.fixture(autouse=True)
-def fresh_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def fresh_device() -> Iterator[None]:
     """No test sees another's device."""
-    monkeypatch.setattr(cuda_weights, "_shared", {})
     gpu.gpu.cache_clear()
     yield
     gpu.gpu.cache_clear()
@@ -202,7 +201,7 @@ def test_module_load_leaves_nothing_on_the_device(tmp_path: Path, monkeypatch: p
     driver = use(monkeypatch, library())
     rows = list(module_load.rows(bundle(tmp_path, names=(EXAMPLE,), group=MODEL)))
     assert [row.quantity for row in rows] == ["driver", "context", *2 * ["modules", "open and close"]]
-    assert driver.leaks() == [] and driver.contexts == 0
+    assert driver.leaks() == []
 
 
 def test_a_warm_start_hits_the_entry_that_was_filled_in(
@@ -351,7 +350,9 @@ def test_sides_that_take_long_to_make_join_one_by_one(tmp_path: Path, monkeypatc
     rows = list(side_by_side.rows(bundle(tmp_path, names=(EXAMPLE,), group=MODEL), "float16"))
     assert [row.subject for row in rows if row.note] == ["JAX", side_by_side.COMPILED]
     (*_, ratio) = [row for row in rows if row.unit == RATIO and row.quantity == side_by_side.DEVICE]
-    assert ratio.value == pytest.approx(0.003) and ratio.holds  # three steps of the stub's clock, a millisecond each
+    assert (
+        ratio.value == pytest.approx(0.00202) and ratio.holds
+    )  # the clock of the stub: fifty times two kernels, an event
     assert driver.calls["cuGraphLaunch"] > 0
 
 
