@@ -34,7 +34,7 @@ from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case as OpCase
 from jitdelegate.ops.case import Weights, ints
 from jitdelegate.options import Options
-from jitdelegate.precompile import architectures
+from jitdelegate.precompile import gpu_kinds
 from jitdelegate.program.read import read as read_program
 from scripts.gpu_check.bundle import EXAMPLE, FORM, MODEL, PRECISIONS, Bundle, Case, pack, write_bundle
 from tests.ops.litert import model_of
@@ -113,7 +113,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--mebibytes", type=float, default=MEBIBYTES, help="most of the folder (default: %(default)g)")
     arguments = parser.parse_args(argv)
     try:
-        gpus = architectures(arguments.architectures)
+        gpus = gpu_kinds(arguments.architectures)
     except OptionError as error:
         parser.error(str(error))
     folder = Folder(arguments.output, gpus, int(arguments.mebibytes * 2**20))

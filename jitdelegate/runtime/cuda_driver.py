@@ -67,7 +67,7 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuEventElapsedTime": (_pointer, _pointer, _pointer),
 }
 OUT_OF_MEMORY = 2
-CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76
+MULTIPROCESSORS, CAPABILITY_MAJOR, CAPABILITY_MINOR = 16, 75, 76
 MAX_DYNAMIC_SHARED_BYTES = 8
 NON_BLOCKING = 1
 CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED = 1, 2
@@ -145,11 +145,15 @@ class Driver:
 
     def capability(self, device: int) -> tuple[int, int]:
         """Major and minor number of the device's architecture."""
-        major, minor = (
-            self._answer("cuDeviceGetAttribute", _int(), attribute, device)
-            for attribute in (CAPABILITY_MAJOR, CAPABILITY_MINOR)
-        )
-        return major, minor
+        return self.attribute(CAPABILITY_MAJOR, device), self.attribute(CAPABILITY_MINOR, device)
+
+    def multiprocessors(self, device: int) -> int:
+        """How many the device has."""
+        return self.attribute(MULTIPROCESSORS, device)
+
+    def attribute(self, number: int, device: int) -> int:
+        """A number that the driver knows of the device, by cuda.h's CUdevice_attribute."""
+        return int(self._answer("cuDeviceGetAttribute", _int(), number, device))
 
     def context_is_active(self, device: int) -> bool:
         """Whether the device's primary context is there: retained by anyone, and not reset since."""

@@ -7,6 +7,7 @@ import ctypes
 import os
 import sys
 
+from jitdelegate.cache.key import TOOLCHAIN, cuda_major
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.runtime.buffers import Borrowed
 from jitdelegate.runtime.cuda_context import hold_context
@@ -52,7 +53,7 @@ class CudaSession(Staging):
         super().__init__(program)
         if program.target != "cuda":
             raise ProgramError(f"a program for {program.target} cannot run on a CUDA device")
-        device.check(program.features)
+        device.check(program.features, cuda_major(program.part(TOOLCHAIN)))
         self.device = device
         self.graph_failure = ""
         self._driver = device.driver

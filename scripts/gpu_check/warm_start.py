@@ -74,7 +74,7 @@ def _fill(cache: Path, model: Path, prepared: Prepared) -> None:
 
     store = open_store(str(cache))
     options = Options(target="cuda", precision=prepared.precision)
-    key = options_key(options, fingerprint(model), gpu().architecture)
+    key = options_key(options, fingerprint(model), gpu().kind)
     program = read(prepared.content)
     program.key = key.parts
     trouble = store.put(key, write(program))

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
 
-from jitdelegate.errors import CompileError
+from jitdelegate.errors import CompileError, DeviceError
 from jitdelegate.ir.expr import RESULT
 from jitdelegate.ir.forms import Access, Contract, Form, Map, Reduce
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.targets.cuda import plan as planning
 from jitdelegate.targets.cuda import writer as writing
 from jitdelegate.targets.cuda.epilogue import reach
-from jitdelegate.targets.cuda.gpu import GPUS
+from jitdelegate.targets.cuda.gpu import GPUS, gpu_of
 from jitdelegate.targets.cuda.plan import plan
 from jitdelegate.targets.cuda.writer import Writer
 
@@ -109,3 +110,17 @@ def test_a_row_that_is_read_for_every_pixel_is_no_operand_that_an_epilogue_can_f
     """It has the output's shape, but only its first row is read."""
     assert reach(Access((-1, 1), (0, 0), (1, 1)), (4, 8), (4, 8)) is None
     assert reach(Access((0, 1), (0, 0), (1, 1)), (4, 8), (4, 8)) is not None
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_fewer_multiprocessors_take_larger_tiles_and_share_out_less(precision: str) -> None:
+    graph = node_of(Contract(), (196, 512), (512, 512), (196, 512))
+    whole, slice_ = (plan(graph, gpu_of(kind), precision).launches for kind in ("sm_90:132", "sm_90:16"))
+    assert whole == plan(graph, GPUS["sm_90"], precision).launches
+    blocks = [prod(launches[0].grid) for launches in (whole, slice_)]
+    assert blocks[0] > 132 / 2 and blocks[1] < blocks[0] / 2
+
+
+def test_a_kind_that_is_not_supported_is_told() -> None:
+    with pytest.raises(DeviceError, match="the GPU cannot be compiled for: no GPU architecture 'sm_70'"):
+        gpu_of("sm_70")
