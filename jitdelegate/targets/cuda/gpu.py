@@ -29,6 +29,12 @@ class Gpu:
         return int(self.architecture.removeprefix("sm_"))
 
     @property
+    def lanes(self) -> int:
+        """Float32 multiply-adds that a multiprocessor begins in a cycle. Source: CUDA Programming Guide, "Arithmetic
+        Instructions"."""
+        return 64 if self.capability in (75, 80) else 128
+
+    @property
     def has_async_copy(self) -> bool:
         """cp.async, bf16, tf32 and m16n8k16 came together."""
         return self.capability >= 80
