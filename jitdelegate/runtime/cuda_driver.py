@@ -210,13 +210,14 @@ class Driver:
         address = _device_pointer()
         code = self._library.cuMemAlloc_v2(ctypes.byref(address), nbytes)
         if code == OUT_OF_MEMORY:
-            free, total = self._memory()
+            free, total = self.memory()
             raise DeviceError(f"no GPU memory of {nbytes} bytes: {free} of {total} bytes are free")
         if code:
             raise self._failure("cuMemAlloc_v2", code)
         return address.value
 
-    def _memory(self) -> tuple[int, int]:
+    def memory(self) -> tuple[int, int]:
+        """(free bytes, bytes) of the current context's device."""
         free, total = _size(), _size()
         self._call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value

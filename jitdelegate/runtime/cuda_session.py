@@ -6,6 +6,7 @@ import _thread
 import ctypes
 import os
 import sys
+import time
 
 from jitdelegate.cache.key import TOOLCHAIN, cuda_major
 from jitdelegate.errors import DeviceError, ProgramError
@@ -87,7 +88,7 @@ class CudaSession(Staging):
         ]
         self._graph = 0
         try:
-            self._graph = self._own(self._capture(), driver.destroy_executable)
+            self._graph = self._own(self._capture(self._enqueue_steps), driver.destroy_executable)
         except DeviceError as error:
             self.graph_failure = str(error)
 
@@ -143,12 +144,12 @@ class CudaSession(Staging):
                 most[function] = max(launch.shared_bytes, most.get(function, 0))
         return most
 
-    def _capture(self, *, copies: bool = True) -> int:
-        """All steps as a graph that is ready to run."""
+    def _capture(self, enqueue: Callable[[int], None]) -> int:
+        """What is enqueued to the stream that it is called with, as a graph that is ready to run."""
         driver, stream = self._driver, self._preparing
         driver.begin_capture(stream)
         try:
-            self._enqueue_steps(stream, copies=copies)
+            enqueue(stream)
         except DeviceError:
             self._leave_capture()
             raise
@@ -170,18 +171,23 @@ class CudaSession(Staging):
         except DeviceError:  # a capture that a failing call made invalid ends without a graph
             return
 
-    def _enqueue_steps(self, stream: int, *, copies: bool = True) -> None:
-        driver = self._driver
-        for pinned, address, nbytes in self._inputs if copies else ():
+    def _enqueue_steps(self, stream: int) -> None:
+        self._enqueue_inputs(stream)
+        self._enqueue_kernels(stream)
+        for pinned, address, nbytes in self._outputs:
             if nbytes:
-                driver.upload(address, pinned, nbytes, stream)
+                self._driver.download(pinned, address, nbytes, stream)
+
+    def _enqueue_inputs(self, stream: int) -> None:
+        for pinned, address, nbytes in self._inputs:
+            if nbytes:
+                self._driver.upload(address, pinned, nbytes, stream)
+
+    def _enqueue_kernels(self, stream: int) -> None:
         self._states.enqueue_before(stream)
         for step in self._steps:
-            driver.launch(*step, stream)
+            self._driver.launch(*step, stream)
         self._states.enqueue_after(stream)
-        for pinned, address, nbytes in self._outputs if copies else ():
-            if nbytes:
-                driver.download(pinned, address, nbytes, stream)
 
     def _enqueue(self) -> None:
         """One inference from pinned memory to pinned memory."""
@@ -234,12 +240,15 @@ class CudaSession(Staging):
                 " capture, or load it with another stream"
             )
 
-    def gpu_seconds(self, runs: int, *, copies: bool = True) -> float:
-        """How long the device takes for `runs` inferences on what the inputs last were, by its own clock: one event
-        before the first, one after the last, and no waiting for the host in between.
+    def run_seconds(self, runs: int, *, copies: bool = True) -> tuple[float, float]:
+        """How long `runs` inferences take on what the inputs last were, with no waiting in between.
 
         Args:
-            copies: False leaves out the copies between host and device.
+            copies: False leaves out the copies between host and device; from the second on, inferences then compute on
+                what was left where the inputs lay.
+        Returns:
+            seconds by the device's clock, from an event before the first to one after the last, and by the host's, from
+            before the first to when the last is done.
         Raises:
             DeviceError: the session is closed, its stream is being captured, or the device failed.
         """
@@ -247,27 +256,64 @@ class CudaSession(Staging):
         with self._lock, self._current():
             self._refuse_capture()
             self._states.prepare(self._stream)
-            if copies or self.graph_failure:
-                return self._measure(
-                    runs, self._enqueue if copies else lambda: self._enqueue_steps(self._stream, copies=False)
-                )
-            graph = self._capture(copies=False)
-            try:
-                return self._measure(runs, lambda: self._driver.run_graph(graph, self._stream))
-            finally:
-                try_release(self._driver.destroy_executable, graph)
+            if copies:
+                return self._measure(runs, self._enqueue)
+            return self._measured_graph(self._enqueue_kernels, runs)
 
-    def _measure(self, runs: int, enqueue: Callable[[], None]) -> float:
+    def launch_seconds(self, number: int, times: int, *, afresh: bool = True) -> float:
+        """How long the device takes, by its own clock, for launch `number`, `times` of it one after another in a graph.
+
+        Args:
+            afresh: those before it run first, on what the inputs last were, so that it computes what it computes in an
+                inference. False where that was done for it already, and nothing ran since.
+        Raises:
+            DeviceError: as for `run_seconds`.
+        """
+        step = self._steps[number]
+
+        def enqueue(stream: int) -> None:
+            for _ in range(times):
+                self._driver.launch(*step, stream)
+
+        self._refuse_fork()
+        with self._lock, self._current():
+            self._refuse_capture()
+            if afresh:
+                self._enqueue_until(number)
+            return self._measured_graph(enqueue, 1)[0]
+
+    def _enqueue_until(self, number: int) -> None:
+        """An inference up to a launch."""
+        self._states.prepare(self._stream)
+        self._enqueue_inputs(self._stream)
+        self._states.enqueue_before(self._stream)
+        for step in self._steps[:number]:
+            self._driver.launch(*step, self._stream)
+
+    def _measured_graph(self, enqueue: Callable[[int], None], runs: int) -> tuple[float, float]:
+        """`_measure` of a graph, or where the driver gives none, of what would be in it."""
+        driver, stream = self._driver, self._stream
+        if self.graph_failure:
+            return self._measure(runs, lambda: enqueue(stream))
+        graph = self._capture(enqueue)
+        try:
+            return self._measure(runs, lambda: driver.run_graph(graph, stream))
+        finally:
+            try_release(driver.destroy_executable, graph)
+
+    def _measure(self, runs: int, enqueue: Callable[[], None]) -> tuple[float, float]:
         driver, events = self._driver, list[int]()
         try:
             for _ in range(2):
                 events.append(driver.create_event())
+            start = time.perf_counter()
             driver.record(events[0], self._stream)
             for _ in range(runs):
                 enqueue()
             driver.record(events[1], self._stream)
             driver.synchronize(self._stream)
-            return driver.seconds_between(*events)
+            end = time.perf_counter()
+            return driver.seconds_between(*events), end - start
         finally:
             for event in events:
                 try_release(driver.destroy_event, event)

@@ -12,11 +12,12 @@ from jitdelegate.runtime.buffers import Borrowed
 from jitdelegate.runtime.cuda_context import hold_context
 from jitdelegate.runtime.cuda_device import Device
 from jitdelegate.runtime.cuda_session import CudaSession
-from scripts.gpu_check.bundle import PRECISIONS, Bundle, Prepared
-from scripts.gpu_check.gpu import gpu
+from scripts.gpu_check.bundle import Bundle, Prepared
+from scripts.gpu_check.gpu import example_here, gpu
 from scripts.gpu_check.row import Row, measured
 
 SECTION = "module load"
+PRECISIONS = ("float32", "float16")
 ROUNDS = 15
 Result = TypeVar("Result")
 
@@ -29,7 +30,7 @@ def rows(bundle: Bundle) -> Iterator[Row]:
     yield Row(SECTION, "process", "context", seconds, "s")
     with context.current():
         for precision in PRECISIONS:
-            yield from _opening(bundle.example(bundle.architecture(device.capability), precision))
+            yield from _opening(example_here(bundle, precision))
 
 
 def _opening(prepared: Prepared) -> Iterator[Row]:

@@ -18,6 +18,8 @@ from scripts.gpu_check.sections import Section
 
 SHOWN = 4000
 """Characters from the end of a failed section's output."""
+MOST_LINES = 40
+"""Of a section's findings that are printed as they are collected; the others are in the results."""
 OUTCOME = "outcome"
 
 
@@ -46,14 +48,21 @@ def _run(section: Section, seconds: float, command: Callable[[Section, Path], Se
         path, log = Path(name) / "rows", Path(name) / "log"
         start = time.monotonic()
         trouble = _trouble(command(section, path), seconds, log)
-        rows = _read_rows(path)
+        took = time.monotonic() - start
+        rows = newest(_read_rows(path))
         if trouble:
             rows.append(Row(section.name, section.name, OUTCOME, note=trouble))
             print(log.read_text(errors="replace")[-SHOWN:], file=sys.stderr)
-    for row in rows:
+    rows.append(Row(section.name, section.name, "seconds", took, "s"))
+    for row in _worth_showing(rows):
         print("  ", _line(row), flush=True)
-    print(f"   {time.monotonic() - start:.1f} s", flush=True)
     return rows
+
+
+def _worth_showing(rows: Sequence[Row]) -> Sequence[Row]:
+    """What exceeds its mark and what has none first, as far as there is room for lines."""
+    first = [row for row in rows if row.holds is False or (row.holds is None and row.predicted is None)]
+    return [*first, *(row for row in rows if row not in first)][:MOST_LINES]
 
 
 def _trouble(command: Sequence[str], seconds: float, log: Path) -> str:
@@ -89,4 +98,5 @@ def _read_rows(path: Path) -> list[Row]:
 def _line(row: Row) -> str:
     value = "" if row.value is None else f" {row.value:.6g} {row.unit}"
     verdict = "" if row.holds is None else " holds" if row.holds else f" EXCEEDS {row.limit:g}"
-    return f"{row.subject}: {row.quantity}{value}{verdict}{' ' + row.note if row.note else ''}"
+    predicted = "" if row.ratio is None else f" ({row.ratio:.2f} of what was predicted)"
+    return f"{row.subject}: {row.quantity}{value}{verdict}{predicted}{' ' + row.note if row.note else ''}"

@@ -187,7 +187,7 @@ def live(driver: Library, stream: int | None = None) -> None:
     running = session(driver, stream)
     assert running.graph_failure == ""
     np.testing.assert_array_equal(np.asarray(running.run([X])[0]), EXPECTED)
-    running.gpu_seconds(2)
+    running.run_seconds(2)
     running.close()
 
 
@@ -253,7 +253,7 @@ def test_a_run_in_a_stream_that_is_being_captured_is_refused_and_the_capture_goe
     other = OtherLibrary(driver)
     running = session(driver, other.stream)
     with other.capture(mode) as nodes:
-        for use in (lambda: running.run([X]), lambda: running.gpu_seconds(1), running.invoke):
+        for use in (lambda: running.run([X]), lambda: running.run_seconds(1), lambda: running.launch_seconds(0, 2)):
             with pytest.raises(DeviceError, match=rf"captured from stream {other.stream}, .* run it before or after"):
                 use()
         live(driver)

@@ -164,7 +164,7 @@ def test_a_variable_whose_length_is_not_that_of_its_shape_is_refused() -> None:
 @pytest.mark.parametrize("copies", [False, True])
 def test_runs_that_are_timed_on_a_gpu_go_on_from_where_the_last_one_stopped(copies: bool) -> None:
     session = scaled_sums(library())
-    session.gpu_seconds(2, copies=copies)
+    session.run_seconds(2, copies=copies)
     assert powers(session, 1) == [27]
 
 
