@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import chain
@@ -56,14 +57,18 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--only", action="append", metavar="PATTERN", help="of names; several are added up")
     parser.add_argument("--mebibytes", type=float, default=MEBIBYTES, help="most of the folder (default: %(default)g)")
-    parser.add_argument("--templates", metavar="D", help="keep the kernels' IR in this folder, for the next time")
     arguments = parser.parse_args(argv)
     try:
         gpus = gpu_kinds(arguments.architectures)
     except OptionError as error:
         parser.error(str(error))
+    with tempfile.TemporaryDirectory(prefix="gpu-check-templates-") as templates:
+        return fill(Folder(arguments.output, gpus, int(arguments.mebibytes * 2**20), templates), arguments)
+
+
+def fill(folder: Folder, arguments: argparse.Namespace) -> int:
+    """Exit status as for `main`."""
     names, others = BUNDLES[arguments.bundle]
-    folder = Folder(arguments.output, gpus, int(arguments.mebibytes * 2**20), arguments.templates or False)
     for source in chain(others(), networks(arguments.models, names)):
         if wanted(source.name, arguments.only):
             folder.add(source)

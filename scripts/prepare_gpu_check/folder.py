@@ -31,7 +31,7 @@ class Folder:
         path: of the folder.
         gpus: kinds of GPU to compile for.
         room: bytes that it may hold.
-        templates: where the kernels' IR is kept between runs; False for nowhere.
+        templates: where the kernels' IR is kept, which programs have in common; False for nowhere.
         nbytes: bytes that it holds.
         cases, left_out: as in `Bundle`.
     """
