@@ -19,7 +19,7 @@ from scripts.gpu_check.sections import Section
 SHOWN = 4000
 """Characters from the end of a failed section's output."""
 MOST_LINES = 40
-"""Of a section's findings that are printed as they are collected; the others are in the results."""
+"""Of a section's findings that are printed; all are in the results."""
 OUTCOME = "outcome"
 
 
@@ -53,16 +53,19 @@ def _run(section: Section, seconds: float, command: Callable[[Section, Path], Se
         if trouble:
             rows.append(Row(section.name, section.name, OUTCOME, note=trouble))
             print(log.read_text(errors="replace")[-SHOWN:], file=sys.stderr)
-    rows.append(Row(section.name, section.name, "seconds", took, "s"))
-    for row in _worth_showing(rows):
+    for row in sorted(rows, key=_importance)[:MOST_LINES]:
         print("  ", _line(row), flush=True)
-    return rows
+    if len(rows) > MOST_LINES:
+        print(f"   and {len(rows) - MOST_LINES} more", flush=True)
+    print(f"   {took:.1f} s", flush=True)
+    return [*rows, Row(section.name, section.name, "seconds", took, "s")]
 
 
-def _worth_showing(rows: Sequence[Row]) -> Sequence[Row]:
-    """What exceeds its mark and what has none first, as far as there is room for lines."""
-    first = [row for row in rows if row.holds is False or (row.holds is None and row.predicted is None)]
-    return [*first, *(row for row in rows if row not in first)][:MOST_LINES]
+def _importance(row: Row) -> int:
+    """What exceeds its mark or has no value first, then what has no mark, single launches last."""
+    if row.holds is False or row.value is None:
+        return 0
+    return 2 if row.predicted is not None or row.holds else 1
 
 
 def _trouble(command: Sequence[str], seconds: float, log: Path) -> str:

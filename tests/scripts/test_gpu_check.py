@@ -522,6 +522,16 @@ def test_what_sections_wrote_is_collected() -> None:
     assert [row.subject for row in run_sections(sections("a"), 60, code(line("x") + line("y")))] == ["x", "y", "a"]
 
 
+def test_of_many_findings_those_that_exceed_their_marks_are_printed_first(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [Row("s", f"{number}", "q", 1.0, limit=2.0).to_dict() for number in range(100)]
+    rows.append(Row("s", "late", "q", 3.0, limit=2.0).to_dict())
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    text = f"open(path, 'a').write({lines!r})"
+    assert len(run_sections(sections("a"), 60, code(text))) == 102
+    _, first, *_, more, _ = capsys.readouterr().out.splitlines()
+    assert first.strip() == "late: q 3  EXCEEDS 2" and more.strip() == "and 61 more"
+
+
 def test_a_section_that_fails_keeps_what_it_found_and_says_how_it_ended() -> None:
     found, ended, took = run_sections(sections("a"), 60, code(line("x") + "raise ValueError('gone')"))
     assert found.subject == "x"
