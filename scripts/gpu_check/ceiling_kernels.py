@@ -17,7 +17,7 @@ from jitdelegate.targets.cuda.gpu import gpu_of
 from jitdelegate.targets.cuda.template import Definition, Template
 from jitdelegate.targets.cuda.template_store import TemplateStore
 from jitdelegate.targets.cuda.tensor_core import Operand, multiply
-from scripts.gpu_check.ceilings import BLOCKS_EACH, ITERATIONS, PRODUCTS, SUMS, THREADS
+from scripts.gpu_check.ceilings import BLOCKS_EACH, ITERATIONS, PRODUCTS, ROUNDS, SUMS, THREADS
 
 ARENA_BYTES = 256
 
@@ -75,7 +75,9 @@ class Products(Template):
         factor = code.to_float(thread)
         start = [factor + place for place in range(SUMS)]
         with code.carried(count, start) as (_, sums, following):
-            following[:] = self._added(code, factor, thread, sums)
+            for _ in range(ROUNDS):
+                sums = self._added(code, factor, thread, sums)
+            following[:] = sums
         total: Any = following[0]
         for value in following[1:]:
             total = total + value

@@ -16,8 +16,9 @@ from scripts.gpu_check.row import Row, measured
 
 PRODUCTS = ("float32", "float16", "tf32")
 """What is multiplied, in the order of the ceilings program's launches after its first one, which does nothing."""
-THREADS, BLOCKS_EACH, SUMS, ITERATIONS = 256, 8, 16, 2048
-"""Of a block, blocks for each multiprocessor, sums of a thread, and how often something is added to each."""
+THREADS, BLOCKS_EACH, SUMS, ROUNDS, ITERATIONS = 256, 8, 16, 16, 128
+"""Of a block, blocks for each multiprocessor, sums of a thread, and how often something is added to each: in one
+iteration of the kernel's loop, whose own instructions should not count, and iterations."""
 STEP = {"float32": 1, "float16": 16, "tf32": 8}
 """Products that are added to a sum at once."""
 LANES = 128
@@ -64,7 +65,7 @@ def measure(bundle: Bundle) -> Ceilings:
 def _products(session: CudaSession, number: int, name: str) -> list[float]:
     """Multiply-adds a second, in every group."""
     launch = session.program.launches[number]
-    count = launch.grid[0] * launch.block[0] * SUMS * STEP[name] * launch.values[1]
+    count = launch.grid[0] * launch.block[0] * SUMS * STEP[name] * ROUNDS * launch.values[1]
     session.launch_seconds(number, 2)  # lets the clock rise
     return [2 * count / session.launch_seconds(number, 2) for _ in range(GROUPS)]
 

@@ -293,7 +293,7 @@ def test_the_ceilings_are_launches_products_and_bytes_a_second(tmp_path: Path, m
     driver = use(monkeypatch, library(total_bytes=1 << 20))
     rows = {row.quantity: row.value for row in device_facts.rows(bundle(tmp_path)) if row.subject == "ceilings"}
     assert rows["a launch after another"] == pytest.approx(51e-3 / 50)  # a millisecond each, and an event
-    added = 4 * 32 * 16 * 10  # to the sums of all threads
+    added = 4 * 32 * 16 * 16 * 10  # to the sums of all threads, in rounds and iterations
     assert rows["multiply-adds a second, float32"] == pytest.approx(2 * added / 3e-3)
     assert rows["multiply-adds a second, float16"] == pytest.approx(16 * 2 * added / 3e-3)
     assert rows["clock"] == pytest.approx(2 * added / 3e-3 / (128 * 132))
