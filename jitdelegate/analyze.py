@@ -31,10 +31,10 @@ STDOUT = "-"
 
 
 class Target(NamedTuple):
-    """What --target names: a target of `load`, and a GPU architecture or ""."""
+    """What --target names: a target of `load`, and a kind of GPU or ""."""
 
     name: str | None
-    architecture: str
+    gpu: str
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     from jitdelegate.analysis.survey import analyze  # not before: it takes the compiler along
 
     try:
-        analysis = analyze(arguments.model, options, arguments.target.architecture)
+        analysis = analyze(arguments.model, options, arguments.target.gpu)
         _write_all(analysis, arguments)
     except (JitDelegateError, OSError, MemoryError) as error:
         print(f"{arguments.model}: {_told(error)}", file=sys.stderr)
@@ -83,19 +83,19 @@ def _parser() -> argparse.ArgumentParser:
 
 def _target(text: str) -> Target:
     """The value of --target, for argparse."""
-    name, colon, architecture = text.partition(":")
+    name, colon, gpu = text.partition(":")
     if name not in TARGETS or (colon and name != "cuda"):
         raise argparse.ArgumentTypeError(f"it is {text!r}, expected one of {', '.join(TARGETS)} or cuda:ARCHITECTURE")
     if not colon:
         return Target(name, "")
-    from jitdelegate.precompile import architectures  # the cold road, which --help does not need
+    from jitdelegate.precompile import gpu_kinds  # the cold road, which --help does not need
 
     try:
-        found = architectures(architecture)
+        found = gpu_kinds(gpu)
     except OptionError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     if len(found) != 1:
-        raise argparse.ArgumentTypeError(f"it is {text!r}, expected one architecture")
+        raise argparse.ArgumentTypeError(f"it is {text!r}, expected one kind of GPU")
     return Target(name, found[0])
 
 

@@ -22,7 +22,8 @@ def mobilenet_v1(size: int = 224, width: float = 1.0, seed: int = 0) -> bytes:
         width: factor on the number of channels.
         seed: of the weights; equal arguments give equal bytes.
     Returns:
-        a model from f32[1,size,size,3] to the f32[1,1001] probabilities of classes that mean nothing.
+        a model from f32[1,size,size,3] to the f32[1,1001] probabilities of classes that mean nothing; the input may be
+        resized to any number of images.
     """
     return _Network(np.random.default_rng(seed), width).build(size)
 
@@ -101,5 +102,5 @@ class _Network:
             (1, 1, 1, CLASSES),
             options={"padding": "SAME", "stride_w": 1, "stride_h": 1},
         )
-        new_shape = model.constant(np.array([1, CLASSES], np.int32))
-        return model.op("RESHAPE", [scores, new_shape], (1, CLASSES), options={"new_shape": (1, CLASSES)})
+        new_shape = model.constant(np.array([-1, CLASSES], np.int32))
+        return model.op("RESHAPE", [scores, new_shape], (1, CLASSES), options={"new_shape": (-1, CLASSES)})

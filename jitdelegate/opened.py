@@ -6,7 +6,16 @@ import _thread
 import time
 
 from jitdelegate.cache.counts import counts
-from jitdelegate.cache.key import MODEL, NUMBA_CUDA_VERSIONS, TOOLCHAIN, model_key, variant_parts
+from jitdelegate.cache.key import (
+    MODEL,
+    MULTIPROCESSORS,
+    NUMBA_CUDA_VERSIONS,
+    PRECISION,
+    TOOLCHAIN,
+    cuda_major,
+    model_key,
+    variant_parts,
+)
 from jitdelegate.cache.store import OFF, open_store
 from jitdelegate.errors import DelegationError, DeviceError, ProgramError
 from jitdelegate.model_source import ChangedModelError
@@ -30,10 +39,8 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.cuda_device import Device
     from jitdelegate.runtime.staging import Staging
 
-NO_COMPILER = (
-    f"there is no program for it in the cache, and numba-cuda {NUMBA_CUDA_VERSIONS}* with NVVM and nvJitLink"
-    " is not installed: pip install jitdelegate[cuda]"
-)
+NO_PROGRAM = "there is no program for it in the cache, and"
+NO_COMPILER = f"numba-cuda {NUMBA_CUDA_VERSIONS}* with NVVM and nvJitLink is not installed: pip install jitdelegate"
 OPENINGS = 3
 """So often a model is opened whose file changes all the time."""
 LEVELS = ("generic", "x86-64-v3", "x86-64-v4")
@@ -68,7 +75,7 @@ class Opened:
         self._variant = variant
         self._seconds: dict[str, float] = {}
         self._lock = _thread.allocate_lock()
-        self._left = self._healed = ""
+        self._left = self._healed = self._no_compiler = ""
         self.session: Staging | None = None
         self.program: Program
         self._lookup: Lookup
@@ -139,21 +146,54 @@ class Opened:
         start = time.perf_counter()
         found = self.source.fingerprint()
         self._seconds["fingerprint"] = time.perf_counter() - start
-        architecture = self._device.architecture if self._device else ""
-        return options_key(self._options, found, architecture, self._variant)
+        if self._device is None:
+            return options_key(self._options, found, variant=self._variant)
+        return self._usable(options_key(self._options, found, self._device.kind, self._variant), self._device)
+
+    def _usable(self, key: Key, device: Device) -> Key:
+        """The key of a program for the GPU; without compilers where the driver would not take what they make."""
+        toolkit = cuda_major(key.part(TOOLCHAIN))
+        trouble = device.toolkit_trouble(toolkit)
+        if trouble:
+            self._no_compiler = f"the installed compilers are those of CUDA {toolkit}, {trouble}"
+            return key.changed(TOOLCHAIN, "")
+        if not key.part(TOOLCHAIN) and self._options.target == "auto":
+            # "cuda" is told by the compiler what it lacks; that takes the time of importing all that is there
+            self._no_compiler = f"{NO_COMPILER}[{device.extra}]"
+        return key
 
     def _fetch(self) -> Lookup:
         """The program from the cache or the compiler; what is not compiling counts as the cache's time."""
         start = time.perf_counter()
         before = sum(self._seconds.values())
-        lookup = self.source.store.fetch(self._key, self._compile)
+        lookup = self._kept() or self.source.store.fetch(self._key, self._compile)
         compiling = sum(self._seconds.values()) - before
         self._seconds["cache"] = time.perf_counter() - start - compiling
         return lookup
 
+    def _kept(self) -> Lookup | None:
+        """Where nothing can compile for the GPU, a program of the cache that runs on it: the one that fits, or one for
+        another number of multiprocessors. None where there is none, or where one that fits can be compiled."""
+        if self._device is None or self._key.part(TOOLCHAIN):
+            return None
+        from jitdelegate.runtime.cuda_architectures import other_sizes  # not before: most machines have no GPU
+
+        others = [self._key.changed(MULTIPROCESSORS, str(size)) for size in other_sizes(self._device.kind)]
+        found = self.source.store.first([self._key, *others])
+        if found is None:
+            return None
+        key, lookup = found
+        if key is not self._key:
+            self._key = key
+            self.note(
+                f"the program is for a GPU of {key.part(MULTIPROCESSORS)} multiprocessors, {self._device.name} has"
+                f" {self._device.multiprocessors}: pip install jitdelegate[{self._device.extra}] compiles one that fits"
+            )
+        return lookup
+
     def _compile(self) -> bytes:
-        if self._device and self._options.target == "auto" and not self._key.part(TOOLCHAIN):
-            raise DeviceError(NO_COMPILER)  # without the time that importing all that is there would take
+        if self._device and self._no_compiler:
+            raise DeviceError(f"{NO_PROGRAM} {self._no_compiler}")
         start = time.perf_counter()
         from jitdelegate.compiler import compile_model
 
@@ -455,19 +495,22 @@ def _has_changed(session: Staging) -> bool:
     return session.shared is not None and session.shared.changes > 0
 
 
-def options_key(options: Options, model: str, architecture: str = "", variant: Parts = ()) -> Key:
+def options_key(options: Options, model: str, gpu: str = "", variant: Parts = ()) -> Key:
     """The cache key of a model with the fingerprint `model` under these options.
 
     Args:
-        architecture: of the GPU to compile for, as "sm_90"; "" for the CPU.
+        gpu: the kind of GPU to compile for, as "sm_90:132" or "sm_90"; "" for the CPU.
         variant: the parts that tell one of the model's further programs from the main one.
     Raises:
         DeviceError: the CPU lacks the features that were asked for.
     """
     further: tuple[tuple[str, str], ...] = ()
-    if architecture:
-        target, features, loader = "cuda", architecture, "cubin"
-        further = (("precision", options.precision),)
+    if gpu:
+        from jitdelegate.runtime.cuda_architectures import parsed  # not before: most machines have no GPU
+
+        features, multiprocessors = parsed(gpu)
+        target, loader = "cuda", "cubin"
+        further = ((PRECISION, options.precision), (MULTIPROCESSORS, str(multiprocessors)))
     elif options.target == "litert":
         target, features, loader = "litert", "", "none"
     else:

@@ -12,6 +12,7 @@ from jitdelegate.errors import ModelError, OptionError
 from jitdelegate.opened import options_key
 from jitdelegate.options import Options
 from jitdelegate.program.program import Program
+from jitdelegate.runtime.cuda_architectures import kind_of, parsed, size_of
 from jitdelegate.targets.cuda.gpu import GPUS
 
 ALL = "all"
@@ -34,25 +35,32 @@ class Precompiled:
     further: tuple[Program, ...] = ()
 
 
-def architectures(text: str) -> tuple[str, ...]:
-    """The GPU architectures in "sm_80,sm_90" or "all", each once.
+def gpu_kinds(text: str) -> tuple[str, ...]:
+    """The kinds of GPU in "sm_80,sm_90:114" or "all", each once, as programs are compiled for them: with the number of
+    multiprocessors that the given one counts as, and without it where that is the most usual one.
 
     Raises:
         OptionError: one of them is not supported.
     """
-    names = tuple(GPUS) if text == ALL else tuple(dict.fromkeys(text.split(",")))
-    unknown = [name for name in names if name not in GPUS]
-    if unknown:
-        raise OptionError(f"no GPU architecture {unknown[0]!r}, expected 'all' or some of {', '.join(GPUS)}")
-    return names
+    names = tuple(GPUS) if text == ALL else text.split(",")
+    try:
+        return tuple(dict.fromkeys(_plain(*parsed(name)) for name in names))
+    except ValueError as error:
+        raise OptionError(f"{error}; or 'all'") from error
 
 
-def precompile(model: str, architecture: str, options: Options, output: str | None = None) -> Precompiled:
-    """The program of a model for one GPU architecture, from the cache or compiled into it; with those of its further
+def _plain(architecture: str, multiprocessors: int) -> str:
+    is_usual = multiprocessors == size_of(architecture)
+    return architecture if is_usual else kind_of(architecture, multiprocessors)
+
+
+def precompile(model: str, gpu: str, options: Options, output: str | None = None) -> Precompiled:
+    """The program of a model for one kind of GPU, from the cache or compiled into it; with those of its further
     signatures.
 
     Args:
         model: path of a .tflite file.
+        gpu: one of what `gpu_kinds` answers.
         options: the precision, the token and where programs are kept.
         output: keep the program here instead; the templates' IR stays in `options.serialization_dir`.
     Raises:
@@ -68,7 +76,7 @@ def precompile(model: str, architecture: str, options: Options, output: str | No
         raise ModelError(f"could not open {model!r}: {error.strerror}") from error
 
     def fetch(subgraph: int) -> Lookup:
-        key = options_key(options, fingerprint, architecture, variant_parts(subgraph))
+        key = options_key(options, fingerprint, gpu, variant_parts(subgraph))
         return store.fetch(key, lambda: compile_model(content, options, key, {}))
 
     found = fetch(0)

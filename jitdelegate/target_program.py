@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jitdelegate.cache.key import Key
+from jitdelegate.cache.key import PRECISION, Key
 from jitdelegate.cache.store import open_store
 from jitdelegate.debug import dump
 from jitdelegate.describe import ports, states
@@ -49,7 +49,7 @@ def _cuda_program(graph: Graph, options: Options, key: Key) -> tuple[Program, Or
     try:
         from jitdelegate.targets.cuda.generate import generate
 
-        generated = generate(graph, key.part("features"), key.part("precision"), place, dump)
+        generated = generate(graph, key.gpu, key.part(PRECISION), place, dump)
     except ImportError as error:
         raise DeviceError(
             f"{error}; CUDA kernels are compiled by the extra 'cuda': pip install jitdelegate[cuda]"

@@ -1,6 +1,7 @@
 """python -m jitdelegate.warm MODEL [MODEL ...]: compile models into the cache ahead of their first use.
 
---target cuda:sm_80,sm_90 (or cuda:all) compiles for GPUs that this machine does not have.
+--target cuda:sm_80,sm_90 (or cuda:all) compiles for GPUs that this machine does not have: for the most usual one of
+each architecture, or with cuda:sm_90:114 for one of so many multiprocessors.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ NO_GPUS = ("",)
 
 
 class Target(NamedTuple):
-    """What --target names: a target of `load`, and the GPU architectures to compile for where they are listed."""
+    """What --target names: a target of `load`, and the kinds of GPU to compile for where they are listed."""
 
     name: str | None
     gpus: tuple[str, ...]
@@ -69,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_target,
         default=Target(None, NO_GPUS),
         metavar="T",
-        help=f"{', '.join(TARGETS)}, or cuda:sm_80,sm_90 and cuda:all for GPUs that are not here (default: auto)",
+        help=f"{', '.join(TARGETS)}, or cuda:sm_80,sm_90:114 and cuda:all for GPUs that are not here (default: auto)",
     )
     parser.add_argument("--precision", choices=PRECISIONS, help="of CUDA code (default: float32)")
     parser.add_argument(
@@ -101,10 +102,10 @@ def _target(text: str) -> Target:
         raise argparse.ArgumentTypeError(f"it is {text!r}, expected one of {', '.join(TARGETS)} or cuda:ARCHITECTURES")
     if not colon:
         return Target(name, NO_GPUS)
-    from jitdelegate.precompile import architectures  # the cold road, which a warm cache never needs
+    from jitdelegate.precompile import gpu_kinds  # the cold road, which a warm cache never needs
 
     try:
-        return Target(name, architectures(names))
+        return Target(name, gpu_kinds(names))
     except OptionError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
@@ -170,7 +171,7 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def warm_for(model: str, gpu: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """As `warm`, for a GPU architecture that need not be here."""
+    """As `warm`, for a kind of GPU that need not be here."""
     from jitdelegate.precompile import precompile
 
     start = time.perf_counter()

@@ -1,4 +1,5 @@
-"""Where the tests find real models and LiteRT's op tests, which are not part of the repository."""
+"""What tests share: where real models and LiteRT's op tests are, which are not part of the repository, and what no test
+may leave to another."""
 
 from __future__ import annotations
 
@@ -49,3 +50,9 @@ def op_tests() -> Path:
 def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or writes the user's cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg-cache"))
+
+
+@pytest.fixture(autouse=True)
+def own_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test finds the GPU contexts that another one's process would keep."""
+    monkeypatch.setattr("jitdelegate.runtime.cuda_context._held", {})

@@ -32,16 +32,16 @@ HOW = {
 """A program's loader in words."""
 
 
-def analyze(path: str, options: Options, architecture: str = "") -> Analysis:
+def analyze(path: str, options: Options, gpu: str = "") -> Analysis:
     """All facts about a model, and what to change.
 
     Args:
         options: as for `load`; with `serialization_dir=False` no cache is touched.
-        architecture: of a GPU that need not be here, as "sm_90"; "" for what this machine has.
+        gpu: a kind that need not be here, as "sm_90"; "" for what this machine has.
     Raises:
         ModelError, DeviceError, DelegationError: what `load` raises.
     """
-    found = verdict(path, options, architecture)
+    found = verdict(path, options, gpu)
     measures = [Measure.of(found.model, entry.number, hosted=entry.is_hosted) for entry in found.entries]
     subgraphs = [_subgraph(found, entry, measure) for entry, measure in zip(found.entries, measures, strict=True)]
     subjects = [Subject(facts, measure, options) for facts, measure in zip(subgraphs, measures, strict=True)]
@@ -50,7 +50,7 @@ def analyze(path: str, options: Options, architecture: str = "") -> Analysis:
         bytes=len(found.source.content()),
         fingerprint=found.source.fingerprint(),
         description=found.model.description,
-        asked=f"cuda:{architecture}" if architecture else options.target,
+        asked=f"cuda:{gpu}" if gpu else options.target,
         notes=found.notes,
         subgraphs=tuple(subgraphs),
         suggestions=tuple(each for subject in subjects for each in suggestions(subject)),

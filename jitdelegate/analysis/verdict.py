@@ -75,18 +75,18 @@ class _Quiet(Opened):
         return Entry(number, kind, self.program, self._operators(), self.target)
 
 
-def verdict(path: str, options: Options, architecture: str = "") -> Verdict:
+def verdict(path: str, options: Options, gpu: str = "") -> Verdict:
     """What `load` makes of the model; no cache is read or written if `options` have none.
 
     Args:
-        architecture: of a GPU that need not be here, as "sm_90"; "" for what this machine has.
+        gpu: a kind that need not be here, as "sm_90"; "" for what this machine has.
     Raises:
-        ModelError, DeviceError, DelegationError: what `load` raises. For `architecture`, LiteRT is not asked.
+        ModelError, DeviceError, DelegationError: what `load` raises. For `gpu`, LiteRT is not asked.
     """
     source = ModelSource(path, options)
     try:
-        if architecture:
-            return _elsewhere(source, architecture)
+        if gpu:
+            return _elsewhere(source, gpu)
         return _here(source)
     finally:
         source.close()
@@ -122,15 +122,15 @@ def _allocate(opened: Opened) -> None:
             raise
 
 
-def _elsewhere(source: ModelSource, architecture: str) -> Verdict:
+def _elsewhere(source: ModelSource, gpu: str) -> Verdict:
     fingerprint, content = source.fingerprint(), source.content()
 
     def entry(number: int, kind: str) -> Entry:
         variant = variant_parts(number, hosted=kind == CONTROL_FLOW)
-        key = options_key(source.options, fingerprint, architecture, variant)
+        key = options_key(source.options, fingerprint, gpu, variant)
         if not key.part(TOOLCHAIN):
             missing = "its compilers are not installed: pip install jitdelegate[cuda]"
-            raise DeviceError(f"target is 'cuda:{architecture}', but {missing}")
+            raise DeviceError(f"target is 'cuda:{gpu}', but {missing}")
         program = read_program(compile_model(content, source.options, key, {}))
         return Entry(number, kind, program, program.operators, program.target)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     Values = tuple[tuple[int, tuple[int, ...]], ...]
 
 MODEL, TOKEN, TOOLCHAIN = "model", "token", "toolchain"
+FEATURES, MULTIPROCESSORS, PRECISION = "features", "multiprocessors", "precision"
 SUBGRAPH, SHAPES, VALUES, HOST, NODES = "subgraph", "shapes", "values", "host", "nodes"
 SUFFIX = ".jitd"
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
@@ -28,7 +29,15 @@ CUDA, ANY = "cuda", "any"
 NUMBA_CUDA = "numba_cuda"
 NUMBA_CUDA_VERSIONS = "0.30."
 """How the versions of numba-cuda begin whose inner parts the code generators know."""
-_CUDA_PACKAGES = (NUMBA_CUDA, "numba", "llvmlite", "nvidia_nvvm", "nvidia_nvjitlink")
+CUDA_BINDINGS = "cuda_bindings"
+"""Says which CUDA toolkit's libraries are loaded: those of its own major number."""
+_CUDA_PACKAGES = {
+    "12": (NUMBA_CUDA, "numba", "llvmlite", "nvidia_cuda_nvcc_cu12", "nvidia_nvjitlink_cu12"),
+    "13": (NUMBA_CUDA, "numba", "llvmlite", "nvidia_nvvm", "nvidia_nvjitlink"),
+}
+"""What makes NVVM IR, PTX and binaries, by the toolkit's major number; the last one makes the binaries."""
+_BINARIES = "nvidia-nvjitlink"
+_NAMED_PACKAGES = {CUDA_BINDINGS, *(name for names in _CUDA_PACKAGES.values() for name in names)}
 _METADATA_SUFFIX = ".dist-info"
 
 
@@ -71,6 +80,11 @@ class Key:
         )
 
     @property
+    def gpu(self) -> str:
+        """The kind of GPU that the program is for, as "sm_90:132"; for "sm_90" alone where no part says more."""
+        return ":".join(part for part in (self.part(FEATURES), self.part(MULTIPROCESSORS)) if part)
+
+    @property
     def hosted(self) -> bool:
         """Whether the program is one for LiteRT's own interpreter."""
         return bool(self.part(HOST))
@@ -94,6 +108,10 @@ class Key:
         shown = self.part(MODEL) if self.token is None else self.token
         prefix = "".join(letter if letter in _PLAIN else "_" for letter in shown[:_LONGEST_PREFIX])
         return f"{prefix or '_'}-{self.digest()}{SUFFIX}"
+
+    def changed(self, name: str, value: str) -> Key:
+        """The same with another value of a part."""
+        return Key(tuple((each, value if each == name else found) for each, found in self.parts), self.token)
 
     def difference(self, found: Parts) -> tuple[str, str, str] | None:
         """(name, found, expected) of the first part that differs from `found`, None where none does.
@@ -136,7 +154,7 @@ def model_key(
         ("format", str(FORMAT_VERSION)),
         ("generators", GENERATOR_DIGEST),
         ("target", target),
-        ("features", features),
+        (FEATURES, features),
         ("loader", loader),
         ("machine", _machine(target)),
         *options,
@@ -180,8 +198,8 @@ def installed_toolchain(target: str = "cpu") -> str:
     """The compiler's packages with their versions, found without importing them; "" where they are not all there.
 
     For the CPU that is `llvmlite 0.50.0`: it holds its LLVM, so its version says both. For CUDA it is what makes NVVM
-    IR, PTX and binaries. A numba-cuda that this version does not compile with counts as none: programs that were
-    compiled elsewhere are taken as they are.
+    IR, PTX and binaries, of the CUDA toolkit whose bindings are installed. A numba-cuda that this version does not
+    compile with counts as none: programs that were compiled elsewhere are taken as they are.
     """
     if target == CUDA:
         return _cuda_toolchain()
@@ -198,9 +216,17 @@ def _cuda_toolchain() -> str:
     for folder in sys.path:
         for name, version in _metadata(folder or "."):
             versions.setdefault(name, version)
-    if set(versions) != set(_CUDA_PACKAGES) or not versions[NUMBA_CUDA].startswith(NUMBA_CUDA_VERSIONS):
+    needed = _CUDA_PACKAGES.get(versions.get(CUDA_BINDINGS, "").partition(".")[0], ())
+    if not needed or not versions.keys() >= {*needed} or not versions[NUMBA_CUDA].startswith(NUMBA_CUDA_VERSIONS):
         return ""
-    return ", ".join(f"{name.replace('_', '-')} {versions[name]}" for name in _CUDA_PACKAGES)
+    return ", ".join(f"{name.replace('_', '-')} {versions[name]}" for name in needed)
+
+
+def cuda_major(toolchain: str) -> int:
+    """The major number of the CUDA toolkit that makes a toolchain's binaries, 0 where it makes none for GPUs."""
+    name, _, version = toolchain.rpartition(", ")[2].partition(" ")
+    major = version.partition(".")[0]
+    return int(major) if name.startswith(_BINARIES) and major in _CUDA_PACKAGES else 0
 
 
 def _metadata(folder: str) -> list[tuple[str, str]]:
@@ -210,7 +236,7 @@ def _metadata(folder: str) -> list[tuple[str, str]]:
     except OSError:
         return []
     found = (name.removesuffix(_METADATA_SUFFIX).partition("-") for name in names if name.endswith(_METADATA_SUFFIX))
-    return [(name, version) for name, _, version in found if name in _CUDA_PACKAGES]
+    return [(name, version) for name, _, version in found if name in _NAMED_PACKAGES]
 
 
 def _version(path: str) -> str:

@@ -21,7 +21,7 @@ from jitdelegate.program.read import read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from _typeshed import ReadableBuffer
 
@@ -133,6 +133,15 @@ class Store:
             return self._compile(key, compile, lookup)
         finally:
             lock.release()
+
+    def first(self, keys: Sequence[Key]) -> tuple[Key, Lookup] | None:
+        """The first of the keys that has an entry which may be used, counted as a hit; None where none has."""
+        for key in keys:
+            lookup = self._look_up(key)
+            if lookup.hit:
+                counts.hits += 1
+                return key, lookup
+        return None
 
     def refuse(self, key: Key, reason: str) -> None:
         """Count an entry that only the runtime found bad (`reason`), and remove it."""

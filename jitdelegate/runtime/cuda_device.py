@@ -1,17 +1,17 @@
-"""A CUDA device: found, named, and made current for the calls that need it."""
+"""A CUDA device: found, named, and told what code runs on it."""
 
 from __future__ import annotations
 
 from jitdelegate.errors import DeviceError
-from jitdelegate.runtime.cuda_driver import Driver, declare
+from jitdelegate.runtime.cuda_architectures import SIZES, kind_of, name_of
+from jitdelegate.runtime.cuda_driver import Driver, declare, dotted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ctypes import CDLL
-    from types import TracebackType
 
-ARCHITECTURES = ((7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
-"""Capabilities that programs are compiled for."""
+CURRENT_VERSION = 13000
+"""Of CUDA, as the driver tells it, from which on the compilers of the extra "cuda" serve it."""
 TEGRA = ((8, 7), (10, 1))
 """Capabilities that take no binaries of their neighbours: those are promised to run on desktop GPUs only."""
 _EXACT, _FAMILY = "a", "f"
@@ -26,10 +26,12 @@ class Device:
         handle: the driver's name for it.
         name: the maker's, such as "NVIDIA H200".
         capability: major and minor number of its architecture.
-        architecture: the one of `ARCHITECTURES` whose code suits it best, as "sm_90".
+        architecture: the one of those that programs are compiled for whose code suits it best, as "sm_90".
+        multiprocessors: how many it has; those of its partition, where it is one.
+        kind: what a program that suits it is compiled for, as "sm_90:132".
     """
 
-    __slots__ = ("architecture", "capability", "driver", "handle", "name", "ordinal")
+    __slots__ = ("architecture", "capability", "driver", "handle", "kind", "multiprocessors", "name", "ordinal")
 
     def __init__(self, driver: Driver, ordinal: int) -> None:
         """
@@ -46,23 +48,47 @@ class Device:
         self.name = driver.device_name(self.handle)
         self.capability = driver.capability(self.handle)
         self.architecture = self._find_architecture()
+        self.multiprocessors = driver.multiprocessors(self.handle)
+        self.kind = kind_of(self.architecture, self.multiprocessors)
 
     def _find_architecture(self) -> str:
-        usable = [one for one in ARCHITECTURES if _runs(one, self.capability)]
+        usable = [one for one in SIZES if _runs(one, self.capability)]
         if not usable:
-            known = ", ".join(map(_name, ARCHITECTURES))
-            raise DeviceError(f"{self.name} is {_name(self.capability)}, but code is compiled for {known} only")
-        return _name(usable[-1])
+            known = ", ".join(map(name_of, SIZES))
+            raise DeviceError(f"{self.name} is {name_of(self.capability)}, but code is compiled for {known} only")
+        return name_of(usable[-1])
 
-    def check(self, features: str) -> None:
+    def check(self, features: str, toolkit: int) -> None:
         """
+        Args:
+            toolkit: major number of the CUDA that made the code, 0 where nobody knows.
         Raises:
-            DeviceError: code that was compiled for `features` does not run here.
+            DeviceError: code that was compiled for `features` by that toolkit does not run here.
         """
         if not runs(features, self.capability):
-            raise DeviceError(
-                f"the program was compiled for {features}, but {self.name} is {_name(self.capability)}; compile it anew"
-            )
+            found = name_of(self.capability)
+            raise DeviceError(f"the program was compiled for {features}, but {self.name} is {found}; compile it anew")
+        trouble = self.toolkit_trouble(toolkit)
+        if trouble:
+            raise DeviceError(f"the program was compiled by CUDA {toolkit}, {trouble}")
+
+    @property
+    def extra(self) -> str:
+        """The extra of this package that installs compilers for the driver."""
+        return "cuda" if self.driver.version >= CURRENT_VERSION else "cuda12"
+
+    def toolkit_trouble(self, toolkit: int) -> str:
+        """Why the driver takes no code of a CUDA toolkit with this major number, "" if it does.
+
+        A driver takes binaries of its own major number, whatever the minor ones are, and of all before it. Source:
+        CUDA Compatibility, "Minor Version Compatibility".
+        """
+        if toolkit <= self.driver.version // 1000:
+            return ""
+        return (
+            f"which needs a driver for CUDA {toolkit}.0 or later, but this one speaks CUDA"
+            f" {dotted(self.driver.version)}: update the driver, or pip install jitdelegate[{self.extra}]"
+        )
 
 
 def find_device(library: CDLL, wanted: int | str = 0) -> Device:
@@ -104,32 +130,3 @@ def _runs(compiled: tuple[int, int], capability: tuple[int, int]) -> bool:
     if capability in TEGRA:
         return compiled == capability
     return compiled[0] == capability[0] and compiled[1] <= capability[1]
-
-
-def _name(capability: tuple[int, int]) -> str:
-    return f"sm_{capability[0]}{capability[1]}"
-
-
-class Context:
-    """A device's primary context, held until `close`; `with context:` makes it the calling thread's.
-
-    What is around keeps its own context: torch or others may use the same thread.
-    """
-
-    __slots__ = ("_device", "_handle")
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self._handle = device.driver.retain_context(device.handle)
-
-    def __enter__(self) -> None:
-        self._device.driver.push_context(self._handle)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._device.driver.pop_context()
-
-    def close(self) -> None:
-        """Let go of it; once nobody holds it, the driver ends it."""
-        self._device.driver.release_context(self._device.handle)

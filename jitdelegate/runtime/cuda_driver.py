@@ -1,7 +1,7 @@
 """NVIDIA's driver, libcuda, through ctypes: the calls that a session needs, each failure a DeviceError that names it.
 
 Handles and addresses are whole numbers. A method that answers what must be given back names in its docstring who takes
-it. Nothing here keeps anything: `Context` and the sessions do.
+it. Nothing here keeps anything: `cuda_context` and the sessions do.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuDeviceGet": (_pointer, _int),
     "cuDeviceGetName": (_pointer, _int, _int),
     "cuDeviceGetAttribute": (_pointer, _int, _int),
+    "cuDevicePrimaryCtxGetState": (_int, _pointer, _pointer),
     "cuDevicePrimaryCtxRetain": (_pointer, _int),
     "cuDevicePrimaryCtxRelease_v2": (_int,),
     "cuCtxPushCurrent_v2": (_pointer,),
@@ -51,6 +52,8 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuStreamCreate": (_pointer, _unsigned),
     "cuStreamDestroy_v2": (_pointer,),
     "cuStreamSynchronize": (_pointer,),
+    "cuThreadExchangeStreamCaptureMode": (_pointer,),
+    "cuStreamIsCapturing": (_pointer, _pointer),
     "cuStreamBeginCapture_v2": (_pointer, _int),
     "cuStreamEndCapture": (_pointer, _pointer),
     "cuGraphInstantiateWithFlags": (_pointer, _pointer, ctypes.c_ulonglong),
@@ -64,10 +67,11 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuEventElapsedTime": (_pointer, _pointer, _pointer),
 }
 OUT_OF_MEMORY = 2
-CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76
+MULTIPROCESSORS, CAPABILITY_MAJOR, CAPABILITY_MINOR = 16, 75, 76
 MAX_DYNAMIC_SHARED_BYTES = 8
 NON_BLOCKING = 1
-CAPTURE_RELAXED = 2  # no other call breaks the capture, not even Python closing another session meanwhile
+CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED = 1, 2
+CAPTURE_IMPLICIT = 906
 
 
 def declare(library: Any) -> None:
@@ -141,11 +145,21 @@ class Driver:
 
     def capability(self, device: int) -> tuple[int, int]:
         """Major and minor number of the device's architecture."""
-        major, minor = (
-            self._answer("cuDeviceGetAttribute", _int(), attribute, device)
-            for attribute in (CAPABILITY_MAJOR, CAPABILITY_MINOR)
-        )
-        return major, minor
+        return self.attribute(CAPABILITY_MAJOR, device), self.attribute(CAPABILITY_MINOR, device)
+
+    def multiprocessors(self, device: int) -> int:
+        """How many the device has."""
+        return self.attribute(MULTIPROCESSORS, device)
+
+    def attribute(self, number: int, device: int) -> int:
+        """A number that the driver knows of the device, by cuda.h's CUdevice_attribute."""
+        return int(self._answer("cuDeviceGetAttribute", _int(), number, device))
+
+    def context_is_active(self, device: int) -> bool:
+        """Whether the device's primary context is there: retained by anyone, and not reset since."""
+        flags, active = _unsigned(), _int()
+        self._call("cuDevicePrimaryCtxGetState", device, ctypes.byref(flags), ctypes.byref(active))
+        return bool(active.value)
 
     def retain_context(self, device: int) -> int:
         """The device's primary context, which all of the process share; for `release_context`."""
@@ -196,13 +210,14 @@ class Driver:
         address = _device_pointer()
         code = self._library.cuMemAlloc_v2(ctypes.byref(address), nbytes)
         if code == OUT_OF_MEMORY:
-            free, total = self._memory()
+            free, total = self.memory()
             raise DeviceError(f"no GPU memory of {nbytes} bytes: {free} of {total} bytes are free")
         if code:
             raise self._failure("cuMemAlloc_v2", code)
         return address.value
 
-    def _memory(self) -> tuple[int, int]:
+    def memory(self) -> tuple[int, int]:
+        """(free bytes, bytes) of the current context's device."""
         free, total = _size(), _size()
         self._call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
@@ -250,9 +265,26 @@ class Driver:
         """Wait for all that was enqueued; raises what went wrong in it."""
         self._call("cuStreamSynchronize", stream)
 
+    def exchange_capture_mode(self, mode: int) -> int:
+        """Set how the calling thread gets on with captures, its own and other threads'; answers how it did before."""
+        place = _int(mode)
+        self._call("cuThreadExchangeStreamCaptureMode", ctypes.byref(place))
+        return place.value
+
+    def is_capturing(self, stream: int) -> bool:
+        """Whether what is enqueued becomes part of somebody's graph, or of none since the capture is broken."""
+        status = _int()
+        code = self._library.cuStreamIsCapturing(stream, ctypes.byref(status))
+        if code == CAPTURE_IMPLICIT:  # the default stream, while one that waits for it is captured
+            return True
+        if code:
+            raise self._failure("cuStreamIsCapturing", code)
+        return bool(status.value)
+
     def begin_capture(self, stream: int) -> None:
-        """From now on what is enqueued becomes part of a graph instead of running."""
-        self._call("cuStreamBeginCapture_v2", stream, CAPTURE_RELAXED)
+        """From now on what this thread enqueues becomes part of a graph instead of running; other threads, whatever
+        they call, neither break it nor are kept from anything."""
+        self._call("cuStreamBeginCapture_v2", stream, CAPTURE_THREAD_LOCAL)
 
     def end_capture(self, stream: int) -> int:
         """The graph of all that was enqueued; for `destroy_graph`."""

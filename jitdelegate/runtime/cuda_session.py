@@ -6,10 +6,12 @@ import _thread
 import ctypes
 import os
 import sys
+import time
 
+from jitdelegate.cache.key import TOOLCHAIN, cuda_major
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.runtime.buffers import Borrowed
-from jitdelegate.runtime.cuda_device import Context
+from jitdelegate.runtime.cuda_context import hold_context
 from jitdelegate.runtime.cuda_driver import dotted, try_release
 from jitdelegate.runtime.cuda_states import CudaStates
 from jitdelegate.runtime.cuda_weights import share_weights
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from jitdelegate.program.program import Launch, Program
+    from jitdelegate.runtime.cuda_context import Context, Current
     from jitdelegate.runtime.cuda_device import Device
 
     Step = tuple[int, tuple[int, int, int], tuple[int, int, int], int, int]
@@ -51,27 +54,27 @@ class CudaSession(Staging):
         super().__init__(program)
         if program.target != "cuda":
             raise ProgramError(f"a program for {program.target} cannot run on a CUDA device")
-        device.check(program.features)
+        device.check(program.features, cuda_major(program.part(TOOLCHAIN)))
         self.device = device
         self.graph_failure = ""
         self._driver = device.driver
         self._lock = _thread.allocate_lock()
         self._process = os.getpid()
         self._releases: list[tuple[Callable[[Any], None], Any]] = []
-        self._context: Context | None = Context(device)
+        self._context: Context | None = hold_context(device)
         try:
-            with self._context:
-                self._open(stream)
+            with self._context.current():
+                self._open(self._context, stream)
         except BaseException:
             self._free()
             raise
 
-    def _open(self, stream: int | None) -> None:
+    def _open(self, context: Context, stream: int | None) -> None:
         driver, program = self._driver, self.program
         # not on the caller's: it may be the default one, which cannot be captured, or have work in it to wait for
         self._preparing = self._own(driver.create_stream(), driver.destroy_stream)
         self._stream = self._preparing if stream is None else stream
-        weights = share_weights(program, self.device, self._preparing)
+        weights = share_weights(program, context, self._preparing)
         self._own(weights, type(weights).release)
         arena = self._own(driver.allocate(max(program.arena_bytes, 1)), driver.free)
         room = self._own(driver.allocate(CudaStates.nbytes(program)), driver.free) if program.states else 0
@@ -85,7 +88,7 @@ class CudaSession(Staging):
         ]
         self._graph = 0
         try:
-            self._graph = self._own(self._capture(), driver.destroy_executable)
+            self._graph = self._own(self._capture(self._enqueue_steps), driver.destroy_executable)
         except DeviceError as error:
             self.graph_failure = str(error)
 
@@ -141,12 +144,12 @@ class CudaSession(Staging):
                 most[function] = max(launch.shared_bytes, most.get(function, 0))
         return most
 
-    def _capture(self, *, copies: bool = True) -> int:
-        """All steps as a graph that is ready to run."""
+    def _capture(self, enqueue: Callable[[int], None]) -> int:
+        """What is enqueued to the stream that it is called with, as a graph that is ready to run."""
         driver, stream = self._driver, self._preparing
         driver.begin_capture(stream)
         try:
-            self._enqueue_steps(stream, copies=copies)
+            enqueue(stream)
         except DeviceError:
             self._leave_capture()
             raise
@@ -168,18 +171,23 @@ class CudaSession(Staging):
         except DeviceError:  # a capture that a failing call made invalid ends without a graph
             return
 
-    def _enqueue_steps(self, stream: int, *, copies: bool = True) -> None:
-        driver = self._driver
-        for pinned, address, nbytes in self._inputs if copies else ():
+    def _enqueue_steps(self, stream: int) -> None:
+        self._enqueue_inputs(stream)
+        self._enqueue_kernels(stream)
+        for pinned, address, nbytes in self._outputs:
             if nbytes:
-                driver.upload(address, pinned, nbytes, stream)
+                self._driver.download(pinned, address, nbytes, stream)
+
+    def _enqueue_inputs(self, stream: int) -> None:
+        for pinned, address, nbytes in self._inputs:
+            if nbytes:
+                self._driver.upload(address, pinned, nbytes, stream)
+
+    def _enqueue_kernels(self, stream: int) -> None:
         self._states.enqueue_before(stream)
         for step in self._steps:
-            driver.launch(*step, stream)
+            self._driver.launch(*step, stream)
         self._states.enqueue_after(stream)
-        for pinned, address, nbytes in self._outputs if copies else ():
-            if nbytes:
-                driver.download(pinned, address, nbytes, stream)
 
     def _enqueue(self) -> None:
         """One inference from pinned memory to pinned memory."""
@@ -192,6 +200,7 @@ class CudaSession(Staging):
     def run_on(self, addresses: list[int]) -> None:
         self._refuse_fork()
         with self._lock, self._current():
+            self._refuse_capture()
             count = len(self._inputs)
             for source, (pinned, _, nbytes) in zip(addresses[:count], self._inputs, strict=True):
                 ctypes.memmove(pinned, source, nbytes)
@@ -208,55 +217,109 @@ class CudaSession(Staging):
     def read_state(self, place: int) -> bytes:
         self._refuse_fork()
         with self._lock, self._current():
+            self._refuse_capture()
             return self._states.read(place, self._stream)
 
     def write_state(self, place: int, content: bytes) -> None:
         self._refuse_fork()
         with self._lock, self._current():
+            self._refuse_capture()
             self._states.write(place, content, self._stream)
 
     def states_so_far(self) -> list[bytes | None]:
         self._refuse_fork()
         with self._lock, self._current():
+            self._refuse_capture()
             return self._states.so_far(self._stream)
 
-    def _current(self) -> Context:
+    def _current(self) -> Current:
         if self._context is None:
             raise DeviceError("the session is closed")
-        return self._context
+        return self._context.current()
 
-    def gpu_seconds(self, runs: int, *, copies: bool = True) -> tuple[float, ...]:
-        """How long the device took for each of `runs` inferences on what the inputs last were, by its own clock.
+    def _refuse_capture(self) -> None:
+        """The caller's stream may be in the midst of a graph that the caller makes, which waiting would break."""
+        if self._stream != self._preparing and self._driver.is_capturing(self._stream):
+            raise DeviceError(
+                f"a CUDA graph is being captured from stream {self._stream}, in which the model is to run: it copies"
+                " values from and to the host and waits for them, which no graph holds; run it before or after the"
+                " capture, or load it with another stream"
+            )
+
+    def run_seconds(self, runs: int, *, copies: bool = True) -> tuple[float, float]:
+        """How long `runs` inferences take on what the inputs last were, with no waiting in between.
 
         Args:
-            runs: how many follow each other without waiting for the host.
-            copies: False leaves out the copies between host and device.
+            copies: False leaves out the copies between host and device; from the second on, inferences then compute on
+                what was left where the inputs lay.
+        Returns:
+            seconds by the device's clock, from an event before the first to one after the last, and by the host's, from
+            before the first to when the last is done.
         Raises:
-            DeviceError: the session is closed, or the device failed.
+            DeviceError: the session is closed, its stream is being captured, or the device failed.
         """
         self._refuse_fork()
         with self._lock, self._current():
+            self._refuse_capture()
             self._states.prepare(self._stream)
-            if copies or self.graph_failure:
-                return self._measure(
-                    runs, self._enqueue if copies else lambda: self._enqueue_steps(self._stream, copies=False)
-                )
-            graph = self._capture(copies=False)
-            try:
-                return self._measure(runs, lambda: self._driver.run_graph(graph, self._stream))
-            finally:
-                try_release(self._driver.destroy_executable, graph)
+            if copies:
+                return self._measure(runs, self._enqueue)
+            return self._measured_graph(self._enqueue_kernels, runs)
 
-    def _measure(self, runs: int, enqueue: Callable[[], None]) -> tuple[float, ...]:
-        driver, events = self._driver, []
+    def launch_seconds(self, number: int, times: int, *, afresh: bool = True) -> float:
+        """How long the device takes, by its own clock, for launch `number`, `times` of it one after another in a graph.
+
+        Args:
+            afresh: those before it run first, on what the inputs last were, so that it computes what it computes in an
+                inference. False where that was done for it already, and nothing ran since.
+        Raises:
+            DeviceError: as for `run_seconds`.
+        """
+        step = self._steps[number]
+
+        def enqueue(stream: int) -> None:
+            for _ in range(times):
+                self._driver.launch(*step, stream)
+
+        self._refuse_fork()
+        with self._lock, self._current():
+            self._refuse_capture()
+            if afresh:
+                self._enqueue_until(number)
+            return self._measured_graph(enqueue, 1)[0]
+
+    def _enqueue_until(self, number: int) -> None:
+        """An inference up to a launch."""
+        self._states.prepare(self._stream)
+        self._enqueue_inputs(self._stream)
+        self._states.enqueue_before(self._stream)
+        for step in self._steps[:number]:
+            self._driver.launch(*step, self._stream)
+
+    def _measured_graph(self, enqueue: Callable[[int], None], runs: int) -> tuple[float, float]:
+        """`_measure` of a graph, or where the driver gives none, of what would be in it."""
+        driver, stream = self._driver, self._stream
+        if self.graph_failure:
+            return self._measure(runs, lambda: enqueue(stream))
+        graph = self._capture(enqueue)
         try:
-            for run in range(runs + 1):
+            return self._measure(runs, lambda: driver.run_graph(graph, stream))
+        finally:
+            try_release(driver.destroy_executable, graph)
+
+    def _measure(self, runs: int, enqueue: Callable[[], None]) -> tuple[float, float]:
+        driver, events = self._driver, list[int]()
+        try:
+            for _ in range(2):
                 events.append(driver.create_event())
-                driver.record(events[run], self._stream)
-                if run < runs:
-                    enqueue()
+            start = time.perf_counter()
+            driver.record(events[0], self._stream)
+            for _ in range(runs):
+                enqueue()
+            driver.record(events[1], self._stream)
             driver.synchronize(self._stream)
-            return tuple(map(driver.seconds_between, events[:-1], events[1:]))
+            end = time.perf_counter()
+            return driver.seconds_between(*events), end - start
         finally:
             for event in events:
                 try_release(driver.destroy_event, event)
@@ -276,18 +339,17 @@ class CudaSession(Staging):
             self.close()
 
     def _free(self) -> None:
-        """Release all that is owned, newest first; what a failed device refuses is gone with it."""
+        """Release all that is owned, newest first; what a failed or reset device refuses is gone with it."""
         context, self._context = self._context, None
         if context is None:
             return
         releases, self._releases = self._releases, []
         try:
-            with context:
+            with context.current():
                 for release, handle in reversed(releases):
                     try_release(release, handle)
         except DeviceError:
             pass
-        try_release(Context.close, context)
 
     def _refuse_fork(self) -> None:
         if self._process != os.getpid():

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import _thread
-import os
-
 from jitdelegate.program.read import verify_weights
 from jitdelegate.runtime.buffers import Borrowed
+from jitdelegate.runtime.cuda_context import lock
 from jitdelegate.runtime.cuda_driver import try_release
 from jitdelegate.runtime.weights import shared_file, undisturbed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jitdelegate.program.program import Program
-    from jitdelegate.runtime.cuda_device import Device
+    from jitdelegate.runtime.cuda_context import Context
     from jitdelegate.runtime.cuda_driver import Driver
 
-    Key = tuple[int, int, str, int]
+    Key = tuple[str, int]
 
 
 class Weights:
@@ -27,46 +25,41 @@ class Weights:
         users: sessions that compute on it.
     """
 
-    __slots__ = ("_driver", "_key", "address", "users")
+    __slots__ = ("_context", "_key", "address", "users")
 
-    def __init__(self, driver: Driver, key: Key, address: int) -> None:
-        self._driver = driver
+    def __init__(self, context: Context, key: Key, address: int) -> None:
+        self._context = context
         self._key = key
         self.users = 0
         self.address = address
 
     def release(self) -> None:
-        """One user less; without any, the memory is freed. The device's context must be current."""
-        with _lock:
+        """One user less; without any, the memory is freed. The context must be current."""
+        with lock:
             self.users -= 1
             if self.users:
                 return
-            if _shared.get(self._key) is self:
-                del _shared[self._key]
+            if self._context.weights.get(self._key) is self:
+                del self._context.weights[self._key]
             if self.address:
-                self._driver.free(self.address)
+                self._context.driver.free(self.address)
 
 
-# Python may drop a session, which releases its weights, in the midst of any call: also in one that holds the lock.
-_lock = _thread.RLock()
-_shared: dict[Key, Weights] = {}
+def share_weights(program: Program, context: Context, stream: int) -> Weights:
+    """The program's weights in a context, hashed before anyone computes on them; to be given back by `release`.
 
-
-def share_weights(program: Program, device: Device, stream: int) -> Weights:
-    """The program's weights on the device, hashed before anyone computes on them; to be given back by `release`.
-
-    The device's context must be current.
+    The context must be current.
 
     Raises:
         ProgramError: the weights are damaged.
         DeviceError: the device has too little memory, or the copy failed.
     """
     # the length too: whoever only claims the hash may not compute past the end of another's weights
-    key = os.getpid(), device.ordinal, program.weights_hash, len(program.weights)
-    with _lock:
-        found = _shared.get(key)
+    key = program.weights_hash, len(program.weights)
+    with lock:
+        found = context.weights.get(key)
         if found is None or not found.users:
-            found = _shared[key] = Weights(device.driver, key, _upload(program, device.driver, stream))
+            found = context.weights[key] = Weights(context, key, _upload(program, context.driver, stream))
         found.users += 1
         return found
 

@@ -1,4 +1,4 @@
-"""scripts/gpu_check.sh [DIR]: check and measure on this machine's GPU with what was prepared in DIR.
+"""scripts/gpu_check.sh [DIR] [--run NAME]: check and measure on this machine's GPU with what was prepared in DIR.
 
 Writes gpu-results.json to the folder that $OUT names, else to docs/, and a table to docs/gpu-results.md (and to $OUT).
 """
@@ -18,20 +18,29 @@ from scripts.gpu_check import report
 from scripts.gpu_check.bundle import read_bundle
 from scripts.gpu_check.row import Row
 from scripts.gpu_check.run_sections import run_sections
-from scripts.gpu_check.sections import BUDGET, SECTIONS, Section
+from scripts.gpu_check.sections import BUDGET, DEVICE, RUNS, SECTIONS, WEIGHTS, Section, seconds_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-DEFAULT_FOLDER = Path(".gpu_check")
+DEFAULT_FOLDER = Path(".gpu_check/first")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 all marks hold, 1 some do not or there is no GPU, 2 wrong arguments."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
     try:
         if arguments.section:
             write_rows(arguments.section, arguments.folder, arguments.rows)
             return 0
-        return check(arguments)
+        if arguments.only_join:
+            write_results(arguments.date, report.joined(*map(report.read_json, arguments.join)))
+            return 0
+        sections = _sections(arguments)
+        needed = seconds_of(sections)
+        if needed > arguments.seconds:
+            parser.error(f"these sections may take {needed:g} seconds, expected at most {arguments.seconds:g}: run some"
+                         " of them, and --join their results")  # fmt: skip
+        return check(sections, arguments)
     except JitDelegateError as error:
         print(error, file=sys.stderr)
         return 1
@@ -44,64 +53,73 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("folder", nargs="?", type=Path, default=DEFAULT_FOLDER, metavar="DIR")
     parser.add_argument("--date", default=datetime.date.today().isoformat(), help="of the results (default: today)")
     parser.add_argument("--seconds", type=float, default=BUDGET, help="for all together (default: %(default)g)")
-    parser.add_argument("--only", action="append", choices=[one.name for one in SECTIONS], help="run these sections")
-    parser.add_argument("--join", type=Path, metavar="JSON", help="results of this GPU that are to be added to")
-    parser.add_argument("--section", choices=[one.name for one in SECTIONS], help=argparse.SUPPRESS)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--run", choices=list(RUNS), default=next(iter(RUNS)), help="sections (default: %(default)s)")
+    which.add_argument("--only", action="append", choices=list(SECTIONS), help="run these sections instead")
+    which.add_argument("--only-join", action="store_true", help="run nothing: write the joined results, without a GPU")
+    parser.add_argument(
+        "--join", action="append", type=Path, default=[], metavar="JSON", help="earlier results of this GPU to add to"
+    )
+    parser.add_argument("--section", choices=list(SECTIONS), help=argparse.SUPPRESS)
     parser.add_argument("--rows", type=Path, help=argparse.SUPPRESS)
     return parser
 
 
+def _sections(arguments: argparse.Namespace) -> tuple[Section, ...]:
+    """What is to run after DEVICE and WEIGHTS."""
+    if arguments.only is None:
+        return RUNS[arguments.run]
+    return tuple(section for name, section in SECTIONS.items() if name in arguments.only and section not in BEFORE)
+
+
+BEFORE = (DEVICE, WEIGHTS)
+
+
 def write_rows(name: str, folder: Path, path: Path) -> None:
     """Run one section in this process; each finding goes to the file at once."""
-    section = next(one for one in SECTIONS if one.name == name)
     bundle = read_bundle(folder)
     with path.open("a") as file:
-        for row in section.rows(bundle):
+        for row in SECTIONS[name].rows(bundle):
             file.write(json.dumps(row.to_dict()) + "\n")
             file.flush()
 
 
-def check(arguments: argparse.Namespace) -> int:
+def check(sections: Sequence[Section], arguments: argparse.Namespace) -> int:
     """Run the sections and write the results; nothing is written where no GPU was found.
 
     Raises:
         ProgramError: the folder was not prepared, or the results to be joined are not of this GPU.
     """
     read_bundle(arguments.folder)
-    earlier = report.read_json(arguments.join) if arguments.join else []
-    first, *others = SECTIONS
-    rows = _run([first], arguments)
-    gpu = report.facts(rows).get("GPU")
-    if gpu is None:
-        print("no GPU was found, so there are no results", file=sys.stderr)
-        return 1
-    if report.facts(earlier).get("GPU", gpu) != gpu:
-        raise ProgramError(f"{arguments.join} is of another GPU: {report.facts(earlier)['GPU']}, this is {gpu}")
-    rows += _run([one for one in others if arguments.only is None or one.name in arguments.only], arguments)
-    rows = report.joined(earlier, rows)
-    write_results(arguments.date, rows)
-    return 0 if all(row.holds is not False for row in rows) else 1
-
-
-def _run(sections: Sequence[Section], arguments: argparse.Namespace) -> list[Row]:
-    """What the sections find, each in its process."""
+    earlier = report.joined(*map(report.read_json, arguments.join)) if arguments.join else []
 
     def command(section: Section, path: Path) -> list[str]:
         own = [sys.executable, "-m", "scripts.gpu_check", str(arguments.folder)]
         return [*own, "--section", section.name, "--rows", str(path)]
 
-    return run_sections(sections, arguments.seconds, command)
+    rows = run_sections([DEVICE], DEVICE.seconds, command)
+    gpu = report.facts(rows).get("GPU")
+    if gpu is None:
+        print("no GPU was found, so there are no results", file=sys.stderr)
+        return 1
+    if report.facts(earlier).get("GPU", gpu) != gpu:
+        raise ProgramError(
+            f"the results to be joined are of another GPU: {report.facts(earlier)['GPU']}, this is {gpu}"
+        )
+    rows += run_sections([WEIGHTS, *sections], arguments.seconds - DEVICE.seconds, command)
+    write_results(arguments.date, report.joined(earlier, rows))
+    return 0 if all(row.holds is not False for row in rows) else 1
 
 
 def write_results(date: str, rows: Sequence[Row]) -> None:
-    """The JSON and the tables, and the tables on stdout."""
+    """The JSON and the tables, and the tables' last part on stdout."""
     text = report.table(date, rows)
     carried = os.environ.get("OUT")
     report.write_json(Path(carried or DOCS) / report.JSON, date, rows)
     (DOCS / report.TABLE).write_text(text)
     if carried:
         (Path(carried) / report.TABLE).write_text(text)
-    print(text)
+    print("\n".join(["", *report.summary(rows)]), flush=True)
 
 
 if __name__ == "__main__":

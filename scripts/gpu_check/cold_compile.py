@@ -9,13 +9,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from scripts import bench_compile
-from scripts.gpu_check.bundle import PRECISIONS, Bundle
+from scripts.gpu_check.bundle import Bundle
 from scripts.gpu_check.child import output_of
 from scripts.gpu_check.gpu import gpu
 from scripts.gpu_check.row import Row, measured
 
 SECTION = "cold compile"
 ROUNDS = 3
+PRECISIONS = ("float32", "float16")
 LIMITS: Mapping[str, float] = {bench_compile.EMPTY: 5.0, bench_compile.FILLED: 1.5}
 """CPU seconds, by what the cache of templates held before."""
 

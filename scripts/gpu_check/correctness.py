@@ -1,4 +1,4 @@
-"""Every program against the expected outputs, with nothing but Python and xxhash."""
+"""Every program against the expected outputs, networks first."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from concurrent.futures.process import BrokenProcessPool
 from math import inf
 
 from jitdelegate.errors import JitDelegateError
-from scripts.gpu_check.bundle import Bundle, Prepared
-from scripts.gpu_check.gpu import gpu, nrmse, open_session
+from scripts.gpu_check.bundle import MODEL, Bundle, Prepared
+from scripts.gpu_check.gpu import nrmse, open_session, prepared_here
 from scripts.gpu_check.row import NRMSE, Row
 
 SECTION = "correctness"
@@ -36,12 +36,14 @@ def rows(bundle: Bundle) -> Iterator[Row]:
 
 
 def _pool() -> ProcessPoolExecutor:
-    """One child. It is forked, which is safe before this process has met the GPU, as it never does."""
+    """One child, with one context for all of its programs. It is forked, which is safe before this process has met the
+    GPU, as it never does."""
     return ProcessPoolExecutor(1, multiprocessing.get_context("fork"))
 
 
 def _programs(bundle: Bundle) -> Sequence[Prepared]:
-    return list(bundle.prepared(bundle.architecture(gpu().capability)))
+    """What matters most first: networks before their parts."""
+    return sorted(prepared_here(bundle), key=lambda prepared: prepared.case.group != MODEL)
 
 
 def _in_child(pool: ProcessPoolExecutor, prepared: Prepared) -> Row:

@@ -1,7 +1,8 @@
-"""The machine: GPU, driver, and the versions of what the other sections compare with."""
+"""The machine: GPU, driver, what it can do at best, and the versions of what the other sections compare with."""
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import subprocess
@@ -9,29 +10,44 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
 from jitdelegate.runtime.cuda_driver import dotted
+from scripts.gpu_check import ceilings
 from scripts.gpu_check.bundle import Bundle
 from scripts.gpu_check.gpu import gpu
 from scripts.gpu_check.row import LEFT_OUT, Row
 
 SECTION = "device"
-PACKAGES = ("xxhash", "numpy", "numba-cuda", "numba", "torch", "triton", "jax", "ai-edge-litert")
-QUERIES = ("driver_version", "memory.total", "clocks.max.sm", "clocks.sm", "temperature.gpu")
+PACKAGES = ("xxhash", "numpy", "flatbuffers", "numba-cuda", "numba", "torch", "triton", "jax", "ai-edge-litert")
+QUERIES = (
+    "driver_version",
+    "memory.total",
+    "clocks.max.sm",
+    "clocks.sm",
+    "clocks.mem",
+    "temperature.gpu",
+    "mig.mode.current",
+)
+TOOLS = ("ncu", "compute-sanitizer", "nvcc")
 
 
 def rows(bundle: Bundle) -> Iterator[Row]:
-    """Facts in words, and what was left out of the bundle."""
+    """Facts in words, what was left out of the bundle, and the ceilings."""
     device = gpu()
     yield _fact("GPU", device.name)
-    yield _fact("architecture", device.architecture)
+    yield _fact("kind", device.kind)
+    yield _fact("multiprocessors", str(device.multiprocessors))
     yield _fact("CUDA of the driver", dotted(device.driver.version))
     for query in QUERIES:
         yield _fact(query, _nvidia_smi(query))
+    yield _fact("CPUs", str(os.cpu_count()))
     yield _fact("Python", platform.python_version())
     for package in PACKAGES:
         yield _fact(package, _version(package))
-    yield _fact("programs for", ", ".join(bundle.architectures))
+    for tool in TOOLS:
+        yield _fact(tool, shutil.which(tool) or "not installed")
+    yield _fact("programs for", ", ".join(bundle.kinds))
     for name, reason in bundle.left_out.items():
         yield Row(SECTION, name, LEFT_OUT, note=reason)
+    yield from ceilings.rows(SECTION, bundle)
 
 
 def _fact(quantity: str, text: str) -> Row:

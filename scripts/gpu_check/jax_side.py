@@ -15,28 +15,35 @@ from jitdelegate.example import BLOCKS, CLASSES
 from scripts.gpu_check.sides import RUNS, timed
 
 SIZE = 224
-IMAGE = (1, SIZE, SIZE, 3)
+PRODUCTS = {"float32": "float32", "tf32": "tensorfloat32", "float16": "float32"}
+"""How JAX may multiply float32; it multiplies float16 as it is."""
 LAYOUT = ("NHWC", "HWIO", "NHWC")
 Layer = tuple[Any, Any]
 
 
 class JaxSide:
-    """The network compiled ahead of time."""
+    """The network compiled ahead of time. JAX gives no events, so that only the host's clock is asked."""
 
-    def __init__(self, precision: str) -> None:
+    has_events = False
+
+    def __init__(self, precision: str, batch: int) -> None:
         """
         Raises:
             RuntimeError: JAX sees no GPU.
         """
         if jax.default_backend() != "gpu":
             raise RuntimeError(f"JAX runs on {jax.default_backend()!r}, expected 'gpu'")
-        self._source = np.random.default_rng(0).random(IMAGE, np.float32).astype(precision)
-        self._layers = _layers(jnp.dtype(precision))
+        dtype = "float32" if precision == "tf32" else precision
+        self._source = np.random.default_rng(0).random((batch, SIZE, SIZE, 3), np.float32).astype(dtype)
+        self._layers = _layers(jnp.dtype(dtype))
         self._image = jax.device_put(self._source)
-        with jax.default_matmul_precision("float32"):  # no shorter products, as on our side
+        with jax.default_matmul_precision(PRODUCTS[precision]):
             self._run = jax.jit(forward).lower(self._layers, self._image).compile()
 
     def device_seconds(self) -> float:
+        raise NotImplementedError("JAX gives no events")
+
+    def queued_seconds(self) -> float:
         return timed(self._queue) / RUNS
 
     def call_seconds(self) -> float:
@@ -49,7 +56,7 @@ class JaxSide:
 
 
 def forward(layers: list[Layer], image: Any) -> Any:
-    """From f[1,224,224,3] to the probabilities f[1,1001]."""
+    """From f[N,224,224,3] to the probabilities f[N,1001]."""
     first, *middle, last = layers
     value = _convolve(image, first, stride=2)
     for (stride, _), depthwise, pointwise in zip(BLOCKS, middle[::2], middle[1::2], strict=True):

@@ -8,17 +8,19 @@ from collections.abc import Iterator
 from jitdelegate.errors import JitDelegateError
 from jitdelegate.runtime.cuda_session import CudaSession
 from scripts.gpu_check.bundle import MODEL, Bundle, Prepared
-from scripts.gpu_check.gpu import gpu, open_session
+from scripts.gpu_check.gpu import open_session, prepared_here
 from scripts.gpu_check.row import Row, measured
+from scripts.gpu_check.sides import RUNS
 
 SECTION = "latency"
-WARM_UP = 20
-RUNS = 200
+GROUPS = 9
+"""Measurements, of which the median counts; one before them warms up."""
+CALLS = 100
 
 
 def rows(bundle: Bundle) -> Iterator[Row]:
     """Per model and precision: one CUDA graph, without and with the copies, and one call with host copies and wait."""
-    for prepared in bundle.prepared(bundle.architecture(gpu().capability), MODEL):
+    for prepared in prepared_here(bundle, MODEL):
         try:
             session = open_session(prepared)
             try:
@@ -30,11 +32,13 @@ def rows(bundle: Bundle) -> Iterator[Row]:
 
 
 def _measure(prepared: Prepared, session: CudaSession) -> Iterator[Row]:
-    session.gpu_seconds(WARM_UP)
+    session.invoke()  # kernels compute on real values from now on
+    session.run_seconds(RUNS)
     note = session.graph_failure
-    yield measured(SECTION, prepared.name, "kernels", session.gpu_seconds(RUNS, copies=False), note=note)
-    yield measured(SECTION, prepared.name, "kernels and copies", session.gpu_seconds(RUNS), note=note)
-    yield measured(SECTION, prepared.name, "a call", [_call(session) for _ in range(RUNS)])
+    for quantity, copies in (("kernels", False), ("kernels and copies", True)):
+        groups = [session.run_seconds(RUNS, copies=copies)[0] / RUNS for _ in range(GROUPS)]
+        yield measured(SECTION, prepared.name, quantity, groups, note=note)
+    yield measured(SECTION, prepared.name, "a call", [_call(session) for _ in range(CALLS)])
     yield Row(SECTION, prepared.name, "launches", float(len(session.program.launches)))
 
 

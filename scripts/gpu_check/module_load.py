@@ -9,13 +9,15 @@ from typing import TypeVar
 from jitdelegate.program.program import Program
 from jitdelegate.program.read import read
 from jitdelegate.runtime.buffers import Borrowed
-from jitdelegate.runtime.cuda_device import Context, Device
+from jitdelegate.runtime.cuda_context import hold_context
+from jitdelegate.runtime.cuda_device import Device
 from jitdelegate.runtime.cuda_session import CudaSession
-from scripts.gpu_check.bundle import PRECISIONS, Bundle, Prepared
-from scripts.gpu_check.gpu import gpu
+from scripts.gpu_check.bundle import Bundle, Prepared
+from scripts.gpu_check.gpu import example_here, gpu
 from scripts.gpu_check.row import Row, measured
 
 SECTION = "module load"
+PRECISIONS = ("float32", "float16")
 ROUNDS = 15
 Result = TypeVar("Result")
 
@@ -24,12 +26,11 @@ def rows(bundle: Bundle) -> Iterator[Row]:
     """The driver and the context once; modules alone and whole sessions many times."""
     seconds, device = _timed(gpu)
     yield Row(SECTION, "process", "driver", seconds, "s")
-    seconds, context = _timed(lambda: Context(device))
+    seconds, context = _timed(lambda: hold_context(device))
     yield Row(SECTION, "process", "context", seconds, "s")
-    with context:
+    with context.current():
         for precision in PRECISIONS:
-            yield from _opening(bundle.example(bundle.architecture(device.capability), precision))
-    context.close()
+            yield from _opening(example_here(bundle, precision))
 
 
 def _opening(prepared: Prepared) -> Iterator[Row]:

@@ -10,22 +10,26 @@ from typing import Any
 
 from jitdelegate.errors import ProgramError
 from scripts.gpu_check.bundle import FORM
+from scripts.gpu_check.launches import ALL, FAMILY
+from scripts.gpu_check.launches import SECTION as LAUNCHES
 from scripts.gpu_check.row import LEFT_OUT, NRMSE, RATIO, SECONDS, Row, newest
 
 JSON, TABLE = "gpu-results.json", "gpu-results.md"
 HEAD = ("| what | quantity | median | quartiles | mark | |", "|---|---|---|---|---|---|")
 INTRODUCTION = (
     "Written by `scripts/gpu_check.sh`. Times are medians with quartiles. *Kernels* and *device time* are times on the",
-    "GPU, one CUDA graph per inference, inferences queued one after another; *a call* is one inference from values in",
-    "the host's memory to values in the host's memory, by the wall clock. Ratios are our time over the other's, round",
-    "by round in one process. A mark is the most that the median may be.",
+    "GPU: one CUDA graph per inference, 50 inferences queued one after another between two events. *Queued* is the",
+    "same by the host's clock, *a call* is one inference from values in the host's memory to values in the host's",
+    "memory. Ratios are our time over the other's, round by round in one process. A mark is the most that the median",
+    "may be.",
 )
 
 
 def write_json(path: Path, date: str, rows: Sequence[Row]) -> None:
     """Every row, with the date and the names of the machine's parts."""
-    values: dict[str, Any] = {"date": date, **facts(rows), "rows": [row.to_dict() for row in rows]}
-    path.write_text(json.dumps(values, indent=1) + "\n")
+    head = json.dumps({"date": date, **facts(rows)}, indent=1)[:-2]
+    lines = ",\n  ".join(json.dumps(row.to_dict()) for row in rows)
+    path.write_text(f'{head},\n "rows": [\n  {lines}\n ]\n}}\n')
 
 
 def read_json(path: Path) -> list[Row]:
@@ -35,16 +39,24 @@ def read_json(path: Path) -> list[Row]:
         ProgramError: the file holds none.
     """
     try:
-        return [Row.from_dict(values) for values in json.loads(path.read_text())["rows"]]
+        values: Any = json.loads(path.read_text())["rows"]
+        return [Row.from_dict(row) for row in values]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ProgramError(f"{path} holds no results: {error}") from error
 
 
-def joined(earlier: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
-    """The rows of two runs: the later one's count, and what the earlier one lacked is no longer left out."""
+def joined(*runs: Sequence[Row]) -> list[Row]:
+    """The rows of several runs on one GPU: the latest count, and what one lacked that another has is not left out.
+
+    Raises:
+        ProgramError: they are not of one GPU.
+    """
+    names = {facts(rows)["GPU"] for rows in runs if "GPU" in facts(rows)}
+    if len(names) > 1:
+        raise ProgramError(f"the results to be joined are of {len(names)} GPUs: {', '.join(sorted(names))}")
+    rows = [row for run in runs for row in run]
     there = {row.subject for row in rows if row.section == "correctness"}
-    kept = [row for row in earlier if row.quantity != LEFT_OUT or row.subject not in there]
-    return newest([*kept, *rows])
+    return newest([row for row in rows if row.quantity != LEFT_OUT or row.subject not in there])
 
 
 def facts(rows: Iterable[Row]) -> Mapping[str, str]:
@@ -59,10 +71,17 @@ def table(date: str, rows: Sequence[Row]) -> str:
     lines += [f"- {name}: {text}" for name, text in known.items()]
     others = [row for row in rows if (row.section, row.subject) != ("device", "machine")]
     order = list(dict.fromkeys(row.section for row in others))
-    shown = sorted(_without_forms(others), key=lambda row: order.index(row.section))
+    shown = sorted(_without_parts(others), key=lambda row: order.index(row.section))
     for section, found in groupby(shown, key=lambda row: row.section):
         lines += ["", f"## {section[0].upper()}{section[1:]}", "", *HEAD, *map(_line, found)]
     return "\n".join(lines) + "\n"
+
+
+def summary(rows: Sequence[Row]) -> list[str]:
+    """What a person wants to know first: which marks do not hold, and how far the cost model is off, by family."""
+    families = [row for row in rows if (row.section, row.quantity) == (LAUNCHES, FAMILY)]
+    lines = [f"{row.subject:32} {_number(row.value or 0.0, row):>7} {_spread(row):>16}  {row.note}" for row in families]
+    return [*_marks(rows), *(["", "launches, measured over predicted (quartiles):"] if lines else []), *lines]
 
 
 def _marks(rows: Iterable[Row]) -> list[str]:
@@ -73,12 +92,14 @@ def _marks(rows: Iterable[Row]) -> list[str]:
     return [f"{len(kept)} of {len(asked)} hold.", *missed]
 
 
-def _without_forms(rows: Sequence[Row]) -> list[Row]:
-    """Hundreds of small graphs become one row per precision: the worst; each one that fails keeps its own."""
+def _without_parts(rows: Sequence[Row]) -> list[Row]:
+    """Hundreds of small graphs become one row per precision: the worst; each one that fails keeps its own. Single
+    launches are in the JSON alone."""
     forms = [row for row in rows if row.quantity == FORM]
     precisions = dict.fromkeys(row.subject.rpartition(", ")[2] for row in forms)
     summaries = [_worst(each, [row for row in forms if row.subject.endswith(f", {each}")]) for each in precisions]
     shown = [row for row in rows if row.quantity != FORM or not row.holds]
+    shown = [row for row in shown if row.section != LAUNCHES or row.quantity in (ALL, FAMILY, "clock")]
     place = next((place for place, row in enumerate(shown) if row.section == "correctness"), len(shown))
     return [*shown[:place], *summaries, *shown[place:]]
 
@@ -94,10 +115,16 @@ def _worst(precision: str, rows: Sequence[Row]) -> Row:
 
 
 def _line(row: Row) -> str:
-    spread = "" if row.low is None or row.high is None else f"{_number(row.low, row)} to {_number(row.high, row)}"
     value = "" if row.value is None else _number(row.value, row)
-    cells = (row.subject, row.quantity, value, spread, _verdict(row), row.note)
+    note = row.note
+    if row.predicted is not None and row.ratio is not None:
+        note = f"{row.ratio:.2f} of the predicted {_number(row.predicted, row)}; {note}"
+    cells = (row.subject, row.quantity, value, _spread(row), _verdict(row), note)
     return f"| {' | '.join(' '.join(cell.replace('|', '/').split()) for cell in cells)} |"
+
+
+def _spread(row: Row) -> str:
+    return "" if row.low is None or row.high is None else f"{_number(row.low, row)} to {_number(row.high, row)}"
 
 
 def _verdict(row: Row) -> str:

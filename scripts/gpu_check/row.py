@@ -23,6 +23,7 @@ class Row:
         unit: "s", "ratio", "NRMSE" or "" for plain numbers.
         low, high: quartiles of the repetitions.
         limit: the most that the value may be; None for a number that nothing is asked of.
+        predicted: the value that the cost model expected; None where it says nothing.
         note: a fact in words, or why there is no value.
     """
 
@@ -34,6 +35,7 @@ class Row:
     low: float | None = None
     high: float | None = None
     limit: float | None = None
+    predicted: float | None = None
     note: str = ""
 
     @property
@@ -48,14 +50,20 @@ class Row:
             return None
         return self.value is not None and self.value <= self.limit
 
+    @property
+    def ratio(self) -> float | None:
+        """The value over the one that was predicted, None where either is missing."""
+        return None if self.value is None or not self.predicted else self.value / self.predicted
+
     def to_dict(self) -> dict[str, Any]:
-        """The row as JSON's types, with `holds`."""
-        return {**asdict(self), "holds": self.holds}
+        """The row as JSON's types, without what is empty, with `holds` and `ratio` where there are any."""
+        values = {**asdict(self), "holds": self.holds, "ratio": self.ratio}
+        return {name: value for name, value in values.items() if value is not None and value != ""}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Row:
         """The row that `to_dict` described."""
-        return cls(**{name: value for name, value in values.items() if name != "holds"})
+        return cls(**{name: value for name, value in values.items() if name not in ("holds", "ratio")})
 
 
 def measured(
@@ -66,11 +74,12 @@ def measured(
     *,
     unit: str = SECONDS,
     limit: float | None = None,
+    predicted: float | None = None,
     note: str = "",
 ) -> Row:
     """The median of repeated measurements with its quartiles."""
     low, middle, high = statistics.quantiles(values, n=4) if len(values) > 1 else 3 * [values[0]]
-    return Row(section, subject, quantity, middle, unit, low, high, limit, note)
+    return Row(section, subject, quantity, middle, unit, low, high, limit, predicted, note)
 
 
 def newest(rows: Sequence[Row]) -> list[Row]:

@@ -18,6 +18,8 @@ from scripts.gpu_check.sections import Section
 
 SHOWN = 4000
 """Characters from the end of a failed section's output."""
+MOST_LINES = 40
+"""Of a section's findings that are printed; all are in the results."""
 OUTCOME = "outcome"
 
 
@@ -46,14 +48,24 @@ def _run(section: Section, seconds: float, command: Callable[[Section, Path], Se
         path, log = Path(name) / "rows", Path(name) / "log"
         start = time.monotonic()
         trouble = _trouble(command(section, path), seconds, log)
-        rows = _read_rows(path)
+        took = time.monotonic() - start
+        rows = newest(_read_rows(path))
         if trouble:
             rows.append(Row(section.name, section.name, OUTCOME, note=trouble))
             print(log.read_text(errors="replace")[-SHOWN:], file=sys.stderr)
-    for row in rows:
+    for row in sorted(rows, key=_importance)[:MOST_LINES]:
         print("  ", _line(row), flush=True)
-    print(f"   {time.monotonic() - start:.1f} s", flush=True)
-    return rows
+    if len(rows) > MOST_LINES:
+        print(f"   and {len(rows) - MOST_LINES} more", flush=True)
+    print(f"   {took:.1f} s", flush=True)
+    return [*rows, Row(section.name, section.name, "seconds", took, "s")]
+
+
+def _importance(row: Row) -> int:
+    """What exceeds its mark or has no value first, then what has no mark, single launches last."""
+    if row.holds is False or row.value is None:
+        return 0
+    return 2 if row.predicted is not None or row.holds else 1
 
 
 def _trouble(command: Sequence[str], seconds: float, log: Path) -> str:
@@ -89,4 +101,5 @@ def _read_rows(path: Path) -> list[Row]:
 def _line(row: Row) -> str:
     value = "" if row.value is None else f" {row.value:.6g} {row.unit}"
     verdict = "" if row.holds is None else " holds" if row.holds else f" EXCEEDS {row.limit:g}"
-    return f"{row.subject}: {row.quantity}{value}{verdict}{' ' + row.note if row.note else ''}"
+    predicted = "" if row.ratio is None else f" ({row.ratio:.2f} of what was predicted)"
+    return f"{row.subject}: {row.quantity}{value}{verdict}{predicted}{' ' + row.note if row.note else ''}"

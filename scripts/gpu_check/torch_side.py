@@ -18,6 +18,8 @@ WARM_UP = 3
 class TorchSide:
     """A network that reads and writes memory on the GPU, which stays in place."""
 
+    has_events = True
+
     def __init__(self, run: Callable[[], Any], image: Any) -> None:
         """
         Args:
@@ -30,13 +32,23 @@ class TorchSide:
 
     def device_seconds(self) -> float:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        with torch.no_grad():
-            start.record()
-            for _ in range(RUNS):
-                self._run()
-            end.record()
+        start.record()
+        self._queue()
+        end.record()
         end.synchronize()
         return float(start.elapsed_time(end)) / 1e3 / RUNS
+
+    def queued_seconds(self) -> float:
+        return timed(self._queue_and_wait) / RUNS
+
+    def _queue(self) -> None:
+        with torch.no_grad():
+            for _ in range(RUNS):
+                self._run()
+
+    def _queue_and_wait(self) -> None:
+        self._queue()
+        torch.cuda.synchronize()
 
     def call_seconds(self) -> float:
         with torch.no_grad():
@@ -66,13 +78,14 @@ def _convolution(channels: int, wide: int, kernel: int, stride: int = 1, groups:
     ]
 
 
-def _on_gpu(precision: str) -> tuple[Any, Any]:
-    """The network and an image. float32 means float32: no shorter products, as on our side."""
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+def _on_gpu(precision: str, batch: int) -> tuple[Any, Any]:
+    """The network and its images. float32 means float32: no shorter products, as on our side; tf32 allows them."""
+    shorter = precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = shorter
     torch.backends.cudnn.benchmark = True
     torch.manual_seed(0)
-    dtype = getattr(torch, precision)
-    image = torch.rand(1, 3, SIZE, SIZE).to("cuda", dtype, memory_format=torch.channels_last)
+    dtype = torch.float32 if shorter else getattr(torch, precision)
+    image = torch.rand(batch, 3, SIZE, SIZE).to("cuda", dtype, memory_format=torch.channels_last)
     return network().to("cuda", dtype), image
 
 
@@ -84,7 +97,7 @@ def _eager(model: Any, image: Any) -> TorchSide:
 def _compiled(model: Any, image: Any) -> TorchSide:
     """torch.compile(mode="max-autotune"), which uses CUDA graphs, called as users call it."""
     torch.compiler.reset()
-    fast = torch.compile(model, mode="max-autotune")
+    fast = torch.compile(model, mode="max-autotune", dynamic=False)
     for _ in range(WARM_UP):
         fast(image)
     return TorchSide(lambda: fast(image), image)
@@ -92,7 +105,7 @@ def _compiled(model: Any, image: Any) -> TorchSide:
 
 def _compiled_graph(model: Any, image: Any) -> TorchSide:
     """The same kernels captured by hand: without what torch does on the host around them."""
-    return _captured(torch.compile(model, mode="max-autotune-no-cudagraphs"), image)
+    return _captured(torch.compile(model, mode="max-autotune-no-cudagraphs", dynamic=False), image)
 
 
 def _captured(model: Callable[[Any], Any], image: Any) -> TorchSide:
@@ -117,7 +130,7 @@ def _captured(model: Callable[[Any], Any], image: Any) -> TorchSide:
 KINDS = {"eager": _eager, "eager graph": _captured, "compiled": _compiled, "compiled graph": _compiled_graph}
 
 
-def torch_side(kind: str, precision: str) -> TorchSide:
+def torch_side(kind: str, precision: str, batch: int) -> TorchSide:
     """The network on the GPU in one of KINDS."""
     with torch.no_grad():
-        return KINDS[kind](*_on_gpu(precision))
+        return KINDS[kind](*_on_gpu(precision, batch))

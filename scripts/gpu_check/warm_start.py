@@ -14,12 +14,13 @@ from jitdelegate.opened import options_key
 from jitdelegate.options import Options
 from jitdelegate.program.read import read
 from scripts.gpu_check import first_output
-from scripts.gpu_check.bundle import PRECISIONS, Bundle, Prepared
+from scripts.gpu_check.bundle import Bundle, Prepared
 from scripts.gpu_check.child import output_of
-from scripts.gpu_check.gpu import gpu, nrmse
+from scripts.gpu_check.gpu import example_here, gpu, nrmse
 from scripts.gpu_check.row import NRMSE, Row, measured
 
 SECTION = "warm start"
+PRECISIONS = ("float32", "float16")
 ROUNDS = 9
 LIMIT = 0.6
 """Seconds of the whole process."""
@@ -27,22 +28,22 @@ SETTLE = 2.5
 """Seconds after which a new file's fingerprint is remembered, as that of any model that was not just written."""
 CONTEXT = (
     "from jitdelegate.runtime.cuda_library import open_library;"
-    "from jitdelegate.runtime.cuda_device import Context, find_device;"
-    "Context(find_device(open_library()))"
+    "from jitdelegate.runtime.cuda_device import find_device;"
+    "from jitdelegate.runtime.cuda_context import hold_context;"
+    "hold_context(find_device(open_library()))"
 )
 STAGES = ("import", "open", "first run")
 
 
 def rows(bundle: Bundle) -> Iterator[Row]:
     """Python alone, the driver's context alone, and per precision the whole start with its stages."""
-    architecture = bundle.architecture(gpu().capability)
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
         folder = Path(name)
         _write_example(folder)
         yield measured(SECTION, "Python alone", "process", _seconds(["-c", "pass"]))
         yield measured(SECTION, "driver and context alone", "process", _seconds(["-c", CONTEXT]))
         for precision in PRECISIONS:
-            yield from _starts(bundle.example(architecture, precision), folder)
+            yield from _starts(example_here(bundle, precision), folder)
 
 
 def _write_example(folder: Path) -> None:
@@ -56,8 +57,10 @@ def _write_example(folder: Path) -> None:
 def _starts(prepared: Prepared, folder: Path) -> Iterator[Row]:
     cache, output = folder / prepared.precision, folder / "output"
     _fill(cache, folder / "model.tflite", prepared)
-    source = str(prepared.folder / prepared.case.inputs[0])
-    command = [first_output.__file__, str(folder / "model.tflite"), str(cache), prepared.precision, source, str(output)]
+    source = folder / "input"
+    source.write_bytes(prepared.inputs[0])
+    model = str(folder / "model.tflite")
+    command = [first_output.__file__, model, str(cache), prepared.precision, str(source), str(output)]
     _start(command)  # the first one finds nothing in the system's caches
     starts = [_start(command) for _ in range(ROUNDS)]
     yield measured(SECTION, prepared.name, "process", [seconds for seconds, _ in starts], limit=LIMIT)
@@ -73,7 +76,7 @@ def _fill(cache: Path, model: Path, prepared: Prepared) -> None:
 
     store = open_store(str(cache))
     options = Options(target="cuda", precision=prepared.precision)
-    key = options_key(options, fingerprint(model), gpu().architecture)
+    key = options_key(options, fingerprint(model), gpu().kind)
     program = read(prepared.content)
     program.key = key.parts
     trouble = store.put(key, write(program))

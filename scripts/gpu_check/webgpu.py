@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from scripts.gpu_check.bundle import PRECISIONS, Bundle
-from scripts.gpu_check.gpu import gpu, open_session
+from scripts.gpu_check.bundle import Bundle
+from scripts.gpu_check.gpu import example_here, open_session
 from scripts.gpu_check.row import RATIO, Row, measured
 from scripts.gpu_check.sides import Ours, interleave, timed
 
@@ -16,6 +16,7 @@ SECTION = "WebGPU"
 LITERT = "LiteRT WebGPU"
 CALL = "a call"
 ROUNDS = 60
+PRECISIONS = ("float32", "float16")
 
 
 def rows(bundle: Bundle) -> Iterator[Row]:
@@ -26,8 +27,7 @@ def rows(bundle: Bundle) -> Iterator[Row]:
         yield Row(SECTION, LITERT, CALL, note=f"{type(error).__name__}: {str(error).strip()[:300]}")
         return
     yield Row(SECTION, LITERT, "operators", note="all on the GPU" if litert.is_whole else "not all on the GPU")
-    architecture = bundle.architecture(gpu().capability)
-    ours = {precision: Ours(open_session(bundle.example(architecture, precision))) for precision in PRECISIONS}
+    ours = {precision: Ours(open_session(example_here(bundle, precision))) for precision in PRECISIONS}
     measures = {LITERT: litert.call_seconds, **{name: side.call_seconds for name, side in ours.items()}}
     seconds = interleave(measures, ROUNDS)
     yield measured(SECTION, LITERT, CALL, seconds[LITERT])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jitdelegate.cache import key as key_module
-from jitdelegate.cache.key import Key, installed_toolchain, model_key
+from jitdelegate.cache.key import Key, cuda_major, installed_toolchain, model_key
 
 BASE = {
     "fingerprint": "0" * 32,
@@ -109,7 +109,9 @@ def install(folder: Path, *packages: str) -> None:
         (folder / f"{package}.dist-info").mkdir()
 
 
-CUDA_PACKAGES = ("numba-0.68.1", "llvmlite-0.50.0", "nvidia_nvvm-13.5.37", "nvidia_nvjitlink-13.5.37")
+COMMON = ("numba-0.68.1", "llvmlite-0.50.0")
+CUDA_13 = ("cuda_bindings-13.5.0", *COMMON, "nvidia_nvvm-13.5.37", "nvidia_nvjitlink-13.5.37")
+CUDA_12 = ("cuda_bindings-12.9.10", *COMMON, "nvidia_cuda_nvcc_cu12-12.9.86", "nvidia_nvjitlink_cu12-12.9.86")
 
 
 def test_the_cuda_toolchain_is_read_from_the_names_of_its_metadata(
@@ -119,14 +121,48 @@ def test_the_cuda_toolchain_is_read_from_the_names_of_its_metadata(
     for folder in (first, second):
         folder.mkdir()
     install(first, "numba_cuda-0.30.4", "numba_cuda_mlir-0.6.0", "other-1")
-    install(second, "numba_cuda-0.29.0", *CUDA_PACKAGES)
+    install(second, "numba_cuda-0.29.0", *CUDA_13)
     monkeypatch.setattr(sys, "path", [str(tmp_path / "none"), str(first), str(second)])
     assert installed_toolchain("cuda") == (
         "numba-cuda 0.30.4, numba 0.68.1, llvmlite 0.50.0, nvidia-nvvm 13.5.37, nvidia-nvjitlink 13.5.37"
     )
 
 
-@pytest.mark.parametrize("packages", [(), ("numba_cuda-0.30.4",), CUDA_PACKAGES, ("numba_cuda-0.29.1", *CUDA_PACKAGES)])
+def test_the_cuda_toolchain_is_that_of_the_installed_bindings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "numba_cuda-0.30.4", *CUDA_12, *set(CUDA_13) - {"cuda_bindings-13.5.0", *COMMON})
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert installed_toolchain("cuda") == (
+        "numba-cuda 0.30.4, numba 0.68.1, llvmlite 0.50.0, nvidia-cuda-nvcc-cu12 12.9.86, nvidia-nvjitlink-cu12 12.9.86"
+    )
+
+
+@pytest.mark.parametrize(
+    ("toolchain", "major"),
+    [
+        ("numba-cuda 0.30.4, nvidia-nvvm 13.5.37, nvidia-nvjitlink 13.5.37", 13),
+        ("numba-cuda 0.30.4, nvidia-cuda-nvcc-cu12 12.9.86, nvidia-nvjitlink-cu12 12.9.86", 12),
+        ("llvmlite 0.50.0", 0),
+        ("nvidia-nvjitlink", 0),
+        ("nvidia-nvjitlink latest.1", 0),
+        ("", 0),
+    ],
+)
+def test_a_toolchain_says_which_cuda_made_the_binaries(toolchain: str, major: int) -> None:
+    assert cuda_major(toolchain) == major
+
+
+@pytest.mark.parametrize(
+    "packages",
+    [
+        (),
+        ("numba_cuda-0.30.4",),
+        CUDA_13,
+        ("numba_cuda-0.29.1", *CUDA_13),
+        ("numba_cuda-0.30.4", *CUDA_13[1:]),
+        ("numba_cuda-0.30.4", "cuda_bindings-12.9.10", *CUDA_13[1:]),
+        ("numba_cuda-0.30.4", "cuda_bindings-14.0.0", *CUDA_13[1:]),
+    ],
+)
 def test_a_cuda_toolchain_that_cannot_compile_here_accepts_programs_of_any(
     packages: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +170,13 @@ def test_a_cuda_toolchain_that_cannot_compile_here_accepts_programs_of_any(
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     assert installed_toolchain("cuda") == ""
     assert make(target="cuda", toolchain=None).difference(make(target="cuda", toolchain="other").parts) is None
+
+
+def test_a_key_says_which_kind_of_gpu_it_is_for() -> None:
+    parts = (("precision", "float16"), ("multiprocessors", "114"))
+    assert make(target="cuda", features="sm_90", options=parts).gpu == "sm_90:114"
+    assert make(target="cuda", features="sm_90").gpu == "sm_90"
+    assert make(target="cuda", features="sm_90", options=parts).changed("multiprocessors", "60").gpu == "sm_90:60"
 
 
 def test_the_cuda_toolchain_is_found_without_importing_it() -> None:

@@ -53,6 +53,18 @@ def test_entries_of_different_models_live_side_by_side(store: Store) -> None:
     assert store.get(key(MODEL_A)).hit and store.get(key(MODEL_B)).hit
 
 
+def test_the_first_key_with_an_entry_is_found_and_counts_as_one_hit(store: Store) -> None:
+    keys = [key(model) for model in ("c" * 32, MODEL_A, MODEL_B)]
+    assert store.first(keys) is None and open_store(False).first(keys) is None
+    for each in keys[1:]:
+        store.fetch(each, Compiler(each))
+    before = counts.hits, dict(counts.misses)
+    found = store.first(keys)
+    assert found is not None and found[0] is keys[1]
+    assert found[1].hit and found[1].program is not None and found[1].program.key == keys[1].parts
+    assert (counts.hits, counts.misses) == (before[0] + 1, before[1])
+
+
 def damaged(content: bytes, number: int) -> bytearray:
     """One of many seeded flips (two of three) and truncations of a file's bytes."""
     chance, data = random.Random(number), bytearray(content)

@@ -1,5 +1,6 @@
 # ruff: noqa: N802 - the functions are called as in libcuda
-"""libcuda as a Python object: bookkeeping, streams that run when they are waited for, graphs, and errors on demand."""
+"""libcuda as a Python object: bookkeeping, streams that run when they are waited for, graphs and what breaks their
+captures, and errors on demand."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ Execute = Callable[[bytes, str, tuple[int, int, int], tuple[int, int, int], int,
 
 INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, NO_DEVICE, INVALID_DEVICE = 1, 2, 3, 100, 101
 INVALID_IMAGE, INVALID_CONTEXT, INVALID_HANDLE, NOT_FOUND, ILLEGAL_ADDRESS = 200, 201, 400, 500, 700
-CAPTURE_INVALIDATED = 901
+CONTEXT_IS_DESTROYED = 709
+CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED, CAPTURE_IMPLICIT, CAPTURE_WRONG_THREAD = 900, 901, 906, 908
 ERRORS = {
     INVALID_VALUE: ("CUDA_ERROR_INVALID_VALUE", "invalid argument"),
     OUT_OF_MEMORY: ("CUDA_ERROR_OUT_OF_MEMORY", "out of memory"),
@@ -34,16 +36,26 @@ ERRORS = {
     INVALID_HANDLE: ("CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"),
     NOT_FOUND: ("CUDA_ERROR_NOT_FOUND", "named symbol not found"),
     ILLEGAL_ADDRESS: ("CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"),
+    CONTEXT_IS_DESTROYED: ("CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"),
+    CAPTURE_UNSUPPORTED: ("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"),
     CAPTURE_INVALIDATED: ("CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error"),
+    CAPTURE_IMPLICIT: ("CUDA_ERROR_STREAM_CAPTURE_IMPLICIT", "operation would make the legacy stream depend on it"),
+    CAPTURE_WRONG_THREAD: ("CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD", "attempt to terminate a thread-local capture"),
 }
 WITHOUT_INITIALISATION = {"cuInit", "cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString"}
 WITHOUT_CONTEXT = {
     *("cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceGetAttribute"),
-    *("cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2", "cuCtxPushCurrent_v2"),
+    *("cuDevicePrimaryCtxGetState", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2", "cuCtxPushCurrent_v2"),
+    "cuThreadExchangeStreamCaptureMode",
 }
 """Everything else works on what is current in the calling thread."""
+UNSAFE = {
+    *("cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc", "cuMemFreeHost", "cuModuleLoadData", "cuModuleUnload"),
+    "cuStreamSynchronize",
+}
+"""What breaks captures, as the mode of the capture and of the calling thread say: allocating, freeing, waiting."""
+CAPTURE_GLOBAL, CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED = range(3)
 SHARED_WITHOUT_LEAVE = 48 * 1024
-_ATTRIBUTES = {75: 0, 76: 1}
 _FORMATS = {"a": "<Q", "w": "<Q", "i": "<i", "f": "<f"}
 
 Node = Callable[[], None]
@@ -51,10 +63,33 @@ Node = Callable[[], None]
 
 @dataclass
 class Stream:
-    """Work that nobody has waited for yet; while capturing, the nodes of the graph to be."""
+    """Work that nobody has waited for yet.
+
+    Attributes:
+        capture: the graph to be, while there is one.
+    """
 
     pending: list[Node] = field(default_factory=list)
-    captured: list[Node] | None = None
+    capture: Capture | None = None
+
+
+@dataclass
+class Capture:
+    """A graph to be: its nodes, who began it and how, and whether something broke it."""
+
+    mode: int
+    thread: int
+    nodes: list[Node] = field(default_factory=list)
+    is_broken: bool = False
+
+    def forbids(self, mode: int, thread: int) -> bool:
+        """Whether it keeps a thread of this mode from what is unsafe. Source: the driver's documentation of
+        cuThreadExchangeStreamCaptureMode."""
+        if mode == CAPTURE_RELAXED:
+            return False
+        if thread == self.thread:
+            return self.mode != CAPTURE_RELAXED
+        return mode == self.mode == CAPTURE_GLOBAL
 
 
 @dataclass
@@ -82,7 +117,7 @@ def entry(function: Callable[..., None]) -> Callable[..., int]:
                 function(library, *arguments)
             except CudaError as error:
                 if name == "cuStreamEndCapture":  # which ends a capture also where it fails
-                    library.live[arguments[0]].captured = None
+                    library.live[arguments[0]].capture = None
                 return int(error.args[0])
         return 0
 
@@ -96,6 +131,7 @@ class Library:
         calls: how often each function was called.
         live: handle to what it stands for, of all that has not been given back.
         contexts: how often the primary context is retained.
+        is_active: whether the primary context is there.
         memory: the device's.
     """
 
@@ -106,6 +142,7 @@ class Library:
         *,
         memory: DeviceMemory | None = None,
         capability: tuple[int, int] = (9, 0),
+        multiprocessors: int = 132,
         version: int = 13000,
         devices: int = 1,
         total_bytes: int = 1 << 30,
@@ -119,7 +156,7 @@ class Library:
         self.execute = execute
         self.kinds = kinds
         self.memory: DeviceMemory = HostMemory() if memory is None else memory
-        self.capability = capability
+        self.attributes = {16: multiprocessors, 75: capability[0], 76: capability[1]}
         self.version = version
         self.devices = devices
         self.free_bytes = self.total_bytes = total_bytes
@@ -127,6 +164,7 @@ class Library:
         self.calls: Counter[str] = Counter()
         self.live: dict[int, Any] = {}
         self.contexts = 0
+        self.is_active = False
         self.lock = threading.RLock()
         self._functions: dict[int, Function] = {}  # they go with their module, nobody gives them back
         self._failures: dict[str, list[int]] = {}
@@ -140,9 +178,13 @@ class Library:
         self._failures[name] = [0] * after + [code] * times
 
     def leaks(self) -> list[str]:
-        """What has not been given back."""
-        left = [type(thing).__name__ for thing in self.live.values()]
-        return left + ["context"] * self.contexts
+        """What has not been given back, but for the context, which a process keeps."""
+        return [type(thing).__name__ for thing in self.live.values()]
+
+    def reset(self) -> None:
+        """As another library's cuDevicePrimaryCtxReset: all is gone, and who retained the context still counts."""
+        self.live.clear()
+        self.is_active = False
 
     def enter(self, name: str) -> None:
         self.calls[name] += 1
@@ -154,6 +196,18 @@ class Library:
             self._expect(self._process == os.getpid(), NOT_INITIALIZED)  # also in a forked child
         if name not in WITHOUT_INITIALISATION | WITHOUT_CONTEXT:
             self._expect(self.contexts and getattr(self._current, "stack", []), INVALID_CONTEXT)
+            self._expect(self.is_active, CONTEXT_IS_DESTROYED)
+        if name in UNSAFE:
+            self._break_captures()
+
+    def _break_captures(self) -> None:
+        """Refuse what a capture forbids, and break that capture."""
+        mode, me = getattr(self._current, "mode", CAPTURE_GLOBAL), threading.get_ident()
+        captures = (thing.capture for thing in self.live.values() if isinstance(thing, Stream))
+        broken = [capture for capture in captures if capture and capture.forbids(mode, me)]
+        for capture in broken:
+            capture.is_broken = True
+        self._expect(not broken, CAPTURE_UNSUPPORTED)
 
     @staticmethod
     def _expect(truth: object, code: int) -> None:
@@ -176,7 +230,8 @@ class Library:
 
     def _enqueue(self, stream: int, node: Node) -> None:
         target: Stream = self._find(stream, Stream)
-        (target.pending if target.captured is None else target.captured).append(node)
+        self._expect(not (target.capture and target.capture.is_broken), CAPTURE_INVALIDATED)
+        (target.capture.nodes if target.capture else target.pending).append(node)
 
     @entry
     def cuInit(self, flags: int) -> None:
@@ -211,17 +266,23 @@ class Library:
 
     @entry
     def cuDeviceGetAttribute(self, out: Any, attribute: int, device: int) -> None:
-        out._obj.value = self.capability[_ATTRIBUTES[attribute]]
+        out._obj.value = self.attributes[attribute]
+
+    @entry
+    def cuDevicePrimaryCtxGetState(self, device: int, flags: Any, active: Any) -> None:
+        flags._obj.value, active._obj.value = 0, int(self.is_active)
 
     @entry
     def cuDevicePrimaryCtxRetain(self, out: Any, device: int) -> None:
         self.contexts += 1
+        self.is_active = True
         out._obj.value = 0xC0 + device
 
     @entry
     def cuDevicePrimaryCtxRelease_v2(self, device: int) -> None:
         self._expect(self.contexts, INVALID_CONTEXT)
         self.contexts -= 1
+        self.is_active = self.contexts > 0
 
     @entry
     def cuCtxPushCurrent_v2(self, context: int) -> None:
@@ -337,7 +398,9 @@ class Library:
     @entry
     def cuStreamSynchronize(self, stream: int) -> None:
         target: Stream = self._find(stream, Stream)
-        self._expect(target.captured is None, CAPTURE_INVALIDATED)
+        if target.capture:  # whatever the modes are
+            target.capture.is_broken = True
+            raise CudaError(CAPTURE_UNSUPPORTED)
         pending, target.pending = target.pending, []
         for node in pending:
             self._run(node)
@@ -350,15 +413,30 @@ class Library:
         self._clock += 1.0
 
     @entry
+    def cuThreadExchangeStreamCaptureMode(self, place: Any) -> None:
+        mode, place._obj.value = place._obj.value, getattr(self._current, "mode", CAPTURE_GLOBAL)
+        self._expect(mode in (CAPTURE_GLOBAL, CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED), INVALID_VALUE)
+        self._current.mode = mode
+
+    @entry
+    def cuStreamIsCapturing(self, stream: int, status: Any) -> None:
+        capture = self._find(stream, Stream).capture
+        status._obj.value = 0 if capture is None else 1 + capture.is_broken
+
+    @entry
     def cuStreamBeginCapture_v2(self, stream: int, mode: int) -> None:
-        self._find(stream, Stream).captured = []
+        target: Stream = self._find(stream, Stream)
+        self._expect(target.capture is None, INVALID_VALUE)
+        target.capture = Capture(mode, threading.get_ident())
 
     @entry
     def cuStreamEndCapture(self, stream: int, out: Any) -> None:
         target: Stream = self._find(stream, Stream)
-        nodes, target.captured = target.captured, None
-        assert nodes is not None
-        self._keep(out, Graph(nodes))
+        capture, target.capture = target.capture, None
+        assert capture is not None
+        self._expect(capture.mode == CAPTURE_RELAXED or capture.thread == threading.get_ident(), CAPTURE_WRONG_THREAD)
+        self._expect(not capture.is_broken, CAPTURE_INVALIDATED)
+        self._keep(out, Graph(capture.nodes))
 
     @entry
     def cuGraphInstantiateWithFlags(self, out: Any, graph: int, flags: int) -> None:

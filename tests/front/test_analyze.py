@@ -213,6 +213,7 @@ WRONG_ARGUMENTS = [
     ["m", "--target", "tpu"],
     ["m", "--target", "cpu:sm_80"],
     ["m", "--target", "cuda:sm_1"],
+    ["m", "--target", "cuda:sm_90:0"],
     ["m", "--target", "cuda:all"],
     ["m", "--options", "nowhere.json"],
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import MutableMapping
 from pathlib import Path
@@ -22,7 +23,7 @@ from jitdelegate.opened import options_key
 from jitdelegate.options import Options
 from jitdelegate.program.program import Operator, Program
 from jitdelegate.program.write import write
-from jitdelegate.runtime import cuda_library, cuda_weights
+from jitdelegate.runtime import cuda_library
 from tests.cuda_stub import library as stub
 from tests.cuda_stub.install import install
 from tests.cuda_stub.library import Library
@@ -87,7 +88,6 @@ def install_compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
     made = Compiler()
     monkeypatch.setattr("jitdelegate.compiler.compile_model", made)
     monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: TOOLCHAIN)
-    monkeypatch.setattr(cuda_weights, "_shared", {})
     return made
 
 
@@ -123,10 +123,11 @@ def test_a_model_runs_on_the_gpu_where_there_is_one(target: str, compiler: Compi
 def test_the_key_says_what_to_compile_for(compiler: Compiler, gpu: Library) -> None:
     load(options={"precision": "tf32"})
     (key,) = compiler.keys
-    found = {name: key.part(name) for name in ("target", "features", "loader", "machine", "precision", "toolchain")}
-    assert found == {
+    names = ("target", "features", "multiprocessors", "loader", "machine", "precision", "toolchain")
+    assert {name: key.part(name) for name in names} == {
         "target": "cuda",
         "features": "sm_90",
+        "multiprocessors": "132",
         "loader": "cubin",
         "machine": "any",
         "precision": "tf32",
@@ -158,6 +159,126 @@ def test_a_program_of_another_machine_is_taken_where_nothing_can_compile(
     monkeypatch.setattr(sys, "platform", "another")
     with load(serialization_dir=tmp_path / "cache") as model:
         assert model.report().cache.hit and model.report().target == "cuda"
+
+
+def gpu_of(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> Library:
+    """From now on the machine has this GPU."""
+    monkeypatch.setattr("jitdelegate.runtime.cuda_context._held", {})
+    return install(monkeypatch, library(**arguments))
+
+
+def test_a_gpu_with_another_number_of_multiprocessors_gets_a_program_of_its_own(
+    compiler: Compiler, gpu: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for multiprocessors in (132, 114, 120, 132):
+        gpu_of(monkeypatch, multiprocessors=multiprocessors)
+        with load(serialization_dir=tmp_path / "cache") as model:
+            np.testing.assert_array_equal(np.asarray(model(X)), EXPECTED)
+            assert model.report().notes == ()
+    assert [key.gpu for key in compiler.keys] == ["sm_90:132", "sm_90:114"]
+
+
+@pytest.mark.parametrize("target", ["auto", "cuda"])
+def test_where_nothing_can_compile_the_nearest_program_for_the_architecture_runs_and_the_report_says_so(
+    target: str, compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for multiprocessors in (16, 132):
+        gpu_of(monkeypatch, multiprocessors=multiprocessors)
+        load(serialization_dir=tmp_path / "cache").close()
+    gpu_of(monkeypatch, multiprocessors=114)
+    monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: "")
+    compiler.error = DeviceError("nothing can compile")
+    with load(target=target, serialization_dir=tmp_path / "cache") as model:
+        np.testing.assert_array_equal(np.asarray(model(X)), EXPECTED)
+        report = model.report()
+    assert (report.target, report.cache.hit) == ("cuda", True)
+    assert report.notes == (
+        "the program is for a GPU of 132 multiprocessors, Stub 9000 has 114: pip install jitdelegate[cuda] compiles one"
+        " that fits",
+    )
+    assert len(compiler.keys) == 2
+
+
+def test_where_nothing_can_compile_the_program_that_fits_is_taken_first(
+    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for multiprocessors in (132, 114):
+        gpu_of(monkeypatch, multiprocessors=multiprocessors)
+        load(serialization_dir=tmp_path / "cache").close()
+    monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: "")
+    with load(serialization_dir=tmp_path / "cache") as model:
+        assert (model.report().notes, model.report().cache.hit) == ((), True)
+
+
+def test_a_damaged_program_for_another_number_of_multiprocessors_is_forgotten(
+    compiler: Compiler, gpu: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(load(serialization_dir=tmp_path / "cache").report().cache.path)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    os.unlink(path)
+    path.write_bytes(content)
+    path.chmod(0o600)
+    gpu_of(monkeypatch, multiprocessors=114)
+    monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: "")
+    compiler.error = DeviceError("nothing can compile")
+    with pytest.raises(DeviceError, match="nothing can compile"):
+        load(target="cuda", serialization_dir=tmp_path / "cache")
+    assert not path.exists()
+
+
+CUDA_13 = "numba-cuda 0.30.4, nvidia-nvvm 13.5.37, nvidia-nvjitlink 13.5.37"
+CUDA_12 = "numba-cuda 0.30.4, nvidia-cuda-nvcc-cu12 12.9.86, nvidia-nvjitlink-cu12 12.9.86"
+
+
+def test_compilers_of_a_newer_cuda_than_the_drivers_are_not_asked(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = install(monkeypatch, library(version=12040))
+    monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: CUDA_13)
+    reason = (
+        "there is no program for it in the cache, and the installed compilers are those of CUDA 13, which needs a"
+        " driver for CUDA 13.0 or later, but this one speaks CUDA 12.4: update the driver, or pip install"
+        " jitdelegate[cuda12]"
+    )
+    on_the_cpu(reason)
+    with pytest.raises(DeviceError, match=re.escape(reason)):
+        load(target="cuda")
+    assert [key.part("target") for key in compiler.keys] == ["cpu"]
+    assert driver.calls["cuModuleLoadData"] == driver.calls["cuDevicePrimaryCtxRetain"] == 0
+
+
+def test_a_program_of_an_older_cuda_runs_where_the_compilers_are_too_new_for_the_driver(
+    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, library(version=12040))
+    for toolchain in (CUDA_12, CUDA_13):
+        monkeypatch.setattr(key_module, "_cuda_toolchain", lambda found=toolchain: found)
+        with load(target="cuda", serialization_dir=tmp_path / "cache") as model:
+            np.testing.assert_array_equal(np.asarray(model(X)), EXPECTED)
+    assert len(compiler.keys) == 1
+
+
+def test_a_program_of_a_newer_cuda_than_the_drivers_is_refused_before_it_is_loaded(
+    compiler: Compiler, gpu: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: CUDA_13)
+    load(target="cuda", serialization_dir=tmp_path / "cache").close()
+    driver = gpu_of(monkeypatch, version=12040)
+    monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: "")
+    reason = "the program was compiled by CUDA 13, which needs a driver for CUDA 13.0 or later, but this one speaks"
+    on_the_cpu(reason, serialization_dir=tmp_path / "cache")
+    with pytest.raises(DeviceError, match=reason):
+        load(target="cuda", serialization_dir=tmp_path / "cache")
+    assert driver.calls["cuModuleLoadData"] == driver.calls["cuDevicePrimaryCtxRetain"] == 0
+
+
+def test_missing_compilers_are_named_after_the_drivers_cuda(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, library(version=12040))
+    monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: "")
+    on_the_cpu("is not installed: pip install jitdelegate[cuda12]")
 
 
 def test_the_stream_that_is_asked_for_is_the_one_that_is_run_in(compiler: Compiler, gpu: Library) -> None:

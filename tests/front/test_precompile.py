@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from jitdelegate import warm
+from jitdelegate.model.write import ModelBuilder
 from jitdelegate.program.read import read, verify_weights
 from jitdelegate.targets.cuda.template_store import SUFFIX
 from tests.front import small_models
@@ -108,7 +111,32 @@ def test_a_precision_that_the_gpu_lacks_is_an_error(
     assert "'bfloat16', but sm_75 has only" in result["error"]
 
 
-@pytest.mark.parametrize("target", ["cuda:sm_70", "cuda:", "cpu:sm_80", "gpu"])
+def test_a_number_of_multiprocessors_is_another_program_and_the_usual_one_is_none(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = (model, "--serialization-dir", str(tmp_path / "cache"), "--target")
+    found = _run(capsys, *arguments, "cuda:sm_90,sm_90:132,sm_90:120,sm_90:114")
+    assert [(one["gpu"], one["state"]) for one in found] == [("sm_90", "compiled"), ("sm_90:114", "compiled")]
+    programs = [read(Path(one["path"]).read_bytes()) for one in found]
+    assert [program.part("multiprocessors") for program in programs] == ["132", "114"]
+    assert {program.features for program in programs} == {"sm_90"}
+    (again,) = _run(capsys, *arguments, "cuda:sm_90:120")
+    assert (again["state"], again["path"], again["target"]) == ("hit", found[1]["path"], "cuda:sm_90:114")
+
+
+def test_kernels_are_chosen_for_the_number_of_multiprocessors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    builder, path = ModelBuilder(), tmp_path / "model.tflite"
+    data, weights = builder.input((196, 512)), builder.constant(np.ones((512, 512), np.float32))
+    builder.output(builder.op("FULLY_CONNECTED", [data, weights], (196, 512)))
+    path.write_bytes(builder.finish())
+    found = _run(capsys, str(path), "--target", "cuda:sm_90,sm_90:16", "--serialization-dir", str(tmp_path / "cache"))
+    large, small = ([launch.grid for launch in read(Path(one["path"]).read_bytes()).launches] for one in found)
+    assert prod(large[0]) > 2 * prod(small[0])
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_70", "cuda:", "cpu:sm_80", "gpu", "cuda:sm_90:", "cuda:sm_90:0,sm_80"])
 def test_wrong_targets_are_wrong_arguments(model: str, target: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         warm.main([model, "--target", target])

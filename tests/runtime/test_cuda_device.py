@@ -9,7 +9,7 @@ import pytest
 
 from jitdelegate.errors import DeviceError
 from jitdelegate.runtime import cuda_device, cuda_library
-from jitdelegate.runtime.cuda_device import Context, Device, find_device, runs
+from jitdelegate.runtime.cuda_device import Device, find_device, runs
 from jitdelegate.runtime.cuda_driver import Driver
 from jitdelegate.runtime.cuda_library import open_library
 from tests.cuda_stub.library import NO_DEVICE, Library
@@ -19,6 +19,43 @@ from tests.cuda_stub.programs import library
 def test_a_device_is_found_with_its_name_and_architecture() -> None:
     device = Device(Driver(library(devices=3)), 2)
     assert (device.ordinal, device.name, device.capability, device.architecture) == (2, "Stub 9000", (9, 0), "sm_90")
+
+
+@pytest.mark.parametrize(
+    ("capability", "multiprocessors", "kind"),
+    [
+        ((9, 0), 132, "sm_90:132"),
+        ((9, 0), 114, "sm_90:114"),
+        ((9, 0), 120, "sm_90:114"),
+        ((9, 0), 200, "sm_90:132"),
+        ((9, 0), 16, "sm_90:16"),
+        ((9, 0), 2, "sm_90:16"),
+        ((8, 9), 128, "sm_89:128"),
+        ((8, 6), 10, "sm_86:10"),
+        ((8, 6), 84, "sm_86:82"),
+        ((8, 8), 84, "sm_86:82"),
+    ],
+)
+def test_a_device_is_of_a_kind_with_no_more_multiprocessors_than_it_has(
+    capability: tuple[int, int], multiprocessors: int, kind: str
+) -> None:
+    device = Device(Driver(library(capability=capability, multiprocessors=multiprocessors)), 0)
+    assert (device.multiprocessors, device.kind) == (multiprocessors, kind)
+
+
+@pytest.mark.parametrize(("version", "toolkit"), [(12040, 0), (12040, 12), (12000, 12), (13000, 12), (13000, 13)])
+def test_a_driver_takes_code_of_its_own_cuda_and_of_older_ones(version: int, toolkit: int) -> None:
+    Device(Driver(library(version=version)), 0).check("sm_90", toolkit)
+
+
+def test_code_of_a_newer_cuda_than_the_drivers_is_refused_with_what_helps() -> None:
+    device = Device(Driver(library(version=12080)), 0)
+    with pytest.raises(
+        DeviceError,
+        match=r"compiled by CUDA 13, which needs a driver for CUDA 13\.0 or later, but this one speaks CUDA 12\.8: "
+        r"update the driver, or pip install jitdelegate\[cuda12\]",
+    ):
+        device.check("sm_90", 13)
 
 
 def test_a_machine_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,15 +185,3 @@ def test_binaries_run_on_the_same_major_number_and_higher_minor_ones(
     features: str, capability: tuple[int, int], expected: bool
 ) -> None:
     assert runs(features, capability) is expected
-
-
-def test_a_context_is_current_only_within_its_block() -> None:
-    driver = library()
-    device = Device(Driver(driver), 0)
-    context = Context(device)
-    with pytest.raises(DeviceError, match="INVALID_CONTEXT"):
-        device.driver.create_stream()
-    with context:
-        device.driver.destroy_stream(device.driver.create_stream())
-    context.close()
-    assert driver.leaks() == []

@@ -15,29 +15,34 @@ from jitdelegate.errors import DeviceError, ProgramError, TensorError
 from jitdelegate.program.program import Launch, Program
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
-from jitdelegate.runtime import cuda_weights
-from jitdelegate.runtime.cuda_device import Context, Device
+from jitdelegate.runtime.cuda_context import hold_context
+from jitdelegate.runtime.cuda_device import Device
 from jitdelegate.runtime.cuda_driver import PROTOTYPES, Driver
 from jitdelegate.runtime.cuda_session import CudaSession
 from tests.cuda_stub import library as stub
 from tests.cuda_stub.library import Library
 from tests.cuda_stub.memory import HostMemory
-from tests.cuda_stub.programs import SCALE, SHIFT, library, opened, scale_and_shift
+from tests.cuda_stub.programs import KERNELS, SCALE, SHIFT, floats, library, opened, scale_and_shift
 from tests.runtime.tiny import tiny_program
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 EXPECTED = (X * np.float32(SCALE) + np.float32(SHIFT)).reshape(3, 2)
-PER_RUN = {"cuGraphLaunch", "cuStreamSynchronize", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"}
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_shared_between_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_weights, "_shared", {})
+PER_RUN = {
+    **dict.fromkeys(("cuGraphLaunch", "cuStreamSynchronize", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"), 1),
+    "cuThreadExchangeStreamCaptureMode": 2,
+}
 
 
 def session(driver: Library, program: Program | None = None, stream: int | None = None) -> CudaSession:
     """A session on the stub."""
     return CudaSession(opened(scale_and_shift()) if program is None else program, Device(Driver(driver), 0), stream)
+
+
+def other_stream(driver: Library) -> int:
+    """A stream that another library made in the primary context."""
+    device = Device(Driver(driver), 0)
+    with hold_context(device).current():
+        return device.driver.create_stream()
 
 
 def test_a_session_computes_what_its_launches_say() -> None:
@@ -52,16 +57,13 @@ def test_an_inference_is_one_graph_launch_and_one_wait() -> None:
     before = driver.calls.copy()
     for _ in range(3):
         running.run([X])
-    assert driver.calls - before == dict.fromkeys(PER_RUN, 3)
+    assert driver.calls - before == {name: 3 * count for name, count in PER_RUN.items()}
 
 
 @pytest.mark.parametrize("failing", ["", "cuStreamBeginCapture_v2"])
 def test_a_session_runs_in_the_callers_stream_after_what_is_in_it_and_leaves_it(failing: str) -> None:
     driver = library()
-    device = Device(Driver(driver), 0)
-    context = Context(device)
-    with context:
-        stream = device.driver.create_stream()
+    stream = other_stream(driver)
     if failing:
         driver.fail(failing, stub.INVALID_VALUE)
     earlier: list[str] = []
@@ -69,10 +71,10 @@ def test_a_session_runs_in_the_callers_stream_after_what_is_in_it_and_leaves_it(
     running = session(driver, stream=stream)
     assert not earlier  # opening waits for nothing of the caller's
     np.testing.assert_array_equal(np.asarray(running.run([X])[0]), EXPECTED)
-    assert earlier and driver.live[stream].captured is None
-    assert len(running.gpu_seconds(2)) == 2
+    assert earlier and driver.live[stream].capture is None
+    assert running.run_seconds(2)[0] > 0
     running.close()
-    assert driver.leaks() == ["Stream", "context"]
+    assert driver.leaks() == ["Stream"]
 
 
 def test_outputs_of_two_runs_do_not_share_memory() -> None:
@@ -110,7 +112,7 @@ def test_a_closed_session_says_so_closes_again_and_leaves_nothing() -> None:
     running.close()
     running.close()
     assert driver.leaks() == []
-    for use in (lambda: running.run([X]), running.invoke, lambda: running.gpu_seconds(1)):
+    for use in (lambda: running.run([X]), running.invoke, lambda: running.run_seconds(1)):
         with pytest.raises(DeviceError, match="the session is closed"):
             use()
 
@@ -231,7 +233,9 @@ def test_where_no_graph_can_be_made_kernels_are_launched_one_by_one(name: str) -
     np.testing.assert_array_equal(np.asarray(running.run([X])[0]), EXPECTED)
     assert (driver.calls - before)["cuLaunchKernel"] == 2
     assert driver.calls["cuGraphLaunch"] == 0
-    assert len(running.gpu_seconds(2)) == len(running.gpu_seconds(2, copies=False)) == 2
+    assert running.run_seconds(2)[0] == pytest.approx(0.009)  # an event, and twice two copies and two kernels
+    assert running.run_seconds(2, copies=False)[0] == pytest.approx(0.005)
+    assert running.launch_seconds(1, 4) == pytest.approx(0.005)
 
 
 def test_a_launch_that_fails_while_it_is_captured_ends_the_capture() -> None:
@@ -342,7 +346,7 @@ def test_a_forked_child_is_told_and_takes_nothing_from_its_parent() -> None:
     def act() -> bool:
         before = driver.calls.copy()
         told = 0
-        for use in (lambda: running.run([X]), running.invoke, lambda: running.gpu_seconds(1)):
+        for use in (lambda: running.run([X]), running.invoke, lambda: running.run_seconds(1)):
             try:
                 use()
             except DeviceError as error:
@@ -372,8 +376,58 @@ def test_a_forked_child_of_a_process_with_a_gpu_cannot_open_a_session_of_its_own
 def test_the_time_on_the_gpu_is_taken_by_its_own_clock_with_and_without_copies() -> None:
     driver = library()
     running = session(driver)
-    assert running.gpu_seconds(3) == pytest.approx((0.005,) * 3)  # an event, a copy, two kernels, a copy
-    assert running.gpu_seconds(2, copies=False) == pytest.approx((0.003,) * 2)
+    assert running.run_seconds(3)[0] == pytest.approx(0.013)  # an event, and three times a copy, two kernels, a copy
+    assert running.run_seconds(2, copies=False)[0] == pytest.approx(0.005)
+    running.close()
+    assert driver.leaks() == []
+
+
+def test_a_measurement_has_an_event_before_all_runs_and_one_after_them() -> None:
+    driver = library()
+    running = session(driver)
+    before = driver.calls.copy()
+    running.run_seconds(50)
+    assert (driver.calls - before)["cuEventRecord"] == 2
+    assert (driver.calls - before)["cuStreamSynchronize"] == 1
+
+
+def test_the_hosts_clock_runs_from_before_the_first_run_to_when_the_last_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver, readings = library(), []
+
+    def clock() -> float:
+        readings.append(driver.calls.copy())
+        return float(len(readings))
+
+    running = session(driver)
+    monkeypatch.setattr("jitdelegate.runtime.cuda_session.time.perf_counter", clock)
+    assert running.run_seconds(3)[1] == 1.0
+    between = readings[1] - readings[0]
+    assert (between["cuGraphLaunch"], between["cuStreamSynchronize"], between["cuEventRecord"]) == (3, 1, 2)
+
+
+def test_a_launch_is_timed_by_itself_many_times_in_one_graph_on_what_those_before_it_made() -> None:
+    seen: list[tuple[str, list[float]]] = []
+
+    def watched(name: str) -> Callable[[list[Any], Any], None]:
+        def kernel(values: list[Any], memory: Any) -> None:
+            seen.append((name, floats(memory, int(values[0]), 6).tolist()))
+            KERNELS[name](values, memory)
+
+        return kernel
+
+    driver = library({name: watched(name) for name in KERNELS})
+    running = session(driver)
+    running.run([X])
+    seen.clear()
+    before = driver.calls.copy()
+    assert running.launch_seconds(1, 50) == pytest.approx(0.051)  # fifty kernels and an event
+    assert (driver.calls - before)["cuGraphLaunch"] == 1
+    x = X.ravel()
+    assert seen == [("scale", x.tolist()), *50 * [("shift", (x * SCALE).tolist())]]
+    assert running.launch_seconds(1, 2, afresh=False) == pytest.approx(0.003)
+    assert seen[51:] == 2 * [("shift", (x * SCALE).tolist())]
     running.close()
     assert driver.leaks() == []
 
@@ -381,9 +435,9 @@ def test_the_time_on_the_gpu_is_taken_by_its_own_clock_with_and_without_copies()
 def test_a_measurement_that_fails_leaves_nothing() -> None:
     driver = library()
     running = session(driver)
-    driver.fail("cuEventRecord", stub.INVALID_VALUE, after=2)
+    driver.fail("cuEventRecord", stub.INVALID_VALUE, after=1)
     with pytest.raises(DeviceError, match="cuEventRecord"):
-        running.gpu_seconds(5, copies=False)
+        running.run_seconds(5, copies=False)
     running.close()
     assert driver.leaks() == []
 
@@ -398,7 +452,7 @@ def test_what_failed_first_is_told_though_cleaning_up_fails_too() -> None:
     driver.fail("cuStreamSynchronize", stub.ILLEGAL_ADDRESS)
     driver.fail("cuGraphExecDestroy", stub.ILLEGAL_ADDRESS)
     with pytest.raises(DeviceError, match="cuStreamSynchronize failed"):
-        running.gpu_seconds(1, copies=False)
+        running.run_seconds(1, copies=False)
 
 
 def test_device_memory_may_be_of_any_kind() -> None:

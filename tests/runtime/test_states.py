@@ -9,7 +9,7 @@ import pytest
 
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.program.program import Program, State
-from jitdelegate.runtime import cuda_weights
+from jitdelegate.runtime.cuda_context import hold_context
 from jitdelegate.runtime.cuda_device import Device
 from jitdelegate.runtime.cuda_driver import Driver
 from jitdelegate.runtime.cuda_session import CudaSession
@@ -23,16 +23,11 @@ from tests.runtime.running_sums import running_sums_program
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_shared_between_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_weights, "_shared", {})
-
-
 def running_sums(*, is_resource: int = 0) -> Program:
     return opened(running_sums_program(is_resource=is_resource))
 
 
-def scaled_sums(driver: Library, **changes: Any) -> CudaSession:
+def scaled_sums(driver: Library, stream: int | None = None, **changes: Any) -> CudaSession:
     """y = SCALE * x + 2.5, and the state, scaled x, is what the next run sees at the offset of x."""
     values: dict[str, Any] = {
         "inputs": (),
@@ -41,7 +36,7 @@ def scaled_sums(driver: Library, **changes: Any) -> CudaSession:
         "weights": np.full(1, SCALE, np.float32).tobytes().ljust(1024, b"\0") + X.tobytes(),
     }
     program = opened(scale_and_shift(**{**values, **changes}))
-    return CudaSession(program, Device(Driver(driver), 0))
+    return CudaSession(program, Device(Driver(driver), 0), stream)
 
 
 def sums(session: Staging, count: int) -> list[float]:
@@ -163,5 +158,17 @@ def test_a_variable_whose_length_is_not_that_of_its_shape_is_refused() -> None:
 @pytest.mark.parametrize("copies", [False, True])
 def test_runs_that_are_timed_on_a_gpu_go_on_from_where_the_last_one_stopped(copies: bool) -> None:
     session = scaled_sums(library())
-    session.gpu_seconds(2, copies=copies)
+    session.run_seconds(2, copies=copies)
     assert powers(session, 1) == [27]
+
+
+def test_a_state_is_neither_read_nor_written_in_a_stream_that_is_being_captured() -> None:
+    driver = library()
+    with hold_context(Device(Driver(driver), 0)).current():
+        stream = Driver(driver).create_stream()
+        session = scaled_sums(driver, stream)
+        driver.cuStreamBeginCapture_v2(stream, stub.CAPTURE_GLOBAL)
+    for use in (lambda: session.read_state(0), lambda: session.write_state(0, X.tobytes())):
+        with pytest.raises(DeviceError, match="a CUDA graph is being captured"):
+            use()
+    assert driver.live[stream].capture.nodes == [] and not driver.live[stream].capture.is_broken

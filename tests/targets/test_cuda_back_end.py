@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jitdelegate.errors import CompileError, DeviceError
-from jitdelegate.runtime.cuda_device import ARCHITECTURES
+from jitdelegate.runtime.cuda_architectures import SIZES, name_of
 from jitdelegate.targets.cuda.gpu import GPUS
 
 pathfinder = pytest.importorskip("cuda.pathfinder", reason="needs cuda-bindings, the extra 'cuda'")
@@ -31,4 +31,4 @@ def test_what_a_compiler_refuses_is_told_in_its_words() -> None:
 
 
 def test_code_is_compiled_for_the_architectures_that_a_device_is_matched_with() -> None:
-    assert tuple(GPUS) == back_end.ARCHITECTURES == tuple(f"sm_{major}{minor}" for major, minor in ARCHITECTURES)
+    assert tuple(GPUS) == back_end.ARCHITECTURES == tuple(map(name_of, SIZES))

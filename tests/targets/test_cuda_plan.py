@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
 
-from jitdelegate.errors import CompileError
+from jitdelegate.errors import CompileError, DeviceError
 from jitdelegate.ir.expr import RESULT
 from jitdelegate.ir.forms import Access, Contract, Form, Map, Reduce
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
+from jitdelegate.targets.cuda import ffma, mma
 from jitdelegate.targets.cuda import plan as planning
 from jitdelegate.targets.cuda import writer as writing
+from jitdelegate.targets.cuda.cost import COPIED, LATENCY_CYCLES
 from jitdelegate.targets.cuda.epilogue import reach
-from jitdelegate.targets.cuda.gpu import GPUS
+from jitdelegate.targets.cuda.gpu import GPUS, gpu_of
 from jitdelegate.targets.cuda.plan import plan
 from jitdelegate.targets.cuda.writer import Writer
+from tests.targets.recurrent_graphs import LSTM, recurrent
 
 ZERO = np.zeros((), np.float32)
 
@@ -109,3 +113,62 @@ def test_a_row_that_is_read_for_every_pixel_is_no_operand_that_an_epilogue_can_f
     """It has the output's shape, but only its first row is read."""
     assert reach(Access((-1, 1), (0, 0), (1, 1)), (4, 8), (4, 8)) is None
     assert reach(Access((0, 1), (0, 0), (1, 1)), (4, 8), (4, 8)) is not None
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_fewer_multiprocessors_take_larger_tiles_and_share_out_less(precision: str) -> None:
+    graph = node_of(Contract(), (196, 512), (512, 512), (196, 512))
+    whole, slice_ = (plan(graph, gpu_of(kind), precision).launches for kind in ("sm_90:132", "sm_90:16"))
+    assert whole == plan(graph, GPUS["sm_90"], precision).launches
+    blocks = [prod(launches[0].grid) for launches in (whole, slice_)]
+    assert blocks[0] > 132 / 2 and blocks[1] < blocks[0] / 2
+
+
+def cycles(graph: Graph, kind: str = "sm_90", precision: str = "float32") -> list[float]:
+    """What each launch of a graph is expected to take."""
+    return [launch.cycles for launch in plan(graph, gpu_of(kind), precision).launches]
+
+
+@pytest.mark.parametrize("kind", ["sm_90", "sm_90:16"])
+def test_a_launch_is_expected_to_take_what_its_tile_was_chosen_by(kind: str) -> None:
+    graph, gpu = node_of(Contract(), (1 << 14, 64), (96, 64), (1 << 14, 96)), gpu_of(kind)
+    (launch,) = plan(graph, gpu, "float32").launches
+    assert isinstance(launch.template, ffma.Ffma)
+    assert launch.cycles == ffma.cycles(gpu, launch.template, 1, 1 << 14, 96, 64, 1) > LATENCY_CYCLES
+    (launch,) = plan(graph, gpu, "float16").launches
+    assert isinstance(launch.template, mma.Mma)
+    assert launch.cycles == launch.template.tile.cycles(gpu, 1, 1 << 14, 96, 2 * 64, 1) > LATENCY_CYCLES
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_k_is_shared_out_where_that_gains_more_than_one_more_launch_takes(precision: str) -> None:
+    counts = [
+        len(plan(node_of(Contract(), (49, depth), (64, depth), (49, 64)), GPUS["sm_90"], precision).launches)
+        for depth in (512, 4608)
+    ]
+    assert counts == [1, 2]
+
+
+def test_blocks_that_share_out_k_and_the_launch_that_adds_them_up_are_two_estimates() -> None:
+    graph = node_of(Contract(), (49, 4608), (64, 4608), (49, 64))
+    sharing, adding = cycles(graph)
+    assert LATENCY_CYCLES < adding < sharing
+
+
+def test_other_launches_are_expected_to_take_what_they_move() -> None:
+    everything = Access((0, 1), (0, 0), (1, 1))
+    (small,), (large,) = (cycles(mapped((rows, 1024), everything, (rows, 1024))) for rows in (1, 1 << 12))
+    assert small == LATENCY_CYCLES + 2 * 4 * 1024 / COPIED
+    assert large == pytest.approx(LATENCY_CYCLES + 2 * 4 * (1 << 22) / COPIED / 132, rel=0.05)
+    first = Access((0, 1), (0, 0), (1, 1))
+    assert cycles(mapped((1 << 12, 1024), first, (1, 1024))) == [small]  # a row is read of many
+
+
+def test_a_recurrent_launch_is_expected_to_take_its_steps_one_after_another() -> None:
+    short, long = (cycles(recurrent(LSTM, steps, batch=1, units=16))[-1] for steps in (2, 20))
+    assert long == pytest.approx(10 * short)
+
+
+def test_a_kind_that_is_not_supported_is_told() -> None:
+    with pytest.raises(DeviceError, match="the GPU cannot be compiled for: no GPU architecture 'sm_70'"):
+        gpu_of("sm_70")

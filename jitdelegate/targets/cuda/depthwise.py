@@ -351,7 +351,9 @@ def write_depthwise(writer: Writer, node: Node) -> None:
     template = _template(writer, form, elements, epilogue, output)
     sizes = _sizes(form, writer.shape(source), output, template.tile, template.width)
     arguments = (TensorPointer(target), writer.pointer(source), _weights(writer, node), *extra, *sizes)
-    writer.launch(template, (-(-sizes[0] // template.parts), 1, 1), arguments)
+    writer.launch(
+        template, (-(-sizes[0] // template.parts), 1, 1), arguments, products=prod(output) * prod(form.kernel)
+    )
 
 
 def _weights(writer: Writer, node: Node) -> WeightsPointer:

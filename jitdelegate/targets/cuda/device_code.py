@@ -310,12 +310,16 @@ class Code:
 
     # PTX and intrinsic functions
 
-    def ptx(self, text: str, results: str, arguments: Sequence[Value], *, effects: bool = False) -> list[Value]:
+    def ptx(
+        self, text: str, results: str, arguments: Sequence[Value], *, effects: bool = False, convergent: bool = False
+    ) -> list[Value]:
         """One piece of inline PTX: $0, $1, ... are the results and then the arguments.
 
         Args:
             results: a letter for each: "f" float32, "r" int32, "h" int16, "l" int64.
             effects: it touches memory or threads, so it must stay where it is.
+            convergent: threads meet in it, or exchange values, so NVVM must not make it depend on further conditions,
+                as it does where it copies code into branches or sinks it to where its result is used.
         """
         types = {"f": F32, "r": I32, "h": I16, "l": I64}
         kinds = [types[letter] for letter in results]
@@ -327,7 +331,8 @@ class Code:
         constraints += ["~{memory}"] if effects else []
         signature = ir.FunctionType(returned, [value.value.type for value in arguments])
         asm = ir.InlineAsm(signature, text, ",".join(constraints), effects)
-        called = self.builder.call(asm, [value.value for value in arguments])
+        attributes = ("convergent",) if convergent else ()
+        called = self.builder.call(asm, [value.value for value in arguments], attrs=attributes)
         if len(kinds) <= 1:
             return [Value(self, called)] if kinds else []
         return [Value(self, self.builder.extract_value(called, k)) for k in range(len(kinds))]
@@ -350,7 +355,7 @@ class Code:
         if value.value.type == I64:
             return self._shuffle_halves(value, mask)
         text = "shfl.sync.bfly.b32 $0, $1, $2, 31, -1;"
-        return self.ptx(text, "r", [value, self.integer(mask)], effects=True)[0]
+        return self.ptx(text, "r", [value, self.integer(mask)], effects=True, convergent=True)[0]
 
     def _shuffle_halves(self, value: Value, mask: int) -> Value:
         builder = self.builder
@@ -366,7 +371,7 @@ class Code:
 
     def barrier(self) -> None:
         """All threads of the block meet here."""
-        self.ptx("bar.sync 0;", "", [], effects=True)
+        self.ptx("bar.sync 0;", "", [], effects=True, convergent=True)
 
 
 def size_of(type_: Any) -> int:

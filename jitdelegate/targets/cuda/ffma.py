@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from jitdelegate.targets.cuda.combine import write_combine
+from jitdelegate.targets.cuda.cost import COPIED
 from jitdelegate.targets.cuda.element import Element, common_width
 from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.ffma_kernel import (
@@ -40,8 +41,6 @@ MOST_PIECES = 8
 """Chunks whose pixels a thread has registers for."""
 FEWEST_TILES = 4
 """Tiles of K that are worth a block of their own."""
-COPIED = 32
-"""Bytes that reach a multiprocessor from the L2 cache in a cycle while all of them read."""
 TURN_CYCLES = 120
 """From one tile of K to the next beside the multiplications, if nothing is in short supply: barrier, first loads from
 shared memory. Estimated from instruction latencies, like the two below."""
@@ -238,10 +237,18 @@ def choose(writer: Writer, problem: Problem, epilogue: Epilogue) -> tuple[Ffma, 
         is_part=False,
         epilogue=epilogue,
     )
+    gpu, size, results = writer.gpu, _size(problem), prod(problem.target)
+
+    def together(one: tuple[Ffma, int]) -> float:
+        return cycles(gpu, one[0], one[1], *size) + _combining_cycles(gpu, one[1], results)
+
+    return min(_candidates(template, size[2]), key=together)
+
+
+def _size(problem: Problem) -> tuple[int, int, int, int]:
+    """(pixels, outputs, steps of K, groups) of the largest phase, phases counted as groups."""
     pixels, steps = (max(map(of, problem.phases)) for of in (problem.pixels, lambda phase: phase.steps))
-    size = pixels, problem.outputs, steps, problem.groups * len(problem.phases)
-    candidates = _candidates(template, steps)
-    return min(candidates, key=lambda one: cycles(writer.gpu, one[0], one[1], *size))
+    return pixels, problem.outputs, steps, problem.groups * len(problem.phases)
 
 
 def _candidates(template: Ffma, steps: int) -> Iterator[tuple[Ffma, int]]:
@@ -256,21 +263,19 @@ def _candidates(template: Ffma, steps: int) -> Iterator[tuple[Ffma, int]]:
 
 
 def cycles(gpu: Gpu, template: Ffma, parts: int, pixels: int, outputs: int, steps: int, groups: int) -> float:
-    """An estimate of how long all blocks of a problem take; good for comparing tiles."""
+    """An estimate of how long all blocks of a problem take, without adding up what those that share out K found."""
     tile = template.tile
     blocks = -(-pixels // tile.rows) * -(-outputs // tile.columns) * groups * parts
     each = -(-blocks // gpu.multiprocessors)  # of the busiest multiprocessor
     turns = -(-steps // (tile.steps * parts))
-    turn = max(tile.products / lanes(gpu), tile.issue_cycles, tile.shared_cycles, tile.copied_bytes / COPIED)
+    turn = max(tile.products / gpu.lanes, tile.issue_cycles, tile.shared_cycles, tile.copied_bytes / COPIED)
     waiting = -(-each // template.resident) * (turns * (turn + TURN_CYCLES) + ENDS_CYCLES)
-    combining = COMBINE_CYCLES + (parts + 1) * pixels * outputs * groups * FLOAT / (COPIED * gpu.multiprocessors)
-    return max(each * turns * turn, waiting) + (combining if parts > 1 else 0)
+    return max(each * turns * turn, waiting)
 
 
-def lanes(gpu: Gpu) -> int:
-    """Float32 multiply-adds that a multiprocessor begins in a cycle. Source: CUDA Programming Guide, "Arithmetic
-    Instructions"."""
-    return 64 if gpu.capability in (75, 80) else 128
+def _combining_cycles(gpu: Gpu, parts: int, results: int) -> float:
+    """What the launch takes that adds up so many results of so many parts of K."""
+    return COMBINE_CYCLES + (parts + 1) * results * FLOAT / (COPIED * gpu.multiprocessors) if parts > 1 else 0.0
 
 
 def _launch(
@@ -301,6 +306,7 @@ def _launch(
             *own,
         ),
         template.shared_bytes,
+        cycles=cycles(writer.gpu, template, parts, *_size(problem)),
     )
 
 

@@ -11,7 +11,7 @@ from jitdelegate.errors import DeviceError
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program import program
 from jitdelegate.targets.cuda.compile_templates import Compiled, compile_templates
-from jitdelegate.targets.cuda.gpu import GPUS, Gpu
+from jitdelegate.targets.cuda.gpu import Gpu, gpu_of
 from jitdelegate.targets.cuda.plan import Plan, plan, plan_text
 from jitdelegate.targets.cuda.template import Argument, Launch, NoPointer, TensorPointer, WeightsPointer
 from jitdelegate.targets.cuda.template_store import TemplateStore
@@ -49,13 +49,13 @@ class Generated:
 
 
 def generate(
-    graph: Graph, architecture: str, precision: str = "float32", place: Place | None = None, trace: Trace = _ignore
+    graph: Graph, kind: str, precision: str = "float32", place: Place | None = None, trace: Trace = _ignore
 ) -> Generated:
-    """Code for one lowered graph and one GPU architecture; equal graphs give equal bytes.
+    """Code for one lowered graph and one kind of GPU; equal graphs give equal bytes.
 
     Args:
         graph: every node carries a form.
-        architecture: one of `gpu.GPUS`.
+        kind: "sm_90:132", or "sm_90" for the most usual GPU of this architecture.
         precision: "float32", "tf32", "float16" or "bfloat16".
         place: where the templates' IR is kept; None for nowhere.
         trace: called with the plan of launches and memory, and the PTX.
@@ -63,10 +63,11 @@ def generate(
         CompileError: the graph is too large, or a compiler refuses a kernel.
         DeviceError: the GPU is not supported, lacks what the precision needs, or numba-cuda is not installed.
     """
-    planned = plan(graph, _gpu(architecture, precision), precision)
+    gpu = _gpu(kind, precision)
+    planned = plan(graph, gpu, precision)
     trace("plan", lambda: plan_text(planned))
     templates = list(dict.fromkeys(launch.template for launch in planned.launches))
-    compiled = compile_templates(templates, architecture, TemplateStore(place))
+    compiled = compile_templates(templates, gpu.architecture, TemplateStore(place))
     trace("kernels", lambda: "\n".join(one.ptx.decode() for one in compiled))
     numbers = {template: number for number, template in enumerate(templates)}
     code, entries = _code(compiled)
@@ -84,12 +85,10 @@ def generate(
     )
 
 
-def _gpu(architecture: str, precision: str) -> Gpu:
-    if architecture not in GPUS:
-        raise DeviceError(f"the GPU is {architecture or 'unknown'}, expected one of {', '.join(GPUS)}")
-    gpu = GPUS[architecture]
+def _gpu(kind: str, precision: str) -> Gpu:
+    gpu = gpu_of(kind)
     if precision in ("tf32", "bfloat16") and not gpu.has_async_copy:
-        raise DeviceError(f"precision is {precision!r}, but {architecture} has only 'float32' and 'float16'")
+        raise DeviceError(f"precision is {precision!r}, but {gpu.architecture} has only 'float32' and 'float16'")
     return gpu
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from jitdelegate.errors import DeviceError
+from jitdelegate.runtime.cuda_architectures import parsed, size_of
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One architecture.
+    """One kind of GPU.
 
     Attributes:
         architecture: "sm_90".
-        multiprocessors: of a common GPU of this kind; tiles are chosen so that work fills about as many.
+        multiprocessors: tiles are chosen so that work fills about as many.
         shared_bytes: the most shared memory that a block can ask for. Source: CUDA Programming Guide, table
             "Technical Specifications per Compute Capability".
     """
@@ -26,6 +29,12 @@ class Gpu:
         return int(self.architecture.removeprefix("sm_"))
 
     @property
+    def lanes(self) -> int:
+        """Float32 multiply-adds that a multiprocessor begins in a cycle. Source: CUDA Programming Guide, "Arithmetic
+        Instructions"."""
+        return 64 if self.capability in (75, 80) else 128
+
+    @property
     def has_async_copy(self) -> bool:
         """cp.async, bf16, tf32 and m16n8k16 came together."""
         return self.capability >= 80
@@ -34,13 +43,24 @@ class Gpu:
 GPUS = {
     gpu.architecture: gpu
     for gpu in (
-        Gpu("sm_75", 40, 64 * 1024),
-        Gpu("sm_80", 108, 163 * 1024),
-        Gpu("sm_86", 72, 99 * 1024),
-        Gpu("sm_89", 58, 99 * 1024),
-        Gpu("sm_90", 132, 227 * 1024),
-        Gpu("sm_100", 148, 227 * 1024),
-        Gpu("sm_120", 170, 99 * 1024),
+        Gpu(architecture, size_of(architecture), 1024 * kibibytes)
+        for architecture, kibibytes in (
+            *(("sm_75", 64), ("sm_80", 163), ("sm_86", 99), ("sm_89", 99)),
+            *(("sm_90", 227), ("sm_100", 227), ("sm_120", 99)),
+        )
     )
 }
-"""By architecture."""
+"""By architecture, with the most usual number of multiprocessors."""
+
+
+def gpu_of(kind: str) -> Gpu:
+    """The GPU that a kind names: "sm_90:114", or "sm_90" for the most usual one.
+
+    Raises:
+        DeviceError: it is not supported.
+    """
+    try:
+        architecture, multiprocessors = parsed(kind)
+    except ValueError as error:
+        raise DeviceError(f"the GPU cannot be compiled for: {error}") from error
+    return replace(GPUS[architecture], multiprocessors=multiprocessors)

@@ -14,6 +14,7 @@ from typing import ClassVar, TypeVar
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.forms import MatMul
 from jitdelegate.ir.graph import Node
+from jitdelegate.targets.cuda.cost import COPIED
 from jitdelegate.targets.cuda.device_code import Code
 from jitdelegate.targets.cuda.element import Element, common_width
 from jitdelegate.targets.cuda.epilogue import Epilogue
@@ -47,8 +48,6 @@ THREADS = 512
 """Of a multiprocessor at a time, with the registers that they take."""
 MOST_BLOCKS = 16
 """Of a multiprocessor at a time, on every GPU."""
-COPIED = 32
-"""Bytes that reach a multiprocessor from the L2 cache in a cycle while all of them read."""
 MOST_THREADS = 256
 """Of a block, so that each may have as many registers as there are names for."""
 SHARED_BYTES = 48 * 1024
@@ -313,6 +312,7 @@ def write_matmul(writer: Writer, node: Node) -> None:
             *axes,
         ),
         template.shared_bytes,
+        cycles=_cycles(writer.gpu, product, template),
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from jitdelegate.errors import CompileError
 from jitdelegate.targets.cuda.combine import write_combine
+from jitdelegate.targets.cuda.cost import COPIED
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element, common_width
 from jitdelegate.targets.cuda.epilogue import Epilogue
@@ -27,8 +28,6 @@ OTHER_REGISTERS = 88
 """What a thread needs beside its sums, at most."""
 PRODUCTS = 1024
 """Multiplications of 16-bit numbers that a multiprocessor begins in a cycle, on GPUs for data centres."""
-COPIED = 32
-"""Bytes that reach a multiprocessor from the L2 cache in a cycle while all of them read."""
 TURN_CYCLES = 180
 """From one barrier of a pipeline to the next, if nothing is in short supply: matrices from shared memory, a chain of
 products for each step, the barrier. Estimated from instruction latencies."""
@@ -91,7 +90,7 @@ class Tile:
         return max(min(by_registers, gpu.shared_bytes // self.shared_bytes), 1)
 
     def cycles(self, gpu: Gpu, parts: int, pixels: int, outputs: int, k_bytes: int, groups: int) -> float:
-        """An estimate of how long all blocks of a problem take; good for comparing tiles and numbers of parts of K."""
+        """An estimate of how long all blocks of a problem take, without adding up what those that share out K found."""
         blocks = -(-pixels // self.rows) * -(-outputs // self.columns) * groups * parts
         each = -(-blocks // gpu.multiprocessors)  # of the busiest multiprocessor
         turns = -(-k_bytes // (self.row_bytes * parts))
@@ -99,8 +98,7 @@ class Tile:
         ends = self.rows * self.columns * self.warps[2] / FINISHED
         busy = each * (turns * max(products, self.stage_bytes / COPIED) + ends)
         waiting = -(-each // self.resident(gpu)) * (turns * TURN_CYCLES + ends + ENDS_CYCLES)
-        combining = COMBINE_CYCLES + (parts + 1) * pixels * outputs * groups * FLOAT / (COPIED * gpu.multiprocessors)
-        return max(busy, waiting) + (combining if parts > 1 else 0)
+        return max(busy, waiting)
 
 
 TILES = (
@@ -245,12 +243,24 @@ def choose(writer: Writer, problem: Problem, phase: Phase, epilogue: Epilogue) -
         has_async_copy=writer.gpu.has_async_copy,
         epilogue=epilogue,
     )
-    k_bytes = phase.steps * operand.element.nbytes
-    size = problem.pixels(phase), problem.outputs, k_bytes, problem.groups
-    tiles = [tile.shortened(k_bytes) for tile in _fitting(template, writer.gpu)]
-    candidates = [(tile, parts) for tile in tiles for parts in _parts(tile, k_bytes, problem)]
-    tile, parts = min(candidates, key=lambda one: one[0].cycles(writer.gpu, one[1], *size))
+    gpu, size = writer.gpu, _size(problem, phase, operand)
+    tiles = [tile.shortened(size[2]) for tile in _fitting(template, gpu)]
+    candidates = [(tile, parts) for tile in tiles for parts in _parts(tile, size[2], problem)]
+    tile, parts = min(
+        candidates, key=lambda one: one[0].cycles(gpu, one[1], *size) + _combining_cycles(gpu, one[1], *size)
+    )
     return replace(template, tile=tile), parts
+
+
+def _size(problem: Problem, phase: Phase, operand: Operand) -> tuple[int, int, int, int]:
+    """(pixels, outputs, bytes of K, groups) of a phase."""
+    return problem.pixels(phase), problem.outputs, phase.steps * operand.element.nbytes, problem.groups
+
+
+def _combining_cycles(gpu: Gpu, parts: int, pixels: int, outputs: int, k_bytes: int, groups: int) -> float:
+    """What the launch takes that adds up the results of so many parts of K."""
+    results = pixels * outputs * groups
+    return COMBINE_CYCLES + (parts + 1) * results * FLOAT / (COPIED * gpu.multiprocessors) if parts > 1 else 0.0
 
 
 def _parts(tile: Tile, k_bytes: int, problem: Problem) -> list[int]:
@@ -298,6 +308,7 @@ def _launch(
             *places,
         ),
         tile.shared_bytes,
+        cycles=tile.cycles(writer.gpu, parts, *_size(problem, phase, template.operand)),
     )
 
 

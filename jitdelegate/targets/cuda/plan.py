@@ -228,6 +228,7 @@ def plan_text(planned: Plan) -> str:
             for argument in launch.arguments
             if isinstance(argument, TensorPointer)
         )
-        lines.append(f"{step}: {launch.template.symbol} grid {launch.grid} of {launch.template.threads} ({places})")
+        blocks = f"grid {launch.grid} of {launch.template.threads}, about {launch.cycles:.0f} cycles"
+        lines.append(f"{step}: {launch.template.symbol} {blocks} ({places})")
         lines.append(f"    {launch.template}")
     return "\n".join(lines) + "\n"

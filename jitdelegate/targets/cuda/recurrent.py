@@ -14,6 +14,7 @@ from jitdelegate.errors import CompileError
 from jitdelegate.ir.expr import Expr
 from jitdelegate.ir.forms import Recurrent
 from jitdelegate.ir.graph import ABSENT, Node
+from jitdelegate.targets.cuda.cost import COPIED
 from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
 from jitdelegate.targets.cuda.element import Element, load, store
 from jitdelegate.targets.cuda.expression import emit
@@ -30,6 +31,8 @@ FEWEST = 8
 """Values that are worth a slice."""
 FLOAT = 4
 SIZES = 10
+STEP_CYCLES = 1500
+"""Of a step, if weights came at once: two barriers, sums of slices, the cell. Estimated from instruction latencies."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,6 +272,7 @@ def write_recurrent(writer: Writer, node: Node) -> None:
         reverse=form.reverse,
     )
     steps, gates = rows - 1, form.gates * units
+    step_bytes = FLOAT * (gates * outputs + (0 if projection == ABSENT else units * outputs))
     ahead, apart = (batch * gates, gates) if form.time_major else (gates, steps * gates)
     writer.launch(
         template,
@@ -283,6 +287,7 @@ def write_recurrent(writer: Writer, node: Node) -> None:
             *(hidden_share, unit_share, ahead, apart, width),
         ),
         shared_bytes,
+        cycles=-(-batch // writer.gpu.multiprocessors) * steps * (STEP_CYCLES + step_bytes / COPIED),
     )
 
 

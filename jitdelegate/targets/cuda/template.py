@@ -107,6 +107,7 @@ class Launch:
         shared_bytes: dynamic shared memory.
         form: the kernel form that it computes, for reports.
         origin: the .tflite operators that it computes.
+        cycles: of a multiprocessor that it is expected to take, from its first block's beginning to its last one's end.
     """
 
     template: Template
@@ -115,6 +116,7 @@ class Launch:
     shared_bytes: int = 0
     form: str = ""
     origin: tuple[int, ...] = ()
+    cycles: float = 0.0
 
     def tensors(self) -> Sequence[int]:
         """The tensors that it touches, the one it writes first."""

@@ -89,18 +89,18 @@ def copy_async(code: Code, to: Value, base: Value, offset: Value, nbytes: int, i
 
 def commit_copies(code: Code) -> None:
     """The copies begun since the last commit are a group."""
-    code.ptx("cp.async.commit_group;", "", [], effects=True)
+    code.ptx("cp.async.commit_group;", "", [], effects=True, convergent=True)
 
 
 def await_copies(code: Code, unfinished: int) -> None:
     """This thread's copies are done but for the last `unfinished` groups."""
-    code.ptx(f"cp.async.wait_group {unfinished};", "", [], effects=True)
+    code.ptx(f"cp.async.wait_group {unfinished};", "", [], effects=True, convergent=True)
 
 
 def load_matrices(code: Code, address: Value) -> list[Value]:
     """Four 8x8 matrices of 16 bits from shared memory: lane l has the address of row l % 8 of matrix l // 8."""
     text = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0, $1, $2, $3}, [$4];"
-    return code.ptx(text, "rrrr", [address], effects=True)
+    return code.ptx(text, "rrrr", [address], effects=True, convergent=True)
 
 
 def _instruction(
@@ -112,7 +112,7 @@ def _instruction(
         "{" + ", ".join(f"${place}" for place in range(start, start + count)) + "}"
         for start, count in zip(starts, counts, strict=True)
     )
-    return code.ptx(f"{name} {lists};", "ffff", [*left, *right, *sums])
+    return code.ptx(f"{name} {lists};", "ffff", [*left, *right, *sums], convergent=True)
 
 
 def multiply(

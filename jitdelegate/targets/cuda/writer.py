@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 from xxhash import xxh3_128_hexdigest
 
 from jitdelegate.errors import CompileError
-from jitdelegate.ir.forms import Form
+from jitdelegate.ir.forms import Form, Map
 from jitdelegate.ir.graph import ABSENT, Graph, Node
+from jitdelegate.ir.index_forms import Gather
 from jitdelegate.program.check import LARGEST_GRID
+from jitdelegate.targets.cuda.cost import moving_cycles
 from jitdelegate.targets.cuda.element import OWN, Element
 from jitdelegate.targets.cuda.epilogue import Epilogue, reach
 from jitdelegate.targets.cuda.gpu import Gpu
@@ -22,6 +25,8 @@ ALIGN = 256
 LARGEST_MEMORY = 1 << 31
 """Bytes that a tensor, a constant or an intermediate stays below: kernels count in int32."""
 LARGEST_NUMBER = (1 << 31) - 1
+WIDEST = 8
+"""Bytes of an element at most."""
 STORED = {
     "float32": Element.FLOAT32,
     "tf32": Element.FLOAT32,
@@ -40,6 +45,7 @@ class Writer:
         gpu: what tiles are chosen for.
         precision: "float32", "tf32", "float16" or "bfloat16".
         temporaries: bytes of each intermediate, by its negative tensor number.
+        constants: bytes of each constant, by where it begins in the weights.
     """
 
     graph: Graph
@@ -48,6 +54,7 @@ class Writer:
     launches: list[Launch] = field(default_factory=list)
     weights: bytearray = field(default_factory=bytearray)
     temporaries: dict[int, int] = field(default_factory=dict)
+    constants: dict[int, int] = field(default_factory=dict)
     _known: dict[str, int] = field(default_factory=dict)
     _node: Node | None = None
 
@@ -97,6 +104,7 @@ class Writer:
         if digest not in self._known:
             self.weights.extend(bytes(-len(self.weights) % ALIGN))
             self._known[digest] = len(self.weights)
+            self.constants[len(self.weights)] = len(content)
             self.weights.extend(content)
         return WeightsPointer(self._known[digest])
 
@@ -126,10 +134,20 @@ class Writer:
         return Epilogue(form.epilogue, kinds, dtype), tuple(map(self.pointer, extra))
 
     def launch(
-        self, template: Template, grid: tuple[int, int, int], arguments: Sequence[Argument], shared_bytes: int = 0
+        self,
+        template: Template,
+        grid: tuple[int, int, int],
+        arguments: Sequence[Argument],
+        shared_bytes: int = 0,
+        *,
+        cycles: float | None = None,
+        products: int = 0,
     ) -> None:
         """Run `template`; arguments are one per parameter, tuples flattened, the written tensor's pointer first.
 
+        Args:
+            cycles: that it is expected to take; None to estimate them by what it reads, writes and multiplies.
+            products: float32 multiply-adds of all its threads.
         Raises:
             CompileError: there are too many blocks, or an integer has more than 32 bits.
         """
@@ -140,9 +158,26 @@ class Writer:
         numbers = [argument for argument in arguments if isinstance(argument, int)]
         if any(not ~LARGEST_NUMBER <= number <= LARGEST_NUMBER for number in numbers):
             raise CompileError(f"{node.op} takes the number {max(numbers, key=abs)}, expected 32 bits.")
+        if cycles is None:
+            cycles = moving_cycles(self.gpu, prod(grid), self._moved(node, arguments), products)
         self.launches.append(
-            Launch(template, grid, tuple(arguments), shared_bytes, type(node.form).__name__, node.origin)
+            Launch(template, grid, tuple(arguments), shared_bytes, type(node.form).__name__, node.origin, cycles)
         )
+
+    def _moved(self, node: Node, arguments: Sequence[Argument]) -> int:
+        """Bytes that a launch of the node reads and writes, as far as its arguments tell."""
+        # a Map, or a Gather, reads at most an element of each operand for every one that it writes
+        most = self.graph.tensors[node.outputs[0]].size if isinstance(node.form, Map | Gather) else LARGEST_MEMORY
+        pointers = [argument for argument in arguments if isinstance(argument, TensorPointer | WeightsPointer)]
+        return sum(self._nbytes(pointer, most) for pointer in pointers)
+
+    def _nbytes(self, pointer: TensorPointer | WeightsPointer, most: int) -> int:
+        """Of what lies there, but of no more than `most` elements."""
+        if isinstance(pointer, WeightsPointer):
+            return min(self.constants[pointer.offset], most * WIDEST)
+        if pointer.index < 0:
+            return self.temporaries[pointer.index]
+        return min(self.graph.tensors[pointer.index].size, most) * self.element(pointer.index).nbytes
 
 
 def check_memory(what: str, nbytes: int) -> None:

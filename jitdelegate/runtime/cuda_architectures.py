@@ -1,0 +1,67 @@
+"""The kinds of GPU that programs are compiled for: an architecture, and how many multiprocessors kernels are to fill.
+
+A kind is written "sm_90:132". Tiles are chosen so that their blocks fill the multiprocessors, so a program that suits
+one GPU may leave another of the same architecture half idle, though it runs there and computes the same.
+"""
+
+from __future__ import annotations
+
+SIZES = {
+    (7, 5): (40, 68, 46, 30, 22, 14),
+    (8, 0): (108, 98, 56, 42, 28, 14),
+    (8, 6): (72, 82, 68, 46, 28, 20, 10),
+    (8, 9): (58, 142, 128, 76, 46, 34, 24),
+    (9, 0): (132, 114, 78, 60, 32, 26, 16),
+    (10, 0): (148, 74, 36, 18),
+    (12, 0): (170, 188, 84, 70, 48, 36, 20),
+}
+"""By capability, numbers of multiprocessors that GPUs and their partitions (MIG) have, the most usual one first. A GPU
+with another number counts as one of the nearest number below: tiles for more multiprocessors than there are leave a
+last wave of a few blocks, which takes as long as a full one; tiles for fewer lose no more than those few."""
+
+
+def name_of(capability: tuple[int, int]) -> str:
+    """sm_90 for (9, 0)."""
+    return f"sm_{capability[0]}{capability[1]}"
+
+
+_BY_NAME = {name_of(capability): sizes for capability, sizes in SIZES.items()}
+
+
+def size_of(architecture: str, multiprocessors: int = 0) -> int:
+    """How many multiprocessors a program is compiled for, for a GPU that has so many.
+
+    Args:
+        architecture: one of those in SIZES, as "sm_90".
+        multiprocessors: 0 for the most usual number.
+    """
+    sizes = _BY_NAME[architecture]
+    if not multiprocessors:
+        return sizes[0]
+    return max((size for size in sizes if size <= multiprocessors), default=min(sizes))
+
+
+def kind_of(architecture: str, multiprocessors: int) -> str:
+    """What a program is compiled for, for a GPU that has so many multiprocessors: "sm_90:132"."""
+    return f"{architecture}:{size_of(architecture, multiprocessors)}"
+
+
+def other_sizes(kind: str) -> list[int]:
+    """The other numbers of multiprocessors of an architecture, the nearest ones first: their programs run too."""
+    architecture, own = parsed(kind)
+    return sorted(set(_BY_NAME[architecture]) - {own}, key=lambda size: max(size / own, own / size))
+
+
+def parsed(kind: str) -> tuple[str, int]:
+    """(architecture, multiprocessors) of "sm_90:132"; of "sm_90" with the most usual number.
+
+    Raises:
+        ValueError: there is no such architecture, or no number of multiprocessors behind it.
+    """
+    architecture, colon, text = kind.partition(":")
+    if architecture not in _BY_NAME:
+        raise ValueError(f"no GPU architecture {architecture!r}, expected one of {', '.join(_BY_NAME)}")
+    if colon and not (text.isascii() and text.isdecimal() and int(text) > 0):
+        usual = kind_of(architecture, 0)
+        raise ValueError(f"{kind!r} has no number of multiprocessors behind the colon, expected one as in {usual!r}")
+    return architecture, size_of(architecture, int(text) if colon else 0)

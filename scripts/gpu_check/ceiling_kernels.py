@@ -1,0 +1,127 @@
+"""Kernels that say what a GPU can do: one that does nothing, and ones that do nothing but multiply and add.
+
+They are compiled where bundles are prepared; `ceilings.py` measures them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from jitdelegate.cache.key import model_key
+from jitdelegate.program.program import CUBIN_ALIGNMENT, Kernel, Launch, Program
+from jitdelegate.program.write import write
+from jitdelegate.targets.cuda.compile_templates import compile_templates
+from jitdelegate.targets.cuda.device_code import Code, Value
+from jitdelegate.targets.cuda.gpu import gpu_of
+from jitdelegate.targets.cuda.template import Definition, Template
+from jitdelegate.targets.cuda.template_store import TemplateStore
+from jitdelegate.targets.cuda.tensor_core import Operand, multiply
+from scripts.gpu_check.ceilings import BLOCKS_EACH, ITERATIONS, PRODUCTS, ROUNDS, SUMS, THREADS
+
+ARENA_BYTES = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Nothing(Template):
+    """A kernel that does nothing."""
+
+    family: ClassVar[str] = "nothing"
+
+    @property
+    def threads(self) -> int:
+        return 32
+
+    def define(self) -> Definition:
+        def kernel(output):  # type: ignore[no-untyped-def]
+            return
+
+        return Definition(kernel, ("pointer",))
+
+
+@dataclass(frozen=True, eq=False)
+class Products(Template):
+    """Products that are added to SUMS sums, over and over; they do not wait for each other.
+
+    Attributes:
+        operand: what tensor cores multiply; None for float32 multiply-adds without them.
+    """
+
+    family: ClassVar[str] = "products"
+    operand: Operand | None
+
+    @property
+    def threads(self) -> int:
+        return THREADS
+
+    @property
+    def uses_tensor_cores(self) -> bool:
+        return self.operand is not None
+
+    def define(self) -> Definition:
+        from jitdelegate.targets.cuda.front_end import macro
+
+        @macro()
+        def products(code: Code, output: Value, count: Value) -> None:
+            self._write(code, output, count)
+
+        def kernel(output, count):  # type: ignore[no-untyped-def]
+            products(output, count)
+
+        return Definition(kernel, ("pointer", "int32"))
+
+    def _write(self, code: Code, output: Value, count: Value) -> None:
+        thread = code.special("tid.x")
+        factor = code.to_float(thread)
+        start = [factor + place for place in range(SUMS)]
+        with code.carried(count, start) as (_, sums, following):
+            for _ in range(ROUNDS):
+                sums = self._added(code, factor, thread, sums)
+            following[:] = sums
+        total: Any = following[0]
+        for value in following[1:]:
+            total = total + value
+        with code.when(total.equals(-1.0)):  # never, which nobody knows but us
+            code.store([total], output, 0)
+
+    def _added(self, code: Code, factor: Value, bits: Value, sums: list[Value]) -> list[Value]:
+        if self.operand is None:
+            return [code.fma(value, factor, factor) for value in sums]
+        fours = [sums[at : at + 4] for at in range(0, SUMS, 4)]
+        added = [multiply(code, self.operand, [bits] * 4, [bits] * 2, four, whole_steps=True) for four in fours]
+        return [value for four in added for value in four]
+
+
+def ceilings_program(kind: str) -> bytes:
+    """A program whose launches are a `Nothing` and, in the order of PRODUCTS, `Products`."""
+    gpu = gpu_of(kind)
+    operands = [None if precision == "float32" else Operand(precision) for precision in PRODUCTS]
+    usable = [operand for operand in operands if operand is None or gpu.has_async_copy]
+    templates: list[Template] = [Nothing(), *map(Products, usable)]
+    compiled = compile_templates(templates, gpu.architecture, TemplateStore(None))
+    code, entries = bytearray(), []
+    for one in compiled:
+        code.extend(bytes(-len(code) % CUBIN_ALIGNMENT))
+        entries.append((one.template.symbol, len(code)))
+        code.extend(one.cubin.image)
+    whole = BLOCKS_EACH * gpu.multiprocessors
+    launches = [Launch(kernel=0, grid=(1, 1, 1), block=(32, 1, 1), kinds="a", values=(0,))]
+    launches += [
+        Launch(kernel=number, grid=(whole, 1, 1), block=(THREADS, 1, 1), kinds="ai", values=(0, ITERATIONS))
+        for number in range(1, len(templates))
+    ]
+    key = model_key(fingerprint="ceilings", target="cuda", features=gpu.architecture, loader="cubin")
+    program = Program(
+        key=key.parts,
+        target="cuda",
+        features=gpu.architecture,
+        loader="cubin",
+        kernels=tuple(
+            Kernel(name=one.template.symbol, form="", chunks=1, threads=one.template.threads) for one in compiled
+        ),
+        entries=tuple(entries),
+        launches=tuple(launches),
+        arena_bytes=ARENA_BYTES,
+        code=bytes(code),
+    )
+    return write(program)

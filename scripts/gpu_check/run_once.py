@@ -1,0 +1,23 @@
+"""run_once.py DIR NAME ...: prepared programs, each opened, run and compared; for tools that watch a process."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from scripts.gpu_check.bundle import read_bundle
+from scripts.gpu_check.correctness import check
+from scripts.gpu_check.gpu import prepared_here
+
+
+def main(argv: list[str]) -> int:
+    """Exit status: 0 all outputs are right, 1 some are not."""
+    folder, *names = argv
+    found = [check(prepared) for prepared in prepared_here(read_bundle(Path(folder))) if prepared.name in names]
+    for row in found:
+        print(row.subject, row.value, row.note, flush=True)
+    return 0 if len(found) == len(names) and all(row.holds for row in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

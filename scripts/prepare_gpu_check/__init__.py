@@ -1,0 +1,7 @@
+"""Compiles what `scripts/gpu_check.sh` runs on a GPU machine, here, where no GPU is needed.
+
+- `__main__.py`: `python -m scripts.prepare_gpu_check --output DIR --bundle NAME`.
+- `source.py`: a model with inputs and expected outputs. `forms.py`: graphs of a few operators. `networks.py`: whole
+  networks, for single images and for batches.
+- `folder.py`: compiles sources into a bundle, as far as there is room.
+"""

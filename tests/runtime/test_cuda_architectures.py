@@ -1,0 +1,47 @@
+"""Kinds of GPU: how they are written, which one a number of multiprocessors counts as, and which are near."""
+
+from __future__ import annotations
+
+import pytest
+
+from jitdelegate.runtime.cuda_architectures import SIZES, kind_of, name_of, other_sizes, parsed, size_of
+
+ARCHITECTURES = tuple(map(name_of, SIZES))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_an_architecture_alone_names_its_most_usual_gpu(architecture: str) -> None:
+    sizes = SIZES[next(one for one in SIZES if name_of(one) == architecture)]
+    assert parsed(architecture) == (architecture, sizes[0]) == parsed(f"{architecture}:{sizes[0]}")
+    assert len(set(sizes)) == len(sizes)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_number_counts_as_the_nearest_size_that_is_not_larger(architecture: str) -> None:
+    sizes = [size for size in range(1, 300) if size_of(architecture, size) == size]
+    for count in range(1, 300):
+        found = size_of(architecture, count)
+        assert found == max([size for size in sizes if size <= count] or [min(sizes)])
+        assert parsed(kind_of(architecture, count)) == parsed(f"{architecture}:{count}") == (architecture, found)
+
+
+def test_the_nearest_other_sizes_come_first() -> None:
+    assert other_sizes("sm_90:114") == [132, 78, 60, 32, 26, 16]
+    assert other_sizes("sm_90:26") == [32, 16, 60, 78, 114, 132]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("sm_70", "no GPU architecture 'sm_70', expected one of sm_75, sm_80, .*, sm_120"),
+        ("", "no GPU architecture ''"),
+        ("sm_90:", "'sm_90:' has no number of multiprocessors behind the colon, expected one as in 'sm_90:132'"),
+        ("sm_90:0", "'sm_90:0' has no number"),
+        ("sm_90:-1", "'sm_90:-1' has no number"),
+        ("sm_90:many", "'sm_90:many' has no number"),
+        ("sm_90:²", "'sm_90:²' has no number"),
+    ],
+)
+def test_what_names_no_kind_is_refused_with_what_was_expected(kind: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        parsed(kind)
