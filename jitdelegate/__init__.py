@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jitdelegate.errors import (
         CacheError,
         CacheWarning,
+        CompilerFailedError,
         DelegateWarning,
         DelegationError,
         DeviceError,
@@ -34,6 +35,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CacheError",
     "CacheWarning",
+    "CompilerFailedError",
     "DelegateMessage",
     "DelegateWarning",
     "DelegationError",

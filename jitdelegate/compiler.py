@@ -56,6 +56,18 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
         return write(program)
 
 
+def uncompiled_program(content: bytes, key: Key, reason: str) -> Program:
+    """A program without code, for a model that cannot be compiled on this machine; it is not to be kept.
+
+    Raises:
+        ModelError: the bytes are not a model, or one that would corrupt LiteRT's memory.
+    """
+    model = read(content)
+    program = litert_program(model, key, [(WHOLE_MODEL, reason)])
+    _describe(program, model, key)
+    return program
+
+
 def _program(
     content: bytes, model: Model, options: Options, key: Key, seconds: MutableMapping[str, float]
 ) -> Program | None:
@@ -68,16 +80,14 @@ def _program(
     narrow = narrow_states(model)
     if narrow:  # nothing of it is compiled, and LiteRT runs a copy
         own = [(each.position, each.reason) for each in narrow if each.graph == key.subgraph]
-        copied = litert_program(model, key, [*own, *reasons, (WHOLE_MODEL, narrow[0].reason)])
-        copied.narrow_states = 1
-        return copied
+        return litert_program(model, key, [*own, *reasons, (WHOLE_MODEL, narrow[0].reason)])
     deciding = deciding_inputs(folded) if reasons else ()
     if deciding or any(position == WHOLE_MODEL for position, _ in reasons):
         return litert_program(model, key, reasons, deciding)
     with _stage(seconds, "generate"):
         if not reasons and not options.partition_key and not port_problem(folded):
             return _whole_program(model, folded, options, key)
-        refuse_unsafe(model)
+        refuse_unsafe(model, key)
         piecewise = Piecewise(content, model, options, key)
         program = piecewise.cut(folded)
         return program if program or piecewise.needs_host else _undelegated(model, piecewise, key)
@@ -87,9 +97,7 @@ def _hosted_program(
     content: bytes, model: Model, options: Options, key: Key, seconds: MutableMapping[str, float]
 ) -> Program:
     """A program for LiteRT's own interpreter; without pieces where that runs the whole subgraph."""
-    refuse_unsafe(model)
-    for each in narrow_states(model):
-        raise ModelError(f"operator {each.position}: {each.reason} Its own interpreter cannot be given one")
+    refuse_unsafe(model, key)
     with _stage(seconds, "host generate"):
         if options.target == "litert":
             return litert_program(model, key, [(WHOLE_MODEL, ASKED)])
@@ -157,7 +165,7 @@ def litert_program(model: Model, key: Key, reasons: list[tuple[int, str]], decid
     Raises:
         ModelError: LiteRT would access memory beyond what this model has.
     """
-    refuse_unsafe(model)
+    refuse_unsafe(model, key)
     graph = model.graphs[key.subgraph]
     return Program(
         key=tuple(key.parts),
@@ -166,16 +174,19 @@ def litert_program(model: Model, key: Key, reasons: list[tuple[int, str]], decid
         outputs=ports(graph, graph.outputs),
         operators=litert_operators(graph, reasons),
         deciding=deciding,
+        narrow_states=int(bool(narrow_states(model))),
     )
 
 
-def refuse_unsafe(model: Model) -> None:
+def refuse_unsafe(model: Model, key: Key) -> None:
     """
     Raises:
         ModelError: LiteRT would access memory beyond what this model has.
     """
     for graph in model.graphs:
         _refuse_lacking_tensors(graph)
+    for each in narrow_states(model) if key.hosted else ():
+        raise ModelError(f"operator {each.position}: {each.reason} Its own interpreter cannot be given one")
 
 
 def _refuse_lacking_tensors(graph: Graph) -> None:

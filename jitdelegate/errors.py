@@ -37,6 +37,10 @@ class DeviceError(JitDelegateError, RuntimeError):
     """The machine cannot run what was asked for: no such device, missing CPU features, no memory."""
 
 
+class CompilerFailedError(DeviceError):
+    """The compiler is missing, broken or out of memory; with target "auto" the model runs on LiteRT instead."""
+
+
 class DelegationError(DeviceError):
     """Full delegation was required, and some operators cannot be delegated; the message has each reason."""
 

@@ -16,8 +16,8 @@ from jitdelegate.cache.key import (
     model_key,
     variant_parts,
 )
-from jitdelegate.cache.store import OFF, open_store
-from jitdelegate.errors import DelegationError, DeviceError, ProgramError
+from jitdelegate.cache.store import ABSENT, OFF, Lookup, open_store
+from jitdelegate.errors import CompilerFailedError, DelegationError, DeviceError, ProgramError
 from jitdelegate.model_source import ChangedModelError
 from jitdelegate.program.check import IN_PIECES
 from jitdelegate.program.program import Operator
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jitdelegate.cache.key import Key, Parts, Shapes, Values
-    from jitdelegate.cache.store import Lookup
+    from jitdelegate.cache.store import Store
     from jitdelegate.messages import DelegateMessage
     from jitdelegate.model_source import ModelSource
     from jitdelegate.options import Options
@@ -75,7 +75,7 @@ class Opened:
         self._variant = variant
         self._seconds: dict[str, float] = {}
         self._lock = _thread.allocate_lock()
-        self._left = self._healed = self._no_compiler = ""
+        self._left = self._healed = self._no_compiler = self._failure = ""
         self.session: Staging | None = None
         self.program: Program
         self._lookup: Lookup
@@ -83,7 +83,8 @@ class Opened:
         try:
             self._device: Device | None = self._find_device() if main is None else main._device
             self._open_at_last(OPENINGS if main is None else 1)
-            if not self._is_guest and not self.program.deciding and not self.resized and not self.values:
+            is_known = self.resized or self.values  # from the program for the shapes that the file says
+            if self._failure or (not is_known and not self._is_guest and not self.program.deciding):
                 self.announce()
         except MemoryError as error:
             raise self._no_memory() from error
@@ -166,10 +167,23 @@ class Opened:
         """The program from the cache or the compiler; what is not compiling counts as the cache's time."""
         start = time.perf_counter()
         before = sum(self._seconds.values())
-        lookup = self._kept() or self.source.store.fetch(self._key, self._compile)
+        lookup = self._kept() or self._fetch_from(self.source.store)
         compiling = sum(self._seconds.values()) - before
         self._seconds["cache"] = time.perf_counter() - start - compiling
         return lookup
+
+    def _fetch_from(self, store: Store) -> Lookup:
+        """As `store.fetch`; with target "auto", a program without code where the compiler fails on the CPU too."""
+        try:
+            return store.fetch(self._key, self._compile)
+        except CompilerFailedError as error:
+            if self._device is not None or self._options.target not in ("auto", "litert"):
+                raise
+            self._failure = str(error)
+            from jitdelegate.compiling import uncompiled
+
+            program = uncompiled(self.source.content(), self._key, error)
+            return Lookup(ABSENT if store.place else store.kind, self._failure, program=program)
 
     def _kept(self) -> Lookup | None:
         """Where nothing can compile for the GPU, a program of the cache that runs on it: the one that fits, or one for
@@ -194,11 +208,9 @@ class Opened:
     def _compile(self) -> bytes:
         if self._device and self._no_compiler:
             raise DeviceError(f"{NO_PROGRAM} {self._no_compiler}")
-        start = time.perf_counter()
-        from jitdelegate.compiler import compile_model
+        from jitdelegate.compiling import compiled
 
-        self._seconds["import compiler"] = time.perf_counter() - start
-        return compile_model(self.source.content(), self._options, self._key, self._seconds)
+        return compiled(self.source.content(), self._options, self._key, self._seconds)
 
     def _start(self) -> None:
         start = time.perf_counter()
@@ -220,6 +232,7 @@ class Opened:
         if self.program.target == "litert":
             if self._device is not None and self._options.target == "auto":
                 raise DeviceError(self.reason)  # what no GPU takes, the CPU may
+            self.session = None
             self.source.fallback()
             return
         if self.program.loader == "delegate":
@@ -318,18 +331,20 @@ class Opened:
             reason: what was wrong.
         Raises:
             ModelError: nothing is left of the program, and the model's file has gone or changed.
-            DeviceError: there is no memory for another one.
+            DeviceError: there is no memory for another one, or LiteRT goes on and variables are lost.
         """
         with self._lock:
             if self.session is not failed:
                 return
             try:
                 self._replace(reason, was_whole=failed is not None and _has_changed(failed))
+                self._healed = f"the entry was damaged: {reason}"
                 if failed is not None and self.session is not None:
                     self.session.take_over(failed)
             except MemoryError as error:
                 raise self._no_memory() from error
-            self._healed = f"the entry was damaged: {reason}"
+            if failed is not None and self.session is None and failed.program.states:
+                raise DeviceError(f"{reason}; {self._failure}; on LiteRT its variables have their first values again")
 
     def _no_memory(self) -> DeviceError:
         return DeviceError(f"no memory to open {self.source.name}")
@@ -351,7 +366,7 @@ class Opened:
             except ProgramError as error:
                 store.refuse(self._key, str(error))
         # an entry that can be neither removed nor replaced
-        self._use(open_store(False).fetch(self._key, self._compile))
+        self._use(self._fetch_from(open_store(False)))
 
     def _verify(self) -> None:
         if self.session is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from jitdelegate.cache.key import variant_parts
 from jitdelegate.cache.store import Lookup, open_store
-from jitdelegate.compiler import compile_model
+from jitdelegate.compiling import compiled
 from jitdelegate.errors import ModelError, OptionError
 from jitdelegate.opened import options_key
 from jitdelegate.options import Options
@@ -77,7 +77,7 @@ def precompile(model: str, gpu: str, options: Options, output: str | None = None
 
     def fetch(subgraph: int) -> Lookup:
         key = options_key(options, fingerprint, gpu, variant_parts(subgraph))
-        return store.fetch(key, lambda: compile_model(content, options, key, {}))
+        return store.fetch(key, lambda: compiled(content, options, key, {}))
 
     found = fetch(0)
     assert found.program is not None

@@ -12,7 +12,6 @@ from jitdelegate.errors import DeviceError
 from jitdelegate.ir.graph import Graph
 from jitdelegate.options import Options
 from jitdelegate.program.program import Kernel, Program
-from jitdelegate.targets.cpu.generate import generate
 
 Origins = tuple[tuple[int, ...], ...]
 """Per kernel, the positions of the operators that it computes."""
@@ -31,6 +30,8 @@ def target_program(graph: Graph, options: Options, key: Key) -> tuple[Program, O
 
 
 def _cpu_program(graph: Graph, key: Key) -> tuple[Program, Origins]:
+    from jitdelegate.targets.cpu.generate import generate  # not before: without LLVM, all but code can be made
+
     generated = generate(graph, key.part("features"), dump)
     program = _program(
         graph,

@@ -21,7 +21,7 @@ LAYERS = (
     ("describe",),
     ("target_program",),
     ("piecewise", "host_pieces"),
-    ("compiler",),
+    ("compiler", "compiling"),
     ("report", "messages"),
     ("model_source", "opened", "variants", "hosted"),
     ("loaded_model", "delegate", "compiled_graph", "decided_graph"),
