@@ -9,7 +9,6 @@ import os
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.runtime import cpu
 from jitdelegate.runtime.arena import Memory, aligned
-from jitdelegate.runtime.hosting import ELEMENT_BYTES, hosting_words
 from jitdelegate.runtime.staging import Staging
 from jitdelegate.runtime.states import States
 from jitdelegate.runtime.weights import Weights, undisturbed
@@ -144,6 +143,8 @@ class Session(Staging):
             ProgramError: the weights are damaged, or the code has no such entry.
             DeviceError: the session is closed.
         """
+        from jitdelegate.runtime.hosting import ELEMENT_BYTES, hosting_words  # not before: most models are no guests
+
         with self._lock:
             memory, program = self._opened_memory(), self.program
             if not self._code.invoke:
