@@ -5,7 +5,6 @@ from __future__ import annotations
 import _thread
 import ctypes
 import os
-import sys
 import time
 
 from jitdelegate.cache.key import TOOLCHAIN, cuda_major
@@ -328,14 +327,16 @@ class CudaSession(Staging):
         """Nothing is left to do: the weights were hashed as they were uploaded."""
 
     def close(self) -> None:
-        """Free everything on the device; harmless a second time, and in a forked child, which owns nothing there."""
-        if self._process == os.getpid():
+        """Free everything on the device; harmless a second time, and in a forked child, which owns nothing there.
+
+        While Python itself ends, nothing is done: the driver may have gone before, and the process gives all back.
+        """
+        if not self._is_ending() and self._process == os.getpid():
             with self._lock:
                 self._free()
 
     def __del__(self) -> None:
-        # While the interpreter ends, the driver may have gone before; the process gives everything back.
-        if not sys.is_finalizing() and getattr(self, "_context", None) is not None:
+        if getattr(self, "_context", None) is not None:
             self.close()
 
     def _free(self) -> None:
