@@ -182,6 +182,19 @@ def test_a_context_that_cannot_be_made_current_leaves_the_threads_own(call: str)
     assert driver._current.stack == []
 
 
+def test_what_failed_in_a_context_is_told_though_leaving_it_fails_too() -> None:
+    driver = library()
+    running = session(driver)
+    driver.fail("cuStreamSynchronize", stub.ILLEGAL_ADDRESS)
+    driver.fail("cuThreadExchangeStreamCaptureMode", stub.ILLEGAL_ADDRESS, after=1)
+    with pytest.raises(DeviceError, match="cuStreamSynchronize failed"):
+        running.run([X])
+    driver.fail("cuThreadExchangeStreamCaptureMode", stub.ILLEGAL_ADDRESS, after=1)
+    with pytest.raises(DeviceError, match="cuThreadExchangeStreamCaptureMode failed"):
+        running.run([X])
+    assert driver._current.stack == []
+
+
 def live(driver: Library, stream: int | None = None) -> None:
     """All that a session does: open, run, keep time, close."""
     running = session(driver, stream)
