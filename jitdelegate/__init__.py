@@ -9,8 +9,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ai_edge_litert.interpreter import OpResolverType
 
+    from jitdelegate.api.delegate import GpuDelegate, load_delegate
+    from jitdelegate.api.delegate_warning import DelegateMessage, on_message
+    from jitdelegate.api.interpreter import Interpreter, SignatureRunner
+    from jitdelegate.api.model import Model, TensorInfo, load
+    from jitdelegate.api.report import Report
     from jitdelegate.cache.fingerprint import fingerprint
-    from jitdelegate.delegate import GpuDelegate, load_delegate
     from jitdelegate.errors import (
         CacheError,
         CacheWarning,
@@ -24,11 +28,7 @@ if TYPE_CHECKING:
         ProgramError,
         TensorError,
     )
-    from jitdelegate.interpreter import Interpreter, SignatureRunner
-    from jitdelegate.loaded_model import Model, TensorInfo, load
-    from jitdelegate.messages import DelegateMessage, on_message
     from jitdelegate.options import Options
-    from jitdelegate.report import Report
 
 __version__ = "0.1.0"
 
@@ -61,18 +61,18 @@ __all__ = [
 
 _MODULES = {
     "fingerprint": "jitdelegate.cache.fingerprint",
-    "GpuDelegate": "jitdelegate.delegate",
-    "load_delegate": "jitdelegate.delegate",
-    "Interpreter": "jitdelegate.interpreter",
+    "GpuDelegate": "jitdelegate.api.delegate",
+    "load_delegate": "jitdelegate.api.delegate",
+    "Interpreter": "jitdelegate.api.interpreter",
     "OpResolverType": "ai_edge_litert.interpreter",
-    "SignatureRunner": "jitdelegate.interpreter",
-    "Model": "jitdelegate.loaded_model",
-    "TensorInfo": "jitdelegate.loaded_model",
-    "load": "jitdelegate.loaded_model",
-    "DelegateMessage": "jitdelegate.messages",
-    "on_message": "jitdelegate.messages",
+    "SignatureRunner": "jitdelegate.api.interpreter",
+    "Model": "jitdelegate.api.model",
+    "TensorInfo": "jitdelegate.api.model",
+    "load": "jitdelegate.api.model",
+    "DelegateMessage": "jitdelegate.api.delegate_warning",
+    "on_message": "jitdelegate.api.delegate_warning",
     "Options": "jitdelegate.options",
-    "Report": "jitdelegate.report",
+    "Report": "jitdelegate.api.report",
 }
 
 

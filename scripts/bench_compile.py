@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from jitdelegate.example import mobilenet_v1
+from jitdelegate.commands.demo_model import mobilenet_v1
 
 EMPTY, FILLED = "no templates", "templates"
 
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
 def compile_once(model: Path, target: str, precision: str, folder: str) -> None:
     """The child: compile for `target`, keeping templates in `folder`; prints seconds by stage as JSON."""
     from jitdelegate.cache.key import model_key
-    from jitdelegate.compiler import compile_model
+    from jitdelegate.compiler.compile import compile_model
     from jitdelegate.options import Options
 
     kind, _, features = target.partition(":")

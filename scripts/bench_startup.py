@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from jitdelegate.demo import installed_environment, write_inputs
-from jitdelegate.example import mobilenet_v1
+from jitdelegate.commands.demo import installed_environment, write_inputs
+from jitdelegate.commands.demo_model import mobilenet_v1
 
 ROADS = {
     "cold": "jitdelegate",
@@ -75,7 +75,7 @@ def _round(path: Path, folder: Path, threads: int) -> dict[str, dict[str, float]
 
 
 def _start(road: str, path: Path, folder: Path, threads: int) -> dict[str, float]:
-    command = [sys.executable, "-m", "jitdelegate.trial", road]
+    command = [sys.executable, "-m", "jitdelegate.commands.timed_start", road]
     command += [str(path), str(folder / "cache"), str(folder), str(threads), "0"]
     before, start = _child_cpu(), time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=installed_environment())

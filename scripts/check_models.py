@@ -26,9 +26,9 @@ import ai_edge_litert.interpreter as litert
 import numpy as np
 
 import jitdelegate
-from jitdelegate.demo import example_values, nrmse
+from jitdelegate.commands.demo import example_values, nrmse
 from jitdelegate.errors import JitDelegateError
-from jitdelegate.model.read import read
+from jitdelegate.tflite.read import read
 
 FLOAT_LIMIT = 1e-5
 HALF_LIMIT = 1e-4

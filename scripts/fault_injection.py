@@ -307,9 +307,19 @@ def _cold_start(folder: Path, log: Path, begin: float) -> Callable[..., bool]:
 
 
 MODULES = (
-    *("jitdelegate.cache.lock", "jitdelegate.cache.trouble", "jitdelegate.compiler", "jitdelegate.hosted"),
-    *("jitdelegate.loaded_model", "jitdelegate.report", "jitdelegate.runtime.fallback", "jitdelegate.user_warning"),
-    *("jitdelegate.runtime.hybrid_session", "jitdelegate.runtime.shared_file", "llvmlite.binding"),
+    *(
+        "jitdelegate.cache.lock",
+        "jitdelegate.cache.trouble",
+        "jitdelegate.compiler.compile",
+        "jitdelegate.litert_delegate.hosted_model",
+    ),
+    *(
+        "jitdelegate.api.model",
+        "jitdelegate.api.report",
+        "jitdelegate.runtime.fallback",
+        "jitdelegate.options.user_warning",
+    ),
+    *("jitdelegate.runtime.partitioned_session", "jitdelegate.runtime.shared_file", "llvmlite.binding"),
 )
 """What starts would read when they need it."""
 SWEEPS = ("cold_calls", "warm_calls", "kills", "memory", "lives", "damages", "stampedes")

@@ -20,10 +20,10 @@ import numpy as np
 from jitdelegate import passes
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ir.print import graph_text
-from jitdelegate.model.read import read
 from jitdelegate.passes.support import unsupported
-from jitdelegate.runtime.cpu_features import level
+from jitdelegate.runtime.cpu.features import level
 from jitdelegate.targets.cuda.gpu import GPUS
+from jitdelegate.tflite.read import read
 from scripts.fuzz_graphs import LIMIT, difference
 from tests.ops.form_reference import run_graph
 from tests.ops.litert import model_of

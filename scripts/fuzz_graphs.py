@@ -24,12 +24,12 @@ import numpy as np
 from jitdelegate import passes
 from jitdelegate.ir.graph import ABSENT, Graph
 from jitdelegate.ir.print import graph_text
-from jitdelegate.model.read import read
 from jitdelegate.ops import OPS
 from jitdelegate.passes.support import unsupported
-from jitdelegate.runtime.cpu_features import level
+from jitdelegate.runtime.cpu.features import level
 from jitdelegate.targets.cpu import contract, depthwise, map, matmul, plan, pool, reduce
 from jitdelegate.targets.cpu.generate import generate
+from jitdelegate.tflite.read import read
 from scripts.in_child import Failed, in_child
 from tests.ops.litert import model_of
 from tests.targets.execute import program_of

@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 from jitdelegate.errors import ModelError
 from jitdelegate.ir.verify import verify
-from jitdelegate.model.read import read
-from jitdelegate.model.schema import TABLES, UNIONS
+from jitdelegate.tflite.read import read
+from jitdelegate.tflite.schema import TABLES, UNIONS
 
 INTERESTING = (0, 1, 2, 3, 4, 8, 16, 127, 128, 255, 256, 32767, 65535, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF)
 

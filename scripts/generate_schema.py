@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-TARGET = Path(__file__).resolve().parents[1] / "jitdelegate" / "model" / "schema.py"
+TARGET = Path(__file__).resolve().parents[1] / "jitdelegate" / "tflite" / "schema.py"
 
 HEADER = '''"""TFLite's schema as plain data. Written by scripts/generate_schema.py; do not edit.
 

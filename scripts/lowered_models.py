@@ -8,9 +8,9 @@ from pathlib import Path
 from jitdelegate import passes
 from jitdelegate.errors import ModelError
 from jitdelegate.ir.graph import Graph
-from jitdelegate.model.read import read
-from jitdelegate.passes.enter import enter
+from jitdelegate.passes.specialize_subgraph import enter
 from jitdelegate.passes.support import port_problem, unsupported
+from jitdelegate.tflite.read import read
 
 
 def lowered_models(paths: Sequence[Path]) -> Iterator[tuple[Path, Graph]]:

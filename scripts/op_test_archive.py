@@ -16,7 +16,7 @@ import numpy as np
 
 from jitdelegate.errors import ModelError
 from jitdelegate.ir.graph import Graph
-from jitdelegate.model.read import read
+from jitdelegate.tflite.read import read
 
 Arrays = Mapping[str, np.ndarray]
 

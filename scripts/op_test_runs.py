@@ -12,10 +12,10 @@ import jitdelegate
 from jitdelegate import passes
 from jitdelegate.errors import CompileError, JitDelegateError
 from jitdelegate.ir.graph import Graph, Model, State
-from jitdelegate.model.read import read
-from jitdelegate.passes.deciding_inputs import deciding_inputs
-from jitdelegate.passes.enter import enter
+from jitdelegate.passes.shape_inputs import deciding_inputs
+from jitdelegate.passes.specialize_subgraph import enter
 from jitdelegate.passes.support import unsupported
+from jitdelegate.tflite.read import read
 from scripts.op_test_archive import Arrays, OpTest, in_order
 
 NO_REASON = "The report does not say why."

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from jitdelegate.demo import nrmse
+from jitdelegate.commands.demo import nrmse
 from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.graph import Graph, Tensor
-from jitdelegate.runtime.cpu_features import level
+from jitdelegate.runtime.cpu.features import level
 from jitdelegate.targets.cuda.gpu import GPUS
 from scripts.lowered_models import lowered_models
 from tests.ptx_simulator import SimulationError

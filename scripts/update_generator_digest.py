@@ -13,10 +13,9 @@ from xxhash import xxh3_128
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "jitdelegate"
 TARGET = PACKAGE / "program" / "generator_digest.py"
-FOLDERS = ("ir", "model", "passes", "ops", "targets")
+FOLDERS = ("ir", "tflite", "passes", "ops", "targets", "compiler")
 FILES = (
-    *("compiler.py", "describe.py", "host_pieces.py", "piecewise.py", "target_program.py"),
-    *("host/layout.py", "runtime/hosting.py"),  # what compiled code knows of LiteRT's interpreter
+    *("runtime/litert_layout.py", "runtime/delegate_table.py"),  # what compiled code knows of LiteRT's interpreter
     *("program/launch_list.py", "program/layout.py", "program/program.py", "program/write.py"),
 )
 

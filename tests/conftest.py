@@ -55,4 +55,4 @@ def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def own_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test finds the GPU contexts that another one's process would keep."""
-    monkeypatch.setattr("jitdelegate.runtime.cuda_context._held", {})
+    monkeypatch.setattr("jitdelegate.runtime.cuda.context._held", {})

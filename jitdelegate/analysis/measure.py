@@ -12,7 +12,7 @@ from jitdelegate.ir.graph import Graph, Model, Node
 from jitdelegate.ops import find
 from jitdelegate.ops.call import Call
 from jitdelegate.passes.cost import Rates, node_bytes, node_work, rates_of, saved_seconds
-from jitdelegate.passes.enter import enter
+from jitdelegate.passes.specialize_subgraph import enter
 
 LITERT = "litert"
 WHOLE = ("flat", "object", "cubin")

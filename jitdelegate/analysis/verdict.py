@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from jitdelegate.cache.key import TOOLCHAIN, variant_parts
-from jitdelegate.compiler import compile_model
+from jitdelegate.compiler.compile import compile_model
+from jitdelegate.engine.executable import Opened, options_key
+from jitdelegate.engine.model_file import ModelSource
 from jitdelegate.errors import DeviceError, JitDelegateError
 from jitdelegate.ir.graph import Model
-from jitdelegate.model.read import read
-from jitdelegate.model_source import ModelSource
-from jitdelegate.opened import Opened, options_key
 from jitdelegate.options import Options
 from jitdelegate.passes.running_subgraphs import callees
 from jitdelegate.program.program import Operator, Program
 from jitdelegate.program.read import read as read_program
+from jitdelegate.tflite.read import read
 
 MAIN, SIGNATURE, CONTROL_FLOW = "main", "signature", "control flow"
 LITERT = "litert"

@@ -23,7 +23,7 @@ def tell(directory: str, reason: str, remedy: str = "") -> None:
     try:
         from logging import NullHandler, getLogger  # not before: a cache that works needs neither
 
-        from jitdelegate.user_warning import warn_user
+        from jitdelegate.options.user_warning import warn_user
     except (ImportError, OSError, MemoryError):
         return  # where not even a module can be read
     logger = getLogger("jitdelegate")

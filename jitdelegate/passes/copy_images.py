@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from jitdelegate.ir.forms import Window
 from jitdelegate.ir.graph import ABSENT, Graph, Node
-from jitdelegate.passes.draft import Draft
+from jitdelegate.passes.graph_builder import Draft
 
 
 def copy_images(graph: Graph) -> Graph:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jitdelegate.ir.graph import Graph, Node
-from jitdelegate.passes.draft import Draft
+from jitdelegate.passes.graph_builder import Draft
 
 
 def copy_outputs(graph: Graph) -> Graph:

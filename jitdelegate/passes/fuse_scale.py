@@ -8,7 +8,7 @@ import numpy as np
 
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ops.activation import OPTION
-from jitdelegate.passes.draft import Draft
+from jitdelegate.passes.graph_builder import Draft
 
 CHANNEL_AXIS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 0}
 """The operators whose weights are rewritten, and the axis of their filter that output channels lie along."""

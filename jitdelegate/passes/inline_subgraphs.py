@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ops import find
-from jitdelegate.passes.draft import Draft
+from jitdelegate.passes.graph_builder import Draft
 from jitdelegate.passes.infer_shapes import Inference, Room
 from jitdelegate.passes.resize_inputs import reshaped
 

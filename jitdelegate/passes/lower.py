@@ -9,7 +9,7 @@ import numpy as np
 from jitdelegate.ir.forms import View
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ops import OPS, Lowering
-from jitdelegate.passes.draft import Draft
+from jitdelegate.passes.graph_builder import Draft
 
 
 def lower(graph: Graph) -> Graph:

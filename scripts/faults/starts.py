@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 import jitdelegate
-from jitdelegate import piecewise
 from jitdelegate.cache import fingerprint
+from jitdelegate.compiler import partitioned
 from jitdelegate.errors import JitDelegateError
-from jitdelegate.model.write import ModelBuilder
+from jitdelegate.tflite.write import ModelBuilder
 
 WIDTH = 600
 """Of a square of weights: 1.4 MB, enough to be shared with the file."""
@@ -114,7 +114,7 @@ def prepare(start: Start) -> None:
     """Make this process one that starts in this way; before faults are armed."""
     warnings.simplefilter("ignore")
     logging.disable()
-    piecewise.HOSTING_MACHINE = "nowhere" if start.loader == "pieces" else piecewise.HOSTING_MACHINE
+    partitioned.HOSTING_MACHINE = "nowhere" if start.loader == "pieces" else partitioned.HOSTING_MACHINE
     if start.remembered:
         fingerprint.ALWAYS_HASHED, fingerprint._SETTLED_NANOSECONDS = 0, -1
 

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from jitdelegate.errors import ProgramError
-from jitdelegate.runtime.cuda_architectures import parsed
-from jitdelegate.runtime.cuda_device import Device, runs
+from jitdelegate.runtime.cuda.architectures import parsed
+from jitdelegate.runtime.cuda.device import Device, runs
 from scripts.gpu_check.restore import restored
 
 MANIFEST = "manifest.json"

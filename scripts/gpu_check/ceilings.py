@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from jitdelegate.program.read import read
-from jitdelegate.runtime.cuda_context import hold_context
-from jitdelegate.runtime.cuda_session import CudaSession
+from jitdelegate.runtime.cuda.context import hold_context
+from jitdelegate.runtime.cuda.session import CudaSession
 from scripts.gpu_check.bundle import Bundle
 from scripts.gpu_check.gpu import gpu, open_program
 from scripts.gpu_check.row import Row, measured

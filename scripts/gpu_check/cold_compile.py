@@ -26,7 +26,7 @@ def rows(bundle: Bundle) -> Iterator[Row]:
     if find_spec("numba_cuda") is None:
         yield Row(SECTION, "numba-cuda", "CPU", note="numba-cuda is not installed")
         return
-    from jitdelegate.example import mobilenet_v1
+    from jitdelegate.commands.demo_model import mobilenet_v1
 
     found: dict[tuple[str, str], list[float]] = {}
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:

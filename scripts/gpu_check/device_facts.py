@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
-from jitdelegate.runtime.cuda_driver import dotted
+from jitdelegate.runtime.cuda.driver import dotted
 from scripts.gpu_check import ceilings
 from scripts.gpu_check.bundle import Bundle
 from scripts.gpu_check.gpu import gpu

@@ -15,8 +15,8 @@ def main(argv: list[str]) -> int:
     """Exit status 0; errors end the process as they do a user's."""
     path, cache, precision, source, target = argv
     times = [time.perf_counter()]
+    from jitdelegate.api.model import load
     from jitdelegate.cache.counts import counts
-    from jitdelegate.loaded_model import load
 
     times.append(time.perf_counter())
     model = load(path, target="cuda", serialization_dir=cache, options={"precision": precision})

@@ -10,9 +10,9 @@ import numpy as np
 
 from jitdelegate.program.program import Program
 from jitdelegate.program.read import read
-from jitdelegate.runtime import cuda_library
-from jitdelegate.runtime.cuda_device import Device, find_device
-from jitdelegate.runtime.cuda_session import CudaSession
+from jitdelegate.runtime.cuda import library as cuda_library
+from jitdelegate.runtime.cuda.device import Device, find_device
+from jitdelegate.runtime.cuda.session import CudaSession
 from scripts.gpu_check.bundle import Bundle, Prepared
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jitdelegate.example import BLOCKS, CLASSES
+from jitdelegate.commands.demo_model import BLOCKS, CLASSES
 from scripts.gpu_check.sides import RUNS, timed
 
 SIZE = 224

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from jitdelegate.errors import JitDelegateError
-from jitdelegate.runtime.cuda_session import CudaSession
+from jitdelegate.runtime.cuda.session import CudaSession
 from scripts.gpu_check.bundle import MODEL, Bundle, Prepared
 from scripts.gpu_check.gpu import open_session, prepared_here
 from scripts.gpu_check.row import Row, measured

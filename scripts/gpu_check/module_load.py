@@ -9,9 +9,9 @@ from typing import TypeVar
 from jitdelegate.program.program import Program
 from jitdelegate.program.read import read
 from jitdelegate.runtime.buffers import Borrowed
-from jitdelegate.runtime.cuda_context import hold_context
-from jitdelegate.runtime.cuda_device import Device
-from jitdelegate.runtime.cuda_session import CudaSession
+from jitdelegate.runtime.cuda.context import hold_context
+from jitdelegate.runtime.cuda.device import Device
+from jitdelegate.runtime.cuda.session import CudaSession
 from scripts.gpu_check.bundle import Bundle, Prepared
 from scripts.gpu_check.gpu import example_here, gpu
 from scripts.gpu_check.row import Row, measured

@@ -78,7 +78,7 @@ def restored(kept: bytes, model: Path, shapes: Sequence[Sequence[int]], kind: st
 
 
 def _with_weights(kept: bytes, model: bytes, shapes: Sequence[Sequence[int]], kind: str, precision: str) -> bytes:
-    from jitdelegate.describe import states
+    from jitdelegate.compiler.program_metadata import states
     from jitdelegate.program.write import write
 
     program, planned = read(kept), plan_of(model, shapes, kind, precision)
@@ -92,10 +92,10 @@ def _with_weights(kept: bytes, model: bytes, shapes: Sequence[Sequence[int]], ki
 def plan_of(model: bytes, shapes: Sequence[Sequence[int]], kind: str, precision: str) -> Plan:
     """Launches, memory and weights of a model that is compiled as a whole."""
     from jitdelegate import passes
-    from jitdelegate.model.read import read as read_model
-    from jitdelegate.passes.enter import enter
+    from jitdelegate.passes.specialize_subgraph import enter
     from jitdelegate.targets.cuda.gpu import gpu_of
     from jitdelegate.targets.cuda.plan import plan
+    from jitdelegate.tflite.read import read as read_model
 
     entered = enter(read_model(model), 0, tuple(map(tuple, shapes)), ())
     folded = passes.run(entered.graphs[0], passes=passes.FOLD)

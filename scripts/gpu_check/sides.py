@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from jitdelegate.runtime.cuda_session import CudaSession
+from jitdelegate.runtime.cuda.session import CudaSession
 
 RUNS = 50
 """Inferences that follow each other on the GPU in one measurement."""

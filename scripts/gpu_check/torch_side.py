@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from jitdelegate.example import BLOCKS, CLASSES
+from jitdelegate.commands.demo_model import BLOCKS, CLASSES
 from scripts.gpu_check.sides import RUNS, timed
 
 SIZE = 224

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from jitdelegate.cache.fingerprint import fingerprint
 from jitdelegate.cache.store import open_store
+from jitdelegate.engine.executable import options_key
 from jitdelegate.errors import CacheError
-from jitdelegate.opened import options_key
 from jitdelegate.options import Options
 from jitdelegate.program.read import read
 from scripts.gpu_check import first_output
@@ -27,9 +27,9 @@ LIMIT = 0.6
 SETTLE = 2.5
 """Seconds after which a new file's fingerprint is remembered, as that of any model that was not just written."""
 CONTEXT = (
-    "from jitdelegate.runtime.cuda_library import open_library;"
-    "from jitdelegate.runtime.cuda_device import find_device;"
-    "from jitdelegate.runtime.cuda_context import hold_context;"
+    "from jitdelegate.runtime.cuda.library import open_library;"
+    "from jitdelegate.runtime.cuda.device import find_device;"
+    "from jitdelegate.runtime.cuda.context import hold_context;"
     "hold_context(find_device(open_library()))"
 )
 STAGES = ("import", "open", "first run")
@@ -48,7 +48,7 @@ def rows(bundle: Bundle) -> Iterator[Row]:
 
 def _write_example(folder: Path) -> None:
     """The network's file; where numpy draws other weights, the program computes on those that it was compiled with."""
-    from jitdelegate.example import mobilenet_v1
+    from jitdelegate.commands.demo_model import mobilenet_v1
 
     (folder / "model.tflite").write_bytes(mobilenet_v1())
     time.sleep(SETTLE)

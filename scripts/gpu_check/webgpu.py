@@ -49,7 +49,7 @@ class _LiteRt:
         from ai_edge_litert.compiled_model import CompiledModel
         from ai_edge_litert.hardware_accelerator import HardwareAccelerator
 
-        from jitdelegate.example import CLASSES, mobilenet_v1
+        from jitdelegate.commands.demo_model import CLASSES, mobilenet_v1
 
         self._folder = tempfile.TemporaryDirectory(prefix="gpu-check-")
         path = Path(self._folder.name) / "model.tflite"

@@ -24,8 +24,8 @@ from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
 
+from jitdelegate.engine.precompile import gpu_kinds
 from jitdelegate.errors import OptionError
-from jitdelegate.precompile import gpu_kinds
 from scripts.prepare_gpu_check.folder import Folder
 from scripts.prepare_gpu_check.forms import forms
 from scripts.prepare_gpu_check.networks import FURTHER, REFERENCE, example, missing, networks, small_example

@@ -11,9 +11,9 @@ from xxhash import xxh3_128_hexdigest
 
 from jitdelegate.cache.fingerprint import fingerprint
 from jitdelegate.cache.key import variant_parts
-from jitdelegate.compiler import compile_model
+from jitdelegate.compiler.compile import compile_model
+from jitdelegate.engine.executable import options_key
 from jitdelegate.errors import JitDelegateError, OptionError
-from jitdelegate.opened import options_key
 from jitdelegate.options import Options
 from jitdelegate.program.read import read as read_program
 from jitdelegate.program.write import write as write_program

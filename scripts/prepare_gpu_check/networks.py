@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from jitdelegate.demo import example_values
+from jitdelegate.commands.demo import example_values
+from jitdelegate.commands.demo_model import mobilenet_v1
 from jitdelegate.errors import JitDelegateError
-from jitdelegate.example import mobilenet_v1
-from jitdelegate.model.read import read as read_model
 from jitdelegate.passes import FOLD
 from jitdelegate.passes import run as run_passes
-from jitdelegate.passes.enter import enter
+from jitdelegate.passes.specialize_subgraph import enter
 from jitdelegate.passes.support import port_problem, unsupported
+from jitdelegate.tflite.read import read as read_model
 from scripts.gpu_check.bundle import BATCHES, EXAMPLE, FORM, MODEL, PRECISIONS, batch_of, named, order
 from scripts.prepare_gpu_check.source import Feed, Source
 

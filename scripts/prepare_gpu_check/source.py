@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jitdelegate.model.read import read as read_model
+from jitdelegate.tflite.read import read as read_model
 
 FLOAT_LIMIT, HALF_WEIGHTS_LIMIT, HALF_LIMIT = 1e-5, 1e-4, 2e-3
 

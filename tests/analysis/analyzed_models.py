@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jitdelegate.model.write import ModelBuilder
+from jitdelegate.tflite.write import ModelBuilder
 
 SIDE, CHANNELS = 80, 64
 ELEMENTS = SIDE * SIDE * CHANNELS

@@ -11,10 +11,10 @@ import pytest
 from jitdelegate.analysis.colours import FIXED, PARTITIONS
 from jitdelegate.analysis.model_explorer import model_explorer
 from jitdelegate.analysis.survey import analyze
-from jitdelegate.model.write import ModelBuilder
 from jitdelegate.options import Options
+from jitdelegate.tflite.write import ModelBuilder
 from tests.analysis import analyzed_models
-from tests.front import small_models
+from tests.api import small_models
 
 
 def data(content: bytes, folder: Path, **options: Any) -> dict[str, Any]:

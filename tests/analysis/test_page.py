@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from jitdelegate import analyze
 from jitdelegate.analysis.colours import FIXED, PARTITIONS
 from jitdelegate.analysis.facts import Analysis
 from jitdelegate.analysis.html import page
 from jitdelegate.analysis.picture import drawn
 from jitdelegate.analysis.survey import analyze as survey
+from jitdelegate.commands import analyze
 from jitdelegate.options import Options
 from tests.analysis import analyzed_models
-from tests.front import small_models
+from tests.api import small_models
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e\"' onload='x' &amp;]]>--></title></svg></style>"
 VOID = {"meta", "input", "br"}

@@ -15,7 +15,7 @@ from jitdelegate.analysis.survey import analyze
 from jitdelegate.cache.key import installed_toolchain
 from jitdelegate.options import Options
 from tests.analysis import analyzed_models
-from tests.front import resource_models, small_models
+from tests.api import resource_models, small_models
 
 ALL = {"partitioning": "all"}
 GPU = "sm_80"

@@ -11,11 +11,11 @@ from jitdelegate.analysis.survey import analyze
 from jitdelegate.analysis.verdict import Verdict, verdict
 from jitdelegate.errors import DelegationError, DeviceError, JitDelegateError
 from jitdelegate.options import Options
+from tests.api import small_models
+from tests.api.test_cuda import Compiler, install_compiler, scale_and_shift_model
 from tests.cuda_stub.install import install
 from tests.cuda_stub.library import Library
 from tests.cuda_stub.programs import library
-from tests.front import small_models
-from tests.front.test_cuda import Compiler, install_compiler, scale_and_shift_model
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_a_model_that_moves_to_litert_is_all_litert_s(tmp_path: Path, monkeypatc
     def refuse(*_: object) -> None:
         raise DeviceError("memory may not be executed")
 
-    monkeypatch.setattr("jitdelegate.opened.Session", refuse)
+    monkeypatch.setattr("jitdelegate.engine.executable.Session", refuse)
     file = tmp_path / "model.tflite"
     file.write_bytes(small_models.two_outputs())
     (facts,) = analyze(str(file), Options(serialization_dir=False)).subgraphs

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from jitdelegate.ir.graph import ABSENT, Graph
-from jitdelegate.model.write import ModelBuilder
 from jitdelegate.ops import find
+from jitdelegate.tflite.write import ModelBuilder
 
 
 def states_of(graph: Graph) -> list[int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jitdelegate.model.write import ModelBuilder
+from jitdelegate.tflite.write import ModelBuilder
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 from flatbuffers import flexbuffers
 
 import jitdelegate
-from jitdelegate.model.write import ModelBuilder
 from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case
+from jitdelegate.tflite.write import ModelBuilder
 
 NAME = "odml.scaled_dot_product_attention"
 OP = OPS[NAME]

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from flatbuffers import flexbuffers
 
-from jitdelegate.interpreter import Interpreter
-from jitdelegate.model.write import ModelBuilder
+from jitdelegate.api.interpreter import Interpreter
 from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case
 from jitdelegate.ops.detection import ANCHORS, OPTIONS
+from jitdelegate.tflite.write import ModelBuilder
 from tests.ops.litert import all_outputs
 
 NAME = "TFLite_Detection_PostProcess"

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jitdelegate.model.read import read
-from jitdelegate.model.write import ModelBuilder
 from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case, Weights
 from jitdelegate.passes.decode_custom_options import decode_custom_options
 from jitdelegate.passes.lower import lower
 from jitdelegate.passes.support import node_reason
-from jitdelegate.runtime.cpu_features import level
+from jitdelegate.runtime.cpu.features import level
+from jitdelegate.tflite.read import read
+from jitdelegate.tflite.write import ModelBuilder
 from tests.targets.execute import execute
 
 NAMES = ("Convolution2DTransposeBias", "MaxPoolingWithArgmax2D", "MaxUnpooling2D")

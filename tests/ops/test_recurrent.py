@@ -9,9 +9,9 @@ import pytest
 
 from jitdelegate import GpuDelegate, Interpreter, passes
 from jitdelegate.ir.graph import ABSENT, Model
-from jitdelegate.model.read import read
 from jitdelegate.ops import OPS
 from jitdelegate.passes.functional_state import functional_state
+from jitdelegate.tflite.read import read
 from tests.ops.recurrent_models import LstmModel, basic_lstm, rnn, svdf
 
 WHOLE = LstmModel(units=16, outputs=16)

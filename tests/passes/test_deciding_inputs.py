@@ -7,7 +7,7 @@ import pytest
 
 from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case, Fed, ints
-from jitdelegate.passes.deciding_inputs import deciding_inputs
+from jitdelegate.passes.shape_inputs import deciding_inputs
 
 ON, OFF = np.array(5), np.array(0)
 

@@ -11,14 +11,14 @@ import pytest
 
 from jitdelegate import passes
 from jitdelegate.ir.graph import Graph, Model, Quant
-from jitdelegate.model.read import read
-from jitdelegate.model.write import ModelBuilder
 from jitdelegate.options import Options
 from jitdelegate.passes.cost import BESIDE, INSIDE, ON_GPU, Rates, litert_seconds, rates_of, saved_seconds
 from jitdelegate.passes.delegation import Delegation, delegate, needs_host
-from jitdelegate.passes.enter import enter
-from tests.front import partial_models as partial
-from tests.front import resource_models
+from jitdelegate.passes.specialize_subgraph import enter
+from jitdelegate.tflite.read import read
+from jitdelegate.tflite.write import ModelBuilder
+from tests.api import partial_models as partial
+from tests.api import resource_models
 
 FREE = Rates(saved=0.5, crossing=0.0, copied=1e30)
 """Every delegated node is a gain."""

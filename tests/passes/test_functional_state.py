@@ -9,10 +9,10 @@ import pytest
 
 from jitdelegate.ir.graph import Graph, Model, Node, Tensor
 from jitdelegate.ir.verify import verify
-from jitdelegate.model.read import read
 from jitdelegate.passes.functional_state import RESOURCE_OPS, functional_state, resource_problem
 from jitdelegate.passes.support import unsupported
-from tests.front.resource_models import streaming
+from jitdelegate.tflite.read import read
+from tests.api.resource_models import streaming
 from tests.ops.recurrent_models import svdf
 
 VALUE, HANDLE = Tensor("value", (2,), "float32"), Tensor("handle", (), "resource")

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 
-from jitdelegate.host import callbacks
-from jitdelegate.host.delegate import NativeDelegate
-from jitdelegate.host.guest import Facts, Guest
-from jitdelegate.host.trust import refusal
 from jitdelegate.ir.graph import ABSENT, Graph, Node, State, Tensor
-from jitdelegate.model.read import read
-from jitdelegate.model.write import ModelBuilder
+from jitdelegate.litert_delegate import callbacks
+from jitdelegate.litert_delegate.delegate_client import Facts, Guest
+from jitdelegate.litert_delegate.native_delegate import NativeDelegate
+from jitdelegate.litert_delegate.trust import refusal
 from jitdelegate.passes.partition import Subset, borders, extract, partition
+from jitdelegate.tflite.read import read
+from jitdelegate.tflite.write import ModelBuilder
 
 Group = tuple[tuple[int, ...], set[int], set[int]]
 

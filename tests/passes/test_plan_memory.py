@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jitdelegate.passes.plan_memory import Life, plan_memory
+from jitdelegate.targets.plan_memory import Life, plan_memory
 
 LIVES = st.lists(
     st.builds(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jitdelegate.debug import dump, dump_graph
+from jitdelegate.compiler.dump import dump, dump_graph
 from jitdelegate.ir.graph import Graph
 from jitdelegate.passes import PIPELINE, run
 from tests.passes.graphs import Builder, assert_same

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jitdelegate.runtime.cuda_architectures import SIZES, kind_of, name_of, other_sizes, parsed, size_of
+from jitdelegate.runtime.cuda.architectures import SIZES, kind_of, name_of, other_sizes, parsed, size_of
 
 ARCHITECTURES = tuple(map(name_of, SIZES))
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from jitdelegate.errors import DeviceError
-from jitdelegate.runtime.cuda_context import hold_context
-from jitdelegate.runtime.cuda_device import Device
-from jitdelegate.runtime.cuda_driver import Driver
-from jitdelegate.runtime.cuda_session import CudaSession
+from jitdelegate.runtime.cuda.context import hold_context
+from jitdelegate.runtime.cuda.device import Device
+from jitdelegate.runtime.cuda.driver import Driver
+from jitdelegate.runtime.cuda.session import CudaSession
 from tests.cuda_stub import library as stub
 from tests.cuda_stub.library import CAPTURE_GLOBAL, CAPTURE_RELAXED, CAPTURE_THREAD_LOCAL, Library
 from tests.cuda_stub.programs import SCALE, SHIFT, library, opened, scale_and_shift

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from jitdelegate.errors import DeviceError
-from jitdelegate.runtime import cuda_device, cuda_library
-from jitdelegate.runtime.cuda_device import Device, find_device, runs
-from jitdelegate.runtime.cuda_driver import Driver
-from jitdelegate.runtime.cuda_library import open_library
+from jitdelegate.runtime.cuda import device as cuda_device
+from jitdelegate.runtime.cuda import library as cuda_library
+from jitdelegate.runtime.cuda.device import Device, find_device, runs
+from jitdelegate.runtime.cuda.driver import Driver
+from jitdelegate.runtime.cuda.library import open_library
 from tests.cuda_stub.library import NO_DEVICE, Library
 from tests.cuda_stub.programs import library
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jitdelegate.runtime.cuda_driver import PROTOTYPES
+from jitdelegate.runtime.cuda.driver import PROTOTYPES
 
 DECLARATION = re.compile(r"CUresult CUDAAPI (\w+)\(([^;]*)\);")
 RENAMED = re.compile(r"#define (cu\w+)\s+(?:__CUDA_API_PT[SD]Z?S?\()?(cu\w+)")

@@ -15,10 +15,10 @@ from jitdelegate.errors import DeviceError, ProgramError, TensorError
 from jitdelegate.program.program import Launch, Program
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
-from jitdelegate.runtime.cuda_context import hold_context
-from jitdelegate.runtime.cuda_device import Device
-from jitdelegate.runtime.cuda_driver import PROTOTYPES, Driver
-from jitdelegate.runtime.cuda_session import CudaSession
+from jitdelegate.runtime.cuda.context import hold_context
+from jitdelegate.runtime.cuda.device import Device
+from jitdelegate.runtime.cuda.driver import PROTOTYPES, Driver
+from jitdelegate.runtime.cuda.session import CudaSession
 from tests.cuda_stub import library as stub
 from tests.cuda_stub.library import Library
 from tests.cuda_stub.memory import HostMemory
@@ -401,7 +401,7 @@ def test_the_hosts_clock_runs_from_before_the_first_run_to_when_the_last_is_done
         return float(len(readings))
 
     running = session(driver)
-    monkeypatch.setattr("jitdelegate.runtime.cuda_session.time.perf_counter", clock)
+    monkeypatch.setattr("jitdelegate.runtime.cuda.session.time.perf_counter", clock)
     assert running.run_seconds(3)[1] == 1.0
     between = readings[1] - readings[0]
     assert (between["cuGraphLaunch"], between["cuStreamSynchronize"], between["cuEventRecord"]) == (3, 1, 2)

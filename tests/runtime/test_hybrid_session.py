@@ -13,12 +13,12 @@ import pytest
 
 import jitdelegate
 from jitdelegate.errors import DeviceError, ProgramError, TensorError
-from jitdelegate.model.write import ModelBuilder
 from jitdelegate.program.program import Piece, Program
-from jitdelegate.runtime import hybrid_session
-from jitdelegate.runtime.hybrid_session import HybridSession
-from jitdelegate.runtime.session import Session
-from tests.front import partial_models as partial
+from jitdelegate.runtime import partitioned_session as hybrid_session
+from jitdelegate.runtime.cpu.session import Session
+from jitdelegate.runtime.partitioned_session import HybridSession
+from jitdelegate.tflite.write import ModelBuilder
+from tests.api import partial_models as partial
 
 Change = Callable[[Program], None]
 

@@ -20,11 +20,12 @@ import sys
 sys.path += sys.argv[2:]
 import os
 before = set(sys.modules)
-import jitdelegate.program.read, jitdelegate.cache.store, jitdelegate.runtime.session, jitdelegate.runtime.cpu_features
+import jitdelegate.program.read, jitdelegate.cache.store
+import jitdelegate.runtime.cpu.session, jitdelegate.runtime.cpu.features
 from jitdelegate.cache.key import model_key
 jitdelegate.cache.store.open_store(sys.argv[1]).get(model_key(fingerprint="0", target="cpu"))
-jitdelegate.runtime.cpu_features.level()
-import jitdelegate.runtime.cuda_library, jitdelegate.runtime.cuda_device, jitdelegate.runtime.cuda_session
+jitdelegate.runtime.cpu.features.level()
+import jitdelegate.runtime.cuda.library, jitdelegate.runtime.cuda.device, jitdelegate.runtime.cuda.session
 print(*sorted(set(sys.modules) - before))
 """
 
@@ -34,5 +35,5 @@ def test_the_warm_road_imports_nothing_heavy(tmp_path: Path) -> None:
     paths = [str(Path(__file__).parents[2]), str(Path(xxhash.__file__).parents[1])]
     command = [sys.executable, "-I", "-S", "-c", WARM_ROAD, str(tmp_path / "cache"), *paths]
     imported = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split()
-    assert {"jitdelegate.runtime.session", "jitdelegate.runtime.cuda_session"} <= set(imported)
+    assert {"jitdelegate.runtime.cpu.session", "jitdelegate.runtime.cuda.session"} <= set(imported)
     assert FORBIDDEN.isdisjoint(imported)

@@ -20,8 +20,8 @@ from jitdelegate.errors import DeviceError, ProgramError, TensorError
 from jitdelegate.program.program import Port, Program
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
-from jitdelegate.runtime import workers
-from jitdelegate.runtime.session import Session
+from jitdelegate.runtime.cpu import workers
+from jitdelegate.runtime.cpu.session import Session
 from tests.runtime.tiny import SCALE, opened, tiny_program
 
 pytestmark = pytest.mark.skipif(
@@ -285,15 +285,15 @@ def test_no_memory_for_an_output_or_a_persistent_tensor_is_a_device_error(monkey
     monkeypatch.setattr(session, "_output_classes", [Full])
     with pytest.raises(DeviceError, match="no memory of 24 bytes for tensor 'y'"):
         session.run([X])
-    monkeypatch.setattr("jitdelegate.runtime.staging._tensor_class", lambda port: Full)
+    monkeypatch.setattr("jitdelegate.runtime.io_binding._tensor_class", lambda port: Full)
     with pytest.raises(DeviceError, match="no memory of 24 bytes for tensor 'x'"):
         session.invoke()
 
 
 ENDING = """
 import sys, time
-from jitdelegate.runtime import workers
-from jitdelegate.runtime.session import Session
+from jitdelegate.runtime.cpu import workers
+from jitdelegate.runtime.cpu.session import Session
 from tests.runtime.tiny import opened, tiny_program
 session = Session(opened(tiny_program()), num_threads=3)
 session.run([bytes(24)])

@@ -9,12 +9,12 @@ import pytest
 
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.program.program import Program, State
-from jitdelegate.runtime.cuda_context import hold_context
-from jitdelegate.runtime.cuda_device import Device
-from jitdelegate.runtime.cuda_driver import Driver
-from jitdelegate.runtime.cuda_session import CudaSession
-from jitdelegate.runtime.session import Session
-from jitdelegate.runtime.staging import Staging
+from jitdelegate.runtime.cpu.session import Session
+from jitdelegate.runtime.cuda.context import hold_context
+from jitdelegate.runtime.cuda.device import Device
+from jitdelegate.runtime.cuda.driver import Driver
+from jitdelegate.runtime.cuda.session import CudaSession
+from jitdelegate.runtime.io_binding import Staging
 from tests.cuda_stub import library as stub
 from tests.cuda_stub.library import Library
 from tests.cuda_stub.programs import BETWEEN_OFFSET, SCALE, library, opened, scale_and_shift

@@ -64,7 +64,8 @@ def stubbed_environment(folder: Path, kernels: Path) -> dict[str, str]:
 
 def install() -> None:
     """From now on this process has the stub."""
-    from jitdelegate.runtime import cuda_device, cuda_library
+    from jitdelegate.runtime.cuda import device as cuda_device
+    from jitdelegate.runtime.cuda import library as cuda_library
 
     cuda_library.open_library = lambda *, asked_for=True: _gpu()
     cuda_device.declare = lambda library: None

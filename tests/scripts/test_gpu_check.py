@@ -21,7 +21,8 @@ from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.program.program import Launch
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
-from jitdelegate.runtime import cuda_device, cuda_library
+from jitdelegate.runtime.cuda import device as cuda_device
+from jitdelegate.runtime.cuda import library as cuda_library
 from scripts.gpu_check import (
     __main__,
     child,
@@ -60,12 +61,12 @@ from scripts.gpu_check.row import LEFT_OUT, NRMSE, RATIO, Row, measured, newest
 from scripts.gpu_check.run_sections import run_sections
 from scripts.gpu_check.sections import DEVICE, RUNS, SECTIONS, Section, seconds_of
 from scripts.gpu_check.sides import interleave
+from tests.api.small_models import convolution
 from tests.cuda_stub.cubins import cubin
 from tests.cuda_stub.install import install
 from tests.cuda_stub.library import Library
 from tests.cuda_stub.programs import KERNELS, SCALE, SHIFT, Kernels, packed, scale_and_shift
 from tests.cuda_stub.programs import library as stub_library
-from tests.front.small_models import convolution
 
 X = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 MACHINE = [Row("device", "machine", "GPU", note="Stub 9000"), Row("device", "machine", "xxhash", note="3.5")]

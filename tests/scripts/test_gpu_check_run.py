@@ -23,7 +23,7 @@ from scripts.gpu_check.sections import BUDGET, RUNS, seconds_of
 from scripts.prepare_gpu_check.folder import Folder
 from scripts.prepare_gpu_check.networks import network
 from scripts.prepare_gpu_check.source import Feed, Source
-from tests.front.small_models import convolution
+from tests.api.small_models import convolution
 from tests.ops.litert import model_of
 from tests.scripts.stubbed_gpu import ROOT, stubbed_environment, write_kernels
 

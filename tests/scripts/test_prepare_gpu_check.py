@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jitdelegate.commands.demo_model import mobilenet_v1
 from jitdelegate.errors import DeviceError, JitDelegateError
-from jitdelegate.example import mobilenet_v1
-from jitdelegate.model.write import ModelBuilder
 from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case, ints
 from jitdelegate.program.read import read
+from jitdelegate.tflite.write import ModelBuilder
 from scripts.gpu_check.bundle import BATCHES, EXAMPLE, FORM, MODEL, Entry, read_bundle
 from scripts.prepare_gpu_check import __main__ as command
 from scripts.prepare_gpu_check import folder as folder_module
@@ -23,7 +23,7 @@ from scripts.prepare_gpu_check.folder import Folder, compiled, stored
 from scripts.prepare_gpu_check.forms import between_pools, forms
 from scripts.prepare_gpu_check.networks import blocks_of, example, litert_outputs, network, networks, small_example
 from scripts.prepare_gpu_check.source import Feed, Source, limits
-from tests.front.small_models import convolution, two_outputs, uncompiled
+from tests.api.small_models import convolution, two_outputs, uncompiled
 from tests.ops.litert import model_of, run_litert
 
 POOL = Case(((1, 6, 6, 3),), {"stride_w": 2, "stride_h": 2, "filter_width": 2, "filter_height": 2})

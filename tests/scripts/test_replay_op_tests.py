@@ -16,7 +16,7 @@ import pytest
 
 import jitdelegate
 from jitdelegate.ir.graph import Quant
-from jitdelegate.model.write import ModelBuilder
+from jitdelegate.tflite.write import ModelBuilder
 from scripts.op_test_archive import OpTest, in_order, read_archive, read_archives
 from scripts.op_test_runs import Ran, Run, run_cpu, run_litert
 from scripts.replay_op_tests import Verdict, difference, main, reasons, replay, table

@@ -9,7 +9,7 @@ from xxhash import xxh3_128_hexdigest
 
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program.program import Port, Program
-from jitdelegate.runtime.session import Session
+from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.targets.cpu.generate import Generated, generate
 
 

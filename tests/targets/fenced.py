@@ -11,7 +11,7 @@ import numpy as np
 
 from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.program.program import Program
-from jitdelegate.runtime import cpu, workers
+from jitdelegate.runtime.cpu import library, workers
 
 Shape = tuple[int, ...]
 
@@ -57,7 +57,7 @@ class Machine:
 
     def __init__(self, graph: Graph, program: Program, threads: int, *, at_end: bool) -> None:
         self.graph, self.threads = graph, threads
-        self.code = cpu.load(program)
+        self.code = library.load(program)
         self.arena, self.weights, self.sync = (
             Fenced(size, 64, at_end=at_end) for size in (program.arena_bytes, len(program.weights), program.sync_bytes)
         )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jitdelegate import passes
-from jitdelegate.runtime.cpu_features import level
+from jitdelegate.runtime.cpu.features import level
 from jitdelegate.targets.cpu.tile import SEGMENT, segments_of
 from tests.targets.execute import execute
 from tests.targets.test_cpu_graphs import Network

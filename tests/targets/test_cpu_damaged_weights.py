@@ -9,7 +9,7 @@ import pytest
 from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case
 from jitdelegate.passes.lower import lower
-from jitdelegate.runtime.cpu_features import level
+from jitdelegate.runtime.cpu.features import level
 from jitdelegate.targets.cpu.generate import generate
 from scripts.in_child import Failed, in_child
 from tests.targets.execute import program_of

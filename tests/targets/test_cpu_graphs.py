@@ -13,7 +13,7 @@ import pytest
 from jitdelegate import passes
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ops import OPS
-from jitdelegate.runtime.cpu_features import level
+from jitdelegate.runtime.cpu.features import level
 from jitdelegate.targets.cpu.generate import generate
 from tests.ops.form_reference import run_graph
 from tests.targets.execute import execute

@@ -8,7 +8,7 @@ import pytest
 from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case
 from jitdelegate.passes.lower import lower
-from jitdelegate.runtime.cpu_features import level
+from jitdelegate.runtime.cpu.features import level
 from tests.targets.execute import execute
 
 LEVELS = ("generic", "x86-64-v3", "x86-64-v4")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.graph import Graph
-from jitdelegate.runtime.cpu_features import level
+from jitdelegate.runtime.cpu.features import level
 from tests.ops.form_reference import run_graph
 from tests.targets.execute import execute
 from tests.targets.recurrent_graphs import CLIPPED, COUPLED, LSTM, PEEPHOLES, PLAIN, kept, recurrent

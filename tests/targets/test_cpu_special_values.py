@@ -10,7 +10,7 @@ from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ops import OPS
 from jitdelegate.passes.lower import lower
-from jitdelegate.runtime.cpu_features import level
+from jitdelegate.runtime.cpu.features import level
 from tests.targets.execute import execute
 
 LEVELS = ("generic", "x86-64-v3", "x86-64-v4")

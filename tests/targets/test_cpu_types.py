@@ -8,7 +8,7 @@ import pytest
 from jitdelegate.ir.expr import Arg, Cast, Expr, binary, evaluate, maximum, minimum, select, unary
 from jitdelegate.ir.forms import Access, Concat, Form, Map, Reduce, View
 from jitdelegate.ir.graph import Graph, Node, Tensor
-from jitdelegate.runtime.cpu_features import level
+from jitdelegate.runtime.cpu.features import level
 from tests.ops.form_reference import run_graph
 from tests.targets.execute import execute
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jitdelegate.errors import CompileError, DeviceError
-from jitdelegate.runtime.cuda_architectures import SIZES, name_of
+from jitdelegate.runtime.cuda.architectures import SIZES, name_of
 from jitdelegate.targets.cuda.gpu import GPUS
 
 pathfinder = pytest.importorskip("cuda.pathfinder", reason="needs cuda-bindings, the extra 'cuda'")

@@ -14,14 +14,14 @@ from jitdelegate.ir.expr import RESULT, Arg, maximum, unary
 from jitdelegate.ir.forms import Access, Contract
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.targets.cuda import back_end, ffma, gemv, mma
-from jitdelegate.targets.cuda.combine import Combine
+from jitdelegate.targets.cuda.conv_problem import problem_of
 from jitdelegate.targets.cuda.element import Element
 from jitdelegate.targets.cuda.epilogue import Epilogue, Reach
 from jitdelegate.targets.cuda.ffma import TILES, Ffma, Tile
-from jitdelegate.targets.cuda.gather import problem_of
 from jitdelegate.targets.cuda.gemv import Gemv
 from jitdelegate.targets.cuda.gpu import GPUS
 from jitdelegate.targets.cuda.plan import plan
+from jitdelegate.targets.cuda.split_k import Combine
 from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.cuda.writer import Writer
 from tests.ops.form_reference import run_graph

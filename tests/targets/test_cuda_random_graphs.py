@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.model.scripts import script
+from tests.tflite.scripts import script
 
 pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
 

@@ -10,22 +10,22 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 
 import jitdelegate
-from jitdelegate.example import mobilenet_v1
-from jitdelegate.model.write import ModelBuilder
+from jitdelegate.commands.demo_model import mobilenet_v1
 from jitdelegate.options import Options
 from jitdelegate.program.program import Program
 from jitdelegate.program.read import read
+from jitdelegate.tflite.write import ModelBuilder
+from tests.api.resource_models import streaming
 from tests.conftest import models_dir
 from tests.cuda_stub.install import install
 from tests.cuda_stub.library import Library
 from tests.cuda_stub.simulator import SimulatedMemory, simulate
-from tests.front.resource_models import streaming
 from tests.ops.recurrent_models import LstmModel
 from tests.targets.detector import detector
 
 pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
 
-from jitdelegate import precompile
+from jitdelegate.engine import precompile
 from jitdelegate.targets.cuda import compile_templates
 from tests.ptx_simulator import Memory, Module
 

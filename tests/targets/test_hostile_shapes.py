@@ -9,12 +9,12 @@ import pytest
 
 from jitdelegate import passes
 from jitdelegate.cache.key import Key
-from jitdelegate.compiler import compile_model
-from jitdelegate.model.read import read
-from jitdelegate.model.write import ModelBuilder
+from jitdelegate.compiler.compile import compile_model
 from jitdelegate.options import Options
 from jitdelegate.passes.support import unsupported
 from jitdelegate.program.read import read as read_program
+from jitdelegate.tflite.read import read
+from jitdelegate.tflite.write import ModelBuilder
 
 UNIT = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from tests.model.scripts import script
 from tests.targets.test_cpu_graphs import RUNNABLE
+from tests.tflite.scripts import script
 
 pytest.importorskip("ai_edge_litert")
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="protects pages through libc")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jitdelegate import passes
-from jitdelegate.runtime.session import Session
+from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.targets.cpu import contract, depthwise
 from jitdelegate.targets.cpu.generate import generate
 from tests.targets.execute import program_of

@@ -11,8 +11,8 @@ import numpy as np
 from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.layout import FLOAT_BYTES, Layout
 from jitdelegate.targets.cpu.contract import ContractWriter
+from jitdelegate.targets.cpu.indirect_gemm import sweeps
 from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, Stream, divisor, split
-from jitdelegate.targets.cpu.sweep import sweeps
 from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Value
 
 UNROLLED_TAPS = 9

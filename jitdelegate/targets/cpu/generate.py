@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from jitdelegate.ir.graph import Graph
-from jitdelegate.passes.choose_layout import choose_layout
+from jitdelegate.targets.choose_layout import choose_layout
 from jitdelegate.targets.cpu.host_entry import write_host_entry
 from jitdelegate.targets.cpu.kernel import ALIGN, Generator
 from jitdelegate.targets.cpu.link import link

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jitdelegate.host.layout import LAYOUT
-from jitdelegate.runtime.hosting import COPIES, FILLS, HEAD, WORD
+from jitdelegate.runtime.delegate_table import COPIES, FILLS, HEAD, WORD
+from jitdelegate.runtime.litert_layout import LAYOUT
 from jitdelegate.targets.cpu.schedule import ENTRY_PARAMETERS
 from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Function, Module, Value
 

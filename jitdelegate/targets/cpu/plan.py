@@ -16,8 +16,8 @@ from jitdelegate.ir.forms import Concat, Contract, Depthwise, Map, MatMul, Reduc
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ir.index_forms import IndexForm
 from jitdelegate.ir.layout import Layout, image_shape
-from jitdelegate.passes.plan_memory import Life, plan_memory
 from jitdelegate.targets.cpu.kernel import ALIGN, Memory
+from jitdelegate.targets.plan_memory import Life, plan_memory
 
 FUSE_BYTES = 1024 * 1024
 """A Depthwise result larger than this leaves the second-level cache before the next layer reads it."""

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jitdelegate.ir.layout import FLOAT_BYTES
+from jitdelegate.targets.cpu.indirect_gemm import QUAD
 from jitdelegate.targets.cpu.kernel import Epilogue, Generator
-from jitdelegate.targets.cpu.sweep import QUAD
 from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Value
 
 GEOMETRY = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import sqrt
 
-from jitdelegate.targets.cpu.choose import I32, both, places_from
+from jitdelegate.targets.cpu.arg_reduce import I32, both, places_from
 from jitdelegate.targets.cpu.element import load
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel
 from jitdelegate.targets.cpu.reduce import offset_of

@@ -25,15 +25,16 @@ from jitdelegate.ir.forms import (
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ir.index_forms import ArgReduce, Gather, IndexForm, Scan, Scatter, Suppress, TopK
 from jitdelegate.ir.layout import Layout, image_shape
-from jitdelegate.passes.choose_layout import is_spatial
-from jitdelegate.targets.cpu.choose import ArgReduceWriter
+from jitdelegate.targets.choose_layout import is_spatial
+from jitdelegate.targets.cpu.arg_reduce import ArgReduceWriter
 from jitdelegate.targets.cpu.contract import ContractWriter
 from jitdelegate.targets.cpu.depthwise import DepthwiseWriter
 from jitdelegate.targets.cpu.gather import GatherWriter
+from jitdelegate.targets.cpu.halo import margin_jobs
 from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Memory, Step, Stream, channel_vector, follow
 from jitdelegate.targets.cpu.map import MapWriter, Operand, whole
-from jitdelegate.targets.cpu.margins import margin_jobs
 from jitdelegate.targets.cpu.matmul import MatMulWriter, matrix
+from jitdelegate.targets.cpu.non_max_suppression import SuppressWriter
 from jitdelegate.targets.cpu.plan import Plan, Task
 from jitdelegate.targets.cpu.pool import ImageWriter
 from jitdelegate.targets.cpu.recurrent import RecurrentWriter, Weights
@@ -41,7 +42,6 @@ from jitdelegate.targets.cpu.reduce import ReduceWriter
 from jitdelegate.targets.cpu.rows import Placed
 from jitdelegate.targets.cpu.scan import ScanWriter
 from jitdelegate.targets.cpu.scatter import ScatterWriter
-from jitdelegate.targets.cpu.suppress import SuppressWriter
 from jitdelegate.targets.cpu.top_k import TopKWriter
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda import ffma, gemv
-from jitdelegate.targets.cuda.gather import problem_of
+from jitdelegate.targets.cuda.conv_problem import problem_of
 from jitdelegate.targets.cuda.writer import Writer
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from jitdelegate.targets.cuda.combine import write_combine
+from jitdelegate.targets.cuda.conv_problem import SOURCE_SIZES, Problem
 from jitdelegate.targets.cuda.cost import COPIED
 from jitdelegate.targets.cuda.element import Element, common_width
 from jitdelegate.targets.cuda.epilogue import Epilogue
@@ -24,8 +24,8 @@ from jitdelegate.targets.cuda.ffma_kernel import (
     Arguments,
     FfmaKernel,
 )
-from jitdelegate.targets.cuda.gather import SOURCE_SIZES, Problem
 from jitdelegate.targets.cuda.gpu import Gpu
+from jitdelegate.targets.cuda.split_k import write_combine
 from jitdelegate.targets.cuda.template import Definition, NoPointer, Pointer, Template, TensorPointer
 from jitdelegate.targets.cuda.writer import Writer
 

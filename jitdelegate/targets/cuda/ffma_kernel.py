@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jitdelegate.targets.cuda.conv_problem import PLACE_SIZES, SOURCE_SIZES, Entry, Gather, Row, output_pixel, whole
 from jitdelegate.targets.cuda.device_code import F32, I32, Code, Value, reduce_tree
 from jitdelegate.targets.cuda.element import Element, load, load_where, store
-from jitdelegate.targets.cuda.gather import PLACE_SIZES, SOURCE_SIZES, Entry, Gather, Row, output_pixel, whole
 from jitdelegate.targets.cuda.tensor_core import await_copies, commit_copies, copy_async
 
 if TYPE_CHECKING:

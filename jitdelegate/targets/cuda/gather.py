@@ -1,350 +1,98 @@
-"""Implicit GEMM by a table: which elements of the data belong to output pixel m and step k of a contraction.
-
-The data of pixel m is gathered chunk by chunk; a chunk is a few neighbouring channels of one tap. A table in constant
-memory has two int32 per chunk: the elements from the pixel's first tap to the chunk, and the tap's rows and columns
-from there (16 bits each). What lies outside the image reads as zero, and that is also how K is padded to whole tiles:
-with taps that are never inside. Convolutions, transposed convolutions and rows of numbers differ in their tables only.
-"""
+"""Gather: slices at places that are known at run time, one vector of outputs per thread."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
-import numpy as np
+from jitdelegate.ir.graph import Node
+from jitdelegate.ir.index_forms import Gather
+from jitdelegate.targets.cuda.device_code import I32, Code, Value
+from jitdelegate.targets.cuda.division import coordinates, divisors
+from jitdelegate.targets.cuda.element import Element, common_width, constant, load, resized, store
+from jitdelegate.targets.cuda.template import Definition, Template
+from jitdelegate.targets.cuda.writer import Writer
 
-from jitdelegate.errors import CompileError
-from jitdelegate.ir.forms import Contract
-from jitdelegate.ir.graph import ABSENT, Node
-from jitdelegate.ir.layout import image_shape
-from jitdelegate.targets.cuda.device_code import I16, I32, Code, Value
-from jitdelegate.targets.cuda.element import common_width
-from jitdelegate.targets.cuda.writer import Writer, check_memory
-
-OUTSIDE = -(2**15)
-"""Rows and columns of a tap that is outside of every image: one so far away would have over 2**30 pixels."""
-NOWHERE = -(2**30)
-"""First row of a pixel past the last one: all its taps are outside."""
-SOURCE_SIZES = 11
-"""How many numbers `Problem.source` has."""
-PLACE_SIZES = 8
-"""How many numbers `Problem.place` has."""
+THREADS = 256
+AXES = 4
+"""Of an output: what goes together, what passes by, places, and the inside of slices."""
 
 
 @dataclass(frozen=True, eq=False)
-class Phase:
-    """Output pixels that meet the same taps: rows first[0] + step[0] * t for t < size[0], and columns alike.
+class LookUpTemplate(Template):
+    """out[b, o, i, n] = data[b, o, places[b, i, 0], ..., n], 0 where a place lies outside.
 
     Attributes:
-        size: (rows, columns) of one image.
-        first, step: (y, x) in the output.
-        start, stride: the first tap of row t is data row start[0] + stride[0] * t.
-        taps: int64[T, 2], where each tap lies from the first one (y, x).
-        weights: f32[O, T, I].
+        depth: axes that are looked up.
+        width: neighbouring outputs of a thread.
+        source, places, target: how the operands and the output are stored.
     """
 
-    size: tuple[int, int]
-    first: tuple[int, int]
-    step: tuple[int, int]
-    start: tuple[int, int]
-    stride: tuple[int, int]
-    taps: np.ndarray
-    weights: np.ndarray
+    family: ClassVar[str] = "gather"
+    depth: int
+    width: int
+    source: Element
+    places: Element
+    target: Element
 
     @property
-    def steps(self) -> int:
-        """Length of K: taps times channels of a group."""
-        return int(self.weights.shape[1] * self.weights.shape[2])
+    def threads(self) -> int:
+        return THREADS
 
-    def matrices(self, groups: int, tile_k: int, tile_n: int) -> np.ndarray:
-        """f32[groups, K, N]: the weights of each group, K and N padded with zeros to whole tiles (at least one).
+    def define(self) -> Definition:
+        from jitdelegate.targets.cuda.front_end import macro
 
-        Raises:
-            CompileError: these are too many.
-        """
-        outputs = self.weights.shape[0] // groups
-        packed = blank(groups, whole(self.steps, tile_k), whole(outputs, tile_n))
-        packed[:, : self.steps, :outputs] = self.weights.reshape(groups, outputs, self.steps).transpose(0, 2, 1)
-        return packed
+        @macro()
+        def look_up(code: Code, out: Value, data: Value, places: Value, numbers: Sequence[Value]) -> None:
+            thread = code.special("ctaid.x") * THREADS + code.special("tid.x")
+            with code.when(thread < numbers[0]):
+                self._write(code, out, (data, places), numbers[1:], thread)
 
+        def kernel(out, data, places, numbers):  # type: ignore[no-untyped-def]
+            look_up(out, data, places, numbers)
 
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """A Contract node as multiplications of gathered pixels by weights, one for each phase and group.
+        count = 1 + len(divisors([1] * AXES)) + 4 + self.depth
+        return Definition(kernel, ("pointer", "pointer", "pointer", ("int32", count)))
 
-    Attributes:
-        data, output: tensors.
-        image, target: their shapes as images [N, H, W, C]; of data that each pixel reads whole, [N, 1, 1, H * W * C].
-        bias: f32[O]; zeros where the node has none.
-        phases: one, or for a transposed convolution one per place of the output between pixels of the data.
-    """
-
-    node: Node
-    data: int
-    output: int
-    image: tuple[int, int, int, int]
-    target: tuple[int, int, int, int]
-    groups: int
-    bias: np.ndarray
-    phases: tuple[Phase, ...]
-
-    @property
-    def depth(self) -> int:
-        """Data channels of a group."""
-        return self.image[3] // self.groups
-
-    @property
-    def outputs(self) -> int:
-        """Output channels of a group."""
-        return self.target[3] // self.groups
-
-    @cached_property
-    def is_direct(self) -> bool:
-        """Whether output pixel m reads data pixel m alone: no table, no borders."""
-        phase = self.phases[0]
-        alone = len(self.phases) == 1 and phase.taps.tolist() == [[0, 0]]
-        return alone and phase.start == (0, 0) and phase.stride == (1, 1) and self.image[:3] == self.target[:3]
-
-    @cached_property
-    def is_scattered(self) -> bool:
-        """Whether pixel m of a phase is another pixel of the output than m."""
-        return self.phases[0].size != self.target[1:3]
-
-    def pixels(self, phase: Phase) -> int:
-        """Length of M: pixels of all images."""
-        return self.image[0] * phase.size[0] * phase.size[1]
-
-    def width(self, most: int) -> int:
-        """Elements of a chunk: the widest power of two up to `most` that divides the channels of a group."""
-        return common_width((self.depth,), most)
-
-    def biases(self, tile_n: int) -> np.ndarray:
-        """f32[groups, N]: the bias of each group, padded with zeros to whole tiles."""
-        padded = np.zeros((self.groups, whole(self.outputs, tile_n)), np.float32)
-        padded[:, : self.outputs] = self.bias.reshape(self.groups, self.outputs)
-        return padded
-
-    def table(self, phase: Phase, width: int, tile_k: int) -> np.ndarray:
-        """int32[K / width, 2]: the entries of each chunk, K padded to whole tiles (at least one)."""
-        _, _, columns, channels = self.image
-        taps = phase.taps
-        offsets = ((taps[:, 0] * columns + taps[:, 1]) * channels)[:, None] + np.arange(0, self.depth, width)
-        packed = _packed(taps)[:, None].repeat(self.depth // width, axis=1)
-        table = np.empty((whole(phase.steps, tile_k) // width, 2), np.int32)
-        table[:] = 0, _packed(np.array([[OUTSIDE, OUTSIDE]]))[0]
-        table[: phase.steps // width] = np.stack([offsets.ravel(), packed.ravel()], axis=1)
-        return table
-
-    def source(self, phase: Phase) -> tuple[int, ...]:
-        """The sizes that `Gather` takes, int32 arguments of a launch."""
-        _, height, width, channels = self.image
-        sizes = (self.pixels(phase), phase.steps, height, width, channels)
-        return (*sizes, *phase.size, *phase.stride, *phase.start)
-
-    def place(self, phase: Phase) -> tuple[int, ...]:
-        """The sizes that `Scatter` takes, int32 arguments of a launch."""
-        return (*phase.size, *self.target[1:3], *phase.step, *phase.first)
+    def _write(
+        self, code: Code, out: Value, operands: tuple[Value, Value], numbers: Sequence[Value], thread: Value
+    ) -> None:
+        split = len(divisors([1] * AXES))
+        together, passing, place, inner = coordinates(code, thread, numbers[:split])
+        row, slices, count, slice_size, *sizes = numbers[split:]
+        first = (together * count + place) * self.depth
+        number, is_inside = slice_at(code, self.places, operands[1], first, sizes)
+        index = (together * row + passing * slices + number) * slice_size + inner * self.width
+        zero = constant(code, self.source.dtype, 0)
+        loaded = load(code, self.source, operands[0], index, self.width)
+        store(code, self.target, [code.select(is_inside, value, zero) for value in loaded], out, thread * self.width)
 
 
-def whole(size: int, tile: int) -> int:
-    """`size` rounded up to whole tiles, at least one."""
-    return max(-(-size // tile), 1) * tile
+def slice_at(code: Code, element: Element, places: Value, first: Value, sizes: Sequence[Value]) -> tuple[Value, Value]:
+    """(number of the slice that the indices from `first` on name, whether all lie inside `sizes`); 0 where not."""
+    number, is_inside = code.integer(0), code.boolean(True)
+    for axis, size in enumerate(sizes):
+        place = load(code, element, places, first + axis)[0]
+        is_inside = is_inside & code.within(place, resized(code, size, place.value.type))
+        number = number * size + resized(code, place, I32)
+    return code.select(is_inside, number, 0), is_inside
 
 
-def blank(*shape: int) -> np.ndarray:
-    """Zeros of float32.
-
-    Raises:
-        CompileError: kernels cannot count so many; nothing was allocated.
-    """
-    check_memory(f"A constant of {list(shape)}", 4 * prod(shape))
-    return np.zeros(shape, np.float32)
-
-
-def _packed(taps: np.ndarray) -> np.ndarray:
-    """Rows in the low 16 bits, columns in the high ones."""
-    return (((taps[:, 0] & 0xFFFF) | (taps[:, 1] & 0xFFFF) << 16) & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
-
-
-def problem_of(writer: Writer, node: Node) -> Problem:
-    """The node's contraction.
-
-    Raises:
-        CompileError: the weights or the bias are no constants, or a kernel or the zeros around the image reach over
-            32767 rows or columns.
-    """
-    form = node.form
-    assert isinstance(form, Contract)
-    data, weights_index, bias_index = node.inputs[:3]
-    output = node.outputs[0]
-    image, target = image_shape(writer.shape(data)), image_shape(writer.shape(output))
-    weights = writer.array(weights_index)
-    weights = weights if weights.ndim == 4 else weights[:, None, None]
-    bias = np.zeros(target[3], np.float32) if bias_index == ABSENT else writer.array(bias_index)
-    phases = _transposed(form, target, weights) if form.transposed else [_straight(form, target, weights)]
-    reached = tuple(_within(phase, image) for phase in phases)
-    return _as_rows(Problem(node, data, output, image, target, form.groups, bias, reached))
-
-
-def _as_rows(problem: Problem) -> Problem:
-    """Where an output pixel reads the whole image, the image is one row of numbers."""
-    (images, height, width, channels), phase = problem.image, problem.phases[0]
-    places = phase.taps + np.array(phase.start)
-    everything = _grid(np.arange(height), np.arange(width))
-    if problem.groups > 1 or problem.target[1:3] != (1, 1) or not np.array_equal(places, everything):
-        return problem
-    flat = phase.weights.reshape(len(phase.weights), 1, -1)
-    only = replace(phase, start=(0, 0), stride=(1, 1), taps=np.zeros((1, 2), np.int64), weights=flat)
-    return replace(problem, image=(images, 1, 1, height * width * channels), phases=(only,))
-
-
-def _straight(form: Contract, target: tuple[int, ...], weights: np.ndarray) -> Phase:
-    rows, columns = (np.arange(size) * dilation for size, dilation in zip(form.kernel, form.dilation, strict=True))
-    return Phase(
-        size=(target[1], target[2]),
-        first=(0, 0),
-        step=(1, 1),
-        start=(-form.padding[0], -form.padding[2]),
-        stride=form.stride,
-        taps=_grid(rows, columns),
-        weights=weights.reshape(len(weights), -1, weights.shape[3]),
-    )
-
-
-def _transposed(form: Contract, target: tuple[int, ...], weights: np.ndarray) -> list[Phase]:
-    """A phase for each (output row mod stride, output column mod stride), over the taps that reach it."""
-    return [
-        _transposed_phase(form, target, weights, (y, x))
-        for y in range(min(form.stride[0], target[1]))
-        for x in range(min(form.stride[1], target[2]))
-    ]
-
-
-def _transposed_phase(form: Contract, target: tuple[int, ...], weights: np.ndarray, first: tuple[int, int]) -> Phase:
-    """Output row first + stride * t takes kernel row r + stride * j from data row (first + top - r) / stride + t - j,
-    where r = (first + top) mod stride."""
-    shifted = [first[axis] + form.padding[2 * axis] for axis in range(2)]
-    rests = [shifted[axis] % form.stride[axis] for axis in range(2)]
-    part = weights[:, rests[0] :: form.stride[0], rests[1] :: form.stride[1]]
-    return Phase(
-        size=(len(range(first[0], target[1], form.stride[0])), len(range(first[1], target[2], form.stride[1]))),
-        first=first,
-        step=form.stride,
-        start=(shifted[0] // form.stride[0], shifted[1] // form.stride[1]),
-        stride=(1, 1),
-        taps=_grid(-np.arange(part.shape[1]), -np.arange(part.shape[2])),
-        weights=part.reshape(len(part), -1, part.shape[3]),
-    )
-
-
-def _grid(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """int64[rows * columns, 2]: every row with every column, columns fastest."""
-    return np.stack(np.meshgrid(rows, columns, indexing="ij"), axis=-1).reshape(-1, 2).astype(np.int64)
-
-
-def _within(phase: Phase, image: tuple[int, ...]) -> Phase:
-    """The phase without taps that are outside the image for every pixel; a single tap is where a pixel begins."""
-    if _meets(phase, image, np.array([[OUTSIDE, OUTSIDE]])).any():
-        raise CompileError(f"there are zeros {-OUTSIDE} rows and columns around the image, expected fewer")
-    seen = _meets(phase, image, phase.taps)
-    taps = phase.taps[seen]
-    if taps.size and np.abs(taps).max() > -OUTSIDE - 1:
-        raise CompileError(
-            f"a kernel reaches over {np.abs(taps).max()} rows or columns, expected at most {-OUTSIDE - 1}"
-        )
-    weights = np.ascontiguousarray(phase.weights[:, seen])
-    if len(taps) != 1:
-        return replace(phase, taps=taps, weights=weights)
-    start = phase.start[0] + int(taps[0, 0]), phase.start[1] + int(taps[0, 1])
-    return replace(phase, start=start, taps=np.zeros_like(taps), weights=weights)
-
-
-def _meets(phase: Phase, image: tuple[int, ...], taps: np.ndarray) -> np.ndarray:
-    """bool[T]: which of the taps, int64[T, 2], lie inside the image for some pixel of the phase."""
-    first = taps + phase.start
-    turn = np.maximum(0, -(first // phase.stride))  # of the first pixel for which a tap is not before the image
-    return np.asarray(((turn < phase.size) & (first + turn * phase.stride < image[1:3])).all(axis=1))
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Where a pixel's data begins.
-
-    Attributes:
-        y, x: its first tap in the image; of a direct problem, y is how many elements of it may be read.
-        element: the first tap's first element, from the start of the data.
-    """
-
-    y: Value
-    x: Value
-    element: Value
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A chunk of K: what the table says of it; of a direct problem, `offset` alone."""
-
-    offset: Value
-    taps: Value
-
-
-class Gather:
-    """Device code that finds the data of pixels.
-
-    Args:
-        sizes: the values of `Problem.source`.
-        table: pointer to `Problem.table`; not read where `direct`.
-        width: elements of a chunk.
-    """
-
-    def __init__(self, code: Code, sizes: Sequence[Value], table: Value, width: int, *, direct: bool) -> None:
-        self.code = code
-        self.table, self.width, self.direct = table, width, direct
-        self.pixels, self.steps, self.height, self.columns, self.channels = sizes[:5]
-        self.size, self.stride, self.start = sizes[5:7], sizes[7:9], sizes[9:11]
-
-    def row(self, pixel: Value, channel: Value | int) -> Row:
-        """Where the data of output pixel `pixel` begins, a group's first channel being `channel`.
-
-        A pixel past the last one has a place too, of which all chunks are outside.
-        """
-        code, real = self.code, pixel < self.pixels
-        if self.direct:
-            return Row(code.select(real, self.steps, 0), pixel, pixel * self.channels + channel)
-        line = pixel // self.size[1]
-        image = line // self.size[0]
-        y = (line - image * self.size[0]) * self.stride[0] + self.start[0]
-        x = (pixel - line * self.size[1]) * self.stride[1] + self.start[1]
-        element = ((image * self.height + y) * self.columns + x) * self.channels + channel
-        return Row(code.select(real, y, NOWHERE), x, element)
-
-    def entry(self, chunk: Value) -> Entry:
-        """What the table says of chunk number `chunk`, which may be one of K's padding."""
-        if self.direct:
-            offset = chunk * self.width
-            return Entry(offset, offset)
-        return Entry(*self.code.load(self.table, chunk * 8, I32, 2))
-
-    def chunk(self, row: Row, entry: Entry) -> tuple[Value, Value]:
-        """(whether a chunk of the row is inside the data, the index of its first element)."""
-        code, index = self.code, row.element + entry.offset
-        if self.direct:
-            return entry.offset < row.y, index
-        builder, taps = code.builder, entry.taps.value
-        rows = Value(code, builder.sext(builder.trunc(taps, I16), I32))
-        columns = Value(code, builder.ashr(taps, I32(16)))
-        inside = code.within(row.y + rows, self.height) & code.within(row.x + columns, self.columns)
-        return inside, index
-
-
-def output_pixel(pixel: Value, sizes: Sequence[Value]) -> Value:
-    """Where pixel number `pixel` of a phase lies among the output's pixels; `sizes` are the values of
-    `Problem.place`."""
-    rows, columns, height, width, step_y, step_x, first_y, first_x = sizes
-    line = pixel // columns
-    image = line // rows
-    y = (line - image * rows) * step_y + first_y
-    x = (pixel - line * columns) * step_x + first_x
-    return (image * height + y) * width + x
+def write_look_up(writer: Writer, node: Node) -> None:
+    """Launch of a Gather node."""
+    form, (source, index), target = node.form, node.inputs, node.outputs[0]
+    assert isinstance(form, Gather)
+    data, places = writer.shape(source), writer.shape(index)
+    batch, axis, depth = form.batch, form.axis, places[-1]
+    inside = prod(data[axis + depth :])
+    elements = writer.element(source), writer.element(target)
+    width = common_width([inside], min(element.widest for element in elements))
+    sizes = (prod(data[:batch]), prod(data[batch:axis]), prod(places[batch:-1]), inside // width)
+    slices = prod(data[axis : axis + depth])
+    template = LookUpTemplate(depth, width, elements[0], writer.element(index), elements[1])
+    lengths = (sizes[1] * slices, slices, sizes[2], inside)
+    numbers = [prod(sizes), *divisors(sizes), *lengths, *data[axis : axis + depth]]
+    blocks = -(-prod(sizes) // THREADS)
+    writer.launch(template, (blocks, 1, 1), [*map(writer.pointer, (target, source, index)), *numbers])

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from jitdelegate.targets.cuda.conv_problem import Problem, blank, whole
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element, common_width, load, load_where, store
 from jitdelegate.targets.cuda.epilogue import Epilogue
-from jitdelegate.targets.cuda.gather import Problem, blank, whole
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.lanes import combine_lanes
 from jitdelegate.targets.cuda.template import Definition, Template, TensorPointer

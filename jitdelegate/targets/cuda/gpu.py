@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from jitdelegate.errors import DeviceError
-from jitdelegate.runtime.cuda_architectures import parsed, size_of
+from jitdelegate.runtime.cuda.architectures import parsed, size_of
 
 
 @dataclass(frozen=True, slots=True)

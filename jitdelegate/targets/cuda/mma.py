@@ -10,14 +10,14 @@ from typing import ClassVar
 import numpy as np
 
 from jitdelegate.errors import CompileError
-from jitdelegate.targets.cuda.combine import write_combine
+from jitdelegate.targets.cuda.conv_problem import PLACE_SIZES, SOURCE_SIZES, Phase, Problem
 from jitdelegate.targets.cuda.cost import COPIED
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element, common_width
 from jitdelegate.targets.cuda.epilogue import Epilogue
-from jitdelegate.targets.cuda.gather import PLACE_SIZES, SOURCE_SIZES, Phase, Problem
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.mma_kernel import FLOAT, OWN_SIZES, Arguments, MmaKernel
+from jitdelegate.targets.cuda.split_k import write_combine
 from jitdelegate.targets.cuda.template import Definition, Kind, NoPointer, Pointer, Template, TensorPointer
 from jitdelegate.targets.cuda.tensor_core import CHUNK, STEP, Operand, Swizzle, WarpTile
 from jitdelegate.targets.cuda.writer import Writer

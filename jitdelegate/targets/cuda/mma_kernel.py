@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from jitdelegate.targets.cuda.conv_problem import SOURCE_SIZES, Entry, Gather, Row, output_pixel
 from jitdelegate.targets.cuda.device_code import I32, Code, Value, reduce_tree
 from jitdelegate.targets.cuda.element import Element, load_where, pack, store
 from jitdelegate.targets.cuda.epilogue import load_run
-from jitdelegate.targets.cuda.gather import SOURCE_SIZES, Entry, Gather, Row, output_pixel
 from jitdelegate.targets.cuda.tensor_core import CHUNK, Swizzle, await_copies, commit_copies, copy_async, nothing
 
 if TYPE_CHECKING:

@@ -28,17 +28,17 @@ from jitdelegate.ir.forms import (
 )
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, Scatter, Suppress, TopK
-from jitdelegate.passes.plan_memory import Life, plan_memory
-from jitdelegate.targets.cuda.choose import write_arg_reduce, write_top_k
+from jitdelegate.targets.cuda.arg_reduce import write_arg_reduce, write_top_k
 from jitdelegate.targets.cuda.concat import write_concat
 from jitdelegate.targets.cuda.contract import write_contract
 from jitdelegate.targets.cuda.depthwise import write_depthwise
 from jitdelegate.targets.cuda.element import OWN
 from jitdelegate.targets.cuda.epilogue import reach
+from jitdelegate.targets.cuda.gather import write_look_up
 from jitdelegate.targets.cuda.gpu import Gpu
-from jitdelegate.targets.cuda.look_up import write_look_up
 from jitdelegate.targets.cuda.map import copy, write_map
 from jitdelegate.targets.cuda.matmul import write_matmul
+from jitdelegate.targets.cuda.non_max_suppression import write_suppress
 from jitdelegate.targets.cuda.pool import write_pool
 from jitdelegate.targets.cuda.recurrent import write_recurrent
 from jitdelegate.targets.cuda.reduce import write_reduce
@@ -46,9 +46,9 @@ from jitdelegate.targets.cuda.resize import write_resize
 from jitdelegate.targets.cuda.scan import write_scan
 from jitdelegate.targets.cuda.scatter import write_scatter
 from jitdelegate.targets.cuda.softmax import write_softmax
-from jitdelegate.targets.cuda.suppress import write_suppress
 from jitdelegate.targets.cuda.template import Launch, TensorPointer
 from jitdelegate.targets.cuda.writer import ALIGN, Writer, check_memory
+from jitdelegate.targets.plan_memory import Life, plan_memory
 
 WRITERS: Mapping[type[Form], Callable[[Writer, Node], None]] = {
     ArgReduce: write_arg_reduce,

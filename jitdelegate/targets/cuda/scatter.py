@@ -12,8 +12,8 @@ from jitdelegate.ir.index_forms import Scatter
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.division import DIVISOR_SIZES, divided, divisor
 from jitdelegate.targets.cuda.element import Element, constant, load, store
+from jitdelegate.targets.cuda.gather import slice_at
 from jitdelegate.targets.cuda.lanes import COMBINE
-from jitdelegate.targets.cuda.look_up import slice_at
 from jitdelegate.targets.cuda.template import Definition, Template
 from jitdelegate.targets.cuda.writer import Writer
 

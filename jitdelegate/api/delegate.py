@@ -1,0 +1,123 @@
+"""GpuDelegate: what LiteRT's interpreter, or ours, takes for a delegate."""
+
+from __future__ import annotations
+
+import os
+
+from jitdelegate.errors import OptionError
+from jitdelegate.options import Options
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from jitdelegate.api.report import Report
+    from jitdelegate.litert_delegate.hosted_model import HostedModel
+
+NAMES = ("jitdelegate", "libjitdelegate.so", "libjitdelegate")
+"""What `load_delegate` takes for a library: nothing is loaded, the delegate is this package."""
+
+
+class GpuDelegate:
+    """A delegate for interpreters: `Interpreter(..., experimental_delegates=[GpuDelegate(serialization_dir=...)])`.
+
+    `jitdelegate.Interpreter` takes the options and runs what is compiled by itself. LiteRT's own interpreter hands the
+    operators that are compiled over to the delegate, and runs all others. It may be given to several interpreters.
+
+    Attributes:
+        options: the checked options; `jitdelegate.options.Options` says what each of them means.
+    """
+
+    __slots__ = ("_guest", "_natives", "options")
+
+    def __init__(
+        self,
+        serialization_dir: str | os.PathLike[str] | bool | None = None,
+        model_token: str | None = None,
+        target: str | None = None,
+        num_threads: int | None = None,
+        **options: Any,
+    ) -> None:
+        """
+        Args:
+            target: None is "auto", or what `backend` says, the other name of this option.
+        Raises:
+            OptionError: an option is unknown, or its value is refused.
+        """
+        named = {
+            "serialization_dir": serialization_dir,
+            "model_token": model_token,
+            "num_threads": num_threads,
+            **({} if target is None else {"target": target}),
+        }
+        self._keep(Options.from_mapping({**named, **options}))
+
+    def _keep(self, options: Options) -> None:
+        self.options = options
+        self._natives: list[tuple[Any, Any]] = []
+        self._guest: HostedModel | None = None
+
+    def __repr__(self) -> str:
+        return f"GpuDelegate({self.options!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another delegate with the same options, which is in no interpreter yet."""
+        return GpuDelegate.from_options, (self.options,)
+
+    def _get_native_delegate_pointer(self) -> int:
+        """What LiteRT's Interpreter calls when it is made: the address of a TfLiteDelegate.
+
+        LiteRT tells a delegate nothing of the file, so the model is taken from the arguments of LiteRT's constructor,
+        and compared with what LiteRT has before anything is claimed.
+
+        Raises:
+            ModelError: the model cannot be read.
+            DeviceError: this machine lacks the target that was asked for.
+            DelegationError: full delegation was required, and some operators cannot be delegated.
+        """
+        from jitdelegate.litert_delegate.hosted_model import native_delegate
+
+        interpreter, guest, native = native_delegate(self.options)
+        self._natives = [each for each in self._natives if each[0]() is not None]
+        self._natives.append((interpreter, native))
+        self._guest = guest
+        pointer: int = native.pointer
+        return pointer
+
+    def report(self) -> Report | None:
+        """Of the interpreter of LiteRT's that was made last with this delegate: where its operators run and why; None
+        where there is none, or the delegate stays out of it."""
+        return self._guest.report() if self._guest is not None else None
+
+    @classmethod
+    def from_options(cls, options: Options) -> GpuDelegate:
+        """A delegate that carries options which are checked already."""
+        delegate = cls.__new__(cls)
+        delegate._keep(options)
+        return delegate
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> GpuDelegate:
+        """A delegate with the options in a file of JSON or TOML.
+
+        Raises:
+            OptionError: as `Options.from_file`.
+        """
+        return cls.from_options(Options.from_file(path))
+
+
+def load_delegate(name: str, options: Mapping[str, Any] | str | os.PathLike[str] | None = None) -> GpuDelegate:
+    """The delegate called "jitdelegate", from string options as LiteRT's function of this name passes them.
+
+    Args:
+        name: "jitdelegate". LiteRT's own `load_delegate` loads other libraries.
+        options: names to values; each value goes through `str()`, as in LiteRT. Or the path of a file with options.
+    Raises:
+        OptionError: another name, an unknown option (named), a text that does not parse, or a file that does not.
+    """
+    if name not in NAMES:
+        raise OptionError(f"no delegate {name!r} here, expected 'jitdelegate'; ai_edge_litert loads other libraries")
+    if isinstance(options, str | os.PathLike):
+        return GpuDelegate.from_file(options)
+    return GpuDelegate.from_options(Options.from_strings({} if options is None else options))

@@ -1,0 +1,389 @@
+"""Interpreter: LiteRT's interface, so that existing code changes by its import line."""
+
+from __future__ import annotations
+
+import os
+
+from jitdelegate.api.delegate import GpuDelegate
+from jitdelegate.engine.compiled_interpreter import CompiledGraph
+from jitdelegate.engine.executable import Opened
+from jitdelegate.engine.model_file import ModelSource
+from jitdelegate.engine.specializations import Variants
+from jitdelegate.errors import OptionError, TensorError
+from jitdelegate.options import Options
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, NoReturn
+
+    import numpy as np
+    from ai_edge_litert.interpreter import OpResolverType
+
+    from jitdelegate.api.report import Report
+    from jitdelegate.engine.shape_inputs import DecidedGraph
+
+DEFAULT_RESOLVERS = ("AUTO", "BUILTIN")
+"""LiteRT's kernels that compiled code may stand in for; who names others wants exactly those."""
+
+
+class Interpreter:
+    """Runs a .tflite model with the methods, dictionaries and error types of `ai_edge_litert.interpreter.Interpreter`.
+
+    A subgraph that is compiled whole runs from its program, one for every choice of its inputs' shapes; any other runs
+    on LiteRT. `report` says which and why.
+    """
+
+    def __init__(
+        self,
+        model_path: str | bytes | os.PathLike[str] | None = None,
+        model_content: bytes | None = None,
+        experimental_delegates: Sequence[Any] | None = None,
+        num_threads: int | None = None,
+        experimental_op_resolver_type: OpResolverType | None = None,
+        experimental_preserve_all_tensors: bool = False,
+        experimental_disable_delegate_clustering: bool = False,
+        experimental_default_delegate_latest_features: bool = False,
+        experimental_compress_quantization_zero_points: bool = False,
+        experimental_disable_delegate_node_fusion: bool = False,
+        experimental_force_delegate_node_profiling: bool = False,
+    ) -> None:
+        """As LiteRT's constructor.
+
+        Args:
+            num_threads: threads that share one inference, at most 64 of them.
+            experimental_delegates: a `GpuDelegate` carries jitdelegate's options; with any other delegate the whole
+                model runs on LiteRT with those.
+            experimental_op_resolver_type: None is AUTO. Kernels other than LiteRT's default mean LiteRT.
+            experimental_preserve_all_tensors: True means LiteRT, since compiled graphs keep no intermediate tensors.
+        Raises:
+            TypeError: `model_path` is no path.
+            ValueError: a wrong argument; a `ModelError` for a file that is missing or not a model.
+            RuntimeError: a `DeviceError` where the machine lacks the target or CPU features asked for.
+        """
+        _check_arguments(model_path, model_content, num_threads, experimental_op_resolver_type)
+        options, foreign = _split_delegates(experimental_delegates or (), num_threads)
+        self._experimental_compress_quantization_zero_points = experimental_compress_quantization_zero_points
+        arguments: dict[str, Any] = {
+            "experimental_preserve_all_tensors": experimental_preserve_all_tensors,
+            "experimental_disable_delegate_clustering": experimental_disable_delegate_clustering,
+            "experimental_default_delegate_latest_features": experimental_default_delegate_latest_features,
+            "experimental_compress_quantization_zero_points": experimental_compress_quantization_zero_points,
+            "experimental_disable_delegate_node_fusion": experimental_disable_delegate_node_fusion,
+            "experimental_force_delegate_node_profiling": experimental_force_delegate_node_profiling,
+        }
+        if experimental_op_resolver_type is not None:
+            arguments["experimental_op_resolver_type"] = experimental_op_resolver_type
+        if foreign:
+            arguments["experimental_delegates"] = foreign
+        notes = _reasons_for_litert(arguments)
+        if notes:
+            options.target = "litert"
+        source = model_content or os.fsdecode(model_path)  # type: ignore[arg-type]
+        self._opened = Opened(ModelSource(source, options, arguments), notes=notes)
+        self._variants = Variants(self._opened)
+        self._all_on_litert = options.target == "litert"
+        self._main = CompiledGraph(self._variants, self._opened)
+        self._graphs = {0: self._main}
+        self._decided = self._decided_graph()
+
+    def _graph(self, subgraph: int) -> CompiledGraph | None:
+        """A subgraph as far as it is compiled; None where everything runs on LiteRT."""
+        if self._all_on_litert:
+            return None
+        if subgraph not in self._graphs:
+            self._graphs[subgraph] = CompiledGraph(self._variants, self._variants.subgraph(subgraph))
+        return self._graphs[subgraph]
+
+    def _decided_graph(self) -> DecidedGraph | None:
+        """LiteRT's interpreter with programs for the values of its inputs; None for a model that has no use for it."""
+        if not self._opened.program.deciding or self._all_on_litert:
+            return None
+        from jitdelegate.engine.shape_inputs import DecidedGraph  # not before: few models are of that kind
+
+        return DecidedGraph(self._variants, self._opened)
+
+    @property
+    def _compiled(self) -> CompiledGraph | None:
+        """The main subgraph, None while it runs on LiteRT."""
+        return self._main if self._main.compiled and not self._all_on_litert else None
+
+    @property
+    def _backend(self) -> Any:
+        """What answers LiteRT's methods: the compiled graph, or LiteRT's own interpreter."""
+        return self._compiled or self._decided or self._opened.source.fallback().interpreter
+
+    def _backend_of(self, subgraph: int) -> Any:
+        graph = self._graphs.get(subgraph)
+        return graph if graph is not None and graph.compiled and not self._all_on_litert else self._backend
+
+    def __repr__(self) -> str:
+        return f"Interpreter({self._opened})"
+
+    def __reduce__(self) -> NoReturn:
+        """
+        Raises:
+            TypeError: its tensors hold what their user has put in; a copy could not be told from it.
+        """
+        raise TypeError("an Interpreter cannot be copied or pickled; make another one of the same model")
+
+    def report(self) -> Report:
+        """Where the model runs and why, what the cache did, and how long each stage took."""
+        ran = self._compiled or self._decided
+        opened = ran.opened if ran else self._opened if self._all_on_litert else self._main.opened
+        return self._variants.report(opened)
+
+    def allocate_tensors(self) -> None:
+        """Make the model ready; before, only shapes and details are known.
+
+        Raises:
+            RuntimeError: LiteRT cannot run the model, a `DeviceError` with LiteRT's message.
+        """
+        if self._decided:
+            self._decided.forget()
+        if self._all_on_litert:
+            self._opened.allocate()
+            return
+        self._main.allocate_tensors()
+        if not self._main.compiled:
+            fallback = self._opened.source.fallback()
+            fallback.fit(self._main.shapes)
+            self._main.opened.allocate()
+            fallback.in_use = True  # from here on it has what `set_tensor` gives
+
+    def invoke(self) -> None:
+        """Run the model once on what its inputs hold.
+
+        Raises:
+            RuntimeError: `allocate_tensors` was not called, or LiteRT failed.
+        """
+        backend = self._compiled or self._decided or self._opened.source.fallback()
+        backend.invoke()
+
+    def set_tensor(self, tensor_index: int, value: Any) -> None:
+        """Copy `value` into the tensor.
+
+        Raises:
+            ValueError: the type or shape differs, or tensors are not allocated.
+        """
+        self._backend.set_tensor(tensor_index, value)
+
+    def get_tensor(self, tensor_index: int, subgraph_index: int = 0) -> np.ndarray:
+        """A copy of the tensor's value.
+
+        Raises:
+            ValueError: there is no such tensor, it has no value, or tensors are not allocated.
+        """
+        return self._backend_of(subgraph_index).get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]
+
+    def tensor(self, tensor_index: int) -> Callable[[], np.ndarray]:
+        """A function that gives a view of the tensor's memory; views are for reading and writing between runs."""
+        return lambda: self._backend.tensor(tensor_index)()
+
+    def resize_tensor_input(self, input_index: int, tensor_size: Sequence[int], strict: bool = False) -> None:
+        """Give an input another shape, for which the next `allocate_tensors` finds a program, or makes one.
+
+        Raises:
+            ValueError, RuntimeError, TypeError: as LiteRT's method, where `strict`, the index or the shape forbids it.
+                A size that is no int32 is a ValueError.
+        """
+        import numpy as np
+
+        try:
+            sizes = np.array(tensor_size, np.int32)
+        except OverflowError as error:
+            raise TensorError(f"tensor {input_index} cannot be resized to {tensor_size}: {error}") from error
+        shape = tuple(sizes.tolist()) if sizes.ndim == 1 else None
+        if self._compiled and shape is not None and self._main.resize(input_index, shape, strict=strict):
+            return
+        fallback = self._opened.source.fallback()
+        if self._compiled:
+            fallback.fit(self._main.shapes)
+        fallback.resize(input_index, sizes, strict)
+        if shape is None or not self._main.resize(input_index, shape):
+            self._opened.leave(f"tensor {input_index}, which is no input, was resized to {sizes.tolist()}.")
+            self._all_on_litert = True
+
+    def _ready(self, subgraph: int, shapes: Mapping[int, tuple[int, ...]]) -> CompiledGraph | None:
+        """A subgraph, allocated for these shapes by input; None where it runs on LiteRT."""
+        if subgraph == 0:
+            for index, shape in shapes.items():
+                self.resize_tensor_input(index, shape)
+            self.allocate_tensors()
+            return self._compiled
+        graph = self._graph(subgraph)
+        if graph is None or not all(graph.resize(index, shape) for index, shape in shapes.items()):
+            return None
+        graph.allocate_tensors()
+        return graph if graph.compiled else None
+
+    def get_input_details(self) -> list[dict[str, Any]]:
+        """Per input a dictionary: name, index, shape, shape_signature, dtype, quantization and its parameters."""
+        return self._backend.get_input_details()  # type: ignore[no-any-return]
+
+    def get_output_details(self) -> list[dict[str, Any]]:
+        """As `get_input_details`, for the outputs."""
+        return self._backend.get_output_details()  # type: ignore[no-any-return]
+
+    def get_tensor_details(self, subgraph_index: int = 0) -> list[dict[str, Any]]:
+        """As `get_input_details`, for every tensor of a subgraph; asks LiteRT, also for compiled models."""
+        return self._backend.get_tensor_details(subgraph_index)  # type: ignore[no-any-return]
+
+    def _get_tensor_details(self, tensor_index: int, subgraph_index: int) -> dict[str, Any]:
+        backend = self._backend_of(subgraph_index)
+        return backend._get_tensor_details(tensor_index, subgraph_index)  # type: ignore[no-any-return]
+
+    def _get_ops_details(self) -> list[dict[str, Any]]:
+        return self._backend._get_ops_details()  # type: ignore[no-any-return]
+
+    def num_subgraphs(self) -> int:
+        return self._backend.num_subgraphs()  # type: ignore[no-any-return]
+
+    def reset_all_variables(self) -> None:
+        """Variables of all subgraphs begin anew, as in LiteRT; resource variables keep their values."""
+        backends = {id(backend): backend for backend in map(self._backend_of, self._graphs)}
+        for backend in backends.values():
+            backend.reset_all_variables()
+
+    @property
+    def experimental_compress_quantization_zero_points(self) -> bool:
+        return self._experimental_compress_quantization_zero_points
+
+    def _get_full_signature_list(self) -> dict[str, Any]:
+        return self._backend._get_full_signature_list()  # type: ignore[no-any-return]
+
+    def get_signature_list(self) -> dict[str, Any]:
+        """Signature key to {"inputs": [names], "outputs": [names]}."""
+        return {
+            key: {side: list(names) for side, names in signature.items()}
+            for key, signature in self._get_full_signature_list().items()
+        }
+
+    def get_signature_runner(self, signature_key: str | None = None) -> SignatureRunner:
+        """A callable for one signature; None takes the only one.
+
+        Raises:
+            ValueError: no such signature, or None where there is not exactly one.
+        """
+        signatures = self._get_full_signature_list()
+        if signature_key is None:
+            if len(signatures) != 1:
+                raise TensorError(
+                    f"SignatureDef signature_key is None and model has {len(signatures)} Signatures. "
+                    "None is only allowed when the model has 1 SignatureDef"
+                )
+            signature_key = next(iter(signatures))
+        return SignatureRunner(self, signature_key)
+
+
+class SignatureRunner:
+    """Runs one signature: arguments and results by the signature's names. `get_signature_runner` makes it."""
+
+    def __init__(self, interpreter: Interpreter, signature_key: str) -> None:
+        """
+        Raises:
+            ValueError: the model has no such signature.
+        """
+        signatures = interpreter._get_full_signature_list()
+        if signature_key not in signatures:
+            raise TensorError(f'Invalid signature_key provided: "{signature_key}".')
+        self._interpreter = interpreter
+        self._key = signature_key
+        self._inputs: dict[str, int] = signatures[signature_key]["inputs"]
+        self._outputs: dict[str, int] = signatures[signature_key]["outputs"]
+        self._subgraph = self._find_subgraph()
+        interpreter._graph(self._subgraph)
+
+    def __call__(self, **kwargs: Any) -> dict[str, np.ndarray]:
+        """Run the signature on arrays; inputs may have other shapes than the file says.
+
+        Returns:
+            Output name to a copy of its value.
+        Raises:
+            ValueError: the number, names, types or shapes of the arguments are wrong.
+            RuntimeError: LiteRT failed.
+        """
+        if len(kwargs) != len(self._inputs):
+            raise TensorError(
+                "Invalid number of inputs provided for running a SignatureDef, "
+                f"expected {len(self._inputs)} vs provided {len(kwargs)}"
+            )
+        for name in kwargs:
+            if name not in self._inputs:
+                raise TensorError(f"Invalid Input name ({name}) for SignatureDef")
+        shapes = {self._inputs[name]: tuple(value.shape) for name, value in kwargs.items()}
+        graph = self._interpreter._ready(self._subgraph, shapes)
+        if graph is None:
+            return self._litert_runner()(**kwargs)  # type: ignore[no-any-return]
+        return self._run_compiled(graph, kwargs)
+
+    def _find_subgraph(self) -> int:
+        """The subgraph that the signature runs."""
+        signatures = self._interpreter._opened.program.signatures
+        return next((each.graph for each in signatures if each.key == self._key), 0)
+
+    def _litert_runner(self) -> Any:
+        fallback = self._interpreter._opened.source.fallback()
+        fallback.allocate()
+        fallback.in_use = True
+        return fallback.interpreter.get_signature_runner(self._key)
+
+    def _run_compiled(self, graph: CompiledGraph, arguments: dict[str, Any]) -> dict[str, np.ndarray]:
+        for name, value in arguments.items():
+            graph.set_tensor(self._inputs[name], value)
+        graph.invoke()
+        return {name: graph.get_tensor(index, self._subgraph) for name, index in self._outputs.items()}
+
+    def get_input_details(self) -> dict[str, dict[str, Any]]:
+        """Argument name to the tensor's details, as `Interpreter.get_input_details` gives them."""
+        return self._details(self._inputs)
+
+    def get_output_details(self) -> dict[str, dict[str, Any]]:
+        """Result name to the tensor's details."""
+        return self._details(self._outputs)
+
+    def _details(self, tensors: dict[str, int]) -> dict[str, dict[str, Any]]:
+        details = self._interpreter._get_tensor_details
+        return {name: details(index, self._subgraph) for name, index in tensors.items()}
+
+
+def _check_arguments(path: Any, content: Any, num_threads: Any, resolver: Any) -> None:
+    """Refuse what LiteRT refuses, in LiteRT's words."""
+    if resolver is not None and getattr(resolver, "name", None) not in (
+        *DEFAULT_RESOLVERS,
+        "BUILTIN_REF",
+        "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
+    ):
+        raise OptionError(f"Unrecognized passed in op resolver type: {resolver}")
+    if num_threads is not None and not isinstance(num_threads, int):
+        raise OptionError("type of num_threads should be int")
+    if num_threads is not None and num_threads < 1:
+        raise OptionError("num_threads should >= 1")
+    if not path and not content:
+        raise OptionError("`model_path` or `model_content` must be specified.")
+    if path and content:
+        raise OptionError("Can't both provide `model_path` and `model_content`")
+    if isinstance(content, str | os.PathLike):
+        raise OptionError(f"model_content is {content!r}, expected bytes; a file's name goes into model_path")
+
+
+def _split_delegates(delegates: Sequence[Any], num_threads: int | None) -> tuple[Options, list[Any]]:
+    """Our options (from the one GpuDelegate, or defaults) and the delegates that are LiteRT's."""
+    ours = [each for each in delegates if isinstance(each, GpuDelegate)]
+    if len(ours) > 1:
+        raise OptionError(f"{len(ours)} GpuDelegates given, expected at most one")
+    given = ours[0].options if ours else Options()
+    return given.with_threads(num_threads), [each for each in delegates if not isinstance(each, GpuDelegate)]
+
+
+def _reasons_for_litert(arguments: dict[str, Any]) -> list[str]:
+    """Sentences why these arguments of LiteRT's interpreter keep the whole model there."""
+    reasons = []
+    if "experimental_delegates" in arguments:
+        reasons.append("on LiteRT: delegates other than jitdelegate's were given.")
+    if arguments["experimental_preserve_all_tensors"]:
+        reasons.append("on LiteRT: experimental_preserve_all_tensors keeps tensors that compiled graphs do not have.")
+    resolver = arguments.get("experimental_op_resolver_type")
+    if resolver is not None and resolver.name not in DEFAULT_RESOLVERS:
+        reasons.append(f"on LiteRT: the kernels {resolver.name} were asked for.")
+    return reasons

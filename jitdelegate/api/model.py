@@ -1,0 +1,315 @@
+"""load(): the model as an object that is called with inputs and answers with outputs."""
+
+from __future__ import annotations
+
+from jitdelegate.engine.executable import Opened
+from jitdelegate.engine.model_file import ModelSource
+from jitdelegate.engine.specializations import Variants
+from jitdelegate.errors import DeviceError, ModelError, ProgramError, TensorError
+from jitdelegate.options import Options
+from jitdelegate.runtime.buffers import accepted_shape
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping, Sequence
+    from types import TracebackType
+    from typing import Any
+
+    from jitdelegate.api.report import Report
+    from jitdelegate.engine.model_file import Source
+    from jitdelegate.program.program import Port, Program, Signature
+
+
+class Quantization:
+    """real = scale * (stored - zero_point): one entry for the whole tensor, or one per slice along `axis`."""
+
+    __slots__ = ("axis", "scales", "zero_points")
+
+    def __init__(self, scales: tuple[float, ...], zero_points: tuple[int, ...], axis: int) -> None:
+        self.scales = scales
+        self.zero_points = zero_points
+        self.axis = axis
+
+    def __repr__(self) -> str:
+        return f"Quantization(scales={self.scales}, zero_points={self.zero_points}, axis={self.axis})"
+
+
+class TensorInfo:
+    """An input or output of a model.
+
+    Attributes:
+        name: the tensor's name in the file.
+        shape: sizes, outermost first.
+        shape_signature: as `shape`, -1 where the model takes any size.
+        dtype: numpy's name of the element type, or "string".
+        quantization: None for unquantized tensors.
+    """
+
+    __slots__ = ("dtype", "name", "quantization", "shape", "shape_signature")
+
+    def __init__(self, port: Port) -> None:
+        self.name = port.name
+        self.shape = port.shape
+        self.shape_signature = port.shape_signature
+        self.dtype = port.dtype
+        self.quantization = Quantization(port.scales, port.zero_points, port.axis) if port.scales else None
+
+    def __repr__(self) -> str:
+        return f"TensorInfo({self.name!r}, {self.dtype}{list(self.shape)})"
+
+
+class Model:
+    """A loaded model; `load` makes it. It may be called from several threads, one inference at a time runs.
+
+    `copy.copy`, `copy.deepcopy` and `pickle` give the model opened anew, from the cache as a rule: with threads, memory
+    and variables of its own, the latter as at first. A model of a file is pickled as the file's path, which has to hold
+    the same model where it is unpickled.
+    """
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
+        self._variants = Variants(opened)
+        self._program = opened.program
+        self._ran_last = opened
+        self._closed = False
+
+    def __repr__(self) -> str:
+        inputs, outputs = (", ".join(map(repr, ports)) for ports in (self.inputs, self.outputs))
+        return f"Model({self._opened}: {inputs} -> {outputs})"
+
+    def report(self) -> Report:
+        """Where each operator runs and why, what the cache did, and how long each stage took.
+
+        Of a model that is another for each value of some inputs: what the last inference ran.
+        """
+        opened = self._ran_last if self._program.deciding else self._opened
+        return self._variants.report(opened)
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """The model's inputs in the order in which calling it takes them."""
+        return tuple(map(TensorInfo, self._program.inputs))
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """The model's outputs in the order in which calling it returns them."""
+        return tuple(map(TensorInfo, self._program.outputs))
+
+    @property
+    def signatures(self) -> dict[str, dict[str, list[str]]]:
+        """Signature key to {"inputs": [names], "outputs": [names]}, for `run`."""
+        return {
+            each.key: {"inputs": [name for name, _ in each.inputs], "outputs": [name for name, _ in each.outputs]}
+            for each in self._program.signatures
+        }
+
+    def __call__(self, *inputs: Any) -> Any:
+        """One inference.
+
+        Args:
+            inputs: one value per input: an array, a nested list, or a flat buffer of as many elements or bytes as
+                the tensor has (row-major). Only an array may have another size where the model leaves it open.
+        Returns:
+            The output, or a tuple of several. Each is a tensor object with the buffer protocol, `__array__`, `.shape`
+            and `.dtype` (a string); strings are numpy arrays of bytes.
+        Raises:
+            TensorError: the number, type, shape or length of the inputs is wrong.
+            DeviceError: LiteRT or the GPU failed while running the model, or the model is closed.
+        """
+        outputs = self._run(self._opened, inputs)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def run(self, inputs: Mapping[str, Any], signature: str | None = None) -> dict[str, Any]:
+        """As calling the model, with inputs and outputs by name.
+
+        Args:
+            signature: the key of the signature to run, whose names these are; None runs the model by the names of its
+                tensors.
+        Raises:
+            TensorError: also for a signature that is unknown, and a name that is missing, unknown or used by several
+                tensors.
+        """
+        if not hasattr(inputs, "keys"):
+            raise TensorError(f"inputs are {type(inputs).__name__}, expected a mapping from names to values")
+        if signature is not None:
+            return self._run_signature(signature, inputs)
+        names = _unique_names(self._program.inputs, "input")
+        results = _unique_names(self._program.outputs, "output")
+        _check_names(inputs, names)
+        return dict(zip(results, self._run(self._opened, [inputs[name] for name in names]), strict=True))
+
+    def _run_signature(self, key: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        signature = self._signature(key)
+        _check_names(inputs, [name for name, _ in signature.inputs])
+        if self._closed:
+            raise DeviceError("the model is closed")
+        base = self._variants.subgraph(signature.graph)
+        values = {index: inputs[name] for name, index in signature.inputs}
+        if not _names_all(signature, base.program):
+            return base.source.fallback().run_signature(key, inputs)
+        arguments = [values[port.index] for port in base.program.inputs]
+        if self._fitting(base, arguments).session is None:
+            return base.source.fallback().run_signature(key, inputs)
+        ports = base.program.outputs
+        found = {port.index: value for port, value in zip(ports, self._run(base, arguments), strict=True)}
+        return {name: found[index] for name, index in signature.outputs}
+
+    def _signature(self, key: str) -> Signature:
+        signatures = {each.key: each for each in self._program.signatures}
+        if key not in signatures:
+            raise TensorError(f"no signature is named {key!r}, the model has {list(signatures)}")
+        return signatures[key]
+
+    def _run(self, base: Opened, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        opened = self._fitting(base, inputs)
+        session = opened.session  # looked at once: another thread may close the model
+        if self._closed:
+            raise DeviceError("the model is closed")
+        if session is None:
+            self._ran_last = opened
+            return opened.source.fallback().run(inputs)
+        if opened is not self._ran_last:  # as LiteRT does where shapes change
+            session.reset_states(resources=False)
+            self._ran_last = opened
+        try:
+            return session.run(inputs)
+        except ProgramError as error:
+            opened.heal(session, str(error))
+            return self._run(base, inputs)
+
+    def _fitting(self, base: Opened, inputs: Sequence[Any]) -> Opened:
+        """The program for these inputs: another one than `base` where arrays have other sizes than the file says."""
+        ports = base.program.inputs
+        if self._closed or len(inputs) != len(ports):
+            return base
+        if self._program.deciding and base is self._opened:
+            return self._variants.decided(base, inputs)
+        shapes = tuple(accepted_shape(value, port) for value, port in zip(inputs, ports, strict=True))
+        return self._variants.resized(base, shapes)
+
+    def prepare(self) -> None:
+        """Find or make the programs of all signatures now, not when they run first.
+
+        Raises:
+            DeviceError: the model is closed.
+        """
+        if self._closed:
+            raise DeviceError("the model is closed")
+        for signature in self._program.signatures:
+            self._variants.subgraph(signature.graph)
+
+    def reset_all_variables(self) -> None:
+        """Let the next inference find every variable, resource variables too, as the first one did.
+
+        Raises:
+            DeviceError: the model is closed, or LiteRT cannot make it ready again.
+        """
+        if self._closed:
+            raise DeviceError("the model is closed")
+        self._opened.source.reset()
+        self._variants.reset()
+
+    def __reduce__(self) -> tuple[Callable[..., Model], tuple[Any, ...]]:
+        """How to open the model anew.
+
+        Raises:
+            DeviceError: the model is closed, or runs in a CUDA stream, whose handle means nothing to another model.
+        """
+        if self._closed:
+            raise DeviceError("the model is closed, and cannot be copied or pickled")
+        source = self._opened.source
+        if source.options.stream is not None:
+            raise DeviceError("a model in a stream of its caller's cannot be copied or pickled; load it again")
+        return _load_again, (source.origin, source.fingerprint(), source.options)
+
+    def close(self) -> None:
+        """End worker threads and free memory; the model cannot run any more."""
+        self._closed = True
+        self._variants.close()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _unique_names(ports: Sequence[Port], kind: str) -> list[str]:
+    names = [port.name for port in ports]
+    shared = sorted({name for name in names if names.count(name) > 1})
+    if shared:
+        raise TensorError(f"several {kind}s are named {', '.join(map(repr, shared))}; call the model with positions")
+    return names
+
+
+def _check_names(inputs: Mapping[str, Any], expected: Sequence[str]) -> None:
+    if set(inputs) != set(expected):
+        found, names = (", ".join(map(repr, each)) for each in (inputs, expected))
+        raise TensorError(f"inputs are named {found}; expected {names}")
+
+
+def _names_all(signature: Signature, program: Program) -> bool:
+    """Whether a signature names every input of the program's subgraph, and of its tensors no others but outputs."""
+    inputs, outputs = ({port.index for port in ports} for ports in (program.inputs, program.outputs))
+    return {index for _, index in signature.inputs} == inputs and {index for _, index in signature.outputs} <= outputs
+
+
+def load(
+    path_or_bytes: Source,
+    *,
+    target: str | None = None,
+    serialization_dir: str | os.PathLike[str] | bool | None = None,
+    model_token: str | None = None,
+    num_threads: int | None = None,
+    options: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+) -> Model:
+    """A model ready to run.
+
+    Args:
+        path_or_bytes: a .tflite file's path, or its content.
+        target: "auto" takes the best there is, "cuda" compiles for the GPU, "cpu" for this CPU, "litert" runs the whole
+            model on LiteRT. None is what `options` say, "auto" where they do not.
+        serialization_dir: where compiled programs are kept; None is the user's cache directory, False keeps none.
+        model_token: names the cache entry instead of the model's fingerprint; the content is checked all the same.
+        num_threads: threads that share one inference; None takes the CPUs this process may use, at most 4.
+        options: further options by name, see `jitdelegate.options.Options`, or the path of a file of JSON or TOML that
+            holds them. Arguments that are not None win over them.
+    Raises:
+        ModelError: the file cannot be opened, is not a model, or nothing can run it.
+        OptionError: an option is unknown, or its value is refused.
+        DeviceError: this machine lacks the target or the CPU features that were asked for.
+    """
+    named = {
+        "target": target,
+        "serialization_dir": serialization_dir,
+        "model_token": model_token,
+        "num_threads": num_threads,
+    }
+    given = {name: value for name, value in named.items() if value is not None}
+    return _load(ModelSource(path_or_bytes, Options.from_keywords(given, options)))
+
+
+def _load(source: ModelSource) -> Model:
+    opened = Opened(source)
+    try:
+        opened.allocate()
+    except DeviceError:
+        if not any(-1 in port.shape_signature for port in opened.program.inputs):  # inputs may have sizes that do
+            raise
+    return Model(opened)
+
+
+def _load_again(origin: str | bytes, fingerprint: str, options: Options) -> Model:
+    """A model that was copied or pickled.
+
+    Raises:
+        ModelError: its file holds another model; and what `load` raises.
+    """
+    source = ModelSource(origin, options)
+    found = source.fingerprint()
+    if found != fingerprint:
+        raise ModelError(f"{source.name} is another model: found fingerprint {found}, expected {fingerprint}")
+    return _load(source)

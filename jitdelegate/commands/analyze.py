@@ -1,0 +1,151 @@
+"""python -m jitdelegate.analyze MODEL: where each operator of a model would run, why, and what to change.
+
+The verdict is the runtime's own, found out without reading or writing a cache. --target cuda:sm_90 asks about a GPU
+that this machine need not have.
+
+--json prints these names, each documented in jitdelegate/analysis/facts.py:
+
+schema, model, bytes, fingerprint, description, asked, notes
+subgraphs: index, name, entry, signatures, target, features, loader, how, deciding, inputs, outputs
+    totals: operators, delegated, folded, litert, unknown_work, share_of_work_delegated, crossing_bytes,
+        saved_seconds_estimate
+        places: by place operators, partitions, multiply_adds, bytes
+    partitions: index, place, nodes, inputs, outputs, multiply_adds, bytes, crossing_bytes, saved_seconds_estimate
+    nodes: index, op, code, version, custom, delegated, place, reason, partition, kernel, multiply_adds, bytes
+        inputs, outputs: index, name, shape, shape_signature, type, quantized, constant, variable
+suggestions: rule, subgraph, nodes, change, why, gain
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import Any, NamedTuple
+
+from jitdelegate.errors import JitDelegateError, OptionError
+from jitdelegate.options import TARGETS, Options, file_keywords
+
+STDOUT = "-"
+
+
+class Target(NamedTuple):
+    """What --target names: a target of `load`, and a kind of GPU or ""."""
+
+    name: str | None
+    gpu: str
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit status: 0 the model was analysed, 1 it cannot be opened or an output not be written, 2 wrong arguments."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    try:
+        options = _all_options(arguments)
+    except OptionError as error:
+        parser.error(str(error))
+    from jitdelegate.analysis.survey import analyze  # not before: it takes the compiler along
+
+    try:
+        analysis = analyze(arguments.model, options, arguments.target.gpu)
+        _write_all(analysis, arguments)
+    except (JitDelegateError, OSError, MemoryError) as error:
+        print(f"{arguments.model}: {_told(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m jitdelegate.analyze",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model", metavar="MODEL", help="a .tflite file")
+    parser.add_argument(
+        "--target",
+        type=_target,
+        default=Target(None, ""),
+        metavar="T",
+        help=f"{', '.join(TARGETS)}, or cuda:sm_90 for a GPU that is not here (default: auto)",
+    )
+    parser.add_argument(
+        "--options", type=_options, default={}, metavar="FILE", help="further options of load from JSON or TOML"
+    )
+    parser.add_argument(
+        "--json", nargs="?", const=STDOUT, metavar="FILE", help="write all facts; without FILE print them, not the text"
+    )
+    parser.add_argument("--html", metavar="FILE", help="write a page with a picture of the graph")
+    parser.add_argument("--model-explorer", metavar="FILE", help="write node data for Google's Model Explorer")
+    return parser
+
+
+def _target(text: str) -> Target:
+    """The value of --target, for argparse."""
+    name, colon, gpu = text.partition(":")
+    if name not in TARGETS or (colon and name != "cuda"):
+        raise argparse.ArgumentTypeError(f"it is {text!r}, expected one of {', '.join(TARGETS)} or cuda:ARCHITECTURE")
+    if not colon:
+        return Target(name, "")
+    from jitdelegate.engine.precompile import gpu_kinds  # the cold road, which --help does not need
+
+    try:
+        found = gpu_kinds(gpu)
+    except OptionError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if len(found) != 1:
+        raise argparse.ArgumentTypeError(f"it is {text!r}, expected one kind of GPU")
+    return Target(name, found[0])
+
+
+def _options(text: str) -> dict[str, Any]:
+    """The value of --options, for argparse."""
+    try:
+        return file_keywords(text)
+    except OptionError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _all_options(arguments: argparse.Namespace) -> Options:
+    """Those of the file, over which --target wins, and no cache."""
+    given = {"serialization_dir": False}
+    target = {} if arguments.target.name is None else {"target": arguments.target.name}
+    return Options.from_keywords({**given, **target}, arguments.options)
+
+
+def _write_all(analysis: Any, arguments: argparse.Namespace) -> None:
+    from jitdelegate.analysis.text import text
+
+    facts = json.dumps(analysis.to_dict(), indent=2) if arguments.json else ""
+    if arguments.json and arguments.json != STDOUT:
+        _write(arguments.json, facts + "\n")
+    if arguments.html:
+        from jitdelegate.analysis.html import page
+
+        _write(arguments.html, page(analysis))
+    if arguments.model_explorer:
+        from jitdelegate.analysis.model_explorer import model_explorer
+
+        _write(arguments.model_explorer, model_explorer(analysis) + "\n")
+    _print(facts if arguments.json == STDOUT else text(analysis))
+
+
+def _write(path: str, content: str) -> None:
+    with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(content)
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"could not write {error.filename!r}: {error.strerror}"
+    return str(error) or type(error).__name__
+
+
+def _print(text: str) -> None:
+    """To stdout, in whatever characters it takes; a reader that goes away is none of our business."""
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,201 @@
+"""python -m jitdelegate.demo [MODEL]: start a model cold, then warm, then with LiteRT, and compare."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jitdelegate.commands.demo_model import mobilenet_v1
+from jitdelegate.commands.warm import threads
+from jitdelegate.engine.model_file import default_threads
+from jitdelegate.errors import JitDelegateError, ModelError
+from jitdelegate.ir.graph import Tensor
+from jitdelegate.tflite.read import read
+
+RUNS = 20
+BAR = 32
+"""Characters of the longest bar."""
+ROADS = (("cold", "jitdelegate"), ("warm", "jitdelegate"), ("LiteRT", "litert"))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit status: 0 all three ran, 1 one failed, 2 wrong arguments."""
+    parser = argparse.ArgumentParser(prog="python -m jitdelegate.demo", description=__doc__)
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a .tflite file (default: a MobileNet v1 made here)")
+    parser.add_argument("--threads", type=threads, default=default_threads(), metavar="N")
+    arguments = parser.parse_args(argv)
+    try:
+        with tempfile.TemporaryDirectory(prefix="jitdelegate-demo-") as folder:
+            print("\n".join(demonstrate(arguments.model, Path(folder), arguments.threads)))
+    except JitDelegateError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def demonstrate(model: str | None, folder: Path, threads: int) -> list[str]:
+    """The lines to print.
+
+    Raises:
+        JitDelegateError: the model cannot be read, or one of the three processes failed.
+    """
+    if model is None:
+        path, title = folder / "mobilenet_v1.tflite", "MobileNet v1 1.0 224, random weights"
+        path.write_bytes(mobilenet_v1())
+    else:
+        path, title = Path(model), model
+    inputs = write_inputs(path, folder)
+    trials = {name: run_trial(road, path, folder, name, threads) for name, road in ROADS}
+    report = trials["warm"]["report"]
+    return [
+        title,
+        f"inputs      {', '.join(f'{tensor.dtype}{list(tensor.shape)}' for tensor in inputs)}",
+        f"runs on     {_where(report)}",
+        "",
+        "start-up to the first output, each in a fresh process (ms, process by wall clock, the rest inside it)",
+        *_startup(trials),
+        f"a warm start takes {_ratio(trials, 'cold')} of a cold one's time, {_ratio(trials, 'LiteRT')} of LiteRT's",
+        "",
+        f"latency (ms, median of {RUNS} runs, {threads} threads)",
+        *_bars({name: trials[name]["latency"] for name in ("warm", "LiteRT")}),
+        "",
+        f"agreement with LiteRT: {_agreement(trials)}",
+    ]
+
+
+def write_inputs(path: Path, folder: Path) -> list[Tensor]:
+    """Write one `input-K.bin` per input of the model, the same in every process; the inputs.
+
+    Raises:
+        ModelError: the file cannot be opened or is not a model.
+    """
+    try:
+        graph = read(path.read_bytes()).graphs[0]
+    except OSError as error:
+        raise ModelError(f"could not open {str(path)!r}: {error.strerror}") from error
+    random = np.random.default_rng(0)
+    inputs = [graph.tensors[index] for index in graph.inputs]
+    for place, tensor in enumerate(inputs):
+        if tensor.dtype != "string":
+            (folder / f"input-{place}.bin").write_bytes(example_values(tensor.shape, tensor.dtype, random).tobytes())
+    return inputs
+
+
+def example_values(shape: tuple[int, ...], dtype: str, random: np.random.Generator) -> np.ndarray:
+    """Plausible values: -1 to 1 for floats, all of narrow integers, 0 and 1 for wide ones, which often are indices."""
+    kind = np.dtype(dtype)
+    if kind.kind in "fc":
+        return np.asarray(random.uniform(-1, 1, shape)).astype(kind)
+    if kind.kind in "iu" and kind.itemsize <= 2:
+        limits = np.iinfo(kind)
+        return np.asarray(random.integers(limits.min, limits.max, shape, dtype=kind, endpoint=True))
+    return np.asarray(random.integers(0, 2, shape)).astype(kind)
+
+
+def run_trial(road: str, path: Path, folder: Path, name: str, threads: int, runs: int = RUNS) -> dict[str, Any]:
+    """Start the model in a fresh process; the trial's answer with its outputs' bytes and the process's seconds.
+
+    Raises:
+        ModelError: the process failed; carries its last words.
+    """
+    cache = folder / "cache"
+    command = [sys.executable, "-m", "jitdelegate.commands.timed_start", road]
+    command += [str(path), str(cache), str(folder), str(threads), str(runs)]
+    start = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=installed_environment())
+    if done.returncode:
+        words = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        raise ModelError(f"{name}: {words[-1]}")
+    result: dict[str, Any] = json.loads(done.stdout)
+    if result["latency"] is not None:
+        result["seconds"]["rest of process"] = 0.0
+        inside = sum(result["seconds"].values()) + runs * result["latency"]
+        result["seconds"]["rest of process"] = max(0.0, time.perf_counter() - start - inside)
+    result["bytes"] = [(folder / f"output-{place}.bin").read_bytes() for place in range(len(result["outputs"]))]
+    return result
+
+
+def installed_environment() -> dict[str, str]:
+    """This process's environment, in which packages may keep their bytecode, as LiteRT's package does."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
+def _where(report: dict[str, Any]) -> str:
+    if report["target"] == "litert":
+        reasons = dict.fromkeys(operator["reason"] for operator in report["operators"] if operator["reason"])
+        return f"LiteRT, because: {' '.join(list(reasons)[:3])}"
+    return f"{report['target']} {report['features']}, {report['delegated']} of {len(report['operators'])} operators"
+
+
+def _startup(trials: dict[str, dict[str, Any]]) -> list[str]:
+    stages = {name: _stages(trial) for name, trial in trials.items()}
+    totals = {name: sum(seconds.values()) for name, seconds in stages.items()}
+    lines = []
+    for name, bar in zip(totals, _bars(totals), strict=True):
+        shown = ", ".join(f"{stage} {1e3 * seconds:.1f}" for stage, seconds in stages[name].items() if seconds >= 5e-5)
+        lines += [bar, f"            {shown}"]
+    return lines
+
+
+def _ratio(trials: dict[str, dict[str, Any]], other: str) -> str:
+    warm, compared = (sum(_stages(trials[name]).values()) for name in ("warm", other))
+    return f"{warm / compared:.2f}"
+
+
+def _stages(trial: dict[str, Any]) -> dict[str, float]:
+    """Stages of the process, "open" split into what the report knows of it."""
+    stages: dict[str, float] = {}
+    for name, seconds in trial["seconds"].items():
+        if name == "inputs":
+            continue
+        if name == "open":
+            stages |= trial["report"]["seconds"]
+        else:
+            stages[name] = seconds
+    return stages
+
+
+def _bars(seconds: dict[str, float]) -> list[str]:
+    longest = max(seconds.values()) or 1.0
+    return [
+        f"{name:<8}{1e3 * value:>10.2f}  {'█' * max(1, round(BAR * value / longest))}"
+        for name, value in seconds.items()
+    ]
+
+
+def _agreement(trials: dict[str, dict[str, Any]]) -> str:
+    ours, theirs = trials["warm"], trials["LiteRT"]
+    pairs = list(zip(ours["outputs"], ours["bytes"], theirs["bytes"], strict=True))
+    if all(mine == other for _, mine, other in pairs):
+        return "every byte of every output is the same"
+    if any(_is_text(info) and mine != other for info, mine, other in pairs):
+        return "texts differ"
+    worst = max(nrmse(_values(info, mine), _values(info, other)) for info, mine, other in pairs if not _is_text(info))
+    return f"NRMSE {worst:.2e} (worst output)"
+
+
+def _is_text(info: dict[str, Any]) -> bool:
+    return np.dtype(info["dtype"]).kind in "OS"
+
+
+def _values(info: dict[str, Any], content: bytes) -> np.ndarray:
+    return np.frombuffer(content, info["dtype"]).astype(np.float64)
+
+
+def nrmse(found: np.ndarray, expected: np.ndarray) -> float:
+    """rms(found - expected) / rms(expected); infinite where the shapes or the places of NaN differ."""
+    if found.shape != expected.shape or not np.array_equal(np.isnan(found), np.isnan(expected)):
+        return math.inf
+    difference = np.sqrt(np.nanmean((found - expected) ** 2)) if found.size else 0.0
+    scale = np.sqrt(np.nanmean(expected**2)) if found.size else 1.0
+    return float(difference / scale) if scale else float(difference)

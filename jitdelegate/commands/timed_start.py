@@ -1,0 +1,160 @@
+"""python -m jitdelegate.commands.timed_start ROAD MODEL CACHE FOLDER THREADS RUNS: one start of a model, timed.
+
+The demo and the start-up benchmark run it in fresh processes. ROAD is "jitdelegate" (inputs as bytes, no numpy),
+"jitdelegate-numpy" (arrays in and out) or "litert". FOLDER holds `input-K.bin` per input and receives `output-K.bin`
+per output. Prints one JSON object: seconds by stage, the median latency, outputs, and where the model ran.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+STRING = b"an example"
+"""What every element of a string input holds."""
+
+
+class Clock:
+    """Seconds by stage, each counted from the end of the one before."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def stage(self, name: str) -> None:
+        now = time.perf_counter()
+        self.seconds[name] = now - self._last
+        self._last = now
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit status: 0, or 1 with the error on stderr."""
+    road, model, cache, folder, threads, runs = sys.argv[1:] if argv is None else argv
+    start = _start_litert if road == "litert" else _start_jitdelegate
+    from jitdelegate.errors import JitDelegateError
+
+    try:
+        result, run = start(road, model, cache, folder, int(threads))
+    except JitDelegateError as error:
+        print(error, file=sys.stderr)
+        return 1
+    result["latency"] = _latency(run, int(runs))
+    import json
+
+    print(json.dumps(result))
+    return 0
+
+
+def _start_jitdelegate(
+    road: str, path: str, cache: str, folder: str, threads: int
+) -> tuple[dict[str, Any], Callable[[], Any]]:
+    clock = Clock()
+    if road == "jitdelegate-numpy":
+        import numpy
+
+        clock.stage("numpy")
+    from jitdelegate.api.model import load
+
+    clock.stage("import")
+    model = load(path, serialization_dir=cache, num_threads=threads)
+    clock.stage("open")
+    inputs = [_input(folder, place, info) for place, info in enumerate(model.inputs)]
+    if road == "jitdelegate-numpy":
+        inputs = [_array(value, info) for value, info in zip(inputs, model.inputs, strict=True)]
+    clock.stage("inputs")
+    outputs = _run(model, inputs)
+    if road == "jitdelegate-numpy":
+        outputs = tuple(numpy.asarray(output) for output in outputs)
+    clock.stage("first run")
+    report = model.report()
+    result = {"seconds": clock.seconds, "outputs": _store(outputs, folder), "report": report.to_dict()}
+    return result, lambda: _run(model, inputs)
+
+
+def _run(model: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    outputs = model(*inputs)
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def _start_litert(
+    road: str, path: str, cache: str, folder: str, threads: int
+) -> tuple[dict[str, Any], Callable[[], Any]]:
+    clock = Clock()
+    import numpy  # noqa: F401
+
+    clock.stage("numpy")
+    import ai_edge_litert.interpreter  # noqa: F401
+
+    clock.stage("import")
+    from jitdelegate.runtime.fallback import Fallback
+
+    clock.stage("own import")
+    fallback = Fallback(path, num_threads=threads)
+    clock.stage("create")
+    fallback.allocate()
+    clock.stage("allocate")
+    infos = [_Detail(detail) for detail in fallback.interpreter.get_input_details()]
+    inputs = [_array(_input(folder, place, info), info) for place, info in enumerate(infos)]
+    clock.stage("inputs")
+    outputs = fallback.run(inputs)
+    clock.stage("first run")
+    clock.seconds.pop("own import")
+    return {"seconds": clock.seconds, "outputs": _store(outputs, folder)}, lambda: fallback.run(inputs)
+
+
+class _Detail:
+    """LiteRT's description of an input, as our own."""
+
+    def __init__(self, detail: dict[str, Any]) -> None:
+        self.shape = tuple(map(int, detail["shape"]))
+        self.dtype = "string" if detail["dtype"].__name__ in ("bytes_", "object_") else detail["dtype"].__name__
+
+
+def _input(folder: str, place: int, info: Any) -> Any:
+    """The value of one input: its file's bytes, or strings, which have no fixed length."""
+    if info.dtype == "string":
+        import numpy
+
+        return numpy.full(info.shape, STRING)
+    with open(f"{folder}/input-{place}.bin", "rb") as file:
+        return file.read()
+
+
+def _array(value: Any, info: Any) -> Any:
+    import numpy
+
+    return value if info.dtype == "string" else numpy.frombuffer(value, info.dtype).reshape(info.shape)
+
+
+def _store(outputs: Sequence[Any], folder: str) -> list[dict[str, Any]]:
+    """Write what was answered; type and shape of each output."""
+    for place, output in enumerate(outputs):
+        with open(f"{folder}/output-{place}.bin", "wb") as file:
+            file.write(_content(output))
+    return [{"dtype": str(output.dtype), "shape": list(output.shape)} for output in outputs]
+
+
+def _content(output: Any) -> bytes:
+    """An output's elements; strings as text, since numpy's memory holds only where they are."""
+    if getattr(output.dtype, "kind", "") in ("O", "S"):
+        return repr(output.tolist()).encode()
+    return bytes(memoryview(output))
+
+
+def _latency(run: Callable[[], Any], runs: int) -> float | None:
+    """The median of the seconds that a run takes, None for no runs."""
+    seconds = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - start)
+    return sorted(seconds)[runs // 2] if runs else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,210 @@
+"""The cold road as one function: .tflite bytes in, program bytes out. Read it first.
+
+bytes -> model.read -> Model -> passes -> lowered Graph -> target -> code -> program.write -> bytes
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+
+from jitdelegate import passes
+from jitdelegate.cache.key import Key
+from jitdelegate.compiler.codegen import target_program
+from jitdelegate.compiler.dump import dump_graph
+from jitdelegate.compiler.litert_partitions import HostPieces
+from jitdelegate.compiler.partitioned import NOTHING_ELSE, Piecewise
+from jitdelegate.compiler.program_metadata import (
+    as_in_file,
+    compiled_operators,
+    idle_subgraphs,
+    litert_operators,
+    ports,
+    signatures,
+)
+from jitdelegate.errors import CompileError, ModelError
+from jitdelegate.ir.graph import ABSENT, Graph, Model
+from jitdelegate.ops import find
+from jitdelegate.options import Options
+from jitdelegate.passes.shape_inputs import deciding_inputs
+from jitdelegate.passes.specialize_subgraph import enter
+from jitdelegate.passes.support import WHOLE_MODEL, port_problem, unsupported
+from jitdelegate.program.program import NO_TENSOR, Program
+from jitdelegate.program.write import write
+from jitdelegate.tflite.read import read
+from jitdelegate.tflite.svdf_states import narrow_states
+
+ASKED = "LiteRT was asked for."
+ONE_STATE = "Resource variables live in the program for the shapes that the file says."
+
+
+def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMapping[str, float]) -> bytes:
+    """The program of a model; equal inputs give equal bytes in every process.
+
+    Args:
+        content: the .tflite file.
+        options: what was asked for.
+        key: named parts that the program carries; says which subgraph to compile, for which shapes of its inputs and
+            for which instruction set.
+        seconds: receives the time that each stage took, by its name.
+    Raises:
+        ModelError: the bytes are not a model, or one that would corrupt LiteRT's memory.
+        DeviceError: there are no compilers for the GPU, or it lacks what was asked for.
+    """
+    with _stage(seconds, "read"):
+        model = read(content)
+    if not key.hosted:
+        program = _program(content, model, options, key, seconds)
+    if key.hosted or program is None:
+        program = _hosted_program(content, model, options, key, seconds)
+    _describe(program, model, key)
+    with _stage(seconds, "write"):
+        return write(program)
+
+
+def uncompiled_program(content: bytes, key: Key, reason: str) -> Program:
+    """A program without code, for a model that cannot be compiled on this machine; it is not to be kept.
+
+    Raises:
+        ModelError: the bytes are not a model, or one that would corrupt LiteRT's memory.
+    """
+    model = read(content)
+    program = litert_program(model, key, [(WHOLE_MODEL, reason)])
+    _describe(program, model, key)
+    return program
+
+
+def _program(
+    content: bytes, model: Model, options: Options, key: Key, seconds: MutableMapping[str, float]
+) -> Program | None:
+    """A program that runs by itself, or one that says why LiteRT runs the model; None where LiteRT can take a part of
+    it in its own interpreter only."""
+    with _stage(seconds, "passes"):
+        entered = enter(model, key.subgraph, key.shapes, key.values)
+        folded = _folded(entered.graphs[key.subgraph])
+        reasons = _reasons(entered, folded, options, key)
+    narrow = narrow_states(model)
+    if narrow:  # nothing of it is compiled, and LiteRT runs a copy
+        own = [(each.position, each.reason) for each in narrow if each.graph == key.subgraph]
+        return litert_program(model, key, [*own, *reasons, (WHOLE_MODEL, narrow[0].reason)])
+    deciding = deciding_inputs(folded) if reasons else ()
+    if deciding or any(position == WHOLE_MODEL for position, _ in reasons):
+        return litert_program(model, key, reasons, deciding)
+    with _stage(seconds, "generate"):
+        if not reasons and not options.partition_key and not port_problem(folded):
+            return _whole_program(model, folded, options, key)
+        refuse_unsafe(model, key)
+        piecewise = Piecewise(content, model, options, key)
+        program = piecewise.cut(folded)
+        return program if program or piecewise.needs_host else _undelegated(model, piecewise, key)
+
+
+def _hosted_program(
+    content: bytes, model: Model, options: Options, key: Key, seconds: MutableMapping[str, float]
+) -> Program:
+    """A program for LiteRT's own interpreter; without pieces where that runs the whole subgraph."""
+    refuse_unsafe(model, key)
+    with _stage(seconds, "host generate"):
+        if options.target == "litert":
+            return litert_program(model, key, [(WHOLE_MODEL, ASKED)])
+        pieces = HostPieces(content, model, options, key)
+        return pieces.program() or _undelegated(model, pieces, key)
+
+
+def _undelegated(model: Model, piecewise: Piecewise, key: Key) -> Program:
+    return litert_program(model, key, [*piecewise.reasons, (WHOLE_MODEL, NOTHING_ELSE)])
+
+
+def _folded(graph: Graph) -> Graph:
+    dump_graph("read", graph)
+    return passes.run(graph, dump_graph, passes.FOLD)
+
+
+def _reasons(model: Model, graph: Graph, options: Options, key: Key) -> list[tuple[int, str]]:
+    """What speaks against compiling the folded `graph` as a whole, as `unsupported` gives it."""
+    if options.target == "litert":
+        return [(WHOLE_MODEL, ASKED)]
+    if key.shapes and any(state.is_resource for state in graph.states):
+        return [(WHOLE_MODEL, ONE_STATE)]
+    return unsupported(model, graph, key.subgraph)
+
+
+def _whole_program(model: Model, folded: Graph, options: Options, key: Key) -> Program:
+    """A program of the whole folded graph."""
+    lowered = passes.run(folded, dump_graph, passes.REWRITE)
+    try:
+        program, origins = target_program(lowered, options, key)
+    except CompileError as error:
+        return litert_program(model, key, [(WHOLE_MODEL, str(error))])
+    program.operators = compiled_operators(model.graphs[key.subgraph], lowered, origins, program.target)
+    return program
+
+
+def _describe(program: Program, model: Model, key: Key) -> None:
+    """What a program says of the model around its graph."""
+    graph = model.graphs[key.subgraph]
+    program.inputs = as_in_file(program.inputs, graph, graph.inputs)
+    program.outputs = as_in_file(program.outputs, graph, graph.outputs)
+    program.states = tuple(
+        state.altered(index=NO_TENSOR) if state.index >= len(graph.tensors) else state for state in program.states
+    )
+    program.signatures = signatures(model)
+    program.num_subgraphs = len(model.graphs)
+    program.num_tensors, program.num_nodes = len(graph.tensors), len(graph.nodes)
+    if key.subgraph == 0 and not key.shapes and (key.hosted or program.loader == "delegate"):
+        program.idle = idle_subgraphs(model)
+
+
+@contextmanager
+def _stage(seconds: MutableMapping[str, float], name: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    seconds[name] = time.perf_counter() - start
+
+
+def litert_program(model: Model, key: Key, reasons: list[tuple[int, str]], deciding: tuple[int, ...] = ()) -> Program:
+    """A program without code: the model runs whole on LiteRT, for these reasons.
+
+    Args:
+        reasons: (position of the operator or WHOLE_MODEL, sentence) pairs.
+        deciding: positions of the inputs for whose values it might be compiled.
+    Raises:
+        ModelError: LiteRT would access memory beyond what this model has.
+    """
+    refuse_unsafe(model, key)
+    graph = model.graphs[key.subgraph]
+    return Program(
+        key=tuple(key.parts),
+        target="litert",
+        inputs=ports(graph, graph.inputs),
+        outputs=ports(graph, graph.outputs),
+        operators=litert_operators(graph, reasons),
+        deciding=deciding,
+        narrow_states=int(bool(narrow_states(model))),
+    )
+
+
+def refuse_unsafe(model: Model, key: Key) -> None:
+    """
+    Raises:
+        ModelError: LiteRT would access memory beyond what this model has.
+    """
+    for graph in model.graphs:
+        _refuse_lacking_tensors(graph)
+    for each in narrow_states(model) if key.hosted else ():
+        raise ModelError(f"operator {each.position}: {each.reason} Its own interpreter cannot be given one")
+
+
+def _refuse_lacking_tensors(graph: Graph) -> None:
+    """XNNPACK looks at inputs and outputs that a node should have before LiteRT's kernels ask whether it has them."""
+    for index, node in enumerate(graph.nodes):
+        op = find(node)
+        required = (*node.inputs, ABSENT)[: op.least] if op and not op.custom else ()
+        if ABSENT in required:
+            raise ModelError(f"operator {index} ({node.op}) lacks its input {required.index(ABSENT)}")
+        if op and not op.custom and not node.outputs:
+            raise ModelError(f"operator {index} ({node.op}) has no outputs")
+        if node.op == "SPLIT" and node.attrs.get("num_splits", 0) != len(node.outputs):
+            found = f"{len(node.outputs)} outputs for {node.attrs.get('num_splits', 0)} parts"
+            raise ModelError(f"operator {index} (SPLIT) has {found}")

@@ -1,0 +1,52 @@
+"""The compiler, called so that whatever is wrong with it ends in one error of ours."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import MutableMapping
+
+from jitdelegate.cache.key import Key
+from jitdelegate.errors import CompilerFailedError, JitDelegateError
+from jitdelegate.options import Options
+from jitdelegate.program.program import Program
+
+
+def compiled(content: bytes, options: Options, key: Key, seconds: MutableMapping[str, float]) -> bytes:
+    """The program of a model, as `compile_model` makes it.
+
+    Raises:
+        ModelError, DeviceError: as `compile_model`.
+        CompilerFailedError: the compiler cannot be imported, or raises what it should not; the cause is kept.
+    """
+    start = time.perf_counter()
+    try:
+        from jitdelegate.compiler.compile import compile_model  # here, since the import is what fails without LLVM
+
+        seconds["import compiler"] = time.perf_counter() - start
+        return compile_model(content, options, key, seconds)
+    except JitDelegateError:
+        raise
+    except Exception as error:
+        raise _failure(error) from error
+
+
+def uncompiled(content: bytes, key: Key, failure: CompilerFailedError) -> Program:
+    """A program without code, for a model that runs on LiteRT after the compiler's `failure`.
+
+    Raises:
+        ModelError: the bytes are not a model, or one that would corrupt LiteRT's memory.
+        CompilerFailedError: what reads models fails too.
+    """
+    try:
+        from jitdelegate.compiler.compile import uncompiled_program
+
+        return uncompiled_program(content, key, f"{failure}.")
+    except JitDelegateError:
+        raise
+    except Exception as error:
+        raise _failure(error) from error
+
+
+def _failure(error: Exception) -> CompilerFailedError:
+    told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return CompilerFailedError(f"the compiler failed with {told.rstrip('.')}")

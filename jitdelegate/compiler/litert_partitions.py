@@ -1,0 +1,197 @@
+"""Programs of pieces for LiteRT's own interpreter, which runs all that is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jitdelegate import passes
+from jitdelegate.compiler.partitioned import Content, Piecewise, RefusedError, origins_of
+from jitdelegate.ir.graph import Graph
+from jitdelegate.passes.delegation import Delegation, delegate, refused_nodes, state_users
+from jitdelegate.passes.likely_shapes import likely_shapes
+from jitdelegate.passes.partition import Subset, borders, partition
+from jitdelegate.passes.specialize_subgraph import enter
+from jitdelegate.program.program import Program
+
+HOSTED_STATE = "Its variable lives in the memory of LiteRT's interpreter."
+Positions = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What is claimed of a subgraph.
+
+    Attributes:
+        graph: the subgraph, folded, for the shapes by which it was decided.
+        delegation: of its nodes.
+        groups: the operators of the file, grouped as LiteRT groups them when they are handed over.
+    """
+
+    graph: Graph
+    delegation: Delegation
+    groups: tuple[Positions, ...]
+
+    @property
+    def size(self) -> int:
+        """How many operators are claimed."""
+        return sum(map(len, self.groups))
+
+
+class HostPieces(Piecewise):
+    """Makes the programs of one model's subgraph for LiteRT's own interpreter.
+
+    An interpreter asks once what is claimed, when it is made, and before each allocation for kernels of the shapes that
+    its inputs have by then. So all programs of a subgraph have the same groups of operators. Where the shapes in a file
+    are but placeholders, with which less can be compiled than with likely ones, the likely ones decide what is claimed.
+    """
+
+    def program(self) -> Program | None:
+        """For the shapes of the key; None where nothing is delegated. One of no pieces says that subgraphs may have
+        some."""
+        if self._key.nodes:  # they may be needed by others that are known, or by nobody
+            return self._grouped(self._entered(self._key.shapes, passes.INFER), (self._key.nodes,))
+        if self._key.shapes:
+            claim = self._claim()
+            return self._grouped(self._folded(self._key.shapes), claim.groups) if claim.groups else None
+        graph = self._folded()
+        made = self._until_compiled(graph, lambda delegation: self._hosted(graph, delegation), self._refused(graph))
+        likely = self._likelier(sum(len(piece.nodes) for piece in made.pieces) if made else 0)
+        return made if likely is None else self._later(likely)
+
+    def _folded(self, shapes: Sequence[Positions] = ()) -> Graph:
+        """The subgraph ready for delegation; without shapes for those that the file says."""
+        return self._entered(shapes, passes.FOLD)
+
+    def _entered(self, shapes: Sequence[Positions], chosen: Sequence[passes.Pass]) -> Graph:
+        entered = enter(self._model, self._number, shapes, hosted=True)
+        return passes.run(entered.graphs[self._number], passes=chosen)
+
+    def _refused(self, graph: Graph) -> dict[int, str]:
+        """Operators with variables, where LiteRT's memory is out of reach of compiled code."""
+        users = (position for state in graph.states for position in state_users(graph, state))
+        return dict.fromkeys(users, HOSTED_STATE) if self._key.part("target") == "cuda" else {}
+
+    def _claim(self) -> Claim:
+        """What is claimed, by the file's shapes or by likelier ones."""
+        found = self._claim_for(self._folded())
+        return self._likelier(found.size) or found
+
+    def _claim_for(self, graph: Graph) -> Claim:
+        found = delegate(self._model, graph, self._number, self._options, self._rates, self._refused(graph))
+        return Claim(graph, found, tuple(subset.nodes for subset in _claimed(self._original, graph, found)))
+
+    def _likelier(self, size: int) -> Claim | None:
+        """The largest claim by shapes that the inputs may well get, if it is larger than `size`; None for no such."""
+        best = None
+        for shapes in likely_shapes(self._original):
+            if size == len(self._original.nodes):
+                break
+            found = self._claim_for(self._folded(shapes))
+            if found.size > size:
+                best, size = found, found.size
+        return best
+
+    def _later(self, claim: Claim) -> Program:
+        """A program of pieces that are compiled when LiteRT knows their shapes."""
+        content = Content()
+        for group in claim.groups:
+            _, inputs, outputs = self._borders(claim.graph, group)
+            content.add(self._key.part("target"), group, (inputs, outputs), b"")
+        self.reasons = list(self._reasons(claim.graph, claim.delegation).items())
+        return self._program("delegate", content, claim.delegation, claim.graph)
+
+    def _grouped(self, graph: Graph, groups: Sequence[Positions]) -> Program:
+        """A program of these groups of a folded graph; those that cannot be compiled are left out."""
+        refused = refused_nodes(self._model, graph, self._number, self._options) | self._refused(graph)
+        content = Content()
+        for group in groups:
+            try:
+                self._add_group(content, graph, group, refused)
+            except RefusedError as error:
+                refused |= {node: refused.get(node, error.reason) for node in error.nodes}
+        delegation = Delegation((), refused)
+        self.reasons = list(self._reasons(graph, delegation).items())
+        return self._program("delegate", content, delegation, graph)
+
+    def _add_group(self, content: Content, graph: Graph, group: Positions, refused: Mapping[int, str]) -> None:
+        """
+        Raises:
+            RefusedError: nodes of the group cannot be compiled, or not without others.
+        """
+        nodes, inputs, outputs = self._borders(graph, group)
+        reason = next((refused[node] for node in nodes if node in refused), "")
+        own = set(nodes)
+        for state in graph.states:
+            users = set(state_users(graph, state))
+            if not users.isdisjoint(own) and not users.issubset(own):
+                reason = reason or f"The variable '{graph.tensors[state.before].name}' is used by operators elsewhere."
+        if reason:
+            raise RefusedError(nodes, reason)
+        if outputs:
+            self._compile(content, graph, nodes, inputs, outputs, group)
+
+    def _hosted(self, graph: Graph, delegation: Delegation) -> Program | None:
+        content = Content()
+        for subset in _claimed(self._original, graph, delegation):
+            nodes, inputs, outputs = self._borders(graph, subset.nodes)
+            if outputs:
+                self._compile(content, graph, nodes, inputs, outputs, subset.nodes)
+        useful = content.pieces or self._may_compile_inside(graph)
+        return self._program("delegate", content, delegation, graph) if useful else None
+
+    def _borders(self, graph: Graph, group: Positions) -> tuple[Positions, Positions, Positions]:
+        """The nodes of a group of the file's operators, and the tensors that it reads and writes as LiteRT sees it.
+
+        Raises:
+            RefusedError: it reads what LiteRT has not.
+        """
+        own, file = set(group), self._original
+        nodes = tuple(
+            position for position, node in enumerate(graph.nodes) if node.origin and own.issuperset(node.origin)
+        )
+        inputs, _ = borders(graph, nodes)
+        written = sorted(index for position in group for index in file.nodes[position].outputs)
+        outputs = tuple(index for index in written if index in file.outputs or not own.issuperset(file.readers[index]))
+        made = {index for position in nodes for index in graph.nodes[position].outputs}
+        if any(index not in made and not graph.tensors[index].is_constant for index in outputs):
+            raise RefusedError(nodes, "Nothing is compiled that it is needed for.")
+        unknown = next((index for index in inputs if index >= len(file.tensors)), None)
+        if unknown is not None:
+            raise RefusedError(nodes, f"'{graph.tensors[unknown].name}' is not there in LiteRT.")
+        return nodes, inputs, outputs
+
+
+def _claimed(original: Graph, graph: Graph, delegation: Delegation) -> list[Subset]:
+    """The operators of the file that LiteRT hands over, as it groups them: the delegated ones, and those that only they
+    need, whose results were known when the model was compiled."""
+    present = set(origins_of(graph, range(len(graph.nodes))))
+    claimed = present - set(origins_of(graph, delegation.reasons))
+    known = _only_needed_by(original, claimed, set(range(len(original.nodes))) - present)
+    while True:
+        subsets = [subset for subset in partition(original.nodes, claimed | known) if subset.delegated]
+        apart = {position for subset in subsets for position in _read_elsewhere(original, subset, known)}
+        if not apart:
+            return subsets
+        known -= apart
+
+
+def _only_needed_by(original: Graph, claimed: set[int], candidates: set[int]) -> set[int]:
+    """Those of the candidates whose results nobody needs but claimed operators and other ones of them."""
+    found: set[int] = set()
+    for position in sorted(candidates, reverse=True):
+        outputs = original.nodes[position].outputs
+        readers = {reader for index in outputs for reader in original.readers[index]}
+        if readers and readers <= claimed | found and not set(outputs) & set(original.outputs):
+            found.add(position)
+    return found
+
+
+def _read_elsewhere(original: Graph, subset: Subset, known: set[int]) -> set[int]:
+    """Operators of a subset that write nothing, since their results are known, although others read it."""
+    own = set(subset.nodes)
+    return {
+        position
+        for position in own & known
+        if any(not own.issuperset(original.readers[index]) for index in original.nodes[position].outputs)
+    }

@@ -1,0 +1,165 @@
+"""A model as its program describes it: ports, signatures, and for every operator where it runs and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from jitdelegate.ir.graph import Graph, Model, Node, Tensor
+from jitdelegate.passes.running_subgraphs import running_subgraphs
+from jitdelegate.passes.support import WHOLE_MODEL
+from jitdelegate.program.program import (
+    CUSTOM,
+    NO_KERNEL,
+    NO_TENSOR,
+    ZEROS,
+    IdleSubgraph,
+    Operator,
+    Port,
+    Signature,
+    State,
+)
+from jitdelegate.tflite.options import BUILTIN_CODES
+
+STATE_ALIGNMENT = 16
+"""Bytes; where the first value of a state begins in the weights."""
+
+
+def code(node: Node) -> int:
+    """TFLite's number of a node's operator."""
+    return CUSTOM if node.custom else BUILTIN_CODES[node.op]
+
+
+def litert_operators(graph: Graph, reasons: Iterable[tuple[int, str]]) -> tuple[Operator, ...]:
+    """Every operator on LiteRT, with its own reason or else the model's.
+
+    Args:
+        reasons: (position of the operator or WHOLE_MODEL, sentence) pairs; the first for a position counts.
+    """
+    first: dict[int, str] = {}
+    for position, reason in reasons:
+        first.setdefault(position, reason)
+    general = first.get(WHOLE_MODEL, "")
+    return tuple(
+        Operator(index=index, op=node.op, place="litert", reason=first.get(index, general), code=code(node))
+        for index, node in enumerate(graph.nodes)
+    )
+
+
+def compiled_operators(
+    graph: Graph, lowered: Graph, origins: Sequence[tuple[int, ...]], place: str
+) -> tuple[Operator, ...]:
+    """Every operator of a compiled graph: in a kernel, "folded" where nothing is left to do at run time.
+
+    Args:
+        graph: as it was read.
+        lowered: what was compiled; an operator that is only another view of memory has no kernel.
+        origins: per kernel, the positions of the operators that it computes.
+        place: where compiled operators run, "cpu" or "cuda".
+    """
+    kernels = {position: kernel for kernel, origin in enumerate(origins) for position in origin}
+    present = {position for node in lowered.nodes for position in node.origin}
+    return tuple(
+        Operator(
+            index=index,
+            op=node.op,
+            place=place if index in present else "folded",
+            kernel=kernels.get(index, NO_KERNEL),
+            code=code(node),
+        )
+        for index, node in enumerate(graph.nodes)
+    )
+
+
+def ports(graph: Graph, indices: tuple[int, ...]) -> tuple[Port, ...]:
+    """Inputs or outputs as a program describes them."""
+    return tuple(_port(graph.tensors[index], index) for index in indices)
+
+
+def as_in_file(found: Sequence[Port], graph: Graph, indices: Sequence[int]) -> tuple[Port, ...]:
+    """The ports under the numbers and names that signatures and callers know them by.
+
+    Args:
+        found: inputs or outputs of a compiled graph, whose passes may have written an output to a tensor of its own.
+        graph: as it was read.
+        indices: its inputs or outputs, one for one.
+    """
+    pairs = zip(found, indices, strict=True)
+    return tuple(port.altered(index=index, name=graph.tensors[index].name) for port, index in pairs)
+
+
+def _port(tensor: Tensor, index: int) -> Port:
+    quant = tensor.quant
+    return Port(
+        name=tensor.name,
+        index=index,
+        shape=tensor.shape,
+        shape_signature=tensor.shape_signature or tensor.shape,
+        dtype=tensor.dtype,
+        nbytes=_bytes(tensor),
+        scales=quant.scales if quant else (),
+        zero_points=quant.zero_points if quant else (),
+        axis=quant.axis if quant else 0,
+    )
+
+
+def _bytes(tensor: Tensor) -> int:
+    """Bytes of the dense tensor; 0 for types that numpy has not, whose memory only LiteRT knows."""
+    try:
+        return tensor.size * np.dtype(tensor.dtype).itemsize
+    except TypeError:
+        return 0
+
+
+def states(graph: Graph, weights: bytes) -> tuple[bytes, tuple[State, ...]]:
+    """The weights with the first values of the states after them, and the states as a program describes them."""
+    content, found = bytearray(weights), []
+    for state in graph.states:
+        initial = ZEROS
+        if state.initial is not None and any(state.initial.tobytes()):
+            content.extend(bytes(-len(content) % STATE_ALIGNMENT))
+            initial = len(content)
+            content.extend(np.ascontiguousarray(state.initial).tobytes())
+        tensor = graph.tensors[state.before]
+        found.append(
+            State(
+                name=tensor.name,
+                nbytes=_bytes(tensor),
+                initial=initial,
+                is_resource=int(state.is_resource),
+                index=NO_TENSOR if state.is_resource else state.before,
+                shape=tensor.shape,
+                dtype=tensor.dtype,
+            )
+        )
+    return bytes(content), tuple(found)
+
+
+def signatures(model: Model) -> tuple[Signature, ...]:
+    """The model's signatures, arguments in the alphabetical order in which LiteRT lists them."""
+    return tuple(
+        Signature(
+            key=each.key,
+            graph=each.graph,
+            inputs=tuple(sorted(each.inputs.items())),
+            outputs=tuple(sorted(each.outputs.items())),
+        )
+        for each in model.signatures
+    )
+
+
+def idle_subgraphs(model: Model) -> tuple[IdleSubgraph, ...]:
+    """The subgraphs that LiteRT's interpreter offers to a delegate although nothing runs them."""
+    running = running_subgraphs(model)
+    return tuple(
+        IdleSubgraph(
+            number=number,
+            num_tensors=len(graph.tensors),
+            num_nodes=len(graph.nodes),
+            ports=ports(graph, (*graph.inputs, *graph.outputs)),
+            codes=tuple(map(code, graph.nodes)),
+        )
+        for number, graph in enumerate(model.graphs)
+        if number not in running
+    )

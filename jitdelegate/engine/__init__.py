@@ -1,0 +1,7 @@
+"""The load path: from a model's file to a program that can run. Read `executable.py` first.
+
+- `model_file.py`: `ModelFile`, the content and LiteRT on it. `executable.py`: one program of it, with a session.
+- `specializations.py`: further programs, for other subgraphs, other shapes and for values of inputs.
+- `compiled_interpreter.py`: a compiled subgraph behind LiteRT's methods; `shape_inputs.py`: one that switches programs.
+- `precompile.py`: programs that are stored and never opened, for GPUs that this machine lacks.
+"""

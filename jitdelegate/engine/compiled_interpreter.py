@@ -1,0 +1,321 @@
+"""CompiledGraph: a compiled subgraph behind the methods of LiteRT's interpreter, with LiteRT's indices and arrays."""
+
+from __future__ import annotations
+
+from jitdelegate.errors import DeviceError, ProgramError, TensorError
+from jitdelegate.program.program import NO_TENSOR
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    import numpy as np
+
+    from jitdelegate.engine.executable import Opened
+    from jitdelegate.engine.specializations import Variants
+    from jitdelegate.program.program import Port, State
+
+    Shape = tuple[int, ...]
+
+NOT_READY = "Invoke called on model that is not ready."
+UNALLOCATED = "Cannot set tensor: Tensor is unallocated. Try calling allocate_tensors() first"
+NO_DATA = "Tensor data is null. Run allocate_tensors() first"
+UNCOUNTABLE = 1 << 60
+"""Elements whose bytes LiteRT does not count any more."""
+
+
+class CompiledGraph:
+    """What the interpreter does while its model is compiled; questions about the rest of the file go to LiteRT.
+
+    Attributes:
+        opened: the program for the shapes that the inputs had at the last `allocate_tensors`. While it runs on LiteRT
+            only `resize` and `allocate_tensors` are of use.
+    """
+
+    def __init__(self, variants: Variants, base: Opened) -> None:
+        """
+        Args:
+            base: the subgraph's program for the shapes that the file says.
+        """
+        self._variants = variants
+        self._base = self.opened = base
+        self._inputs = base.program.inputs
+        self._outputs = base.program.outputs
+        self._shapes = [*base.shapes]
+        self._input_places = {port.index: place for place, port in enumerate(self._inputs)}
+        self._output_places = {port.index: place for place, port in enumerate(self._outputs)}
+        self._allocated = False
+
+    @property
+    def compiled(self) -> bool:
+        """False where LiteRT has to run the subgraph for the shapes of the last `allocate_tensors`."""
+        return self.opened.session is not None
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """The shapes that the inputs have by now."""
+        return tuple(self._shapes)
+
+    def resize(self, tensor_index: int, shape: Shape, *, strict: bool = False) -> bool:
+        """Give an input another shape, for which `allocate_tensors` finds or makes a program.
+
+        Returns:
+            False, and nothing has changed, where LiteRT has its own answer: the tensor is no input, a size is negative,
+            there are too many elements to count, or a size that the model fixes changes although `strict` forbids it.
+        """
+        from math import prod
+
+        place = self._input_places.get(_index(tensor_index))
+        if place is None or min(shape, default=0) < 0 or prod(shape) >= UNCOUNTABLE:
+            return False
+        if strict and not self._may_become(place, shape):
+            return False
+        if shape != self._shapes[place]:
+            self._shapes[place] = shape
+            self._allocated = False
+        return True
+
+    def _may_become(self, place: int, shape: Shape) -> bool:
+        """Whether only sizes change that the model leaves open."""
+        signature, now = self._inputs[place].shape_signature, self._shapes[place]
+        return len(shape) == len(now) == len(signature) and all(
+            size == -1 or new == old for size, new, old in zip(signature, shape, now, strict=True)
+        )
+
+    def allocate_tensors(self) -> None:
+        """Make ready for the shapes that the inputs have by now, with variables at their first values if these changed.
+
+        Where nothing is compiled for them, LiteRT has to take over: see `compiled`.
+        """
+        if self._allocated:
+            return
+        opened = self.opened = self._variants.resized(self._base, self.shapes)
+        if opened.session is not None:
+            opened.session.reset_states(resources=False)
+            self._inputs = opened.program.inputs
+            self._outputs = opened.program.outputs
+            self._allocated = True
+
+    def invoke(self) -> None:
+        """
+        Raises:
+            DeviceError: `allocate_tensors` was not called; a RuntimeError as LiteRT's.
+        """
+        if not self._allocated:
+            raise DeviceError(NOT_READY)
+        try:
+            self._session.invoke()
+        except ProgramError as error:
+            self._heal(str(error))
+            self._session.invoke()
+
+    @property
+    def _session(self) -> Any:
+        return self.opened.session
+
+    def _heal(self, reason: str) -> None:
+        """Replace a program whose weights proved bad; inputs, outputs and variables stay where they are.
+
+        Raises:
+            DeviceError: there is none in its place; after `allocate_tensors`, LiteRT runs the model.
+        """
+        self.opened.heal(self._session, reason)
+        if self._session is None:
+            self._allocated = False
+            raise DeviceError(f"{reason}; {self.opened.reason} {NOT_READY}")
+
+    def set_tensor(self, tensor_index: int, value: Any) -> None:
+        """Copy `value` into an input, an output or a variable.
+
+        Raises:
+            TensorError: it is none of them, or its type or shape differs from the value's; a ValueError as LiteRT's.
+            TypeError: the index is not a whole number; so for every other method that takes one.
+        """
+        import numpy as np
+
+        tensor_index = _index(tensor_index)
+        if not self._allocated:
+            raise TensorError(UNALLOCATED)
+        array, place = np.asarray(value), self._state_place(tensor_index)
+        if place is not None:
+            _check(array, self.opened.program.states[place])
+            self._verify()
+            self._session.write_state(place, array.tobytes())
+            return
+        _check(array, self._port(tensor_index))
+        self._view(tensor_index)[...] = array
+
+    def get_tensor(self, tensor_index: int, subgraph_index: int = 0) -> np.ndarray:
+        """A copy of an input, output or variable. Constants come from LiteRT.
+
+        Raises:
+            ValueError: no such tensor, or one without a value: what lies between is not kept.
+        """
+        tensor_index, subgraph_index = _index(tensor_index), _index(subgraph_index)
+        if not self._allocated:
+            raise TensorError(NO_DATA)
+        if subgraph_index == self._base.subgraph and (place := self._state_place(tensor_index)) is not None:
+            return self._state(place)
+        if subgraph_index == self._base.subgraph:
+            if self._is_port(tensor_index):
+                return self._view(tensor_index).copy()
+            if tensor_index in self._base.source.runtime_tensors(subgraph_index):
+                raise self._unkept(tensor_index)
+        return self._litert().get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]
+
+    def _state_place(self, tensor_index: int) -> int | None:
+        """Which state a variable tensor is; None for other tensors."""
+        states = enumerate(self.opened.program.states)
+        return next((place for place, state in states if state.index == tensor_index != NO_TENSOR), None)
+
+    def _state(self, place: int) -> np.ndarray:
+        """A copy of a variable."""
+        import numpy as np
+
+        self._verify()
+        state = self.opened.program.states[place]
+        return np.frombuffer(bytearray(self._session.read_state(place)), state.dtype).reshape(state.shape)
+
+    def tensor(self, tensor_index: int) -> Callable[[], np.ndarray]:
+        """A function that gives a view of the tensor's memory."""
+
+        def view() -> np.ndarray:
+            if not self._allocated:
+                raise TensorError(NO_DATA)
+            index = _index(tensor_index)
+            self._port(index)
+            self._verify()
+            return self._view(index)
+
+        return view
+
+    def _verify(self) -> None:
+        """Check the weights now: replacing the program later would part a view from the memory that is computed on."""
+        try:
+            self._session.verify()
+        except ProgramError as error:
+            self._heal(str(error))
+
+    def _is_port(self, tensor_index: int) -> bool:
+        return tensor_index in self._input_places or tensor_index in self._output_places
+
+    def _port(self, tensor_index: int) -> Port:
+        if tensor_index in self._input_places:
+            return self._inputs[self._input_places[tensor_index]]
+        if tensor_index in self._output_places:
+            return self._outputs[self._output_places[tensor_index]]
+        raise self._unkept(tensor_index)
+
+    def _unkept(self, tensor_index: int) -> TensorError:
+        inputs, outputs = sorted(self._input_places), sorted(self._output_places)
+        found = f"tensor {tensor_index} is neither an input nor an output: inputs are {inputs}, outputs are {outputs}"
+        return TensorError(f"{found}; a compiled graph keeps no other tensor")
+
+    def _view(self, tensor_index: int) -> np.ndarray:
+        import numpy as np
+
+        if tensor_index in self._input_places:
+            memory = self._session.input_memory(self._input_places[tensor_index])
+        else:
+            memory = self._session.output_memory(self._output_places[tensor_index])
+        port = self._port(tensor_index)
+        return np.frombuffer(memory, port.dtype).reshape(port.shape)
+
+    def get_input_details(self) -> list[dict[str, Any]]:
+        return [self._describe(port.index) for port in self._inputs]
+
+    def get_output_details(self) -> list[dict[str, Any]]:
+        return [self._describe(port.index) for port in self._outputs]
+
+    def _describe(self, tensor_index: int) -> dict[str, Any]:
+        place = self._input_places.get(tensor_index)
+        return describe(self._port(tensor_index), None if place is None else self._shapes[place])
+
+    def get_tensor_details(self, subgraph_index: int = 0) -> list[dict[str, Any]]:
+        return self._litert().get_tensor_details(subgraph_index)  # type: ignore[no-any-return]
+
+    def _get_tensor_details(self, tensor_index: int, subgraph_index: int) -> dict[str, Any]:
+        if subgraph_index == self._base.subgraph and self._is_port(tensor_index):
+            return self._describe(tensor_index)
+        return self._litert()._get_tensor_details(tensor_index, subgraph_index)  # type: ignore[no-any-return]
+
+    def _get_ops_details(self) -> list[dict[str, Any]]:
+        return self._litert()._get_ops_details()  # type: ignore[no-any-return]
+
+    def num_subgraphs(self) -> int:
+        return self._base.program.num_subgraphs
+
+    def reset_all_variables(self) -> None:
+        """Variable tensors begin anew; resource variables keep their values, as in LiteRT."""
+        self._session.reset_states(resources=False)
+
+    def _get_full_signature_list(self) -> dict[str, Any]:
+        return {
+            each.key: {"inputs": dict(each.inputs), "outputs": dict(each.outputs)}
+            for each in self._base.program.signatures
+        }
+
+    def _litert(self) -> Any:
+        """The same model in LiteRT, with the same shapes and in the same state of allocation."""
+        fallback = self._base.source.fallback()
+        if self._base.subgraph == 0:
+            fallback.fit(self.shapes)
+        if self._allocated:
+            fallback.allocate()
+        return fallback.interpreter
+
+
+def _index(value: Any) -> int:
+    """A whole number of any type; floats and texts are a TypeError, as in LiteRT."""
+    import operator
+
+    return operator.index(value)
+
+
+def _check(array: np.ndarray, port: Port | State) -> None:
+    """Raise what LiteRT raises for a value of the wrong type or shape."""
+    import numpy as np
+
+    expected = np.dtype(port.dtype)
+    if array.dtype != expected:
+        found = array.dtype.name.upper() if array.dtype.name != expected.name else array.dtype.str  # the byte order
+        raise TensorError(
+            f"Cannot set tensor: Got value of type {found} but expected type {port.dtype.upper()} "
+            f"for input {port.index}, name: {port.name}"
+        )
+    if array.ndim != len(port.shape):
+        raise TensorError(
+            f"Cannot set tensor: Dimension mismatch. Got {array.ndim} but expected {len(port.shape)} "
+            f"for input {port.index}, name: {port.name}"
+        )
+    for axis, (given, size) in enumerate(zip(array.shape, port.shape, strict=True)):
+        if given != size:
+            raise TensorError(
+                f"Cannot set tensor: Dimension mismatch. Got {given} but expected {size} "
+                f"for dimension {axis} of input {port.index}, name: {port.name}"
+            )
+
+
+def describe(port: Port, shape: Shape | None = None) -> dict[str, Any]:
+    """LiteRT's description of a tensor, one that has been resized to `shape` where that is given."""
+    import numpy as np
+
+    shape = port.shape if shape is None else shape
+    signature = port.shape_signature if -1 in port.shape_signature else shape
+    per_tensor = len(port.scales) == 1
+    return {
+        "name": port.name,
+        "index": port.index,
+        "shape": np.array(shape, np.int32),
+        "shape_signature": np.array(signature, np.int32),
+        "dtype": np.dtype(port.dtype).type,
+        "quantization": (float(port.scales[0]), int(port.zero_points[0])) if per_tensor else (0.0, 0),
+        "quantization_parameters": {
+            "scales": np.array(port.scales, np.float32),
+            "zero_points": np.array(port.zero_points, np.int32),
+            "quantized_dimension": port.axis,
+            "block_size": 0,
+        },
+        "sparsity_parameters": {},
+    }

@@ -1,0 +1,120 @@
+"""What becomes of one delegate: which subgraphs of the model it finds in an interpreter, and what it claims there."""
+
+from __future__ import annotations
+
+from jitdelegate.errors import DelegationError, JitDelegateError
+from jitdelegate.litert_delegate.check import (
+    Doubt,
+    check_functions,
+    difference,
+    node_difference,
+    plan_difference,
+    read_tensors,
+)
+from jitdelegate.litert_delegate.trust import libraries, litert_folder, refusal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from jitdelegate.cache.place import Place
+    from jitdelegate.litert_delegate.check import TensorTable
+    from jitdelegate.litert_delegate.context import Context
+    from jitdelegate.litert_delegate.delegate_client import Facts, Guest
+
+_LONGEST_SENTENCE = 1000
+"""Letters; where memory is not what it is taken for, a number may be a list of thousands."""
+
+
+class Delegation:
+    """The state of one delegate; lives as long as the delegate's Python object or one of its kernels.
+
+    Attributes:
+        guest: the model.
+        subgraph: the one that was claimed from last, -1 before the first.
+        interruption: the KeyboardInterrupt or the like that ended a callback, for whoever can raise it again; LiteRT
+            made a RuntimeError of it.
+        contexts: addresses of the TfLiteContexts that it found its subgraphs in, and which they are.
+    """
+
+    __slots__ = ("_place", "_warned", "contexts", "guest", "interruption", "subgraph")
+
+    def __init__(self, guest: Guest, place: Place | None) -> None:
+        self.guest = guest
+        self.subgraph = -1
+        self.interruption: BaseException | None = None
+        self._place = place
+        self.contexts: dict[int, int] = {}
+        self._warned = False
+
+    def attach(self, context: Context, registration: bytearray, delegate: int) -> None:
+        """Claim what the guest wants of a subgraph, or warn and claim nothing.
+
+        Raises:
+            DelegationError: the guest refuses the model.
+            DeviceError: LiteRT failed half-way.
+        """
+        nodes = self._choose_or_warn(context)
+        if nodes:
+            context.replace(registration, nodes, delegate)
+
+    def warn(self, sentence: str) -> None:
+        """Once in the life of a delegate."""
+        if not self._warned:
+            self._warned = True
+            self.guest.warn(f"jitdelegate stays out of this interpreter: {sentence[:_LONGEST_SENTENCE]}")
+
+    def _choose_or_warn(self, context: Context) -> tuple[int, ...]:
+        try:
+            return self._choose(context)
+        except DelegationError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the model runs without the delegate
+            self.warn(sentence(error))
+            return ()
+
+    def _choose(self, context: Context) -> tuple[int, ...]:
+        """The nodes to claim."""
+        self._refuse_unless_trusted(context)
+        table = read_tensors(context.address, context.layout)
+        plan = context.execution_plan()
+        subgraph = self._find(context, table, plan)
+        nodes = tuple(sorted(node for partition in self.guest.partitions(subgraph) for node in partition))
+        if nodes:
+            _refuse_unless_offered(context, plan, nodes)
+        return nodes
+
+    def _refuse_unless_trusted(self, context: Context) -> None:
+        trouble = refusal(self._place, context.layout)
+        if trouble:
+            raise Doubt(trouble)
+        check_functions(context.address, context.layout, libraries(litert_folder()))
+
+    def _find(self, context: Context, table: TensorTable, plan: tuple[int, ...]) -> int:
+        """Which subgraph this is: LiteRT offers them in order, leaves some out, and offers some again."""
+        known = self.contexts.get(context.address)
+        first = self.subgraph + 1
+        reason = "it was in another one already, expected one delegate per interpreter" if first else "no subgraph"
+        for number in range(first, self.guest.num_subgraphs) if known is None else (known,):
+            reason = _difference(context, table, plan, self.guest.facts(number))
+            if not reason:
+                self.subgraph = self.contexts[context.address] = number
+                return number
+        raise Doubt(f"the model is not what LiteRT has: {reason}")
+
+
+def sentence(error: BaseException) -> str:
+    """What to tell the user of it."""
+    words = str(error)
+    return words if words and isinstance(error, (JitDelegateError, Doubt)) else f"{type(error).__name__}: {words}"
+
+
+def _difference(context: Context, table: TensorTable, plan: tuple[int, ...], facts: Facts) -> str:
+    return difference(table, facts) or plan_difference(plan, facts) or node_difference(context, plan, facts)
+
+
+def _refuse_unless_offered(context: Context, plan: tuple[int, ...], nodes: tuple[int, ...]) -> None:
+    missing = sorted(set(nodes) - set(plan))
+    if missing:
+        raise Doubt(f"another delegate has taken nodes {', '.join(map(str, missing))}")
+    found = tuple(sorted(node for partition in context.preview(nodes) for node in partition.nodes))
+    if found != nodes:
+        raise Doubt(f"LiteRT offers the nodes {found}, expected {nodes}")

@@ -1,0 +1,310 @@
+"""A model as the guest in LiteRT's interpreter: its compiled pieces run there, and everything else is LiteRT's."""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import sys
+
+from jitdelegate.cache.key import variant_parts
+from jitdelegate.engine.executable import Opened
+from jitdelegate.engine.model_file import ModelSource
+from jitdelegate.errors import CompileError, DelegationError, DeviceError, JitDelegateError, ProgramError
+from jitdelegate.litert_delegate.delegate_client import Facts, Guest, GuestKernel
+from jitdelegate.litert_delegate.native_delegate import NativeDelegate
+from jitdelegate.litert_delegate.trust import refusal
+from jitdelegate.program.read import read
+from jitdelegate.runtime.cpu.session import Session
+from jitdelegate.runtime.litert_layout import LAYOUT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from jitdelegate.api.report import Report
+    from jitdelegate.cache.key import Shapes
+    from jitdelegate.engine.model_file import Source
+    from jitdelegate.options import Options
+    from jitdelegate.program.program import Piece, Port, Program, State
+    from jitdelegate.runtime.fallback import Fallback
+    from jitdelegate.runtime.io_binding import Staging
+
+
+class HostedModel(Guest):
+    """The programs of one model in one interpreter, opened when LiteRT asks for them.
+
+    Attributes:
+        main: the program of the first subgraph for the shapes that the file says.
+    """
+
+    def __init__(self, main: Opened) -> None:
+        """
+        Args:
+            main: as the attribute; must not refer to the interpreter, which would keep itself alive.
+        """
+        self._source = main.source
+        self.main = main
+        self._opened: dict[tuple[int, Shapes, tuple[int, ...]], Opened] = {(0, (), ()): self.main}
+        self._idle = {subgraph.number: subgraph for subgraph in self.main.program.idle}
+        self._ready = main
+        self._lock = _thread.allocate_lock()
+        self.num_subgraphs = self.main.program.num_subgraphs
+
+    def prepare(self) -> None:
+        """Find or make the programs of all subgraphs, for the file's shapes; raises what `Opened` raises."""
+        for subgraph in range(self.num_subgraphs):
+            if subgraph not in self._idle:
+                self._open(subgraph)
+
+    def report(self) -> Report:
+        """Of the first subgraph for the shapes that its inputs had at the last allocation, and of the other ones."""
+        with self._lock:
+            opened = {key: each for key, each in self._opened.items() if key[0] and not key[2]}
+        latest = {key[0]: each for key, each in opened.items()}  # the shapes that came last
+        return self._ready.report(subgraphs=[latest[number].subgraph_report() for number in sorted(latest)])
+
+    def delegate(self) -> NativeDelegate:
+        """A delegate for one interpreter; raises what `NativeDelegate` raises."""
+        return NativeDelegate(self, place=self._source.store.place)
+
+    def introduce(self) -> None:
+        """Tell the user what is left to LiteRT, while errors still reach them as they are.
+
+        Raises:
+            DelegationError: full delegation was required, and some operators cannot be delegated.
+        """
+        if refusal(self._source.store.place):
+            return  # the delegate will stay out and say so
+        for subgraph in range(self.num_subgraphs):
+            if subgraph not in self._idle:
+                opened = self._open(subgraph)
+                if self._source.options.require_full_delegation:
+                    opened.require_full_delegation()
+                opened.announce()
+
+    def facts(self, subgraph: int) -> Facts:
+        idle = self._idle.get(subgraph)
+        if idle is not None:
+            return Facts(idle.num_tensors, idle.num_nodes, _facts(idle.ports), codes=list(enumerate(idle.codes)))
+        program = self._open(subgraph).program
+        ports = [*program.inputs, *program.outputs, *program.between]
+        codes = [(each.index, each.code) for each in program.operators] if subgraph else ()  # only the first is sure
+        return Facts(program.num_tensors, program.num_nodes, _facts(ports), codes=codes)
+
+    def partitions(self, subgraph: int) -> Sequence[tuple[int, ...]]:
+        if subgraph in self._idle:
+            return ()
+        opened = self._open(subgraph)
+        if self._source.options.require_full_delegation:
+            opened.require_full_delegation()
+        return [piece.nodes for piece in opened.program.pieces]
+
+    def kernel(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> GuestKernel:
+        """The piece of these nodes in the program for the subgraph's shapes, or else LiteRT on a model of these nodes:
+        no shape makes a model fail that runs on LiteRT, but where full delegation is required."""
+        try:
+            return self._compiled(subgraph, nodes, shapes)
+        except (_UnknownError, CompileError, DeviceError) as error:
+            if self._source.options.require_full_delegation:
+                raise DelegationError(f"full delegation was required of {self._source.name}: {error}") from error
+            self.main.note(f"on LiteRT, {len(nodes)} delegated operators of subgraph {subgraph}: {error}")
+            return _LiteRTKernel(self._source, subgraph, nodes, shapes)
+
+    def _open(self, subgraph: int, shapes: Shapes = (), nodes: tuple[int, ...] = ()) -> Opened:
+        key = subgraph, shapes, nodes
+        with self._lock:
+            found = self._opened.get(key)
+            if found is None:
+                variant = variant_parts(subgraph, shapes, hosted=True, nodes=nodes)
+                found = self._opened[key] = Opened(self._source, main=self.main, variant=variant)
+            return found
+
+    def _compiled(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> GuestKernel:
+        opened = self._open(subgraph)
+        wanted = tuple(shapes[port.index] for port in opened.program.inputs)
+        if wanted != opened.shapes:
+            opened = self._open(subgraph, wanted)
+        if subgraph == 0:
+            self._ready = opened
+        if _piece(opened.program, nodes) is None:  # not compiled for these shapes, or LiteRT groups in another way
+            opened = self._open(subgraph, opened.resized, nodes)
+        try:
+            return _kernel(opened, nodes, shapes)
+        except ProgramError as error:
+            opened.heal(None, str(error))
+            return _kernel(opened, nodes, shapes)
+
+
+def _facts(ports: Sequence[Port]) -> tuple[tuple[int, str, str], ...]:
+    return tuple({port.index: (port.index, port.name, port.dtype) for port in ports}.values())
+
+
+def open_hosted(model: Source, options: Options) -> HostedModel:
+    """
+    Raises:
+        ModelError: the model cannot be read.
+        DeviceError: this machine lacks the target that was asked for.
+    """
+    return HostedModel(Opened(ModelSource(model, options), variant=variant_parts(0, hosted=True)))
+
+
+def prepare_hosted(model: str, options: Options) -> None:
+    """Find or make the programs of all subgraphs for LiteRT's own interpreter; raises what `open_hosted` raises."""
+    open_hosted(model, options).prepare()
+
+
+class _Nobody(Guest):
+    """Stays out, and says nothing about it."""
+
+    def warn(self, sentence: str) -> None:
+        pass
+
+
+def native_delegate(options: Options) -> tuple[Any, HostedModel | None, NativeDelegate]:
+    """A delegate for the interpreter whose constructor has asked a `GpuDelegate` for it.
+
+    Returns:
+        A weak reference to the interpreter; the model, None where the delegate stays out; the delegate.
+    Raises:
+        ModelError: the model cannot be read.
+        DeviceError: this machine lacks the target that was asked for.
+        DelegationError: full delegation was required, and some operators cannot be delegated.
+    """
+    import weakref
+
+    interpreter, model, num_threads = _caller()
+    if model is None:
+        Guest().warn("jitdelegate stays out of this interpreter: it was not made from model_path or model_content")
+    if model is None or options.target == "litert":
+        return weakref.ref(interpreter), None, NativeDelegate(_Nobody())
+    guest = open_hosted(model, options.with_threads(num_threads))
+    guest.introduce()
+    return weakref.ref(interpreter), guest, guest.delegate()
+
+
+def _caller() -> tuple[Any, Any, Any]:
+    """The interpreter that is being made, its model, a path or content, and its threads; None for what it says not."""
+    arguments = sys._getframe(3).f_locals
+    model = arguments.get("model_content") or arguments.get("model_path")
+    return arguments.get("self", _caller), model, arguments.get("num_threads")
+
+
+class _UnknownError(JitDelegateError):
+    """LiteRT asks for what the program has not."""
+
+
+def _kernel(opened: Opened, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> GuestKernel:
+    program = _piece_program(opened.program, nodes)
+    known: tuple[Port | State, ...] = (*program.inputs, *program.states)
+    for port in known:
+        found, expected = _shape_of(port, shapes), port.shape
+        if found != expected:
+            raise _UnknownError(f"'{port.name}' has the shape {list(found)}, and the program is for {list(expected)}.")
+    return _CompiledKernel(program, opened.open_piece(program))
+
+
+def _shape_of(port: Port | State, shapes: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
+    try:
+        return shapes[port.index]
+    except KeyError:
+        raise ProgramError(f"a piece has the tensor {port.index}, which LiteRT has not") from None
+
+
+def _piece(program: Program, nodes: tuple[int, ...]) -> Piece | None:
+    """The compiled piece of exactly these operators."""
+    return next((piece for piece in program.pieces if piece.nodes == nodes and piece.nbytes), None)
+
+
+def _piece_program(program: Program, nodes: tuple[int, ...]) -> Program:
+    piece = _piece(program, nodes)
+    if piece is None:
+        reason = next((one.reason for one in program.operators if one.index in nodes and one.reason), "")
+        raise _UnknownError(reason or "they are not compiled as one piece.")
+    found = read(program.content(piece))
+    if (_indices(found.inputs), _indices(found.outputs)) != (piece.inputs, piece.outputs):
+        raise ProgramError(f"a piece has other tensors than {piece.inputs} and {piece.outputs}")
+    return found
+
+
+def _data_offset(index: int) -> int:
+    """Where the address of a tensor's data lies in LiteRT's array of tensors."""
+    return index * LAYOUT.tensor.size + LAYOUT.tensor["data"]
+
+
+class _CompiledKernel(GuestKernel):
+    """A compiled piece; on the CPU no Python runs it."""
+
+    def __init__(self, program: Program, session: Staging) -> None:
+        self.inputs, self.outputs = (_indices(ports) for ports in (program.inputs, program.outputs))
+        self.output_shapes = tuple(port.shape for port in program.outputs)
+        self._session = session
+        if isinstance(session, Session):
+            self.entry, self._words = session.host(_data_offset)
+            self.arguments = ctypes.addressof(self._words)
+
+    def run(self, addresses: list[int]) -> None:
+        self._session.run_on(addresses)
+
+    def close(self) -> None:
+        self._session.close()
+
+
+def _indices(ports: Sequence[Port]) -> tuple[int, ...]:
+    return tuple(port.index for port in ports)
+
+
+class _LiteRTKernel(GuestKernel):
+    """Claimed nodes that nothing is compiled for, as a model of their own in LiteRT."""
+
+    def __init__(
+        self, source: ModelSource, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]
+    ) -> None:
+        from jitdelegate.compiler.partitioned import cut_nodes  # not before: compiled pieces need no compiler
+        from jitdelegate.runtime.fallback import Fallback
+
+        cut = cut_nodes(source.content(), subgraph, nodes, shapes)
+        self.inputs = (*cut.inputs, *(index for index, _ in cut.variables))
+        self.outputs = cut.outputs
+        self._variables = [own for _, own in cut.variables]
+        self._fallback: Fallback | None = Fallback(cut.content, num_threads=source.threads)
+        self._fallback.allocate()
+        self.output_shapes = tuple(
+            tuple(detail["shape"].tolist()) for detail in self._fallback.interpreter.get_output_details()
+        )
+
+    def run(self, addresses: list[int]) -> None:
+        """Calculate on copies, without XNNPACK where only that fails."""
+        assert self._fallback is not None
+        try:
+            self._calculate(self._fallback, addresses)
+        except RuntimeError as error:
+            self._fallback.recover(error)
+            self._calculate(self._fallback, addresses)
+
+    def _calculate(self, fallback: Fallback, addresses: list[int]) -> None:
+        """Variables live in the memory of the whole model."""
+        interpreter = fallback.interpreter
+        every = interpreter.get_tensor_details() if self._variables else []
+        variables = [every[index] for index in self._variables]
+        given = [*interpreter.get_input_details(), *variables]
+        for detail, address in zip(given, addresses, strict=False):
+            interpreter.set_tensor(detail["index"], _array_at(address, detail))
+        interpreter.invoke()
+        made = [*variables, *interpreter.get_output_details()]
+        for detail, address in zip(made, addresses[len(given) - len(variables) :], strict=True):
+            if detail["shape"].all():
+                content = interpreter.get_tensor(detail["index"]).tobytes()
+                ctypes.memmove(address, content, len(content))
+
+    def close(self) -> None:
+        self._fallback = None
+
+
+def _array_at(address: int, detail: Mapping[str, Any]) -> Any:
+    """A copy of a tensor's elements as LiteRT's methods take it; views are not for tensors of shape ()."""
+    import numpy
+
+    count = int(numpy.prod(detail["shape"]))
+    content = ctypes.string_at(address, count * numpy.dtype(detail["dtype"]).itemsize) if count else b""
+    return numpy.frombuffer(content, detail["dtype"]).reshape(detail["shape"])

@@ -1,0 +1,146 @@
+"""One partition in one interpreter, from LiteRT's `init` to its `free`."""
+
+from __future__ import annotations
+
+import ctypes
+
+from jitdelegate.errors import DeviceError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jitdelegate.litert_delegate.context import Context, Partition
+    from jitdelegate.litert_delegate.delegate_client import GuestKernel
+    from jitdelegate.litert_delegate.delegation import Delegation
+
+_ENTRY, _ARGUMENTS, _NUMBER, _WORDS = 0, 1, 2, 4
+_WORD_BYTES = 8
+
+
+class Shapes(dict[int, tuple[int, ...]]):
+    """Shapes of tensors as they are now; those that are not there yet are read when they are asked for."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: Context, indices: Sequence[int]) -> None:
+        super().__init__((index, context.tensor(index).shape) for index in indices)
+        self._context: Context | None = context
+
+    def __missing__(self, index: int) -> tuple[int, ...]:
+        if self._context is None or not 0 <= index < self._context.num_tensors():
+            raise KeyError(index)
+        self[index] = self._context.tensor(index).shape
+        return self[index]
+
+    def seal(self) -> None:
+        """Answer no more than what was asked so far: LiteRT goes on, and the context may change."""
+        self._context = None
+
+    def hold(self, context: Context) -> bool:
+        """All of them are the same in `context`."""
+        return all(context.tensor(index).shape == shape for index, shape in self.items())
+
+
+class Kernel:
+    """What LiteRT's node of a claimed partition stands for.
+
+    Attributes:
+        delegation: whose kernel it is.
+        subgraph: of the file.
+        nodes: positions of the operators.
+        inputs: tensors that they read from outside.
+        outputs: tensors that others read.
+        slot: four words that node->user_data points at: the function to run, its arguments, the kernel's number, and
+            a spare one. They stay where they are as long as the kernel lives.
+    """
+
+    __slots__ = (
+        "_guest_kernel",
+        "_python_entry",
+        "_shapes",
+        "delegation",
+        "inputs",
+        "nodes",
+        "outputs",
+        "slot",
+        "subgraph",
+    )
+
+    def __init__(self, delegation: Delegation, subgraph: int, number: int, python_entry: int) -> None:
+        self.delegation = delegation
+        self.subgraph = subgraph
+        self.nodes: tuple[int, ...] = ()
+        self.inputs: tuple[int, ...] = ()
+        self.outputs: tuple[int, ...] = ()
+        self.slot = (ctypes.c_uint64 * _WORDS)(python_entry, 0, number, 0)
+        self._python_entry = python_entry
+        self._shapes: Shapes | None = None
+        self._guest_kernel: GuestKernel | None = None
+
+    @property
+    def address(self) -> int:
+        """Of the slot."""
+        return ctypes.addressof(self.slot)
+
+    def take(self, partition: Partition) -> None:
+        """Remember what LiteRT said of the partition."""
+        self.nodes = partition.nodes
+        self.inputs = tuple(index for index in partition.inputs if index >= 0)
+        self.outputs = partition.outputs
+
+    def prepare(self, context: Context) -> None:
+        """Get the guest's kernel for the shapes of this moment, and tell LiteRT those of the outputs.
+
+        Raises:
+            DeviceError: an input's shape is not known yet, or LiteRT refuses a shape.
+        """
+        for index in self.inputs:
+            _refuse_unknown(context, index)
+        if self._shapes is None or not self._shapes.hold(context):
+            self._open(context)
+        found = self._guest_kernel
+        assert found is not None
+        for index, shape in zip(found.outputs, found.output_shapes, strict=True):
+            context.resize(index, shape)
+
+    def run(self, context: Context) -> None:
+        """One inference through Python.
+
+        Raises:
+            DeviceError: `prepare` did not get so far.
+        """
+        found = self._guest_kernel
+        if found is None:
+            raise DeviceError("a partition runs that was never prepared")
+        found.run(context.data((*found.inputs, *found.outputs)))
+
+    def close(self) -> None:
+        """Give the guest's kernel back; harmless a second time."""
+        found, self._guest_kernel, self._shapes = self._guest_kernel, None, None
+        if found is not None:
+            found.close()
+
+    def _open(self, context: Context) -> None:
+        shapes = Shapes(context, self.inputs)
+        new = self.delegation.guest.kernel(self.subgraph, self.nodes, shapes)
+        shapes.seal()
+        others = sorted((set(self.outputs) ^ set(new.outputs)) | (set(new.inputs) - set(self.inputs)))
+        if others:
+            new.close()
+            raise DeviceError(f"a kernel and its partition differ in the tensors {', '.join(map(str, others))}")
+        old, self._guest_kernel, self._shapes = self._guest_kernel, new, shapes
+        self.slot[_ENTRY], self.slot[_ARGUMENTS] = new.entry or self._python_entry, new.arguments
+        if old is not None:
+            old.close()
+
+
+def number_at(slot: int) -> int:
+    """The number of the kernel whose slot is there, 0 at 0."""
+    return ctypes.c_uint64.from_address(slot + _NUMBER * _WORD_BYTES).value if slot else 0
+
+
+def _refuse_unknown(context: Context, index: int) -> None:
+    tensor = context.tensor(index)
+    if tensor.is_dynamic and not tensor.data and 0 not in tensor.shape:
+        raise DeviceError(f"tensor {index} ({tensor.name}) gets its shape only while the model runs")

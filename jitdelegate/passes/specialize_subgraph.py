@@ -1,0 +1,44 @@
+"""What one program computes of a model: a subgraph that needs no other, keeps no variables and asks for no shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from jitdelegate.ir.graph import Model
+from jitdelegate.ir.verify import verify_ports
+from jitdelegate.ops.call import Shape
+from jitdelegate.passes.functional_state import functional_state, functional_variables
+from jitdelegate.passes.inline_subgraphs import inline_subgraphs
+from jitdelegate.passes.resize_inputs import resize_inputs
+from jitdelegate.passes.shape_inputs import fix_inputs
+
+
+def enter(
+    model: Model,
+    number: int = 0,
+    shapes: Sequence[Shape] = (),
+    values: Sequence[tuple[int, Shape]] = (),
+    *,
+    hosted: bool = False,
+) -> Model:
+    """The model with one subgraph made ready for the passes.
+
+    Args:
+        number: the subgraph.
+        shapes: of its inputs; none for those that the file says.
+        values: (position, elements) of the inputs that are known.
+        hosted: whether LiteRT's own interpreter is to run it; loops, branches and resource variables are LiteRT's then.
+    """
+    graphs = list(model.graphs)
+    graph = resize_inputs(graphs[number], shapes) if shapes else graphs[number]
+    graph = fix_inputs(graph, values)
+    graph = inline_subgraphs(graph, model.graphs, hosted=hosted)
+    verify_ports(model.graphs[number], graph, inline_subgraphs.__name__)
+    graphs[number] = graph
+    if hosted:
+        graphs[number] = functional_variables(graph)
+    else:
+        graphs[number] = functional_state(replace(model, graphs=tuple(graphs)), number)
+    verify_ports(graph, graphs[number], functional_state.__name__)
+    return replace(model, graphs=tuple(graphs))

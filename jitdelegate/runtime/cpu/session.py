@@ -1,0 +1,262 @@
+"""One compiled model ready to run: its memory, its code and its worker threads."""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import os
+
+from jitdelegate.errors import DeviceError, ProgramError
+from jitdelegate.runtime.arena import Memory, aligned
+from jitdelegate.runtime.cpu import library
+from jitdelegate.runtime.io_binding import Staging
+from jitdelegate.runtime.states import States
+from jitdelegate.runtime.weights import Weights, undisturbed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from jitdelegate.program.program import Program
+    from jitdelegate.runtime.shared_file import SharedFile
+
+
+_ARGUMENTS = 5 * ctypes.c_void_p
+"""Of one thread: arena, weights, io, sync, scratch."""
+
+
+class Session(Staging):
+    """Runs `program` on the calling thread and `num_threads` - 1 workers.
+
+    Calls from several threads wait for each other. After a fork the child goes on with workers of its own.
+
+    Attributes:
+        program: what it runs.
+
+    Raises:
+        ProgramError: the program has no code, or does not fit together.
+        DeviceError: the system gives too little memory, or none that is executable.
+    """
+
+    def __init__(self, program: Program, num_threads: int = 1) -> None:
+        super().__init__(program)
+        self._lock = _thread.allocate_lock()
+        self._workers: list[int] = []
+        self._num_threads = num_threads
+        self._process = os.getpid()
+        self._memory: _Memory | None = None
+        self._code = library.load(program)
+        try:
+            self._memory = _Memory(program, num_threads)
+        except DeviceError:
+            self._code.close()
+            raise
+
+    @property
+    def shared(self) -> SharedFile | None:
+        return self._memory.weights.file if self._memory else None
+
+    def verify(self) -> None:
+        if self._memory is not None:
+            undisturbed(self.shared, self._memory.weights.verify)
+
+    def close(self) -> None:
+        """End the workers and free the memory; harmless a second time.
+
+        While Python itself ends, nothing is waited for: LiteRT closes sessions then too, and another thread may be in
+        the midst of a run that it never comes back from. The process gives everything back.
+        """
+        if self._is_ending():
+            return
+        self._follow_fork()
+        with self._lock:
+            memory, self._memory = self._memory, None
+            if memory is None:
+                return
+            self._stop_workers(memory)
+            memory.close()
+            self._code.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_memory", None) is not None:
+            self.close()
+
+    def run_on(self, addresses: list[int]) -> None:
+        self._follow_fork()
+        with self._lock:
+            undisturbed(self.shared, lambda: self._compute(addresses))
+            self._opened_memory().states.advance()
+
+    def compute(self, addresses: list[int]) -> None:
+        self._follow_fork()
+        with self._lock:
+            self._compute(addresses)
+
+    def advance(self) -> None:
+        with self._lock:
+            self._opened_memory().states.advance()
+
+    def _compute(self, addresses: list[int]) -> None:
+        memory = self._opened_memory()
+        memory.weights.verify()
+        self._start_workers(memory)
+        states, count = memory.states, len(self.program.inputs)
+        states.prepare()
+        memory.io[:] = [*addresses[:count], *states.before, *addresses[count:], *states.after]
+        self._code.run(*memory.arguments[0])
+
+    def _opened_memory(self) -> _Memory:
+        if self._memory is None:
+            raise DeviceError("the session is closed")
+        return self._memory
+
+    def reset_states(self, *, resources: bool) -> None:
+        self._follow_fork()
+        with self._lock:
+            if self._memory is not None:
+                self._memory.states.reset(resources=resources)
+
+    def read_state(self, place: int) -> bytes:
+        self._follow_fork()
+        with self._lock:
+            return self._prepared_states().read(place)
+
+    def write_state(self, place: int, content: bytes) -> None:
+        self._follow_fork()
+        with self._lock:
+            self._prepared_states().write(place, content)
+
+    def states_so_far(self) -> list[bytes | None]:
+        self._follow_fork()
+        with self._lock:
+            return self._opened_memory().states.so_far()
+
+    def host(self, data_offset: Callable[[int], int]) -> tuple[int, Any]:
+        """Let LiteRT's interpreter run the program from now on, on its own tensors; nothing else may.
+
+        Args:
+            data_offset: where, in LiteRT's array of tensors, the address of a tensor's data lies.
+        Returns:
+            The address of the entry, and the words that it works by.
+        Raises:
+            ProgramError: the weights are damaged, or the code has no such entry.
+            DeviceError: the session is closed.
+        """
+        from jitdelegate.runtime.delegate_table import (  # not before: most models are no guests
+            ELEMENT_BYTES,
+            hosting_words,
+        )
+
+        with self._lock:
+            memory, program = self._opened_memory(), self.program
+            if not self._code.invoke:
+                raise ProgramError(f"code has no entry {library.HOST_ENTRY}")
+            if memory.weights.file:
+                memory.weights.file.own()  # LiteRT asks nobody before it runs
+            memory.weights.verify()
+            self._start_workers(memory)
+            inputs, outputs = ([data_offset(port.index) for port in side] for side in (program.inputs, program.outputs))
+            states = [data_offset(state.index) for state in program.states]
+            memory.io[:] = [*([0] * (len(inputs) + len(states) + len(outputs))), *memory.states.after]
+            copies = [
+                (address, offset, state.nbytes // ELEMENT_BYTES)
+                for address, offset, state in zip(memory.states.after, states, program.states, strict=True)
+            ]
+            fills = list(enumerate([*inputs, *states, *outputs]))
+            return self._code.invoke, hosting_words(memory.arguments[0], fills, copies)
+
+    def _prepared_states(self) -> States:
+        """The states, first values filled in."""
+        memory = self._opened_memory()
+
+        def prepare() -> None:
+            memory.weights.verify()
+            memory.states.prepare()
+
+        undisturbed(memory.weights.file, prepare)
+        return memory.states
+
+    def _follow_fork(self) -> None:
+        """A forked child has no workers, and its lock and their words may be in any state: begin again."""
+        if self._process == os.getpid():
+            return
+        self._process = os.getpid()
+        self._lock = _thread.allocate_lock()
+        self._workers = []
+        if self._memory is not None:
+            self._memory.clear_sync()
+
+    def _start_workers(self, memory: _Memory) -> None:
+        while len(self._workers) < self._num_threads - 1:
+            from jitdelegate.runtime.cpu import workers  # not before: one thread needs none
+
+            try:
+                self._workers.append(workers.start(self._code.work, memory.worker(len(self._workers) + 1)))
+            except DeviceError:  # no more threads: the caller finishes alone
+                self._num_threads = len(self._workers) + 1
+
+    def _stop_workers(self, memory: _Memory) -> None:
+        """Return when none of them is in the code or its memory any more."""
+        if not self._workers:
+            return
+        from jitdelegate.runtime.cpu import workers
+
+        self._code.stop(*memory.arguments[0])
+        while self._workers:
+            workers.join(self._workers.pop())
+
+
+class _Memory:
+    """What the code works on, in one piece: io, arguments, sync, arena, scratch of each thread; and the weights where
+    they are.
+
+    Attributes:
+        io: the pointers to inputs, states, outputs and the states to come, to be set before each run.
+        states: what lives from run to run.
+        weights: what the code reads.
+        arguments: by thread, the pointers that the code is called with.
+    """
+
+    __slots__ = ("_given", "_pages", "_sync", "_sync_bytes", "arguments", "io", "states", "weights")
+
+    def __init__(self, program: Program, num_threads: int) -> None:
+        pointers = ctypes.c_void_p * (len(program.inputs) + len(program.outputs) + 2 * len(program.states))
+        self._sync_bytes = aligned(program.sync_bytes)
+        scratch_bytes = aligned(program.scratch_bytes)
+        arguments = _ARGUMENTS * num_threads
+        given = aligned(ctypes.sizeof(pointers))
+        sync = given + aligned(ctypes.sizeof(arguments))
+        arena = sync + self._sync_bytes
+        scratch = arena + aligned(program.arena_bytes)
+        self.weights = Weights(program)
+        self._pages = Memory(scratch + num_threads * scratch_bytes)
+        try:
+            self.states = States(program)
+        except DeviceError:
+            self._pages.close()
+            raise
+        start = self._pages.address
+        self._sync = start + sync
+        self.io: Any = pointers.from_address(start)
+        self.arguments = [
+            (start + arena, self.weights.address, start, self._sync, start + scratch + thread * scratch_bytes)
+            for thread in range(num_threads)
+        ]
+        self._given = arguments.from_address(start + given)
+        for own, values in zip(self._given, self.arguments, strict=True):
+            own[:] = values
+
+    def worker(self, thread: int) -> int:
+        """The address of a thread's arguments, as the entry `work` takes them."""
+        return ctypes.addressof(self._given[thread])
+
+    def clear_sync(self) -> None:
+        """As if no worker had ever come."""
+        ctypes.memset(self._sync, 0, self._sync_bytes)
+
+    def close(self) -> None:
+        """Free it; neither the code nor `io` may be used any more."""
+        self.weights.release()
+        self.states.close()
+        self._pages.close()

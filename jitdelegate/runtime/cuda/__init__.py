@@ -1,0 +1,1 @@
+"""Runs programs for CUDA through the driver alone. Read `session.py` first."""

@@ -1,0 +1,132 @@
+"""A CUDA device: found, named, and told what code runs on it."""
+
+from __future__ import annotations
+
+from jitdelegate.errors import DeviceError
+from jitdelegate.runtime.cuda.architectures import SIZES, kind_of, name_of
+from jitdelegate.runtime.cuda.driver import Driver, declare, dotted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ctypes import CDLL
+
+CURRENT_VERSION = 13000
+"""Of CUDA, as the driver tells it, from which on the compilers of the extra "cuda" serve it."""
+TEGRA = ((8, 7), (10, 1))
+"""Capabilities that take no binaries of their neighbours: those are promised to run on desktop GPUs only."""
+_EXACT, _FAMILY = "a", "f"
+
+
+class Device:
+    """One device of this machine.
+
+    Attributes:
+        driver: speaks to it.
+        ordinal: its number among those that the process may see, from 0.
+        handle: the driver's name for it.
+        name: the maker's, such as "NVIDIA H200".
+        capability: major and minor number of its architecture.
+        architecture: the one of those that programs are compiled for whose code suits it best, as "sm_90".
+        multiprocessors: how many it has; those of its partition, where it is one.
+        kind: what a program that suits it is compiled for, as "sm_90:132".
+    """
+
+    __slots__ = ("architecture", "capability", "driver", "handle", "kind", "multiprocessors", "name", "ordinal")
+
+    def __init__(self, driver: Driver, ordinal: int) -> None:
+        """
+        Raises:
+            DeviceError: there is no such device, or code of no architecture runs on it.
+        """
+        count = driver.device_count()
+        if ordinal >= count:
+            there = f"there are devices 0 to {count - 1}" if count else "there is no CUDA device"
+            raise DeviceError(f"device is {ordinal}, but {there}")
+        self.driver = driver
+        self.ordinal = ordinal
+        self.handle = driver.device(ordinal)
+        self.name = driver.device_name(self.handle)
+        self.capability = driver.capability(self.handle)
+        self.architecture = self._find_architecture()
+        self.multiprocessors = driver.multiprocessors(self.handle)
+        self.kind = kind_of(self.architecture, self.multiprocessors)
+
+    def _find_architecture(self) -> str:
+        usable = [one for one in SIZES if _runs(one, self.capability)]
+        if not usable:
+            known = ", ".join(map(name_of, SIZES))
+            raise DeviceError(f"{self.name} is {name_of(self.capability)}, but code is compiled for {known} only")
+        return name_of(usable[-1])
+
+    def check(self, features: str, toolkit: int) -> None:
+        """
+        Args:
+            toolkit: major number of the CUDA that made the code, 0 where nobody knows.
+        Raises:
+            DeviceError: code that was compiled for `features` by that toolkit does not run here.
+        """
+        if not runs(features, self.capability):
+            found = name_of(self.capability)
+            raise DeviceError(f"the program was compiled for {features}, but {self.name} is {found}; compile it anew")
+        trouble = self.toolkit_trouble(toolkit)
+        if trouble:
+            raise DeviceError(f"the program was compiled by CUDA {toolkit}, {trouble}")
+
+    @property
+    def extra(self) -> str:
+        """The extra of this package that installs compilers for the driver."""
+        return "cuda" if self.driver.version >= CURRENT_VERSION else "cuda12"
+
+    def toolkit_trouble(self, toolkit: int) -> str:
+        """Why the driver takes no code of a CUDA toolkit with this major number, "" if it does.
+
+        A driver takes binaries of its own major number, whatever the minor ones are, and of all before it. Source:
+        CUDA Compatibility, "Minor Version Compatibility".
+        """
+        if toolkit <= self.driver.version // 1000:
+            return ""
+        return (
+            f"which needs a driver for CUDA {toolkit}.0 or later, but this one speaks CUDA"
+            f" {dotted(self.driver.version)}: update the driver, or pip install jitdelegate[{self.extra}]"
+        )
+
+
+def find_device(library: CDLL, wanted: int | str = 0) -> Device:
+    """The device with this number, or the first with this in its name, which code is compiled for.
+
+    Args:
+        library: what `cuda_library.open_library` gave.
+        wanted: a number from 0, or a part of the maker's name in small or large letters.
+    Raises:
+        DeviceError: the driver is too old, there is no such device, or no code runs on it.
+    """
+    declare(library)
+    driver = Driver(library)
+    return Device(driver, _named(driver, wanted) if isinstance(wanted, str) else wanted)
+
+
+def _named(driver: Driver, part: str) -> int:
+    """The number of the first device with `part` in its name."""
+    names = [driver.device_name(driver.device(ordinal)) for ordinal in range(driver.device_count())]
+    for ordinal, name in enumerate(names):
+        if part.casefold() in name.casefold():
+            return ordinal
+    there = f"the devices are named {', '.join(map(repr, names))}" if names else "there is no CUDA device"
+    raise DeviceError(f"device is {part!r}, but {there}")
+
+
+def runs(features: str, capability: tuple[int, int]) -> bool:
+    """Whether a binary for `features` ("sm_86", "sm_90a", "sm_100f") runs on a device of this capability."""
+    text = features.removeprefix("sm_")
+    digits = text.rstrip(_EXACT + _FAMILY)
+    if features == text or not (digits.isascii() and digits.isdecimal()) or not 2 <= len(digits) <= 3:
+        return False
+    compiled = int(digits[:-1]), int(digits[-1])
+    return compiled == capability if text.endswith(_EXACT) else _runs(compiled, capability)
+
+
+def _runs(compiled: tuple[int, int], capability: tuple[int, int]) -> bool:
+    """Binaries run on devices of the same major number and the same or a higher minor one, but for Tegra."""
+    if capability in TEGRA:
+        return compiled == capability
+    return compiled[0] == capability[0] and compiled[1] <= capability[1]

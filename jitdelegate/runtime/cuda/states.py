@@ -1,0 +1,96 @@
+"""What lives from run to run on a CUDA device: memory beside the arena, copied in before the launches and out after."""
+
+from __future__ import annotations
+
+import ctypes
+
+from jitdelegate.program.program import ZEROS
+from jitdelegate.runtime.buffers import Borrowed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from jitdelegate.program.program import Program
+    from jitdelegate.runtime.cuda.driver import Driver
+
+ALIGNMENT = 256
+
+
+class CudaStates:
+    """The states of one session; a run that fails leaves them as they were, since launches work on the arena alone."""
+
+    __slots__ = ("_after", "_before", "_driver", "_places", "_stale", "_states", "_weights")
+
+    def __init__(self, program: Program, driver: Driver, room: int, arena: int, weights: int) -> None:
+        """
+        Args:
+            room: the address of `nbytes(program)` bytes of device memory.
+            arena, weights: the addresses of the program's arena and weights on the device.
+        """
+        self._driver = driver
+        self._states = program.states
+        self._weights = weights
+        self._before = [arena + offset for offset in program.input_offsets[len(program.inputs) :]]
+        self._after = [arena + offset for offset in program.output_offsets[len(program.outputs) :]]
+        self._places: list[int] = []
+        for state in program.states:
+            self._places.append(room)
+            room += _aligned(state.nbytes)
+        self._stale = list(range(len(program.states)))
+
+    @staticmethod
+    def nbytes(program: Program) -> int:
+        """How much device memory the states of a program take."""
+        return sum(_aligned(state.nbytes) for state in program.states)
+
+    def reset(self, *, resources: bool) -> None:
+        """Let the next run find the first values again; of resource variables too where `resources` says so."""
+        states = enumerate(self._states)
+        self._stale = [number for number, one in states if resources or not one.is_resource or number in self._stale]
+
+    def prepare(self, stream: int) -> None:
+        """Enqueue the first values where they are due."""
+        for number in self._stale:
+            state, place = self._states[number], self._places[number]
+            if state.nbytes and state.initial == ZEROS:
+                self._driver.clear(place, state.nbytes, stream)
+            elif state.nbytes:
+                self._driver.copy(place, self._weights + state.initial, state.nbytes, stream)
+        self._stale = []
+
+    def read(self, number: int, stream: int) -> bytes:
+        """What the next run finds, as row-major bytes, once all that is in the stream is done."""
+        self.prepare(stream)
+        content = ctypes.create_string_buffer(self._states[number].nbytes)
+        if len(content):
+            self._driver.download(ctypes.addressof(content), self._places[number], len(content), stream)
+        self._driver.synchronize(stream)
+        return content.raw
+
+    def so_far(self, stream: int) -> list[bytes | None]:
+        """What the next run finds in each state, None where that is its first value."""
+        stale = set(self._stale)
+        return [None if number in stale else self.read(number, stream) for number in range(len(self._states))]
+
+    def write(self, number: int, content: bytes, stream: int) -> None:
+        """Let the next run find this; returns once it is there."""
+        self.prepare(stream)
+        held = Borrowed(content)
+        if held.nbytes:
+            self._driver.upload(self._places[number], held.address, held.nbytes, stream)
+        self._driver.synchronize(stream)
+
+    def enqueue_before(self, stream: int) -> None:
+        """Enqueue the copies to where the launches read them."""
+        for state, place, address in zip(self._states, self._places, self._before, strict=True):
+            if state.nbytes:
+                self._driver.copy(address, place, state.nbytes, stream)
+
+    def enqueue_after(self, stream: int) -> None:
+        """Enqueue the copies from where the launches left them."""
+        for state, place, address in zip(self._states, self._places, self._after, strict=True):
+            if state.nbytes:
+                self._driver.copy(place, address, state.nbytes, stream)
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,344 @@
+"""A session of a program in pieces: compiled ones and LiteRT's, one after another on each other's memory."""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import os
+
+from xxhash import xxh3_128_hexdigest
+
+from jitdelegate.errors import DeviceError, ProgramError
+from jitdelegate.program.read import read
+from jitdelegate.runtime.arena import ALIGNMENT, Memory, aligned
+from jitdelegate.runtime.io_binding import Staging
+from jitdelegate.runtime.weights import undisturbed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from jitdelegate.program.program import Piece, Port, Program
+    from jitdelegate.runtime.shared_file import SharedFile
+
+    Places = dict[int, int]
+
+LITERT = "litert"
+
+
+class HybridSession(Staging):
+    """Runs `program`, whose pieces are compiled or LiteRT's.
+
+    A tensor that LiteRT reads or writes lies in LiteRT's own memory, and compiled pieces work on it there.
+
+    Attributes:
+        program: what it runs.
+    """
+
+    def __init__(self, program: Program, open_session: Callable[[Program], Staging], num_threads: int = 1) -> None:
+        """
+        Args:
+            open_session: makes the session of a compiled piece.
+            num_threads: for LiteRT.
+        Raises:
+            ProgramError: a piece is damaged, or does not fit to the others.
+            DeviceError: LiteRT or the device cannot run a piece.
+        """
+        super().__init__(program)
+        self._lock = _thread.allocate_lock()
+        self._process = os.getpid()
+        self._ports = {port.index: port for port in (*program.inputs, *program.outputs, *program.between)}
+        self._pieces: list[_Compiled | _LiteRT] = []
+        self._memories: list[Memory] = []
+        self._closed = False
+        try:
+            for piece in program.pieces:
+                self._pieces.append(self._open(piece, open_session, num_threads))
+            self._states = [
+                (session, place) for session in self._sessions() for place in range(len(session.program.states))
+            ]
+            if len(self._states) != len(program.states):
+                raise ProgramError(f"the pieces have {len(self._states)} states, expected {len(program.states)}")
+            self._refuse_unwritten()
+            self._place()
+        except (ProgramError, DeviceError):
+            self.close()
+            raise
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self.close()
+
+    def _open(self, piece: Piece, open_session: Callable[[Program], Staging], num_threads: int) -> _Compiled | _LiteRT:
+        ports = []
+        for index in (*piece.inputs, *piece.outputs):
+            if index not in self._ports:
+                raise ProgramError(f"a piece has the tensor {index}, which is described nowhere")
+            ports.append(self._ports[index])
+        content = self.program.content(piece)
+        if piece.place == LITERT:
+            return _LiteRT(piece, content, ports, num_threads)
+        return _Compiled(piece, ports, open_session(read(content)))
+
+    def _refuse_unwritten(self) -> None:
+        """
+        Raises:
+            ProgramError: a tensor is read that no piece has written before.
+        """
+        known = {port.index for port in self.program.inputs}
+        for piece in self.program.pieces:
+            _refuse_others(piece.inputs, known)
+            known.update(piece.outputs)
+        _refuse_others(self._outputs(), known)
+
+    def _place(self) -> None:
+        """Decide where every tensor lies that is not in the caller's memory alone."""
+        self._fixed: Places = {}
+        for one in self._pieces:
+            if isinstance(one, _LiteRT):
+                one.claim(self._fixed)
+        written = [index for one in self._pieces for index in one.piece.outputs]
+        free = [index for index in written if index not in self._fixed and index not in self._outputs()]
+        rooms = [aligned(self._ports[index].nbytes) + ALIGNMENT for index in free]
+        memory = Memory(sum(rooms))
+        self._memories.append(memory)
+        address = memory.address
+        for index, room in zip(free, rooms, strict=True):
+            self._fixed[index] = address
+            address += room
+
+    def _own_lock(self) -> _thread.LockType:
+        """The lock; a new one in a forked child, where a thread may have held it that is not there."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            self._lock = _thread.allocate_lock()
+        return self._lock
+
+    def _outputs(self) -> list[int]:
+        return [port.index for port in self.program.outputs]
+
+    def run_on(self, addresses: list[int]) -> None:
+        count = len(self.program.inputs)
+        with self._own_lock():
+            if self._closed:
+                raise DeviceError("the session is closed")
+            undisturbed(self.shared, lambda: self._compute(addresses[:count], addresses[count:]))
+            for session in self._sessions():
+                session.advance()
+
+    def _compute(self, inputs: list[int], outputs: list[int]) -> None:
+        places = dict(self._fixed)
+        places.update((index, at) for index, at in zip(self._outputs(), outputs, strict=True) if index not in places)
+        places.update((port.index, at) for port, at in zip(self.program.inputs, inputs, strict=True))
+        for one in self._pieces:
+            if one.run(places):
+                self._place()
+        for port, at in zip(self.program.outputs, outputs, strict=True):
+            if places[port.index] != at:
+                ctypes.memmove(at, places[port.index], port.nbytes)
+
+    @property
+    def shared(self) -> SharedFile | None:
+        """The file that the program was read from, of which every piece is a part."""
+        return next((session.shared for session in self._sessions() if session.shared), None)
+
+    def _sessions(self) -> list[Staging]:
+        """Of the compiled pieces."""
+        return [one.session for one in self._pieces if isinstance(one, _Compiled)]
+
+    def verify(self) -> None:
+        for session in self._sessions():
+            session.verify()
+
+    def reset_states(self, *, resources: bool) -> None:
+        with self._own_lock():  # between two runs
+            for session in self._sessions():
+                session.reset_states(resources=resources)
+
+    def read_state(self, place: int) -> bytes:
+        session, own = self._states[place]
+        return session.read_state(own)
+
+    def write_state(self, place: int, content: bytes) -> None:
+        session, own = self._states[place]
+        session.write_state(own, content)
+
+    def states_so_far(self) -> list[bytes | None]:
+        return [content for session in self._sessions() for content in session.states_so_far()]
+
+    def close(self) -> None:
+        if self._is_ending():
+            return
+        with self._own_lock():
+            if self._closed:
+                return
+            self._closed = True
+            for one in self._pieces:
+                one.close()
+            for memory in self._memories:
+                memory.close()
+
+
+def _refuse_others(indices: Iterable[int], known: set[int]) -> None:
+    for index in indices:
+        if index not in known:
+            raise ProgramError(f"the tensor {index} is read before a piece has written it")
+
+
+class _Compiled:
+    """A compiled piece."""
+
+    def __init__(self, piece: Piece, ports: list[Port], session: Staging) -> None:
+        self.piece = piece
+        self.session = session
+        program = session.program
+        found = [(port.index, port.nbytes) for port in (*program.inputs, *program.outputs)]
+        if found != [(port.index, port.nbytes) for port in ports] or len(program.inputs) != len(piece.inputs):
+            session.close()
+            raise ProgramError(f"a piece has the tensors {found}, expected {[port.index for port in ports]}")
+
+    def run(self, places: Places) -> bool:
+        """Compute the piece; False, since nothing has moved."""
+        self.session.compute([places[index] for index in (*self.piece.inputs, *self.piece.outputs)])
+        return False
+
+    def close(self) -> None:
+        self.session.close()
+
+
+class _LiteRT:
+    """A piece that is a model of its own in LiteRT.
+
+    Raises:
+        ProgramError: its bytes are not those that were written.
+        DeviceError: LiteRT cannot run it, or makes tensors of other shapes, or only as it runs.
+    """
+
+    def __init__(self, piece: Piece, content: Any, ports: list[Port], num_threads: int) -> None:
+        from jitdelegate.runtime.fallback import Fallback  # not before: it brings LiteRT along
+
+        content = bytes(content)  # before it is hashed: a mapped file may change
+        found = xxh3_128_hexdigest(content)
+        if found != piece.hash:
+            raise ProgramError(f"a piece of {piece.nbytes} bytes has the hash {found}, expected {piece.hash}")
+        self.piece = piece
+        self._ports = ports
+        self._fallback = Fallback(content, num_threads=num_threads)
+        self._fallback.allocate()
+        self._addresses: Places = {}
+        self._scalars: list[_Scalar] = []
+        self._locate()
+
+    def _locate(self) -> None:
+        """Find LiteRT's memory of the inputs and outputs, which stays where it is while no shape changes."""
+        import numpy
+
+        interpreter = self._fallback.interpreter
+        inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()
+        found, expected = (len(inputs), len(outputs)), (len(self.piece.inputs), len(self.piece.outputs))
+        if found != expected:
+            raise ProgramError(f"a piece on LiteRT has {found} inputs and outputs, expected {expected}")
+        details = [*inputs, *outputs]
+        for port, detail in zip(self._ports, details, strict=True):
+            made = f"{detail['dtype'].__name__}{detail['shape'].tolist()}"
+            wanted = f"{numpy.dtype(port.dtype).type.__name__}{list(port.shape)}"
+            if made != wanted:
+                raise DeviceError(f"LiteRT makes '{port.name}' a tensor {made}, expected {wanted}")
+            self._addresses[port.index] = self._address(port, detail["index"])
+
+    def _address(self, port: Port, index: int) -> int:
+        """
+        Raises:
+            DeviceError: the tensor has no memory yet, or perhaps: one without elements looks as if it had.
+        """
+        if not port.nbytes and port.index in self.piece.outputs:
+            raise DeviceError(f"LiteRT may find out the shape of '{port.name}' only as it runs")
+        try:
+            view = self._fallback.interpreter.tensor(index)()
+        except ValueError as error:
+            raise DeviceError(f"LiteRT finds out the shape of '{port.name}' only as it runs") from error
+        if view.nbytes != port.nbytes:
+            raise DeviceError(f"LiteRT has {view.nbytes} bytes for '{port.name}', expected {port.nbytes}")
+        if port.shape:
+            return int(view.ctypes.data)
+        self._scalars.append(_Scalar(port, index, is_input=port.index in self.piece.inputs))
+        return self._scalars[-1].address
+
+    def claim(self, fixed: Places) -> None:
+        """Let tensors lie where LiteRT has them: its results, and what no other piece of LiteRT has read before."""
+        for index in self.piece.outputs:
+            fixed[index] = self._addresses[index]
+        for index in self.piece.inputs:
+            fixed.setdefault(index, self._addresses[index])
+
+    def run(self, places: Places) -> bool:
+        """Compute the piece; whether its memory has moved, which `places` knows then."""
+        for port in self._ports[: len(self.piece.inputs)]:
+            at = self._addresses[port.index]
+            if places[port.index] != at:
+                ctypes.memmove(at, places[port.index], port.nbytes)
+        try:
+            self._invoke()
+        except RuntimeError as error:
+            self._run_again(error, places)
+            return True
+        return False
+
+    def _invoke(self) -> None:
+        interpreter = self._fallback.interpreter
+        for scalar in self._scalars:
+            scalar.give(interpreter)
+        interpreter.invoke()
+        for scalar in self._scalars:
+            scalar.take(interpreter)
+
+    def _run_again(self, error: RuntimeError, places: Places) -> None:
+        """Without XNNPACK, where that refuses the piece while it runs; in other memory from now on."""
+        inputs = self._ports[: len(self.piece.inputs)]
+        before = dict(self._addresses)
+        contents = [ctypes.string_at(before[port.index], port.nbytes) for port in inputs]
+        self._fallback.recover(error)
+        self._scalars = []
+        self._locate()
+        for index, at in places.items():
+            if before.get(index) == at:
+                places[index] = self._addresses[index]
+        for port, content in zip(inputs, contents, strict=True):
+            ctypes.memmove(self._addresses[port.index], content, port.nbytes)
+        try:
+            self._invoke()
+        except RuntimeError as again:
+            self._fallback.recover(again)  # which raises: XNNPACK is gone already
+
+    def close(self) -> None:
+        self._fallback.interpreter = None
+
+
+class _Scalar:
+    """A tensor of shape (), of which LiteRT gives and takes copies alone: memory of ours stands for its own.
+
+    Attributes:
+        address: of the memory.
+    """
+
+    def __init__(self, port: Port, index: int, is_input: bool) -> None:
+        self._memory = (ctypes.c_uint64 * -(-port.nbytes // ctypes.sizeof(ctypes.c_uint64)))()
+        self._dtype = port.dtype
+        self._nbytes = port.nbytes
+        self._index = index
+        self._is_input = is_input
+        self.address = ctypes.addressof(self._memory)
+
+    def give(self, interpreter: Any) -> None:
+        """Let LiteRT have the value, if it reads it."""
+        import numpy
+
+        if self._is_input:
+            content = ctypes.string_at(self.address, self._nbytes)
+            interpreter.set_tensor(self._index, numpy.frombuffer(content, self._dtype).reshape(()))
+
+    def take(self, interpreter: Any) -> None:
+        """Take LiteRT's value, if it is a result."""
+        if not self._is_input:
+            ctypes.memmove(self.address, interpreter.get_tensor(self._index).tobytes(), self._nbytes)

@@ -1,0 +1,129 @@
+"""Suppress: non-maximum suppression, a block for each class and a round for each box that is kept."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from math import inf
+from typing import Any, ClassVar
+
+from jitdelegate.ir.graph import Node
+from jitdelegate.ir.index_forms import Suppress
+from jitdelegate.targets.cuda.arg_reduce import NOTHING, highest, place_of, rank
+from jitdelegate.targets.cuda.device_code import I64, Code, Value
+from jitdelegate.targets.cuda.element import Element, load, store
+from jitdelegate.targets.cuda.float_functions import maximum, minimum
+from jitdelegate.targets.cuda.lanes import combine_lanes
+from jitdelegate.targets.cuda.template import Definition, Template
+from jitdelegate.targets.cuda.writer import Writer
+
+THREADS = 256
+GONE = -inf
+"""The score of a box that is kept already, or suppressed."""
+SIDES = 4
+
+
+def own_boxes(code: Code, size: Value) -> AbstractContextManager[tuple[Value, list[Value], list[Value]]]:
+    """A loop over the thread's own boxes that carries the highest rank."""
+    return code.carried(size, [Value(code, I64(NOTHING))], code.special("tid.x"), THREADS)
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """A box, by its sides."""
+
+    ymin: Value
+    xmin: Value
+    ymax: Value
+    xmax: Value
+
+    @property
+    def area(self) -> Value:
+        return (self.ymax - self.ymin) * (self.xmax - self.xmin)
+
+
+def overlap_exceeds(code: Code, a: Boxes, b: Boxes, limit: Value) -> Value:
+    """Whether the intersection is more than `limit` of the union; never where a box has no area."""
+    zero = code.real(0.0)
+    height = maximum(code, minimum(code, a.ymax, b.ymax) - maximum(code, a.ymin, b.ymin), zero)
+    width = maximum(code, minimum(code, a.xmax, b.xmax) - maximum(code, a.xmin, b.xmin), zero)
+    shared = height * width
+    return (shared / (a.area + b.area - shared) > limit) & (a.area > 0.0) & (b.area > 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class SuppressTemplate(Template):
+    """`left` holds the scores of the boxes that are still to be had; a thread reads and writes its own ones only."""
+
+    family: ClassVar[str] = "suppress"
+    boxes: Element
+    scores: Element
+
+    @property
+    def threads(self) -> int:
+        return THREADS
+
+    def define(self) -> Definition:
+        from jitdelegate.targets.cuda.front_end import macro
+
+        @macro()
+        def suppress(code: Code, out: Value, left: Value, boxes: Value, scores: Value, limits: Any, sizes: Any) -> None:
+            size, count = sizes
+            row = code.special("ctaid.x")
+            first = self._candidates(code, left, scores, row * size, size, limits[0])
+            with code.carried(count, [first]) as (number, (own,), following):
+                best = combine_lanes(code, own, THREADS, highest, "ranks")
+                found = best > NOTHING
+                place = code.select(found, place_of(code, best), -1)
+                with code.when(code.special("tid.x").equals(0)):
+                    store(code, Element.INT32, [place], out, row * count + number)
+                following[0] = self._without(
+                    code, left, boxes, row * size, size, code.select(found, place, 0), found, limits[1]
+                )
+                code.barrier()  # the next round writes where this one reads
+
+        def kernel(out, left, boxes, scores, limits, sizes):  # type: ignore[no-untyped-def]
+            suppress(out, left, boxes, scores, limits, sizes)
+
+        return Definition(kernel, (*["pointer"] * 4, ("float32", 2), ("int32", 2)))
+
+    def _candidates(self, code: Code, left: Value, scores: Value, first: Value, size: Value, threshold: Value) -> Value:
+        """Keeps the scores that reach the threshold; the highest rank of the thread's own ones."""
+        with own_boxes(code, size) as (place, (best,), following):
+            score = load(code, self.scores, scores, first + place)[0]
+            score = code.select(score >= threshold, score, GONE)
+            store(code, Element.FLOAT32, [score], left, first + place)
+            following[0] = _better(code, score, place, best)
+        return following[0]
+
+    def _without(
+        self, code: Code, left: Value, boxes: Value, first: Value, size: Value, kept: Value, found: Value, limit: Value
+    ) -> Value:
+        """Strikes out box `kept` and what overlaps it; the highest rank of the thread's own boxes that are left."""
+        one = self._box(code, boxes, size, kept)
+        with own_boxes(code, code.select(found, size, 0)) as (place, (best,), following):
+            score = load(code, Element.FLOAT32, left, first + place)[0]
+            struck = overlap_exceeds(code, one, self._box(code, boxes, size, place), limit) | place.equals(kept)
+            score = code.select(struck, GONE, score)
+            store(code, Element.FLOAT32, [score], left, first + place)
+            following[0] = _better(code, score, place, best)
+        return following[0]
+
+    def _box(self, code: Code, boxes: Value, size: Value, place: Value) -> Boxes:
+        return Boxes(*(load(code, self.boxes, boxes, size * side + place)[0] for side in range(SIDES)))
+
+
+def _better(code: Code, score: Value, place: Value, best: Value) -> Value:
+    found = rank(code, score, place)
+    return code.select((score > GONE) & (found > best), found, best)
+
+
+def write_suppress(writer: Writer, node: Node) -> None:
+    """Launch of a Suppress node."""
+    form, (boxes, scores), target = node.form, node.inputs, node.outputs[0]
+    assert isinstance(form, Suppress)
+    (classes, size), count = writer.shape(scores), writer.shape(target)[-1]
+    template = SuppressTemplate(writer.element(boxes), writer.element(scores))
+    left = writer.temporary(classes * size * Element.FLOAT32.nbytes)
+    pointers = writer.pointer(target), left, writer.pointer(boxes), writer.pointer(scores)
+    writer.launch(template, (classes, 1, 1), [*pointers, form.score_threshold, form.overlap, size, count])

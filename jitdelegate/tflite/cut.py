@@ -1,0 +1,267 @@
+"""A piece of a model as a .tflite file of its own, which LiteRT runs.
+
+    cutter = Cutter(content)
+    piece = cutter.piece(graph, 0, graph.nodes[3:8], inputs=(7, 9), outputs=(12,))
+
+Operators, tensors and constants are taken over from the file as they stand there, also what `Graph` says nothing of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from flatbuffers.builder import BuilderSizeError
+
+from jitdelegate.errors import CompileError, ModelError
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
+from jitdelegate.program.flatbuffer import FlatBuffer, Table
+from jitdelegate.tflite.constants import Buffers
+from jitdelegate.tflite.pack import outside, pack_model
+from jitdelegate.tflite.quantization import quantization_record
+from jitdelegate.tflite.record import Record, default
+from jitdelegate.tflite.schema import ENUMS, TABLES, UNIONS
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+_IDENTIFIER = b"TFL3"
+_VERSION = 3
+_EXTERNAL = 1024
+"""Constants of as many bytes lie behind the FlatBuffer: they are copied once, and may be larger than it may be."""
+
+_NO_TABLE: tuple[str, Record] = ("", {})
+"""Stands for a union without a value."""
+
+
+class Cutter:
+    """Cuts pieces out of one file.
+
+    Args:
+        content: a .tflite file that `read` accepts; it must not change any more.
+    """
+
+    def __init__(self, content: ReadableBuffer) -> None:
+        source = FlatBuffer(content, ModelError)
+        self._file = stored(source.root(_IDENTIFIER, "model"), "Model")
+        self._buffers = Buffers(source.content, [default("Buffer") | each for each in self._file.get("buffers", ())])
+        self._read: dict[int, memoryview] = {}
+
+    def piece(
+        self, graph: Graph, number: int, nodes: Sequence[Node], inputs: Sequence[int], outputs: Sequence[int]
+    ) -> bytes:
+        """A model of one subgraph that computes `nodes`; equal arguments give equal bytes in every process.
+
+        Args:
+            graph: the file's subgraph `number`, folded, where nodes still are operators of the file. Its first tensors
+                are those of the file; further ones, and those that were folded, are written as the graph has them.
+            nodes: what the piece computes, in this order.
+            inputs, outputs: tensors of the graph, in the order that the piece is to have them.
+
+        Raises:
+            CompileError: a node is not one operator of the file or needs another subgraph, a value is neither given nor
+                computed nor constant, or all is too large for a file; one sentence.
+        """
+        piece = _Piece(self, graph, self._file["subgraphs"][number], {*inputs, *(i for n in nodes for i in n.outputs)})
+        return piece.content(nodes, inputs, outputs)
+
+    @property
+    def codes(self) -> Sequence[Record]:
+        """The file's OperatorCodes."""
+        codes: Sequence[Record] = self._file.get("operator_codes", ())
+        return codes
+
+    def buffer(self, number: int) -> memoryview:
+        """The bytes of the file's buffer; those of the run's values are empty."""
+        if number not in self._read:
+            self._read[number] = self._buffers.data(number, f"buffer {number}")
+        return self._read[number]
+
+    def custom_options(self, operator: Record, position: int) -> memoryview | None:
+        """The raw options of an operator, wherever in the file they are; None where it has none."""
+        inline: memoryview | None = operator.get("custom_options")
+        if inline is not None:
+            return inline
+        offset, size = (operator.get(f"large_custom_options_{side}", 0) for side in ("offset", "size"))
+        return self._buffers.external(offset, size, f"operator {position}: custom options") or None
+
+
+class _Piece:
+    """One piece while it is made.
+
+    Attributes:
+        _whole: the file's SubGraph.
+        _running: tensors whose values come in or are computed; no other may be without data.
+    """
+
+    def __init__(self, cutter: Cutter, graph: Graph, whole: Record, running: set[int]) -> None:
+        self._cutter = cutter
+        self._graph = graph
+        self._whole = whole
+        self._running = running
+        self._places: dict[int, int] = {}
+        self._tensors: list[Record] = []
+        self._buffers: list[Record] = [{}]
+        self._buffer_places: dict[tuple[str, int], int] = {}
+        self._external: dict[int, memoryview] = {}
+        self._codes: dict[int, int] = {}
+
+    def content(self, nodes: Sequence[Node], inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
+        """The file."""
+        written = set(inputs)
+        subgraph: Record = {"inputs": self._all(inputs), "operators": []}
+        for node in nodes:
+            operator = self._operator(node)
+            self._refuse_unknown(node.inputs, written)
+            written.update(node.outputs[: len(operator["outputs"])])
+            subgraph["operators"].append(operator)
+        self._refuse_unknown(outputs, written)
+        subgraph |= {"outputs": self._all(outputs), "tensors": self._tensors}
+        codes = [self._cutter.codes[index] for index in self._codes]
+        model = {"version": _VERSION, "operator_codes": codes, "subgraphs": [subgraph], "buffers": self._buffers}
+        try:
+            return pack_model(model, self._external)
+        except BuilderSizeError:
+            raise CompileError(f"A piece of {len(nodes)} operators takes more than the 2 GB of a FlatBuffer.") from None
+
+    def _all(self, indices: Iterable[int]) -> list[int]:
+        return [self._tensor(index) for index in indices]
+
+    def _refuse_unknown(self, indices: Iterable[int], known: set[int]) -> None:
+        for index in indices:
+            if index != ABSENT and index not in known and not self._has_value(self._tensors[self._tensor(index)]):
+                name = self._graph.tensors[index].name
+                raise CompileError(f"Tensor {index} '{name}' gets its value outside the piece, but is no input of it.")
+
+    def _has_value(self, tensor: Record) -> bool:
+        """Whether it has one before anything runs; LiteRT knows no data of constants without elements."""
+        return bool(tensor["buffer"] or tensor.get("is_variable") or 0 in tensor["shape"])
+
+    def _operator(self, node: Node) -> Record:
+        if len(node.origin) != 1:
+            raise CompileError(f"{node.op} stands for {len(node.origin)} operators of the file, expected one.")
+        position = node.origin[0]
+        found: Record = self._whole["operators"][position]
+        _refuse_calls(found, position)
+        code = found.get("opcode_index", 0)
+        return found | {
+            "opcode_index": self._codes.setdefault(code, len(self._codes)),
+            "inputs": self._all(node.inputs),
+            # A pass may have given the node further outputs, which LiteRT's kernel knows nothing of.
+            "outputs": self._all(node.outputs[: len(found.get("outputs", ()))]),
+            "intermediates": self._all(found["intermediates"]) if "intermediates" in found else None,
+            "custom_options": self._cutter.custom_options(found, position),
+            "large_custom_options_offset": None,
+            "large_custom_options_size": None,
+            "debug_metadata_index": None,
+        }
+
+    def _tensor(self, index: int) -> int:
+        """The tensor's index in the piece."""
+        if index == ABSENT:
+            return ABSENT
+        if index not in self._places:
+            place = self._places[index] = len(self._tensors)
+            self._tensors.append({})
+            self._tensors[place] = self._tensor_record(index)
+        return self._places[index]
+
+    def _tensor_record(self, index: int) -> Record:
+        tensor, stored = self._graph.tensors[index], self._whole.get("tensors", ())
+        found: Record = stored[index] if index < len(stored) else _new_tensor(tensor)
+        quantization = found.get("quantization")
+        return found | {
+            "shape": tensor.shape,
+            "shape_signature": None,
+            "has_rank": tensor.has_rank,
+            "buffer": 0 if index in self._running else self._buffer(found.get("buffer", 0), tensor),
+            "quantization": quantization and self._quantization(quantization),
+        }
+
+    def _quantization(self, found: Record) -> Record:
+        """With scales and zero points that are tensors of their own taken along."""
+        kind, details = found.get("details") or _NO_TABLE
+        if "scales" not in _names(kind):
+            return found
+        places = {"scales": self._tensor(details.get("scales", 0))}
+        if details.get("zero_points", 0) > 0:
+            places["zero_points"] = self._tensor(details["zero_points"])
+        return found | {"details": (kind, details | places)}
+
+    def _buffer(self, number: int, tensor: Tensor) -> int:
+        """The buffer in the piece of what is the file's buffer `number` or, if that is empty, in the graph's tensor."""
+        data = self._cutter.buffer(number)
+        if data:
+            return self._added(("file", number), data)
+        if tensor.data is None or not tensor.data.size:
+            return 0
+        return self._added(("graph", id(tensor.data)), tensor.data.reshape(-1).view("uint8").data)
+
+    def _added(self, key: tuple[str, int], data: memoryview) -> int:
+        """The buffer with this data, made where it is first asked for."""
+        place = self._buffer_places.setdefault(key, len(self._buffers))
+        if place == len(self._buffers):
+            external = len(data) >= _EXTERNAL
+            self._buffers.append(outside(len(data)) if external else {"data": data})
+            if external:
+                self._external[place] = data
+        return place
+
+
+def _refuse_calls(operator: Record, position: int) -> None:
+    for union in ("builtin_options", "builtin_options_2"):
+        kind, _ = operator.get(union) or _NO_TABLE
+        if any("subgraph" in name or name == "called_computations" for name in _names(kind)):
+            raise CompileError(f"Operator {position} has {kind}, which name subgraphs that a piece does not have.")
+
+
+def _names(kind: str) -> list[str]:
+    """The fields of a table; none of a kind that the schema does not have."""
+    return [field[0] for field in TABLES.get(kind, ()) if field is not None]
+
+
+def _new_tensor(tensor: Tensor) -> Record:
+    """The record of a tensor that no file has."""
+    if tensor.sparsity is not None or (tensor.quant is not None and tensor.quant.block_size):
+        raise CompileError(f"'{tensor.name}' is sparse or quantized in blocks, and no tensor of the file.")
+    quantization = None if tensor.quant is None else quantization_record(tensor.quant)
+    return {"type": tensor.dtype.upper(), "name": tensor.name, "quantization": quantization}
+
+
+def stored(table: Table, kind: str) -> Record:
+    """The fields of `table` that the file stores, as `pack` takes them.
+
+    `record` gives absent fields their defaults. But LiteRT tells absent texts and vectors from empty ones.
+    """
+    fields: Record = {}
+    for slot, field in enumerate(TABLES[kind]):
+        if field is not None and table.has(slot) and not (field[2] in UNIONS and field[1] == "B"):
+            fields[field[0]] = _value(table, slot, *field[:3])
+    return fields
+
+
+def _value(table: Table, slot: int, name: str, code: str, of: str) -> Any:
+    if code in ("t", "u"):
+        return _child(table, slot, name, code, of)
+    if code == "[t]":
+        return tuple(stored(each, of) for each in table.tables(slot, name))
+    if code == "s":
+        return table.string(slot, name)
+    if code == "[s]":
+        return table.strings(slot, name)
+    if code == "[B]":
+        return table.memory(slot, name)
+    if code[0] == "[":
+        numbers = table.scalars(slot, name, code[1])
+        return tuple(ENUMS[of][int(each)] for each in numbers) if of else numbers
+    number = table.scalar(slot, name, code, 0)
+    return ENUMS[of][int(number)] if of else number
+
+
+def _child(table: Table, slot: int, name: str, code: str, of: str) -> Any:
+    """The fields of a table; of the value of a union, its kind too, and None where the union has none."""
+    child = table.table(slot, name)
+    if child is None or code == "t":
+        return child and stored(child, of)
+    kind = UNIONS[of].get(table.integer(slot - 1, name, "B"))
+    return kind and (kind, stored(child, kind))

@@ -1,0 +1,125 @@
+"""Quantization parameters of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from jitdelegate.errors import ModelError
+from jitdelegate.ir.graph import Quant, Tensor
+from jitdelegate.tflite.record import Record
+
+
+def quantization(record: Record | None, shape: tuple[int, ...], where: str) -> Quant | None:
+    """Scales and zero points per tensor or per slice; None where the file gives no scales.
+
+    Blockwise quantization keeps its scales in another tensor: the answer then has `block_size` set and no scales, which
+    `with_block_scales` adds.
+
+    Raises:
+        ModelError: counts or the axis do not fit the shape.
+    """
+    if record is None:
+        return None
+    axis: int = record["quantized_dimension"]
+    if record["details_type"] == "BlockwiseQuantization" and record["details"] is not None:
+        _check_axis(axis, shape, where)
+        return Quant((), (), axis, _block_size(record["details"], where))
+    scales: tuple[float, ...] = record["scale"]
+    if not scales:
+        return None
+    zero_points: tuple[int, ...] = record["zero_point"] or (0,) * len(scales)
+    _check(scales, zero_points, axis, shape, where)
+    return Quant(scales, zero_points, axis, minimum=record["min"], maximum=record["max"])
+
+
+def _check(
+    scales: tuple[float, ...], zero_points: tuple[int, ...], axis: int, shape: tuple[int, ...], where: str
+) -> None:
+    if len(zero_points) != len(scales):
+        raise ModelError(f"{where}: {len(zero_points)} zero points for {len(scales)} scales")
+    _check_axis(axis, shape, where)
+    if len(scales) > 1 and (not shape or len(scales) != shape[axis]):
+        raise ModelError(f"{where}: {len(scales)} scales along dimension {axis} of the shape {list(shape)}")
+
+
+def _check_axis(axis: int, shape: tuple[int, ...], where: str) -> None:
+    if shape and not 0 <= axis < len(shape):
+        raise ModelError(f"{where}: is quantized along dimension {axis}, but has the shape {list(shape)}")
+
+
+def _block_size(details: Record, where: str) -> int:
+    size: int = details["block_size"]
+    if size < 1:
+        raise ModelError(f"{where}: is quantized in blocks of {size}, expected at least 1")
+    return size
+
+
+def with_block_scales(
+    tensors: tuple[Tensor, ...], records: Sequence[Record], places: Sequence[str]
+) -> tuple[Tensor, ...]:
+    """The tensors, those quantized in blocks with their scales and zero points, which are tensors of their own.
+
+    Args:
+        tensors: the subgraph's, without these scales.
+        records: the Tensor tables they come from.
+        places: what messages call them.
+
+    Raises:
+        ModelError: there is no such constant, or its elements are not one for each block.
+    """
+    numbers = _Numbers(tensors)
+    return tuple(
+        _with_block_scales(tensor, record["quantization"]["details"], numbers, place)
+        if tensor.quant is not None and tensor.quant.block_size
+        else tensor
+        for tensor, record, place in zip(tensors, records, places, strict=True)
+    )
+
+
+def _with_block_scales(tensor: Tensor, details: Record, numbers: _Numbers, where: str) -> Tensor:
+    assert tensor.quant is not None
+    blocks = tensor.size // tensor.quant.block_size
+    scales = numbers.floats(details["scales"], blocks, f"{where}, scales of its blocks")
+    zero_points = (0,) * blocks
+    if details["zero_points"] > 0:
+        zero_points = numbers.integers(details["zero_points"], blocks, f"{where}, zero points of its blocks")
+    return replace(tensor, quant=replace(tensor.quant, scales=scales, zero_points=zero_points))
+
+
+class _Numbers:
+    """The elements of constants as tuples, each made once however many tensors share it."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._tensors = tensors
+        self._made: dict[int, tuple[Any, ...]] = {}
+
+    def floats(self, index: int, count: int, where: str) -> tuple[float, ...]:
+        return self._elements(index, count, ("float16", "float32"), where)
+
+    def integers(self, index: int, count: int, where: str) -> tuple[int, ...]:
+        return self._elements(index, count, ("int8", "int32", "int64"), where)
+
+    def _elements(self, index: int, count: int, dtypes: Sequence[str], where: str) -> tuple[Any, ...]:
+        if not 0 <= index < len(self._tensors):
+            raise ModelError(f"{where}: tensor {index} does not exist, there are {len(self._tensors)}")
+        tensor = self._tensors[index]
+        if tensor.data is None or tensor.sparsity or tensor.dtype not in dtypes or tensor.size != count:
+            raise ModelError(
+                f"{where}: tensor {index} {tensor.dtype}{list(tensor.shape)} is not a constant of {count} {dtypes[0]}"
+            )
+        if index not in self._made:
+            self._made[index] = tuple(tensor.data.ravel().tolist())
+        return self._made[index]
+
+
+def quantization_record(quant: Quant) -> Record:
+    """The record of quantization that is not by blocks, as `pack` takes it."""
+    return {
+        "scale": quant.scales,
+        "zero_point": quant.zero_points,
+        "quantized_dimension": quant.axis,
+        "min": quant.minimum or None,
+        "max": quant.maximum or None,
+    }

@@ -1,0 +1,205 @@
+"""One subgraph of a file as a Graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from jitdelegate.errors import ModelError
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Sparsity, Tensor
+from jitdelegate.tflite.constants import UNSIZED, Buffers, constant, stored_values
+from jitdelegate.tflite.options import attributes
+from jitdelegate.tflite.quantization import quantization, with_block_scales
+from jitdelegate.tflite.record import Record
+from jitdelegate.tflite.schema import ENUMS
+from jitdelegate.tflite.sparsity import sparsity
+
+_OPERATORS = ENUMS["BuiltinOperator"]
+_MOST_DIMENSIONS = 32
+_MOST_ELEMENTS = 1 << 40
+_LONGEST_NAME = 80
+
+
+def label(kind: str, index: int, name: str) -> str:
+    """How messages name a place: its kind, its index in the file and its (shortened) name."""
+    shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
+    return f"{kind} {index} {shown!r}" if name else f"{kind} {index}"
+
+
+def read_subgraph(record: Record, index: int, codes: Sequence[Record], buffers: Buffers) -> Graph:
+    """The graph of the file's subgraph `index`.
+
+    Args:
+        record: its SubGraph.
+        codes: the model's OperatorCodes.
+        buffers: the model's buffers.
+
+    Raises:
+        ModelError: a tensor or operator makes no sense by itself, or a value is written twice or read before it is
+            written.
+    """
+    where = label("subgraph", index, record["name"])
+    tensors = _tensors(record, buffers, where)
+    nodes = tuple(_node(each, i, codes, buffers, where) for i, each in enumerate(record["operators"]))
+    inputs, outputs = record["inputs"], record["outputs"]
+    graph = Graph(_with_empty_constants(tensors, nodes, inputs), nodes, inputs, outputs, record["name"])
+    _check_ports(graph, where)
+    _check_order(graph, where)
+    return graph
+
+
+def _tensors(record: Record, buffers: Buffers, where: str) -> tuple[Tensor, ...]:
+    says_rank = any(each["has_rank"] for each in record["tensors"])
+    places = [f"{where}, {label('tensor', index, each['name'])}" for index, each in enumerate(record["tensors"])]
+    tensors = tuple(
+        _tensor(each, buffers, says_rank, place) for each, place in zip(record["tensors"], places, strict=True)
+    )
+    return with_block_scales(tensors, record["tensors"], places)
+
+
+def _tensor(record: Record, buffers: Buffers, says_rank: bool, where: str) -> Tensor:
+    shape = _shape(record["shape"], where)
+    dtype = record["type"].lower()
+    data, sparse = _data(record, shape, dtype, buffers, where)
+    return Tensor(
+        record["name"],
+        shape,
+        dtype,
+        data,
+        quantization(record["quantization"], shape, where),
+        _signature(record["shape_signature"], shape, where),
+        record["is_variable"],
+        # Converters of before 2023 never write has_rank, and then an empty shape is a scalar.
+        has_rank=record["has_rank"] or bool(shape) or data is not None or not says_rank,
+        sparsity=sparse,
+    )
+
+
+def _shape(shape: tuple[int, ...], where: str) -> tuple[int, ...]:
+    if len(shape) > _MOST_DIMENSIONS:
+        raise ModelError(f"{where}: has {len(shape)} dimensions, expected at most {_MOST_DIMENSIONS}")
+    if any(size < 0 for size in shape):
+        raise ModelError(f"{where}: the shape {list(shape)} has a negative size")
+    if prod(size for size in shape if size) > _MOST_ELEMENTS:
+        raise ModelError(f"{where}: the shape {list(shape)} has more than {_MOST_ELEMENTS} elements")
+    return shape
+
+
+def _signature(signature: tuple[int, ...], shape: tuple[int, ...], where: str) -> tuple[int, ...]:
+    if signature and (len(signature) != len(shape) or min(signature) < -1):
+        raise ModelError(
+            f"{where}: the shape signature {list(signature)[:_MOST_DIMENSIONS]} does not fit {list(shape)}"
+        )
+    return signature or shape
+
+
+def _data(
+    record: Record, shape: tuple[int, ...], dtype: str, buffers: Buffers, where: str
+) -> tuple[np.ndarray | None, Sparsity | None]:
+    if record["external_buffer"]:
+        raise ModelError(f"{where}: its data is in another file (external buffer {record['external_buffer']})")
+    data = buffers.data(record["buffer"], where)
+    if not data:
+        return None, None
+    if record["is_variable"]:
+        raise ModelError(f"{where}: is a variable, but has a buffer of {len(data)} bytes")
+    if record["sparsity"] is None:
+        return constant(data, shape, dtype, where), None
+    values = stored_values(data, dtype, where)
+    return values, sparsity(record["sparsity"], shape, values.size, where)
+
+
+def _node(record: Record, position: int, codes: Sequence[Record], buffers: Buffers, where: str) -> Node:
+    place = f"{where}, operator {position}"
+    if record["opcode_index"] >= len(codes):
+        raise ModelError(f"{place}: operator code {record['opcode_index']} does not exist, there are {len(codes)}")
+    code = codes[record["opcode_index"]]
+    op = operator_name(code, place)
+    custom = op == "CUSTOM"
+    return Node(
+        code["custom_code"] if custom else op,
+        record["inputs"],
+        record["outputs"],
+        attributes(op, record),
+        code["version"],
+        custom,
+        _custom_options(record, buffers, place) if custom else b"",
+        (position,),
+    )
+
+
+def operator_name(code: Record, where: str) -> str:
+    """The builtin operator of an OperatorCode. Files of before 2020 have only the one-byte field, newer ones both.
+
+    Raises:
+        ModelError: the schema has no such operator, or a custom one has no name.
+    """
+    number = max(code["deprecated_builtin_code"], code["builtin_code"])
+    if number not in _OPERATORS:
+        raise ModelError(f"{where}: {number} is no builtin operator; known are 0..{max(_OPERATORS)}")
+    if _OPERATORS[number] == "CUSTOM" and not code["custom_code"]:
+        raise ModelError(f"{where}: is a custom operator without a name")
+    return _OPERATORS[number]
+
+
+def _custom_options(record: Record, buffers: Buffers, where: str) -> bytes:
+    inline: bytes = record["custom_options"]
+    if inline:
+        return inline
+    offset, size = record["large_custom_options_offset"], record["large_custom_options_size"]
+    return bytes(buffers.external(offset, size, f"{where}: custom options"))
+
+
+def _with_empty_constants(
+    tensors: tuple[Tensor, ...], nodes: Sequence[Node], inputs: Sequence[int]
+) -> tuple[Tensor, ...]:
+    """Files give constants without elements no data, so that they look like runtime values that nobody writes."""
+    written = {index for node in nodes for index in node.outputs} | set(inputs)
+    return tuple(tensor if index in written else _as_empty_constant(tensor) for index, tensor in enumerate(tensors))
+
+
+def _as_empty_constant(tensor: Tensor) -> Tensor:
+    if tensor.is_constant or tensor.is_variable or 0 not in tensor.shape or tensor.dtype in UNSIZED:
+        return tensor
+    return replace(tensor, data=constant(memoryview(b""), tensor.shape, tensor.dtype, tensor.name))
+
+
+def _check_ports(graph: Graph, where: str) -> None:
+    for kind, indices in (("input", graph.inputs), ("output", graph.outputs)):
+        for index in indices:
+            if not 0 <= index < len(graph.tensors):
+                raise ModelError(f"{where}: {kind} tensor {index} does not exist, there are {len(graph.tensors)}")
+
+
+def _check_order(graph: Graph, where: str) -> None:
+    """Every value is written once and before it is read."""
+    known = {index for index, tensor in enumerate(graph.tensors) if tensor.is_constant or tensor.is_variable}
+    known |= set(graph.inputs)
+    for position, node in enumerate(graph.nodes):
+        place = f"{where}, {label('operator', position, node.op)}"
+        for index in node.inputs:
+            if index != ABSENT:
+                _check_known(graph, index, known, f"{place} reads")
+        for index in node.outputs:
+            _check_new(graph, index, known, f"{place} writes")
+            known.add(index)
+    for index in graph.outputs:
+        _check_known(graph, index, known, f"{where} answers")
+
+
+def _check_known(graph: Graph, index: int, known: set[int], place: str) -> None:
+    if not 0 <= index < len(graph.tensors):
+        raise ModelError(f"{place} tensor {index}, which does not exist; there are {len(graph.tensors)}")
+    if index not in known:
+        raise ModelError(f"{place} {label('tensor', index, graph.tensors[index].name)} before it is written")
+
+
+def _check_new(graph: Graph, index: int, known: set[int], place: str) -> None:
+    if not 0 <= index < len(graph.tensors):
+        raise ModelError(f"{place} tensor {index}, which does not exist; there are {len(graph.tensors)}")
+    if index in known:
+        name = label("tensor", index, graph.tensors[index].name)
+        raise ModelError(f"{place} {name}, which has a value already (an input, a constant, or written before)")

@@ -1,0 +1,221 @@
+"""A compiler that is missing, broken or out of memory: with target "auto" the model runs on LiteRT and the report says
+why; a target that was asked for is one clear error."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ai_edge_litert.interpreter import Interpreter as LiteRT
+
+import jitdelegate
+from jitdelegate.commands import warm
+from jitdelegate.compiler import compile as compiler
+from jitdelegate.errors import CompilerFailedError, DelegateWarning, DelegationError, DeviceError, ModelError
+from tests.api import partial_models, small_models
+from tests.api.resource_models import streaming
+from tests.entries import overwrite
+
+MODEL = small_models.convolution()
+OPEN = small_models.convolution(open_batch=True)
+IMAGE = np.random.default_rng(0).uniform(-1, 1, (1, 8, 8, 3)).astype(np.float32)
+IMAGES = np.concatenate([IMAGE, -IMAGE])
+ROOT = Path(__file__).parents[2]
+
+RAISED: list[tuple[Callable[[], Exception], str]] = [
+    (lambda: ModuleNotFoundError("No module named 'llvmlite'"), "ModuleNotFoundError: No module named 'llvmlite'"),
+    (lambda: OSError(12, "cannot map libllvmlite.so"), "OSError: [Errno 12] cannot map libllvmlite.so"),
+    (MemoryError, "MemoryError"),
+    (lambda: RuntimeError("LLVM ERROR: broken."), "RuntimeError: LLVM ERROR: broken"),
+    (lambda: KeyError(3), "KeyError: 3"),
+    (RecursionError, "RecursionError"),
+]
+
+CHILD = """
+import json, sys
+kind, text, path, cache, target, road = sys.argv[1:]
+class Broken:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "llvmlite":
+            raise {"ModuleNotFoundError": ModuleNotFoundError, "OSError": OSError}[kind](text)
+sys.meta_path.insert(0, Broken())
+import numpy as np, jitdelegate
+image = np.ones((1, 8, 8, 3), np.float32)
+options = {"serialization_dir": cache, "target": target}
+try:
+    if road == "load":
+        model = jitdelegate.load(path, **options)
+        answer = bytes(model(image))
+    else:
+        delegates = [jitdelegate.GpuDelegate(**options)]
+        if road == "delegate":
+            from ai_edge_litert.interpreter import Interpreter
+            model = Interpreter(path, experimental_delegates=delegates)
+        else:
+            model = jitdelegate.Interpreter(path, experimental_delegates=delegates)
+        model.allocate_tensors()
+        model.set_tensor(model.get_input_details()[0]["index"], image)
+        model.invoke()
+        answer = model.get_tensor(model.get_output_details()[0]["index"]).tobytes()
+    report = (delegates[0] if road == "delegate" else model).report()
+    reasons = [one.reason for one in report.operators]
+    print(json.dumps({"answer": answer.hex(), "target": report.target, "reasons": reasons}))
+except jitdelegate.JitDelegateError as error:
+    print(json.dumps({"error": type(error).__name__, "text": str(error)}))
+"""
+
+
+def litert(content: bytes, image: np.ndarray) -> np.ndarray:
+    model = jitdelegate.load(content, target="litert", serialization_dir=False)
+    return np.asarray(model(image))
+
+
+@pytest.fixture
+def break_compiler(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Exception]], None]:
+    def break_it(make: Callable[[], Exception]) -> None:
+        def fail(*_: Any) -> bytes:
+            raise make()
+
+        monkeypatch.setattr(compiler, "compile_model", fail)
+
+    return break_it
+
+
+@pytest.mark.parametrize(("make", "told"), RAISED)
+def test_auto_runs_on_litert_and_says_why(
+    tmp_path: Path, break_compiler: Callable[..., None], make: Callable[[], Exception], told: str
+) -> None:
+    break_compiler(make)
+    content = small_models.convolution(seed=RAISED.index((make, told)))
+    with pytest.warns(DelegateWarning, match="the compiler failed with"):
+        model = jitdelegate.load(content, serialization_dir=tmp_path)
+    assert np.array_equal(np.asarray(model(IMAGE)), litert(content, IMAGE))
+    report = model.report()
+    assert (report.target, report.cache.outcome) == ("litert", "miss")
+    assert {one.reason for one in report.operators} == {f"the compiler failed with {told}."}
+    assert report.cache.reason == f"the compiler failed with {told}"
+    assert not list(tmp_path.glob("*.jitd")), "the next start may have a compiler"
+
+
+@pytest.mark.parametrize(("make", "told"), RAISED)
+def test_a_target_that_was_asked_for_is_one_error_with_its_cause(
+    tmp_path: Path, break_compiler: Callable[..., None], make: Callable[[], Exception], told: str
+) -> None:
+    break_compiler(make)
+    with pytest.raises(CompilerFailedError) as caught:
+        jitdelegate.load(MODEL, target="cpu", serialization_dir=tmp_path)
+    assert str(caught.value) == f"the compiler failed with {told}"
+    assert type(caught.value.__cause__) is type(make())
+
+
+def test_full_delegation_is_an_error_that_says_why(break_compiler: Callable[..., None]) -> None:
+    break_compiler(MemoryError)
+    with pytest.raises(DelegationError, match="the compiler failed with MemoryError"):
+        jitdelegate.load(MODEL, serialization_dir=False, options={"require_full_delegation": True})
+
+
+def test_the_cache_of_a_good_compiler_is_used_and_kept(tmp_path: Path, break_compiler: Callable[..., None]) -> None:
+    jitdelegate.load(OPEN, serialization_dir=tmp_path)
+    break_compiler(MemoryError)
+    model = jitdelegate.load(OPEN, serialization_dir=tmp_path)
+    assert model.report().target == "cpu"
+    with pytest.warns(DelegateWarning, match="MemoryError"):
+        answer = model(IMAGES)  # for another batch nothing is compiled yet
+    assert np.array_equal(np.asarray(answer), litert(OPEN, IMAGES))
+    assert len(list(tmp_path.glob("*.jitd"))) == 1
+    assert np.allclose(np.asarray(model(IMAGE)), litert(OPEN, IMAGE), atol=1e-5)
+
+
+def test_a_damaged_program_gives_way_to_litert(tmp_path: Path, break_compiler: Callable[..., None]) -> None:
+    jitdelegate.load(MODEL, serialization_dir=tmp_path)
+    _damage_weights(tmp_path)
+    model = jitdelegate.load(MODEL, serialization_dir=tmp_path)
+    assert model.report().target == "cpu"
+    break_compiler(lambda: RuntimeError("no luck"))
+    assert np.array_equal(np.asarray(model(IMAGE)), litert(MODEL, IMAGE))
+    report = model.report()
+    assert report.target == "litert"
+    assert report.operators[0].reason == "the compiler failed with RuntimeError: no luck."
+    assert "damaged" in report.cache.reason
+
+
+def test_variables_are_not_lost_in_silence(tmp_path: Path, break_compiler: Callable[..., None]) -> None:
+    content = streaming()
+    jitdelegate.load(content, serialization_dir=tmp_path)
+    _damage_weights(tmp_path)
+    model = jitdelegate.load(content, serialization_dir=tmp_path)
+    break_compiler(MemoryError)
+    (port,) = model.inputs
+    frame = np.ones(port.shape, port.dtype)
+    with pytest.raises(DeviceError, match="on LiteRT its variables have their first values again"):
+        model(frame)
+    found = np.asarray(model(frame))
+    fresh = jitdelegate.load(content, target="litert", serialization_dir=False)
+    assert np.array_equal(found, np.asarray(fresh(frame)))
+
+
+def _damage_weights(cache: Path) -> None:
+    (entry,) = cache.glob("*.jitd")
+    content = bytearray(entry.read_bytes())
+    content[-1] ^= 1
+    overwrite(entry, content)
+
+
+def test_a_model_that_is_none_is_still_a_model_error(break_compiler: Callable[..., None]) -> None:
+    break_compiler(MemoryError)
+    with pytest.raises(ModelError):
+        jitdelegate.load(b"no model at all", serialization_dir=False)
+
+
+def test_inside_litert_the_delegate_stays_out(tmp_path: Path, break_compiler: Callable[..., None]) -> None:
+    partial_models.skip_without_host()
+    break_compiler(lambda: OSError("no LLVM"))
+    delegate = jitdelegate.GpuDelegate(serialization_dir=tmp_path)
+    interpreter = LiteRT(model_content=MODEL, experimental_delegates=[delegate])
+    interpreter.allocate_tensors()
+    found = partial_models.invoked(interpreter, [[IMAGE]])
+    assert np.array_equal(found[0][0], litert(MODEL, IMAGE))
+    assert {one.reason for one in delegate.report().operators} == {"the compiler failed with OSError: no LLVM."}
+
+
+def test_warm_reports_what_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], break_compiler: Callable[..., None]
+) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(MODEL)
+    break_compiler(lambda: RuntimeError("no luck"))
+    for target in ("auto", "cpu", "cuda:sm_90"):
+        assert warm.main([str(path), "--serialization-dir", str(tmp_path / "cache"), "--target", target]) == 1
+        told = capsys.readouterr().err
+        assert "the compiler failed with RuntimeError: no luck" in told
+        assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("road", ["load", "interpreter", "delegate"])
+@pytest.mark.parametrize(
+    ("kind", "text"), [("ModuleNotFoundError", "No module named 'llvmlite'"), ("OSError", "libllvmlite.so: bad")]
+)
+def test_a_start_without_llvm(tmp_path: Path, kind: str, text: str, road: str) -> None:
+    if road == "delegate":
+        partial_models.skip_without_host()
+    path = tmp_path / "model.tflite"
+    path.write_bytes(MODEL)
+    expected = litert(MODEL, np.ones((1, 8, 8, 3), np.float32)).tobytes().hex()
+    found = {target: _child(kind, text, path, tmp_path / "cache", target, road) for target in ("auto", "cpu")}
+    reason = f"the compiler failed with {kind}: {text}"
+    assert found["auto"] == {"answer": expected, "target": "litert", "reasons": [f"{reason}."]}
+    assert found["cpu"] == {"error": "CompilerFailedError", "text": reason}
+
+
+def _child(kind: str, text: str, path: Path, cache: Path, target: str, road: str) -> dict[str, Any]:
+    command = [sys.executable, "-W", "ignore", "-c", CHILD, kind, text, str(path), str(cache), target, road]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found

@@ -1,0 +1,303 @@
+"""What users hear of operators that are left to LiteRT: LiteRT's words, once per model, at their own line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ai_edge_litert.interpreter import Interpreter as LiteRT
+
+import jitdelegate
+from jitdelegate.api import delegate_warning as messages
+from jitdelegate.api.delegate_warning import DelegateMessage, announce, on_message
+from jitdelegate.errors import DelegateWarning
+from jitdelegate.program.program import CUSTOM, Operator
+from jitdelegate.tflite.write import ModelBuilder
+from tests.api import partial_models as partial
+from tests.api import resource_models, small_models
+from tests.api.partial_models import ONLY
+
+HEAD = "Following operations are not supported by GPU delegate:"
+LOADS: dict[str, Callable[..., Any]] = {
+    "load": lambda content, **further: jitdelegate.load(content, options=partial.options(**further)),
+    "interpreter": lambda content, **further: partial.interpreter(content, **further),
+    "litert": lambda content, **further: partial.litert(content, **further),
+}
+
+
+@pytest.fixture(autouse=True)
+def nothing_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a fresh process."""
+    monkeypatch.setattr(messages, "_announced", set())
+    monkeypatch.setattr(messages, "_callbacks", [])
+
+
+@pytest.fixture
+def heard() -> Iterator[list[DelegateMessage]]:
+    """The messages of all models that are opened meanwhile."""
+    found: list[DelegateMessage] = []
+    end = on_message(found.append)
+    yield found
+    end()
+
+
+def warnings_of(action: Callable[[], object]) -> list[warnings.WarningMessage]:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        action()
+    return [each for each in found if issubclass(each.category, DelegateWarning)]
+
+
+def left(index: int, op: str, reason: str, code: int = 0) -> Operator:
+    return Operator(index=index, op=op, place="litert", reason=reason, code=code)
+
+
+def test_a_message_has_litert_s_words_names_reasons_and_counts() -> None:
+    operators = [
+        Operator(index=0, op="CONV_2D", place="cuda"),
+        left(1, "WHERE", "WHERE: its size is known as it runs only."),
+        left(2, "WHERE", "WHERE: its size is known as it runs only."),
+        left(3, "ADD", "It is none of only_ops, MUL."),
+        Operator(index=4, op="RESHAPE", place="folded"),
+    ]
+    message = DelegateMessage("'net.tflite'", "cuda", operators)
+    assert message.text == (
+        f"{HEAD}\n"
+        "WHERE: its size is known as it runs only.\n"
+        "ADD: It is none of only_ops, MUL.\n"
+        "2 operations will run on the GPU, and the remaining 3 operations will run on the CPU."
+    )
+    assert (message.delegated, message.remaining) == (2, 3)
+    assert [operator.index for operator in message.undelegated] == [1, 2, 3]
+    assert repr(message) == "DelegateMessage('net.tflite': 2 of 5 delegated)"
+
+
+def test_a_message_says_where_cpu_code_runs() -> None:
+    operators = [Operator(index=0, op="TANH", place="cpu"), left(1, "NEG", "NEG is not supported.")]
+    assert DelegateMessage("m", "cpu", operators).text.endswith(
+        "\n1 operations will run on compiled CPU code, and the remaining 1 operations will run on LiteRT's CPU kernels."
+    )
+
+
+def test_a_message_of_a_model_of_which_nothing_is_delegated() -> None:
+    message = DelegateMessage("m", "litert", [left(0, "A", "A is not supported."), left(1, "B", "Why not.")])
+    assert message.text == (
+        f"{HEAD}\nA: A is not supported.\nB: Why not.\n"
+        "No operations will run on the GPU, and all 2 operations will run on the CPU."
+    )
+
+
+def test_custom_operators_are_named_in_the_old_numbered_form_once() -> None:
+    operators = [left(0, "Mine", "no.", CUSTOM), left(1, "Yours", "no.", CUSTOM), left(2, "ADD", "no.", 0)]
+    assert DelegateMessage("m", "litert", operators).text.splitlines()[-1] == (
+        "WARNING: op code #32 cannot be handled by this delegate."
+    )
+    assert DelegateMessage("m", "litert", operators).text.count("WARNING") == 1
+    assert "WARNING" not in DelegateMessage("m", "litert", operators[2:]).text
+
+
+def test_a_message_of_many_reasons_shows_some_of_each_operator_and_says_where_the_rest_is() -> None:
+    operators = [left(k, "ADD", f"ADD: the shape of 'sum{k}' is known only to LiteRT.") for k in range(300)]
+    operators += [left(300, "WHERE", "WHERE: why not."), left(301, "Mine", "no.", CUSTOM)]
+    message = DelegateMessage("m", "cpu", operators)
+    lines = message.text.splitlines()
+    assert len(message.lines) == 302
+    assert len(lines) <= 20
+    assert lines[1] == "ADD: the shape of 'sum0' is known only to LiteRT."
+    assert {"WHERE: why not.", "Mine: no."} <= set(lines)
+    assert "and 287 more reasons, which report() and jitdelegate.on_message list." in lines
+
+
+def test_each_signature_that_leaves_operators_to_litert_warns_when_it_is_opened() -> None:
+    with jitdelegate.load(signatures(), options=partial.options()) as model:
+        found = warnings_of(model.prepare)
+        assert not warnings_of(model.prepare)
+    (second,) = (str(each.message) for each in found)
+    assert second.startswith("the model's content, signature 'second': ")
+    assert second.endswith("and the remaining 1 operations will run on LiteRT's CPU kernels.")
+
+
+def signatures() -> bytes:
+    """Signature "first" is compiled; NEG of "second" is left to LiteRT."""
+    model = ModelBuilder()
+    further = model.subgraph("further")
+    for number, graph in enumerate((model, further)):
+        x = graph.input((1, 4), name=f"x{number}")
+        y = graph.op("TANH", [graph.op("NEG", [x], (1, 4))] if number else [x], (1, 4))
+        graph.output(y)
+        model.signature("second" if number else "first", {"x": x}, {"y": y}, number)
+    return model.finish()
+
+
+@pytest.mark.parametrize("api", list(LOADS))
+def test_a_model_in_part_on_litert_warns_once_at_the_caller_s_line(api: str) -> None:
+    content = partial.alternating()
+    found = warnings_of(lambda: [LOADS[api](content) for _ in range(3)])
+    assert [str(each.message) for each in found] == [
+        f"the model's content: {HEAD}\nNEG: It is none of only_ops, {', '.join(ONLY)}.\n"
+        "4 operations will run on compiled CPU code, and the remaining 2 operations will run on LiteRT's CPU kernels."
+    ]
+    assert {each.category for each in found} == {DelegateWarning}
+    assert Path(found[0].filename) == Path(partial.__file__ if api != "load" else __file__)
+
+
+def test_a_file_is_named_in_its_warning(tmp_path: Path) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(partial.alternating())
+    (found,) = warnings_of(lambda: jitdelegate.load(path, options=partial.options()))
+    assert str(found.message).startswith(f"{str(path)!r}: {HEAD}\n")
+
+
+def test_each_model_is_announced_whatever_the_interface() -> None:
+    found = warnings_of(
+        lambda: [LOADS[api](content) for content in (partial.alternating(), partial.chain(4)) for api in LOADS]
+    )
+    assert [str(each.message).count("\n") for each in found] == [2, 2]
+    assert len({str(each.message) for each in found}) == 2
+
+
+@pytest.mark.parametrize("api", list(LOADS))
+def test_callbacks_get_the_facts_of_the_report(api: str, heard: list[DelegateMessage]) -> None:
+    content = partial.alternating()
+    opened = LOADS[api](content)
+    (message,) = heard
+    assert message.target == "cpu"
+    facts = [(each.index, each.op, each.place, each.reason) for each in message.operators]
+    report = opened.report() if api != "litert" else LOADS["load"](content).report()
+    assert facts == [(each.index, each.op, each.place, each.reason) for each in report.operators]
+    assert [each.place for each in message.operators] == ["cpu", "cpu", "litert", "cpu", "litert", "cpu"]
+
+
+@pytest.mark.parametrize("api", list(LOADS))
+def test_a_second_start_from_the_cache_says_the_same(
+    api: str, tmp_path: Path, heard: list[DelegateMessage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        monkeypatch.setattr(messages, "_announced", set())
+        LOADS[api](partial.loop(), serialization_dir=tmp_path)
+    first, second = heard
+    assert first.text == second.text
+    assert "WHILE: WHILE is not supported." in first.lines
+
+
+def test_every_line_has_a_reason(heard: list[DelegateMessage]) -> None:
+    for content in (partial.loop(), partial.branch(), small_models.quantized(), small_models.uncompiled()):
+        jitdelegate.load(content, options=partial.options())
+    assert len(heard) == 4
+    assert all(line.split(": ", 1)[1].endswith(".") for message in heard for line in message.lines)
+
+
+@pytest.mark.parametrize("api", list(LOADS))
+def test_nothing_is_said_where_all_is_delegated(api: str, heard: list[DelegateMessage]) -> None:
+    for content in (small_models.convolution(), partial.remembering()):
+        assert not warnings_of(lambda content=content: LOADS[api](content, only_ops=None))  # type: ignore[misc]
+    assert not heard
+
+
+@pytest.mark.parametrize("api", list(LOADS))
+def test_nothing_is_said_where_litert_was_asked_for(api: str, heard: list[DelegateMessage]) -> None:
+    assert not warnings_of(lambda: LOADS[api](partial.alternating(), target="litert"))
+    assert not heard
+
+
+def test_other_shapes_of_a_model_are_not_announced_again(heard: list[DelegateMessage]) -> None:
+    model = jitdelegate.load(partial.alternating(open_batch=True), options=partial.options())
+    model(np.zeros((3, 4), np.float32))
+    assert len(heard) == 1
+
+
+def test_callbacks_end_when_they_are_told_to_and_only_they() -> None:
+    first: list[DelegateMessage] = []
+    second: list[DelegateMessage] = []
+    end = on_message(first.append)
+    on_message(second.append)
+    jitdelegate.load(partial.chain(4), options=partial.options())
+    end()
+    end()  # harmless
+    jitdelegate.load(partial.chain(6), options=partial.options())
+    assert (len(first), len(second)) == (1, 2)
+
+
+def test_a_callback_may_end_itself() -> None:
+    found: list[str] = []
+
+    def once(message: DelegateMessage) -> None:
+        found.append(message.model)
+        end()
+
+    end = on_message(once)
+    last: list[DelegateMessage] = []
+    on_message(last.append)
+    for count in (4, 6):
+        jitdelegate.load(partial.chain(count), options=partial.options())
+    assert (len(found), len(last)) == (1, 2)
+
+
+@pytest.mark.parametrize("api", list(LOADS))
+def test_what_a_callback_raises_reaches_whoever_opens_the_model(api: str) -> None:
+    def refuse(message: DelegateMessage) -> None:
+        raise LookupError(message.model)
+
+    on_message(refuse)
+    with pytest.raises(LookupError, match="the model's content"):
+        LOADS[api](partial.chain(4))
+
+
+@pytest.mark.parametrize("api", list(LOADS))
+def test_warnings_can_be_made_errors_and_be_silenced(api: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DelegateWarning)
+        with pytest.raises(DelegateWarning, match="NEG: It is none of only_ops"):
+            LOADS[api](partial.chain(4))
+        warnings.simplefilter("ignore", DelegateWarning)
+        LOADS[api](partial.chain(6))
+
+
+def test_nothing_is_announced_without_operators_on_litert(heard: list[DelegateMessage]) -> None:
+    announce("a fingerprint", DelegateMessage("m", "cpu", [Operator(index=0, op="TANH", place="cpu")]))
+    assert not heard
+
+
+SCRIPT = """import jitdelegate, sys
+from ai_edge_litert.interpreter import Interpreter
+delegate = jitdelegate.GpuDelegate(target="cpu", serialization_dir=False, only_ops="TANH", partitioning="all")
+if sys.argv[2] == "litert":
+    Interpreter(model_path=sys.argv[1],
+                experimental_delegates=[delegate])
+elif sys.argv[2] == "interpreter":
+    jitdelegate.Interpreter(sys.argv[1], experimental_delegates=[delegate])
+else:
+    jitdelegate.load(sys.argv[1], options={"only_ops": "TANH", "partitioning": "all", "target": "cpu"})
+"""
+
+
+@pytest.mark.parametrize(("api", "line"), [("litert", 5), ("interpreter", 8), ("load", 10)])
+def test_the_warning_shows_the_line_of_a_script(tmp_path: Path, api: str, line: int) -> None:
+    if api == "litert":
+        partial.skip_without_host()
+    script, model = tmp_path / "script.py", tmp_path / "net.tflite"
+    script.write_text(SCRIPT)
+    model.write_bytes(partial.chain(4))
+    command = [sys.executable, str(script), str(model), api]
+    child = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert f"{script}:{line}: DelegateWarning: {str(model)!r}: {HEAD}\n" in child.stderr
+    assert child.stderr.count("DelegateWarning") == 1
+
+
+def test_litert_without_a_delegate_hears_nothing() -> None:
+    assert not warnings_of(lambda: LiteRT(model_content=partial.alternating()).allocate_tensors())
+
+
+def test_operators_that_would_have_vanished_have_a_reason_too() -> None:
+    options = {"target": "cpu", "max_delegated_partitions": 1, "last_delegate_node_index": 11, "only_ops": "ADD"}
+    report = jitdelegate.load(resource_models.streaming(), serialization_dir=False, options=options).report()
+    assert {operator.place for operator in report.operators} == {"litert"}
+    reasons = {operator.op: operator.reason for operator in report.operators}
+    assert reasons["CALL_ONCE"] == reasons["VAR_HANDLE"] == "Nothing is compiled that it is needed for."
+    assert all(operator.reason for operator in report.operators)

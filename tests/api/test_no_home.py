@@ -1,0 +1,81 @@
+"""Users without a home, variables or a place for temporary files have no cache, and models all the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import platformdirs
+import pytest
+
+import jitdelegate
+from cache_tools.__main__ import main as cache_tools
+from jitdelegate.cache import trouble
+from jitdelegate.cache.place import user_directory
+from jitdelegate.errors import CacheError
+from tests.api import small_models
+
+ROOT = Path(__file__).parents[2]
+START = """
+import os, sys
+import jitdelegate.api.interpreter, jitdelegate.compiler.compile, jitdelegate.options.user_warning
+import jitdelegate.cache.trouble, logging
+import jitdelegate.targets.cpu.generate, numpy, platformdirs, platformdirs.unix, tempfile, jitdelegate.cache.lock
+with open(sys.argv[1], "rb") as file:
+    content = file.read()
+os.chdir(sys.argv[2])
+if os.geteuid() == 0:
+    os.setuid(12345)  # whom nobody knows
+with jitdelegate.load(content) as model:
+    assert len(bytes(model(bytes(768)))) == 256
+    print(model.report().cache.reason)
+interpreter = jitdelegate.Interpreter(model_content=content)
+interpreter.allocate_tensors()
+interpreter.invoke()
+assert os.listdir(".") == []
+"""
+
+
+@pytest.fixture(autouse=True)
+def nothing_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trouble, "_told", set())
+
+
+def no_home(*_: object, **__: object) -> str:
+    raise RuntimeError("Could not determine home directory.")
+
+
+@pytest.mark.parametrize("answer", [no_home, lambda *_, **__: "~/.cache/jitdelegate", lambda *_, **__: ""])
+def test_an_unknown_home_turns_the_cache_off(monkeypatch: pytest.MonkeyPatch, answer: object) -> None:
+    monkeypatch.setattr(platformdirs, "user_cache_dir", answer)
+    with pytest.warns(
+        jitdelegate.CacheWarning, match=r"no cache directory.*What helps: set HOME or XDG_CACHE_HOME, or"
+    ):
+        with jitdelegate.load(small_models.convolution()) as model:
+            assert len(bytes(model(bytes(768)))) == 256
+        assert "the user has no cache directory" in model.report().cache.reason
+    with pytest.raises(CacheError, match="the user has no cache directory"):
+        user_directory()
+
+
+def test_the_cache_tools_say_it_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(platformdirs, "user_cache_dir", no_home)
+    assert cache_tools(["ls"]) == 2
+    assert capsys.readouterr().err == "the user has no cache directory: Could not determine home directory.\n"
+
+
+def test_a_process_without_user_variables_and_temporary_files_runs_models(tmp_path: Path) -> None:
+    model, empty = tmp_path / "model.tflite", tmp_path / "empty"
+    model.write_bytes(small_models.convolution())
+    empty.mkdir()
+    for folder in (empty, *empty.parents[:4]):
+        if folder.is_relative_to("/tmp") and folder != Path("/tmp"):
+            folder.chmod(0o755)
+    environment = {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path / "nowhere")}
+    command = [sys.executable, "-W", "ignore", "-c", START, str(model), str(empty)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    if os.geteuid() == 0:
+        assert "the user has no cache directory" in done.stdout

@@ -1,0 +1,484 @@
+"""Options: the values that each takes, what they mean together, and how they come from mappings, texts and files."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jitdelegate
+from jitdelegate.commands import warm
+from jitdelegate.errors import DeviceError, OptionError
+from jitdelegate.options import PRIORITIES, Options
+from jitdelegate.options.option_file import LARGEST_FILE
+from jitdelegate.program.read import read
+from tests.api import small_models
+from tests.cuda_stub.install import install
+from tests.cuda_stub.programs import library
+
+AUTO, PRECISION, LATENCY, MEMORY = range(4)
+"""TFLite's numbers of the priorities."""
+VALID_ORDERS = {
+    (PRECISION, AUTO, AUTO): "float32",
+    (PRECISION, LATENCY, AUTO): "float32",
+    (PRECISION, MEMORY, AUTO): "float32",
+    (PRECISION, LATENCY, MEMORY): "float32",
+    (PRECISION, MEMORY, LATENCY): "float32",
+    (LATENCY, AUTO, AUTO): "float16",  # LATENCY, MEMORY, PRECISION
+    (LATENCY, PRECISION, AUTO): "float16",
+    (LATENCY, MEMORY, AUTO): "float16",
+    (LATENCY, PRECISION, MEMORY): "float16",
+    (LATENCY, MEMORY, PRECISION): "float16",
+    (MEMORY, AUTO, AUTO): "float16",  # MEMORY, PRECISION, LATENCY
+    (MEMORY, PRECISION, AUTO): "float16",
+    (MEMORY, LATENCY, AUTO): "float16",
+    (MEMORY, PRECISION, LATENCY): "float16",
+    (MEMORY, LATENCY, PRECISION): "float16",
+}
+"""All that TFLite's GPU delegate takes, with what the place of PRECISION means once AUTO is filled in."""
+ALL_ORDERS = list(itertools.product(range(4), repeat=3))
+
+VALUES: dict[str, list[tuple[Any, Any]]] = {
+    "cpu_features": [("generic", "generic")],
+    "device": [(3, 3), ("3", 3), ("h100", "h100"), ("RTX 4090", "RTX 4090")],
+    "first_delegate_node_index": [(2, 2), (2147483647, 2147483647)],
+    "inference_preference": [
+        (0, "FAST_SINGLE_ANSWER"),
+        (1, "SUSTAINED_SPEED"),
+        (2, "BALANCED"),
+        ("BALANCED", "BALANCED"),
+    ],
+    "inference_priority1": [("MIN_LATENCY", "MIN_LATENCY"), (3, "MIN_MEMORY_USAGE")],
+    "inference_priority2": [("MIN_LATENCY", "MIN_LATENCY"), (0, "AUTO")],
+    "inference_priority3": [("AUTO", "AUTO"), (0, "AUTO")],
+    "is_precision_loss_allowed": [(True, True), (1, True), (False, False), (0, False), (-1, None), (None, None)],
+    "last_delegate_node_index": [(0, 0), (9, 9), (None, None), (2147483647, None)],
+    "max_delegated_partitions": [(3, 3), (1, 1), (0, 1), (-7, 1), (None, None)],
+    "min_nodes_per_partition": [(0, 0), (5, 5)],
+    "model_token": [("net", "net"), (None, None)],
+    "num_threads": [(2, 2), (None, None)],
+    "only_ops": [
+        (None, None),
+        ("ADD", ("ADD",)),
+        ("MUL, ADD,MUL", ("ADD", "MUL")),
+        (["MUL", "ADD"], ("ADD", "MUL")),
+        (("ADD",), ("ADD",)),
+    ],
+    "partitioning": [("all", "all"), ("cost_model", "cost_model")],
+    "precision": [("tf32", "tf32"), (None, "float32")],
+    "private_weights": [(True, True), (1, True), (False, False), (0, False)],
+    "require_full_delegation": [(True, True), (1, True), (False, False), (0, False)],
+    "serialization_dir": [("folder", "folder"), (None, None), (False, False)],
+    "stream": [(7, 7), (None, None)],
+    "target": [("cuda", "cuda"), ("litert", "litert")],
+}
+"""Of every option: values that are taken, and what they become."""
+REFUSED: dict[str, list[Any]] = {
+    "cpu_features": ["sse9", "", None, 1, []],
+    "device": [-1, 1024, 1.0, True, None, "", " ", "-1", "1024", "9" * 5000, 10**5000, [0]],
+    "first_delegate_node_index": [-1, 2147483648, 1.0, True, None, "first", []],
+    "inference_preference": [-1, 3, 1.0, True, None, "balanced", ["BALANCED"]],
+    "inference_priority1": [-1, 4, 1.0, True, None, "auto", "PRECISION", []],
+    "inference_priority2": [-1, 4, 1.0, True, None, "auto", "PRECISION", []],
+    "inference_priority3": [-1, 4, 1.0, True, None, "auto", "PRECISION", []],
+    "is_precision_loss_allowed": [2, -2, 1.0, "yes", []],
+    "last_delegate_node_index": [-1, 2147483648, 1.0, True, "last", []],
+    "max_delegated_partitions": [2147483648, 1.0, True, "many", []],
+    "min_nodes_per_partition": [-1, 2147483648, 1.0, True, None, "few", []],
+    "model_token": [3, True, ["net"]],
+    "num_threads": [0, 65, 1.0, True, "many", [2]],
+    "only_ops": [0, True, "", "ADD,,MUL", [], (), ["ADD", 1], ["ADD MUL"], ["ADD,MUL"], "A\nB", {"ADD": 1}],
+    "partitioning": ["largest", None, 1, []],
+    "precision": ["float8", True, 2, []],
+    "private_weights": [2, -1, 1.0, None, "yes", []],
+    "require_full_delegation": [2, -1, 1.0, None, "yes", []],
+    "serialization_dir": [True, 3, "", ["folder"]],
+    "stream": [-1, 1 << 64, 1.0, True, "mine", []],
+    "target": ["tpu", "", None, 1, []],
+}
+"""Of every option: values that are refused."""
+
+
+def _each(table: dict[str, list[Any]]) -> list[Any]:
+    return [
+        pytest.param(name, value, id=f"{name}-{str(value)[:30]}") for name in table for value in _short(table[name])
+    ]
+
+
+def _short(values: list[Any]) -> list[Any]:
+    """Without the number that has no text."""
+    return [value for value in values if not (type(value) is int and value > 1 << 65)]
+
+
+def _json_values(table: dict[str, list[Any]]) -> list[Any]:
+    return [param for param in _each(table) if not isinstance(param.values[1], tuple)]
+
+
+def test_the_tables_here_have_every_option() -> None:
+    assert set(VALUES) == set(REFUSED) == set(Options.__slots__)
+
+
+@pytest.mark.parametrize("numbers", ALL_ORDERS)
+def test_an_order_of_priorities_is_taken_or_refused_as_tflite_does(numbers: tuple[int, int, int]) -> None:
+    given = {f"inference_priority{place}": number for place, number in enumerate(numbers, 1)}
+    names = {name: PRIORITIES[number] for name, number in given.items()}
+    if numbers in VALID_ORDERS:
+        for options in (Options.from_mapping(given), Options.from_mapping(names), Options.from_strings(given)):
+            assert options.precision == VALID_ORDERS[numbers]
+            assert {name: getattr(options, name) for name in names} == names
+        return
+    for values in (given, names):
+        with pytest.raises(OptionError) as error:
+            Options.from_mapping(values)
+        found = "{!r}, {!r} and {!r}".format(*names.values())
+        assert f"inference_priority1, inference_priority2 and inference_priority3 are {found}, expected" in str(
+            error.value
+        )
+
+
+def test_an_order_that_tflite_refuses_is_refused_beside_a_precision_too() -> None:
+    with pytest.raises(OptionError, match="'AUTO', 'AUTO' and 'AUTO', expected"):
+        Options(inference_priority1="AUTO", precision="tf32")
+
+
+@pytest.mark.parametrize("numbers", ALL_ORDERS)
+def test_the_older_option_overrules_the_priorities_as_in_tflite(numbers: tuple[int, int, int]) -> None:
+    given = {f"inference_priority{place}": number for place, number in enumerate(numbers, 1)}
+    assert Options.from_mapping({**given, "is_precision_loss_allowed": 0}).precision == "float32"
+    assert Options.from_mapping({**given, "is_precision_loss_allowed": 1}).precision == "float16"
+    if numbers in VALID_ORDERS:
+        unset = Options.from_mapping({**given, "is_precision_loss_allowed": -1})
+        assert (unset.precision, unset.is_precision_loss_allowed) == (VALID_ORDERS[numbers], None)
+
+
+def test_a_precision_wins_over_priorities_and_the_older_option() -> None:
+    assert Options(precision="tf32", inference_priority1="MIN_LATENCY").precision == "tf32"
+    assert Options(precision="float32", is_precision_loss_allowed=True).precision == "float32"
+    assert Options(precision="bfloat16", is_precision_loss_allowed=False).precision == "bfloat16"
+
+
+@pytest.mark.parametrize(("name", "pair"), _each(VALUES))
+def test_a_value_becomes_what_it_means(name: str, pair: tuple[Any, Any]) -> None:
+    value, expected = pair
+    found = getattr(Options.from_mapping({name: value}), name)
+    assert (found, type(found)) == (expected, type(expected))
+
+
+@pytest.mark.parametrize(("name", "pair"), _each(VALUES))
+def test_the_text_of_a_value_becomes_the_same(name: str, pair: tuple[Any, Any]) -> None:
+    value, expected = pair
+    found = getattr(Options.from_strings({name: str(value)}), name)
+    assert (found, type(found)) == (expected, type(expected))
+
+
+@pytest.mark.parametrize(("name", "pair"), _each(VALUES))
+def test_options_can_be_copied_by_name(name: str, pair: tuple[Any, Any]) -> None:
+    options = Options.from_mapping({name: pair[0]})
+    assert repr(Options.from_mapping({each: getattr(options, each) for each in Options.__slots__})) == repr(options)
+
+
+@pytest.mark.parametrize(("name", "value"), _each(REFUSED))
+def test_a_value_of_another_kind_is_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(OptionError) as error:
+        Options.from_mapping({name: value})
+    assert str(error.value).startswith(f"{name} is {repr(value)[:80]}")
+    assert ", expected " in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *(("cpu_features", text) for text in ("None", "auto ", "1")),
+        *(("device", text) for text in ("", "-1", "1024", "9" * 5000)),
+        *(("first_delegate_node_index", text) for text in ("-1", "1.0", "True", "None", "2147483648", "9" * 5000)),
+        *((f"inference_priority{place}", text) for place in (1, 2, 3) for text in ("4", "-1", "None", "auto")),
+        *(("inference_preference", text) for text in ("3", "-1", "None", "True", "")),
+        *(("is_precision_loss_allowed", text) for text in ("2", "-2", "yes", "1.0", "")),
+        *(("last_delegate_node_index", text) for text in ("-1", "1.0", "end", "")),
+        *(("max_delegated_partitions", text) for text in ("1.0", "--1", "-", "", "True", "9" * 5000)),
+        *(("min_nodes_per_partition", text) for text in ("-1", "None", "")),
+        *(("num_threads", text) for text in ("0", "-1", "", "two")),
+        *(("only_ops", text) for text in ("", "()", "[]", "ADD,,MUL", "ADD MUL", "('ADD', '')")),
+        *(("partitioning", text) for text in ("None", "True", "")),
+        *(("precision", text) for text in ("half", "", "0")),
+        *(("private_weights", text) for text in ("None", "yes", "-1", "2", "")),
+        *(("require_full_delegation", text) for text in ("None", "yes", "-1", "2", "")),
+        *(("serialization_dir", text) for text in ("",)),
+        *(("stream", text) for text in ("-1", "mine", "9" * 5000)),
+        *(("target", text) for text in ("None", "gpu", "")),
+    ],
+)
+def test_a_text_that_is_no_value_is_refused_by_name(name: str, text: str) -> None:
+    with pytest.raises(OptionError, match=f"^{name} is "):
+        Options.from_strings({name: text})
+
+
+def test_a_list_of_operators_that_went_through_str_is_still_one() -> None:
+    for value in (["MUL", "ADD"], ("MUL", "ADD"), ["ADD", "MUL"]):
+        assert Options.from_strings({"only_ops": value}).only_ops == ("ADD", "MUL")
+    assert Options.from_strings({"only_ops": ("ADD",)}).only_ops == ("ADD",)
+
+
+def test_a_number_without_a_text_is_refused_all_the_same() -> None:
+    with pytest.raises(OptionError, match=r"^max_delegated_partitions is a number of thousands of digits, expected"):
+        Options(max_delegated_partitions=10**5000)
+
+
+def test_a_long_value_is_cut_in_the_message() -> None:
+    with pytest.raises(OptionError) as error:
+        Options(precision="x" * 5000)
+    assert len(str(error.value)) < 200
+
+
+@pytest.mark.parametrize("name", ["auto", "cuda", "cpu", "litert"])
+def test_backend_is_another_name_of_target(name: str) -> None:
+    assert Options.from_mapping({"backend": name}).target == name
+    assert Options.from_strings({"backend": name}).target == name
+    assert Options.from_mapping({"backend": name, "target": name}).target == name
+    assert jitdelegate.GpuDelegate(backend=name).options.target == name
+
+
+@pytest.mark.parametrize(("target", "backend"), [("cpu", "cuda"), ("auto", "cuda"), ("cuda", "auto")])
+def test_two_values_under_the_two_names_of_the_target_are_refused(target: str, backend: str) -> None:
+    words = f"target is '{target}' but backend, another name of it, is '{backend}'"
+    with pytest.raises(OptionError, match=words):
+        Options.from_mapping({"target": target, "backend": backend})
+    with pytest.raises(OptionError, match=words):
+        jitdelegate.load_delegate("jitdelegate", {"target": target, "backend": backend})
+    with pytest.raises(OptionError, match=words):
+        jitdelegate.GpuDelegate(target=target, backend=backend)
+
+
+@pytest.mark.parametrize("value", ["tpu", None, 1, []])
+def test_a_wrong_backend_is_refused_by_the_name_it_was_given(value: Any) -> None:
+    with pytest.raises(OptionError, match=r"^backend is .* expected one of auto, cpu, cuda, litert"):
+        Options.from_mapping({"backend": value})
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("precison", "precision"),
+        ("serialisation_dir", "serialization_dir"),
+        ("max_delegate_partitions", "max_delegated_partitions"),
+        ("inference_priority", "inference_priority"),
+        ("back_end", "backend"),
+    ],
+)
+def test_an_unknown_option_comes_with_the_nearest_name(name: str, near: str) -> None:
+    with pytest.raises(OptionError, match=rf"unknown option {name} \(did you mean {near}.*\?\); options are backend, "):
+        Options.from_mapping({name: 1})
+
+
+def test_an_unknown_option_that_is_near_to_none_comes_with_all() -> None:
+    with pytest.raises(OptionError, match=r"unknown option zzz, 7; options are backend, cpu_features, .*, target$"):
+        Options.from_mapping({"zzz": 1, 7: 1})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("changed", "key"),
+    [
+        ({}, ""),
+        ({"max_delegated_partitions": 1, "only_ops": "MUL,ADD"}, "max_delegated_partitions=1 only_ops=ADD,MUL"),
+        (
+            {"only_ops": ["ADD", "MUL", "ADD"], "max_delegated_partitions": 0},
+            "max_delegated_partitions=1 only_ops=ADD,MUL",
+        ),
+        ({"min_nodes_per_partition": 4, "partitioning": "all"}, "min_nodes_per_partition=4 partitioning=all"),
+        (
+            {"last_delegate_node_index": 0, "first_delegate_node_index": 3},
+            "first_delegate_node_index=3 last_delegate_node_index=0",
+        ),
+        ({"last_delegate_node_index": 2147483647, "first_delegate_node_index": 0, "min_nodes_per_partition": 0}, ""),
+        ({"require_full_delegation": True, "target": "cuda", "precision": "tf32", "inference_preference": 1}, ""),
+    ],
+)
+def test_the_partition_key_names_what_changes_the_delegated_operators(changed: dict[str, Any], key: str) -> None:
+    assert Options.from_mapping(changed).partition_key == key
+
+
+SETTINGS = {"target": "cpu", "num_threads": 1, "is_precision_loss_allowed": True, "only_ops": ["MUL", "ADD"]}
+TOML = 'target = "cpu"\nnum_threads = 1\nis_precision_loss_allowed = true\nonly_ops = ["MUL", "ADD"]\n'
+
+
+def _file(folder: Path, name: str, text: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("options.json", json.dumps(SETTINGS)),
+        ("options.JSON", json.dumps({"jitdelegate": SETTINGS, "other": {"target": "tpu"}})),
+        ("options.json", json.dumps({"gpu_options": SETTINGS})),
+        ("options.toml", TOML),
+        ("options.toml", f"[other]\nspeed = 3\n[jitdelegate]\n{TOML}"),
+        ("options.toml", f"[gpu_options]\n{TOML}"),
+        ("options.toml", TOML.replace("target", "backend")),
+    ],
+)
+def test_options_come_from_a_file(name: str, text: str, tmp_path: Path) -> None:
+    path = _file(tmp_path, name, text)
+    expected = repr(Options.from_mapping(SETTINGS))
+    assert repr(Options.from_file(path)) == expected
+    assert repr(Options.from_file(str(path))) == expected
+    assert repr(jitdelegate.GpuDelegate.from_file(path).options) == expected
+    assert repr(jitdelegate.load_delegate("jitdelegate", options=path).options) == expected
+    assert repr(jitdelegate.load_delegate("jitdelegate", options=str(path)).options) == expected
+
+
+def test_an_empty_file_of_options_leaves_all_as_it_is(tmp_path: Path) -> None:
+    assert repr(Options.from_file(_file(tmp_path, "options.toml", ""))) == repr(Options())
+    assert repr(Options.from_file(_file(tmp_path, "options.json", "{}"))) == repr(Options())
+
+
+@pytest.mark.parametrize(("name", "pair"), [one for one in _each(VALUES) if not isinstance(one.values[1][0], tuple)])
+def test_a_json_file_takes_each_value_of_each_option(name: str, pair: tuple[Any, Any], tmp_path: Path) -> None:
+    path = _file(tmp_path, "options.json", json.dumps({name: pair[0]}))
+    assert getattr(Options.from_file(path), name) == pair[1]
+
+
+@pytest.mark.parametrize(("name", "value"), _json_values(REFUSED))
+def test_a_value_of_another_kind_in_a_file_is_refused_with_file_and_name(name: str, value: Any, tmp_path: Path) -> None:
+    path = _file(tmp_path, "options.json", json.dumps({name: value}))
+    with pytest.raises(OptionError) as error:
+        Options.from_file(path)
+    assert str(error.value).startswith(f"{path}: {name} is {repr(value)[:80]}")
+    assert ", expected " in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("options.json", "{", "it cannot be parsed as JSON: "),
+        ("options.json", "", "it cannot be parsed as JSON: "),
+        ("options.json", "[" * 100000, "it cannot be parsed as JSON: "),
+        ("options.json", b"\xff\xfe\xff", "it cannot be parsed as JSON: "),
+        ("options.json", '{"device": ' + "9" * 5000 + "}", "it cannot be parsed as JSON: "),
+        ("options.json", '{"device": 1, "device": 2}', "it cannot be parsed as JSON: 'device' stands there twice"),
+        ("options.json", "[1]", "the file of options holds a list, expected a table"),
+        ("options.json", "null", "the file of options holds a NoneType, expected a table"),
+        ("options.json", '{"speed": 1}', "unknown option speed; options are"),
+        ("options.json", '{"precison": 1}', r"unknown option precison \(did you mean precision\?\)"),
+        ("options.json", '{"jitdelegate": 1}', "unknown option jitdelegate; options are"),
+        ("options.json", '{"jitdelegate": {}, "device": 1}', "beside the table jitdelegate there is device, expected"),
+        ("options.json", '{"jitdelegate": {}, "gpu_options": {}}', "beside the table jitdelegate there is gpu_options"),
+        ("options.json", '{"target": "cpu", "backend": "cuda"}', "target is 'cpu' but backend"),
+        ("options.json", '{"inference_priority1": 0}', "'AUTO', 'AUTO' and 'AUTO', expected"),
+        ("options.json", " " * (LARGEST_FILE + 1), f"longer than the expected {LARGEST_FILE} bytes"),
+        ("options.toml", "device = ", "it cannot be parsed as TOML: "),
+        ("options.toml", "device = 1\ndevice = 2", "it cannot be parsed as TOML: "),
+        ("options.toml", b"# \xff", "it cannot be parsed as TOML: "),
+        ("options.toml", "a = " + "[" * 100000, "it cannot be parsed as TOML: "),
+        ("options.toml", "device = 1979-05-27", r"device is datetime.date\(1979, 5, 27\), expected a whole number"),
+        ("options.toml", "device = 0.0", "device is 0.0, expected a whole number"),
+        ("options.yaml", "device: 1", "the suffix of a file of options is '.yaml', expected .json or .toml"),
+        ("options", "device: 1", "the suffix of a file of options is '', expected .json or .toml"),
+    ],
+)
+def test_a_file_that_does_not_hold_options_is_refused_by_name(
+    name: str, text: str | bytes, words: str, tmp_path: Path
+) -> None:
+    path = _file(tmp_path, name, text)
+    for take in (Options.from_file, lambda path: jitdelegate.load(b"", options=path)):
+        with pytest.raises(OptionError, match=words) as error:
+            take(path)
+        assert str(error.value).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize("name", ["nowhere.json", "nowhere/options.toml", ".", "a\0b.json"])
+def test_a_file_that_cannot_be_read_is_refused_by_name(name: str, tmp_path: Path) -> None:
+    path = os.path.join(tmp_path, name)
+    with pytest.raises(OptionError) as error:
+        Options.from_file(path)
+    assert str(error.value).startswith(f"{path}: the file of options cannot be read: ")
+
+
+def test_a_model_is_loaded_with_a_file_of_options(tmp_path: Path) -> None:
+    settings = {"serialization_dir": str(tmp_path / "cache"), "model_token": "net", "num_threads": 1, "backend": "cpu"}
+    path = _file(tmp_path, "options.json", json.dumps({**settings, "cpu_features": "generic"}))
+    report = jitdelegate.load(small_models.convolution(), options=path).report()
+    assert report.cache.path.startswith(str(tmp_path / "cache" / "net-"))
+    assert (report.target, report.threads, report.features) == ("cpu", 1, "generic")
+
+
+def test_arguments_of_load_win_over_further_options(tmp_path: Path) -> None:
+    settings = {"serialization_dir": str(tmp_path / "cache"), "model_token": "net", "backend": "litert"}
+    path = _file(tmp_path, "options.json", json.dumps(settings))
+    for options in (path, settings):
+        model = jitdelegate.load(small_models.convolution(), target="cpu", model_token="other", options=options)
+        assert model.report().target == "cpu"
+        assert model.report().cache.path.startswith(str(tmp_path / "cache" / "other-"))
+
+
+def test_options_of_another_kind_are_refused() -> None:
+    for options in ([], ["speed"], 3, b"options.json"):
+        with pytest.raises(OptionError, match="expected a mapping from names to values, or a file's path"):
+            jitdelegate.load(small_models.convolution(), options=options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    return str(_file(tmp_path, "model.tflite", small_models.convolution()))
+
+
+def test_warming_takes_a_file_of_options_and_its_own_arguments_win(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"serialization_dir": str(tmp_path / "cache"), "model_token": "net", "cpu_features": "generic"}
+    path = str(_file(tmp_path, "options.json", json.dumps({**settings, "target": "litert"})))
+    assert warm.main([model, "--options", path, "--target", "cpu", "--model-token", "other", "--json"]) == 0
+    (result,) = json.loads(capsys.readouterr().out)
+    assert result["target"] == "cpu"
+    assert result["path"].startswith(str(tmp_path / "cache" / "other-"))
+    assert warm.main([model, "--options", path, "--json"]) == 0
+    (result,) = json.loads(capsys.readouterr().out)
+    assert result["target"] == "litert"
+    assert result["path"].startswith(str(tmp_path / "cache" / "net-"))
+
+
+def test_warming_for_a_gpu_that_is_not_here_takes_a_file_of_options(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
+    settings = {"serialization_dir": str(tmp_path / "cache"), "target": "litert", "precision": "float16"}
+    path = str(_file(tmp_path, "options.json", json.dumps(settings)))
+    for further, precision in ((), "float16"), (("--precision", "tf32"), "tf32"):
+        assert warm.main([model, "--options", path, "--target", "cuda:sm_90", "--json", *further]) == 0
+        (result,) = json.loads(capsys.readouterr().out)
+        assert result["target"] == "cuda:sm_90"
+        assert read(Path(result["path"]).read_bytes()).part("precision") == precision
+
+
+def test_warming_refuses_a_wrong_file_of_options(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(_file(tmp_path, "options.toml", "speed = 1"))
+    with pytest.raises(SystemExit) as exit:
+        warm.main([model, "--options", path])
+    assert exit.value.code == 2
+    assert f"argument --options: {path}: unknown option speed" in capsys.readouterr().err
+
+
+def test_warming_several_models_refuses_the_token_of_a_file(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(_file(tmp_path, "options.toml", 'model_token = "net"'))
+    with pytest.raises(SystemExit) as exit:
+        warm.main([model, model, "--options", path])
+    assert exit.value.code == 2
+    assert "names one entry, but 2 models were given" in capsys.readouterr().err
+
+
+def test_a_gpu_that_is_not_there_is_told_with_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, library(devices=2))
+    with pytest.raises(DeviceError, match="device is 'H100', but the devices are named 'Stub 9000', 'Stub 9000'"):
+        jitdelegate.load(small_models.convolution(), target="cuda", serialization_dir=False, options={"device": "H100"})
+    model = jitdelegate.load(small_models.convolution(), serialization_dir=False, options={"device": "H100"})
+    assert any("device is 'H100'" in note for note in model.report().notes)
