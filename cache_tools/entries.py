@@ -100,7 +100,7 @@ def _details(program: Program) -> dict[str, Any]:
         "operators": [_fields(operator) for operator in program.operators],
         "kernels": [_fields(kernel) for kernel in program.kernels],
         "launches": [_fields(launch) for launch in program.launches],
-        "pieces": [_fields(piece) for piece in program.pieces],
+        "partitions": [_fields(partition) for partition in program.partitions],
         "segments": {"code": len(program.code), "weights": len(program.weights)},
         "memory": {
             "arena": program.arena_bytes,

@@ -46,10 +46,10 @@ def compare(model: Path, options: dict[str, Any], rounds: int, folder: str) -> d
     create = _ratios(lambda: make([delegate]), lambda: make([]), CREATIONS)
     report = delegate.report()
     assert report is not None
-    pieces = {each.piece for each in report.operators if each.place in ("cpu", "cuda")}
+    partitions = {each.partition for each in report.operators if each.place in ("cpu", "cuda")}
     return {
         "model": model.name,
-        "partitions": len(pieces),
+        "partitions": len(partitions),
         "delegated": report.delegated,
         "operators": len(report.operators),
         "callbacks": called,

@@ -52,8 +52,8 @@ def _median_ratio(theirs: list[float], ours: list[float]) -> float:
 
 
 def _partitions(report: jitdelegate.Report) -> int:
-    """How many pieces are compiled."""
-    return len({each.piece for each in report.operators if each.place in ("cpu", "cuda")})
+    """How many partitions are compiled."""
+    return len({each.partition for each in report.operators if each.place in ("cpu", "cuda")})
 
 
 def _line(row: dict[str, Any]) -> str:

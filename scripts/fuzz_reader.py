@@ -125,8 +125,8 @@ def _write(content: bytearray, places: Places, rng: random.Random) -> None:
 def _copy(content: bytearray, places: Places, rng: random.Random) -> None:
     size = rng.choice((2, 4, 8, 16, 64))
     source, target = rng.randrange(len(content)), rng.randrange(len(content))
-    piece = content[source : source + size][: len(content) - target]
-    content[target : target + len(piece)] = piece
+    partition = content[source : source + size][: len(content) - target]
+    content[target : target + len(partition)] = partition
 
 
 def _truncate(content: bytearray, places: Places, rng: random.Random) -> None:

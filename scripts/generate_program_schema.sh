@@ -20,7 +20,7 @@ def table(one):
 print("// The table of a compiled program. Written by scripts/generate_program_schema.sh; do not edit.\n")
 print("namespace jitdelegate;\n")
 parts = (layout.PLACE, layout.PORT, layout.SIGNATURE, layout.OPERATOR, layout.KERNEL, layout.STATE)
-for one in (*parts, layout.PIECE, layout.IDLE_SUBGRAPH, layout.PROGRAM):
+for one in (*parts, layout.PARTITION, layout.IDLE_SUBGRAPH, layout.PROGRAM):
     print(table(one))
 print(f'root_type {layout.PROGRAM.name};\nfile_identifier "{layout.TABLE_IDENTIFIER.decode()}";')
 PYTHON

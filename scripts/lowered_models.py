@@ -8,7 +8,7 @@ from pathlib import Path
 from jitdelegate import passes
 from jitdelegate.errors import ModelError
 from jitdelegate.ir.graph import Graph
-from jitdelegate.passes.specialize_subgraph import enter
+from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import port_problem, unsupported
 from jitdelegate.tflite.read import read
 
@@ -24,7 +24,7 @@ def lowered_models(paths: Sequence[Path]) -> Iterator[tuple[Path, Graph]]:
 
 def _lowered(file: Path) -> Graph | None:
     try:
-        model = enter(read(file.read_bytes()))
+        model = specialize_subgraph(read(file.read_bytes()))
     except ModelError:
         return None
     folded = passes.run(model.graphs[0], passes=passes.FOLD)

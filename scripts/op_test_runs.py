@@ -12,8 +12,8 @@ import jitdelegate
 from jitdelegate import passes
 from jitdelegate.errors import CompileError, JitDelegateError
 from jitdelegate.ir.graph import Graph, Model, State
-from jitdelegate.passes.shape_inputs import deciding_inputs
-from jitdelegate.passes.specialize_subgraph import enter
+from jitdelegate.passes.shape_inputs import shape_inputs
+from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import unsupported
 from jitdelegate.tflite.read import read
 from scripts.op_test_archive import Arrays, OpTest, in_order
@@ -91,7 +91,7 @@ def run_simulated(test: OpTest) -> Ran:
     from tests.targets.cuda_execute import run
 
     model = read(test.model)
-    source = enter(model).graphs[0]
+    source = specialize_subgraph(model).graphs[0]
     states = [_initial(source, state) for state in source.states]
     outputs: list[np.ndarray] = []
     for values in test.sets:
@@ -115,10 +115,10 @@ def _folded(model: Model, arrays: Sequence[np.ndarray]) -> tuple[Graph, list[str
     shapes = [array.shape for array in arrays]
     known: tuple[int, ...] = ()
     while True:
-        entered = enter(model, shapes=shapes, values=[(k, tuple(arrays[k].flat)) for k in known])
+        entered = specialize_subgraph(model, shapes=shapes, values=[(k, tuple(arrays[k].flat)) for k in known])
         folded = passes.run(entered.graphs[0], passes=passes.FOLD)
         reasons = [sentence for _, sentence in unsupported(entered, folded)]
-        if not reasons or known or not (known := deciding_inputs(folded)):
+        if not reasons or known or not (known := shape_inputs(folded)):
             return folded, reasons
 
 

@@ -131,9 +131,9 @@ class SubgraphFacts:
         signatures: the keys of those that enter it.
         target: "cpu", "cuda" or "litert".
         features: the instruction set or GPU architecture, "" on LiteRT.
-        loader: "flat", "object", "cubin" (compiled whole), "pieces", "delegate" or "none".
+        loader: "flat", "object", "cubin" (compiled whole), "partitions", "delegate" or "none".
         how: the loader in words.
-        deciding: names of the inputs for whose values it may be compiled when they come.
+        shape_inputs: names of the inputs for whose values it may be compiled when they come.
         inputs, outputs: those of the caller.
     """
 
@@ -145,7 +145,7 @@ class SubgraphFacts:
     features: str
     loader: str
     how: str
-    deciding: tuple[str, ...]
+    shape_inputs: tuple[str, ...]
     inputs: tuple[TensorFact, ...]
     outputs: tuple[TensorFact, ...]
     totals: Totals

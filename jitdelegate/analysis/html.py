@@ -86,8 +86,8 @@ def _subgraph(facts: SubgraphFacts) -> Iterator[str]:
     yield f"<h2>Subgraph {facts.index} {safe(facts.name)} ({facts.entry}{': ' + names if names else ''})</h2>"
     yield f"<p><b>{safe(target)}</b>, {safe(facts.how)}.</p>"
     yield f"<pre>{safe_lines(totals_lines(facts.totals))}</pre>"
-    if facts.deciding:
-        yield f"<p>Compiled when these values are known: {', '.join(safe(name) for name in facts.deciding)}.</p>"
+    if facts.shape_inputs:
+        yield f"<p>Compiled when these values are known: {', '.join(safe(name) for name in facts.shape_inputs)}.</p>"
     yield f'<ul class="legend">{"".join(_legend(facts))}</ul>'
     yield f'<div class="picture">{picture(facts)}</div>'
     yield from _table(facts)

@@ -12,7 +12,7 @@ from jitdelegate.ir.graph import Graph, Model, Node
 from jitdelegate.ops import find
 from jitdelegate.ops.call import Call
 from jitdelegate.passes.cost import Rates, node_bytes, node_work, rates_of, saved_seconds
-from jitdelegate.passes.specialize_subgraph import enter
+from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 
 LITERT = "litert"
 WHOLE = ("flat", "object", "cubin")
@@ -31,7 +31,7 @@ class Measure:
 
     @classmethod
     def of(cls, model: Model, number: int, *, hosted: bool) -> Measure:
-        entered = enter(model, number, hosted=hosted).graphs[number]
+        entered = specialize_subgraph(model, number, hosted=hosted).graphs[number]
         return cls(model.graphs[number], passes.run(entered, passes=passes.FOLD))
 
     @cached_property

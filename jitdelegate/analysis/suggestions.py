@@ -136,8 +136,8 @@ def _followers(subject: Subject) -> Iterator[Found]:
 
 
 def _deciding(subject: Subject) -> Iterator[Found]:
-    if subject.facts.deciding:
-        names = ", ".join(repr(name) for name in subject.facts.deciding)
+    if subject.facts.shape_inputs:
+        names = ", ".join(repr(name) for name in subject.facts.shape_inputs)
         change = f"Make {names} a constant of the model, if the value is always the same."
         why = "Shapes depend on the value, so the model is compiled when a run brings it, for eight values at most."
         yield (

@@ -18,15 +18,15 @@ from jitdelegate.analysis.suggestions import Subject, suggestions
 from jitdelegate.analysis.verdict import LITERT, Entry, Verdict, verdict
 from jitdelegate.ir.graph import ABSENT, Node, Tensor
 from jitdelegate.options import Options
-from jitdelegate.program.program import NO_KERNEL, NO_PIECE, Operator
+from jitdelegate.program.program import NO_KERNEL, NO_PARTITION, Operator
 
 FOLDED = "folded"
 HOW = {
     "flat": "compiled whole",
     "object": "compiled whole",
     "cubin": "compiled whole",
-    "pieces": "compiled in pieces; LiteRT runs the other pieces as models of their own",
-    "delegate": "LiteRT's interpreter runs it, with compiled pieces inside",
+    "partitions": "compiled in partitions; LiteRT runs the other partitions as models of their own",
+    "delegate": "LiteRT's interpreter runs it, with compiled partitions inside",
     "none": "LiteRT runs it whole",
 }
 """A program's loader in words."""
@@ -71,7 +71,7 @@ def _subgraph(found: Verdict, entry: Entry, measure: Measure) -> SubgraphFacts:
         features="" if entry.target == LITERT else entry.program.features,
         loader=entry.loader,
         how=HOW[entry.loader],
-        deciding=tuple(entry.program.inputs[position].name for position in entry.program.deciding),
+        shape_inputs=tuple(entry.program.inputs[position].name for position in entry.program.shape_inputs),
         inputs=tuple(tensors.fact(index) for index in graph.inputs),
         outputs=tuple(tensors.fact(index) for index in graph.outputs),
         totals=_totals(nodes, partitions, _crossing_bytes(entry, nodes)),
@@ -127,10 +127,10 @@ def _node(entry: Entry, operator: Operator, measure: Measure, tensors: _Tensors)
 
 
 def _partition_number(entry: Entry, operator: Operator) -> int | None:
-    """The piece; a program without pieces that is compiled is one."""
-    if operator.piece != NO_PIECE:
-        return operator.piece
-    whole = entry.loader != "none" and not entry.program.pieces
+    """The partition; a program without partitions that is compiled is one."""
+    if operator.partition != NO_PARTITION:
+        return operator.partition
+    whole = entry.loader != "none" and not entry.program.partitions
     return 0 if whole and operator.place != FOLDED else None
 
 
@@ -157,8 +157,8 @@ def _partitions(entry: Entry, nodes: Sequence[NodeFact], measure: Measure) -> It
 def _borders(entry: Entry) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
     """(place, inputs, outputs) of each partition."""
     program = entry.program
-    if program.pieces:
-        return [(piece.place, piece.inputs, piece.outputs) for piece in program.pieces]
+    if program.partitions:
+        return [(partition.place, partition.inputs, partition.outputs) for partition in program.partitions]
     inputs, outputs = (tuple(port.index for port in side) for side in (program.inputs, program.outputs))
     return [(program.target, inputs, outputs)]
 
@@ -171,14 +171,19 @@ def _sizes(entry: Entry) -> Mapping[int, int]:
 
 def _crossing_bytes(entry: Entry, nodes: Sequence[NodeFact]) -> int:
     """What each partition takes from another, and inside LiteRT's interpreter what LiteRT's operators take of them."""
-    if not entry.program.pieces or entry.loader == "none":
+    if not entry.program.partitions or entry.loader == "none":
         return 0
     sizes, given = _sizes(entry), {port.index for port in entry.program.inputs}
-    total = sum(sizes.get(index, 0) for piece in entry.program.pieces for index in piece.inputs if index not in given)
+    total = sum(
+        sizes.get(index, 0)
+        for partition in entry.program.partitions
+        for index in partition.inputs
+        if index not in given
+    )
     if entry.loader == "delegate":
         left = [node for node in nodes if node.place == LITERT]
         read = {tensor.index for node in left for tensor in node.inputs if tensor is not None}
-        written = {index for piece in entry.program.pieces for index in piece.outputs}
+        written = {index for partition in entry.program.partitions for index in partition.outputs}
         total += sum(sizes.get(index, 0) for index in read & written)
     return total
 

@@ -34,8 +34,8 @@ def _subgraph(facts: SubgraphFacts) -> Iterator[str]:
     yield f"subgraph   {facts.index} {facts.name!r}, {facts.entry}" + (f", signatures {named}" if named else "")
     yield f"target     {' '.join(filter(None, (facts.target, facts.features)))}, {facts.how}"
     yield from totals_lines(facts.totals)
-    if facts.deciding:
-        yield f"deciding   values of {', '.join(map(repr, facts.deciding))}; compiled when they are known"
+    if facts.shape_inputs:
+        yield f"shape_inputs   values of {', '.join(map(repr, facts.shape_inputs))}; compiled when they are known"
     for group in groups(facts.nodes):
         yield f"{span(group):>10} {_place(group[0]):<9} {_ops(group)}{_reason(group[0])}"
 

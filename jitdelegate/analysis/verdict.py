@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from jitdelegate.cache.key import TOOLCHAIN, variant_parts
 from jitdelegate.compiler.compile import compile_model
-from jitdelegate.engine.executable import Opened, options_key
-from jitdelegate.engine.model_file import ModelSource
+from jitdelegate.engine.executable import Executable, options_key
+from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import DeviceError, JitDelegateError
 from jitdelegate.ir.graph import Model
 from jitdelegate.options import Options
@@ -44,7 +44,7 @@ class Entry:
 
     @property
     def is_hosted(self) -> bool:
-        """Whether LiteRT's own interpreter runs it with compiled pieces in it."""
+        """Whether LiteRT's own interpreter runs it with compiled partitions in it."""
         return self.kind == CONTROL_FLOW or self.loader == "delegate"
 
 
@@ -54,19 +54,19 @@ class Verdict:
 
     Attributes:
         entries: the main subgraph's, those of further subgraphs that signatures enter, then those of subgraphs that
-            operators on LiteRT enter and where compiled pieces may be.
+            operators on LiteRT enter and where compiled partitions may be.
         notes: what the runtime says about the model as a whole.
     """
 
     model: Model
-    source: ModelSource
+    source: ModelFile
     options: Options
     entries: tuple[Entry, ...]
     notes: tuple[str, ...]
 
 
-class _Quiet(Opened):
-    """Opened as for `load`, but nobody is warned: an analysis tells more, and `load` is to give its one warning yet."""
+class _Quiet(Executable):
+    """As for `load`, but nobody is warned: an analysis tells more, and `load` is to give its one warning yet."""
 
     def announce(self) -> None:
         pass
@@ -83,7 +83,7 @@ def verdict(path: str, options: Options, gpu: str = "") -> Verdict:
     Raises:
         ModelError, DeviceError, DelegationError: what `load` raises. For `gpu`, LiteRT is not asked.
     """
-    source = ModelSource(path, options)
+    source = ModelFile(path, options)
     try:
         if gpu:
             return _elsewhere(source, gpu)
@@ -92,7 +92,7 @@ def verdict(path: str, options: Options, gpu: str = "") -> Verdict:
         source.close()
 
 
-def _here(source: ModelSource) -> Verdict:
+def _here(source: ModelFile) -> Verdict:
     opened = _Quiet(source)
     try:
         _allocate(opened)
@@ -113,7 +113,7 @@ def _here(source: ModelSource) -> Verdict:
         opened.close()
 
 
-def _allocate(opened: Opened) -> None:
+def _allocate(opened: Executable) -> None:
     """As `load` does: LiteRT may yet refuse the model, unless inputs may have sizes that do."""
     try:
         opened.allocate()
@@ -122,7 +122,7 @@ def _allocate(opened: Opened) -> None:
             raise
 
 
-def _elsewhere(source: ModelSource, gpu: str) -> Verdict:
+def _elsewhere(source: ModelFile, gpu: str) -> Verdict:
     fingerprint, content = source.fingerprint(), source.content()
 
     def entry(number: int, kind: str) -> Entry:

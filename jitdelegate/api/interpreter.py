@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from jitdelegate.api.delegate import GpuDelegate
-from jitdelegate.engine.compiled_interpreter import CompiledGraph
-from jitdelegate.engine.executable import Opened
-from jitdelegate.engine.model_file import ModelSource
-from jitdelegate.engine.specializations import Variants
+from jitdelegate.engine.compiled_interpreter import CompiledInterpreter
+from jitdelegate.engine.executable import Executable
+from jitdelegate.engine.model_file import ModelFile
+from jitdelegate.engine.specializations import Specializations
 from jitdelegate.errors import OptionError, TensorError
 from jitdelegate.options import Options
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ai_edge_litert.interpreter import OpResolverType
 
     from jitdelegate.api.report import Report
-    from jitdelegate.engine.shape_inputs import DecidedGraph
+    from jitdelegate.engine.shape_inputs import ShapeInputInterpreter
 
 DEFAULT_RESOLVERS = ("AUTO", "BUILTIN")
 """LiteRT's kernels that compiled code may stand in for; who names others wants exactly those."""
@@ -80,31 +80,33 @@ class Interpreter:
         if notes:
             options.target = "litert"
         source = model_content or os.fsdecode(model_path)  # type: ignore[arg-type]
-        self._opened = Opened(ModelSource(source, options, arguments), notes=notes)
-        self._variants = Variants(self._opened)
+        self._opened = Executable(ModelFile(source, options, arguments), notes=notes)
+        self._specializations = Specializations(self._opened)
         self._all_on_litert = options.target == "litert"
-        self._main = CompiledGraph(self._variants, self._opened)
+        self._main = CompiledInterpreter(self._specializations, self._opened)
         self._graphs = {0: self._main}
         self._decided = self._decided_graph()
 
-    def _graph(self, subgraph: int) -> CompiledGraph | None:
+    def _graph(self, subgraph: int) -> CompiledInterpreter | None:
         """A subgraph as far as it is compiled; None where everything runs on LiteRT."""
         if self._all_on_litert:
             return None
         if subgraph not in self._graphs:
-            self._graphs[subgraph] = CompiledGraph(self._variants, self._variants.subgraph(subgraph))
+            self._graphs[subgraph] = CompiledInterpreter(
+                self._specializations, self._specializations.subgraph(subgraph)
+            )
         return self._graphs[subgraph]
 
-    def _decided_graph(self) -> DecidedGraph | None:
+    def _decided_graph(self) -> ShapeInputInterpreter | None:
         """LiteRT's interpreter with programs for the values of its inputs; None for a model that has no use for it."""
-        if not self._opened.program.deciding or self._all_on_litert:
+        if not self._opened.program.shape_inputs or self._all_on_litert:
             return None
-        from jitdelegate.engine.shape_inputs import DecidedGraph  # not before: few models are of that kind
+        from jitdelegate.engine.shape_inputs import ShapeInputInterpreter  # not before: few models are of that kind
 
-        return DecidedGraph(self._variants, self._opened)
+        return ShapeInputInterpreter(self._specializations, self._opened)
 
     @property
-    def _compiled(self) -> CompiledGraph | None:
+    def _compiled(self) -> CompiledInterpreter | None:
         """The main subgraph, None while it runs on LiteRT."""
         return self._main if self._main.compiled and not self._all_on_litert else None
 
@@ -131,7 +133,7 @@ class Interpreter:
         """Where the model runs and why, what the cache did, and how long each stage took."""
         ran = self._compiled or self._decided
         opened = ran.opened if ran else self._opened if self._all_on_litert else self._main.opened
-        return self._variants.report(opened)
+        return self._specializations.report(opened)
 
     def allocate_tensors(self) -> None:
         """Make the model ready; before, only shapes and details are known.
@@ -204,7 +206,7 @@ class Interpreter:
             self._opened.leave(f"tensor {input_index}, which is no input, was resized to {sizes.tolist()}.")
             self._all_on_litert = True
 
-    def _ready(self, subgraph: int, shapes: Mapping[int, tuple[int, ...]]) -> CompiledGraph | None:
+    def _ready(self, subgraph: int, shapes: Mapping[int, tuple[int, ...]]) -> CompiledInterpreter | None:
         """A subgraph, allocated for these shapes by input; None where it runs on LiteRT."""
         if subgraph == 0:
             for index, shape in shapes.items():
@@ -328,7 +330,7 @@ class SignatureRunner:
         fallback.in_use = True
         return fallback.interpreter.get_signature_runner(self._key)
 
-    def _run_compiled(self, graph: CompiledGraph, arguments: dict[str, Any]) -> dict[str, np.ndarray]:
+    def _run_compiled(self, graph: CompiledInterpreter, arguments: dict[str, Any]) -> dict[str, np.ndarray]:
         for name, value in arguments.items():
             graph.set_tensor(self._inputs[name], value)
         graph.invoke()

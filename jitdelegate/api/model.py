@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from jitdelegate.engine.executable import Opened
-from jitdelegate.engine.model_file import ModelSource
-from jitdelegate.engine.specializations import Variants
+from jitdelegate.engine.executable import Executable
+from jitdelegate.engine.model_file import ModelFile
+from jitdelegate.engine.specializations import Specializations
 from jitdelegate.errors import DeviceError, ModelError, ProgramError, TensorError
 from jitdelegate.options import Options
 from jitdelegate.runtime.buffers import accepted_shape
@@ -67,9 +67,9 @@ class Model:
     the same model where it is unpickled.
     """
 
-    def __init__(self, opened: Opened) -> None:
+    def __init__(self, opened: Executable) -> None:
         self._opened = opened
-        self._variants = Variants(opened)
+        self._specializations = Specializations(opened)
         self._program = opened.program
         self._ran_last = opened
         self._closed = False
@@ -83,8 +83,8 @@ class Model:
 
         Of a model that is another for each value of some inputs: what the last inference ran.
         """
-        opened = self._ran_last if self._program.deciding else self._opened
-        return self._variants.report(opened)
+        opened = self._ran_last if self._program.shape_inputs else self._opened
+        return self._specializations.report(opened)
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -144,7 +144,7 @@ class Model:
         _check_names(inputs, [name for name, _ in signature.inputs])
         if self._closed:
             raise DeviceError("the model is closed")
-        base = self._variants.subgraph(signature.graph)
+        base = self._specializations.subgraph(signature.graph)
         values = {index: inputs[name] for name, index in signature.inputs}
         if not _names_all(signature, base.program):
             return base.source.fallback().run_signature(key, inputs)
@@ -161,7 +161,7 @@ class Model:
             raise TensorError(f"no signature is named {key!r}, the model has {list(signatures)}")
         return signatures[key]
 
-    def _run(self, base: Opened, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def _run(self, base: Executable, inputs: Sequence[Any]) -> tuple[Any, ...]:
         opened = self._fitting(base, inputs)
         session = opened.session  # looked at once: another thread may close the model
         if self._closed:
@@ -178,15 +178,15 @@ class Model:
             opened.heal(session, str(error))
             return self._run(base, inputs)
 
-    def _fitting(self, base: Opened, inputs: Sequence[Any]) -> Opened:
+    def _fitting(self, base: Executable, inputs: Sequence[Any]) -> Executable:
         """The program for these inputs: another one than `base` where arrays have other sizes than the file says."""
         ports = base.program.inputs
         if self._closed or len(inputs) != len(ports):
             return base
-        if self._program.deciding and base is self._opened:
-            return self._variants.decided(base, inputs)
+        if self._program.shape_inputs and base is self._opened:
+            return self._specializations.decided(base, inputs)
         shapes = tuple(accepted_shape(value, port) for value, port in zip(inputs, ports, strict=True))
-        return self._variants.resized(base, shapes)
+        return self._specializations.resized(base, shapes)
 
     def prepare(self) -> None:
         """Find or make the programs of all signatures now, not when they run first.
@@ -197,7 +197,7 @@ class Model:
         if self._closed:
             raise DeviceError("the model is closed")
         for signature in self._program.signatures:
-            self._variants.subgraph(signature.graph)
+            self._specializations.subgraph(signature.graph)
 
     def reset_all_variables(self) -> None:
         """Let the next inference find every variable, resource variables too, as the first one did.
@@ -208,7 +208,7 @@ class Model:
         if self._closed:
             raise DeviceError("the model is closed")
         self._opened.source.reset()
-        self._variants.reset()
+        self._specializations.reset()
 
     def __reduce__(self) -> tuple[Callable[..., Model], tuple[Any, ...]]:
         """How to open the model anew.
@@ -226,7 +226,7 @@ class Model:
     def close(self) -> None:
         """End worker threads and free memory; the model cannot run any more."""
         self._closed = True
-        self._variants.close()
+        self._specializations.close()
 
     def __enter__(self) -> Model:
         return self
@@ -289,11 +289,11 @@ def load(
         "num_threads": num_threads,
     }
     given = {name: value for name, value in named.items() if value is not None}
-    return _load(ModelSource(path_or_bytes, Options.from_keywords(given, options)))
+    return _load(ModelFile(path_or_bytes, Options.from_keywords(given, options)))
 
 
-def _load(source: ModelSource) -> Model:
-    opened = Opened(source)
+def _load(source: ModelFile) -> Model:
+    opened = Executable(source)
     try:
         opened.allocate()
     except DeviceError:
@@ -308,7 +308,7 @@ def _load_again(origin: str | bytes, fingerprint: str, options: Options) -> Mode
     Raises:
         ModelError: its file holds another model; and what `load` raises.
     """
-    source = ModelSource(origin, options)
+    source = ModelFile(origin, options)
     found = source.fingerprint()
     if found != fingerprint:
         raise ModelError(f"{source.name} is another model: found fingerprint {found}, expected {fingerprint}")

@@ -91,7 +91,7 @@ class Key:
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """The operators that one piece of the program has to be made of; () where the compiler groups them."""
+        """The operators that one partition of the program has to be made of; () where the compiler groups them."""
         return tuple(int(number) for number in self.part(NODES).split(",") if number)
 
     def digest(self) -> str:

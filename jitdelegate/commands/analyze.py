@@ -6,7 +6,7 @@ that this machine need not have.
 --json prints these names, each documented in jitdelegate/analysis/facts.py:
 
 schema, model, bytes, fingerprint, description, asked, notes
-subgraphs: index, name, entry, signatures, target, features, loader, how, deciding, inputs, outputs
+subgraphs: index, name, entry, signatures, target, features, loader, how, shape_inputs, inputs, outputs
     totals: operators, delegated, folded, litert, unknown_work, share_of_work_delegated, crossing_bytes,
         saved_seconds_estimate
         places: by place operators, partitions, multiply_adds, bytes

@@ -13,8 +13,8 @@ from jitdelegate import passes
 from jitdelegate.cache.key import Key
 from jitdelegate.compiler.codegen import target_program
 from jitdelegate.compiler.dump import dump_graph
-from jitdelegate.compiler.litert_partitions import HostPieces
-from jitdelegate.compiler.partitioned import NOTHING_ELSE, Piecewise
+from jitdelegate.compiler.litert_partitions import LiteRTPartitions
+from jitdelegate.compiler.partitioned import NOTHING_ELSE, PartitionedModel
 from jitdelegate.compiler.program_metadata import (
     as_in_file,
     compiled_operators,
@@ -27,8 +27,8 @@ from jitdelegate.errors import CompileError, ModelError
 from jitdelegate.ir.graph import ABSENT, Graph, Model
 from jitdelegate.ops import find
 from jitdelegate.options import Options
-from jitdelegate.passes.shape_inputs import deciding_inputs
-from jitdelegate.passes.specialize_subgraph import enter
+from jitdelegate.passes.shape_inputs import shape_inputs
+from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import WHOLE_MODEL, port_problem, unsupported
 from jitdelegate.program.program import NO_TENSOR, Program
 from jitdelegate.program.write import write
@@ -81,39 +81,39 @@ def _program(
     """A program that runs by itself, or one that says why LiteRT runs the model; None where LiteRT can take a part of
     it in its own interpreter only."""
     with _stage(seconds, "passes"):
-        entered = enter(model, key.subgraph, key.shapes, key.values)
+        entered = specialize_subgraph(model, key.subgraph, key.shapes, key.values)
         folded = _folded(entered.graphs[key.subgraph])
         reasons = _reasons(entered, folded, options, key)
     narrow = narrow_states(model)
     if narrow:  # nothing of it is compiled, and LiteRT runs a copy
         own = [(each.position, each.reason) for each in narrow if each.graph == key.subgraph]
         return litert_program(model, key, [*own, *reasons, (WHOLE_MODEL, narrow[0].reason)])
-    deciding = deciding_inputs(folded) if reasons else ()
+    deciding = shape_inputs(folded) if reasons else ()
     if deciding or any(position == WHOLE_MODEL for position, _ in reasons):
         return litert_program(model, key, reasons, deciding)
     with _stage(seconds, "generate"):
         if not reasons and not options.partition_key and not port_problem(folded):
             return _whole_program(model, folded, options, key)
         refuse_unsafe(model, key)
-        piecewise = Piecewise(content, model, options, key)
-        program = piecewise.cut(folded)
-        return program if program or piecewise.needs_host else _undelegated(model, piecewise, key)
+        partitioned = PartitionedModel(content, model, options, key)
+        program = partitioned.cut(folded)
+        return program if program or partitioned.needs_host else _undelegated(model, partitioned, key)
 
 
 def _hosted_program(
     content: bytes, model: Model, options: Options, key: Key, seconds: MutableMapping[str, float]
 ) -> Program:
-    """A program for LiteRT's own interpreter; without pieces where that runs the whole subgraph."""
+    """A program for LiteRT's own interpreter; without partitions where that runs the whole subgraph."""
     refuse_unsafe(model, key)
     with _stage(seconds, "host generate"):
         if options.target == "litert":
             return litert_program(model, key, [(WHOLE_MODEL, ASKED)])
-        pieces = HostPieces(content, model, options, key)
-        return pieces.program() or _undelegated(model, pieces, key)
+        partitions = LiteRTPartitions(content, model, options, key)
+        return partitions.program() or _undelegated(model, partitions, key)
 
 
-def _undelegated(model: Model, piecewise: Piecewise, key: Key) -> Program:
-    return litert_program(model, key, [*piecewise.reasons, (WHOLE_MODEL, NOTHING_ELSE)])
+def _undelegated(model: Model, partitioned: PartitionedModel, key: Key) -> Program:
+    return litert_program(model, key, [*partitioned.reasons, (WHOLE_MODEL, NOTHING_ELSE)])
 
 
 def _folded(graph: Graph) -> Graph:
@@ -163,12 +163,14 @@ def _stage(seconds: MutableMapping[str, float], name: str) -> Iterator[None]:
     seconds[name] = time.perf_counter() - start
 
 
-def litert_program(model: Model, key: Key, reasons: list[tuple[int, str]], deciding: tuple[int, ...] = ()) -> Program:
+def litert_program(
+    model: Model, key: Key, reasons: list[tuple[int, str]], shape_inputs: tuple[int, ...] = ()
+) -> Program:
     """A program without code: the model runs whole on LiteRT, for these reasons.
 
     Args:
         reasons: (position of the operator or WHOLE_MODEL, sentence) pairs.
-        deciding: positions of the inputs for whose values it might be compiled.
+        shape_inputs: positions of the inputs for whose values it might be compiled.
     Raises:
         ModelError: LiteRT would access memory beyond what this model has.
     """
@@ -180,7 +182,7 @@ def litert_program(model: Model, key: Key, reasons: list[tuple[int, str]], decid
         inputs=ports(graph, graph.inputs),
         outputs=ports(graph, graph.outputs),
         operators=litert_operators(graph, reasons),
-        deciding=deciding,
+        shape_inputs=shape_inputs,
         narrow_states=int(bool(narrow_states(model))),
     )
 

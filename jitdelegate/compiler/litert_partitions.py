@@ -1,4 +1,4 @@
-"""Programs of pieces for LiteRT's own interpreter, which runs all that is left."""
+"""Programs of partitions for LiteRT's own interpreter, which runs all that is left."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jitdelegate import passes
-from jitdelegate.compiler.partitioned import Content, Piecewise, RefusedError, origins_of
+from jitdelegate.compiler.partitioned import Content, PartitionedModel, RefusedError, origins_of
 from jitdelegate.ir.graph import Graph
 from jitdelegate.passes.delegation import Delegation, delegate, refused_nodes, state_users
 from jitdelegate.passes.likely_shapes import likely_shapes
 from jitdelegate.passes.partition import Subset, borders, partition
-from jitdelegate.passes.specialize_subgraph import enter
+from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.program.program import Program
 
 HOSTED_STATE = "Its variable lives in the memory of LiteRT's interpreter."
@@ -38,7 +38,7 @@ class Claim:
         return sum(map(len, self.groups))
 
 
-class HostPieces(Piecewise):
+class LiteRTPartitions(PartitionedModel):
     """Makes the programs of one model's subgraph for LiteRT's own interpreter.
 
     An interpreter asks once what is claimed, when it is made, and before each allocation for kernels of the shapes that
@@ -47,7 +47,7 @@ class HostPieces(Piecewise):
     """
 
     def program(self) -> Program | None:
-        """For the shapes of the key; None where nothing is delegated. One of no pieces says that subgraphs may have
+        """For the shapes of the key; None where nothing is delegated. One of no partitions says that subgraphs may have
         some."""
         if self._key.nodes:  # they may be needed by others that are known, or by nobody
             return self._grouped(self._entered(self._key.shapes, passes.INFER), (self._key.nodes,))
@@ -56,7 +56,7 @@ class HostPieces(Piecewise):
             return self._grouped(self._folded(self._key.shapes), claim.groups) if claim.groups else None
         graph = self._folded()
         made = self._until_compiled(graph, lambda delegation: self._hosted(graph, delegation), self._refused(graph))
-        likely = self._likelier(sum(len(piece.nodes) for piece in made.pieces) if made else 0)
+        likely = self._likelier(sum(len(partition.nodes) for partition in made.partitions) if made else 0)
         return made if likely is None else self._later(likely)
 
     def _folded(self, shapes: Sequence[Positions] = ()) -> Graph:
@@ -64,7 +64,7 @@ class HostPieces(Piecewise):
         return self._entered(shapes, passes.FOLD)
 
     def _entered(self, shapes: Sequence[Positions], chosen: Sequence[passes.Pass]) -> Graph:
-        entered = enter(self._model, self._number, shapes, hosted=True)
+        entered = specialize_subgraph(self._model, self._number, shapes, hosted=True)
         return passes.run(entered.graphs[self._number], passes=chosen)
 
     def _refused(self, graph: Graph) -> dict[int, str]:
@@ -93,7 +93,7 @@ class HostPieces(Piecewise):
         return best
 
     def _later(self, claim: Claim) -> Program:
-        """A program of pieces that are compiled when LiteRT knows their shapes."""
+        """A program of partitions that are compiled when LiteRT knows their shapes."""
         content = Content()
         for group in claim.groups:
             _, inputs, outputs = self._borders(claim.graph, group)
@@ -137,7 +137,7 @@ class HostPieces(Piecewise):
             nodes, inputs, outputs = self._borders(graph, subset.nodes)
             if outputs:
                 self._compile(content, graph, nodes, inputs, outputs, subset.nodes)
-        useful = content.pieces or self._may_compile_inside(graph)
+        useful = content.partitions or self._may_compile_inside(graph)
         return self._program("delegate", content, delegation, graph) if useful else None
 
     def _borders(self, graph: Graph, group: Positions) -> tuple[Positions, Positions, Positions]:

@@ -1,4 +1,4 @@
-"""Programs of graphs that are compiled in part: pieces for the target, and LiteRT for the rest."""
+"""Programs of graphs that are compiled in part: partitions for the target, and LiteRT for the rest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jitdelegate.passes.delegation import Delegation, delegate, names_others, ne
 from jitdelegate.passes.inline_subgraphs import OPERATORS as CONTROL_FLOW
 from jitdelegate.passes.partition import borders, extract
 from jitdelegate.program.layout import aligned
-from jitdelegate.program.program import NO_KERNEL, NO_PIECE, ZEROS, Kernel, Operator, Piece, Program, State
+from jitdelegate.program.program import NO_KERNEL, NO_PARTITION, ZEROS, Kernel, Operator, Partition, Program, State
 from jitdelegate.program.write import write
 from jitdelegate.tflite.cut import Cutter
 from jitdelegate.tflite.read import read
@@ -37,20 +37,20 @@ interpreter calls the code, which is a matter of a few hundred nanoseconds."""
 
 @dataclass
 class Content:
-    """The files of the pieces, one after another at page boundaries, and what is known of them."""
+    """The files of the partitions, one after another at page boundaries, and what is known of them."""
 
     data: bytearray = field(default_factory=bytearray)
-    pieces: list[Piece] = field(default_factory=list)
+    partitions: list[Partition] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
     states: list[State] = field(default_factory=list)
     kernel_of: dict[int, int] = field(default_factory=dict)
 
     def add(self, place: str, nodes: Iterable[int], graph_ports: tuple[tuple[int, ...], ...], content: bytes) -> None:
-        """One piece more, which computes the operators at these positions."""
+        """One partition more, which computes the operators at these positions."""
         self.data.extend(bytes(aligned(len(self.data)) - len(self.data)))
         inputs, outputs = graph_ports
-        self.pieces.append(
-            Piece(
+        self.partitions.append(
+            Partition(
                 place=place,
                 nodes=tuple(sorted(set(nodes))),
                 inputs=inputs,
@@ -63,16 +63,16 @@ class Content:
         self.data.extend(content)
 
     def add_compiled(self, program: Program, nodes: Sequence[int], origins: Origins) -> None:
-        """A compiled piece."""
+        """A compiled partition."""
         start = len(self.kernels)
         self.kernel_of |= {position: start + kernel for kernel, each in enumerate(origins) for position in each}
         self.kernels += program.kernels
-        self.states += [state.altered(initial=ZEROS) for state in program.states]  # the piece has their values
+        self.states += [state.altered(initial=ZEROS) for state in program.states]  # the partition has their values
         inputs, outputs = (tuple(port.index for port in side) for side in (program.inputs, program.outputs))
         self.add(program.target, nodes, (inputs, outputs), write(program))
 
 
-class Piecewise:
+class PartitionedModel:
     """Makes the programs of one model's subgraph for one target.
 
     Attributes:
@@ -137,12 +137,12 @@ class Piecewise:
                 continue
             nodes = [graph.nodes[position] for position in subset.nodes]
             try:
-                piece = cutter.piece(graph, self._number, nodes, inputs, outputs)
+                partition = cutter.partition(graph, self._number, nodes, inputs, outputs)
             except CompileError as error:
                 self.needs_host = str(error)
                 return None
-            content.add(LITERT, origins_of(graph, subset.nodes), (inputs, outputs), piece)
-        return self._program("pieces", content, delegation, graph)
+            content.add(LITERT, origins_of(graph, subset.nodes), (inputs, outputs), partition)
+        return self._program("partitions", content, delegation, graph)
 
     @property
     def _can_host(self) -> bool:
@@ -151,10 +151,10 @@ class Piecewise:
 
     @property
     def _rates(self) -> Rates:
-        return rates_of(self._key.part("target"), "delegate" if self._can_host else "pieces")
+        return rates_of(self._key.part("target"), "delegate" if self._can_host else "partitions")
 
     def _renumbered(self, graph: Graph) -> str:
-        """Which output is not what the file says, but what a variable holds after the run: pieces and callers would
+        """Which output is not what the file says, but what a variable holds after the run: partitions and callers would
         know it by two numbers; "" where there is none."""
         pairs = zip(self._original.outputs, graph.returned, strict=True)
         moved = next((old for old, new in pairs if old != new), None)
@@ -196,7 +196,7 @@ class Piecewise:
         content.add_compiled(program, positions or origins_of(graph, nodes), origins)
 
     def _program(self, loader: str, content: Content, delegation: Delegation, graph: Graph) -> Program:
-        between = {index for piece in content.pieces for index in (*piece.inputs, *piece.outputs)}
+        between = {index for partition in content.partitions for index in (*partition.inputs, *partition.outputs)}
         between -= {*graph.given, *graph.returned}
         return Program(
             key=tuple(self._key.parts),
@@ -205,11 +205,11 @@ class Piecewise:
             loader=loader,
             inputs=ports(graph, graph.given),
             outputs=ports(graph, graph.returned),
-            states=tuple(content.states) if loader == "pieces" else (),
+            states=tuple(content.states) if loader == "partitions" else (),
             operators=self._operators(content, delegation, graph, NOTHING_ELSE if loader == "delegate" else ""),
             kernels=tuple(content.kernels),
             weights=bytes(content.data),
-            pieces=tuple(content.pieces),
+            partitions=tuple(content.partitions),
             between=ports(graph, tuple(sorted(between))),
         )
 
@@ -221,18 +221,20 @@ class Piecewise:
         }
 
     def _operators(self, content: Content, delegation: Delegation, graph: Graph, left: str) -> tuple[Operator, ...]:
-        """Every operator of the subgraph: where it runs, in which piece, and why LiteRT has it.
+        """Every operator of the subgraph: where it runs, in which partition, and why LiteRT has it.
 
         Args:
-            left: why LiteRT runs those that are in no piece; "" where nobody does.
+            left: why LiteRT runs those that are in no partition; "" where nobody does.
         """
-        piece_of = {position: number for number, piece in enumerate(content.pieces) for position in piece.nodes}
+        partition_of = {
+            position: number for number, partition in enumerate(content.partitions) for position in partition.nodes
+        }
         reasons = self._reasons(graph, delegation)
         found = []
         for index, node in enumerate(self._original.nodes):
-            piece = piece_of.get(index, NO_PIECE)
-            reason = reasons.get(index, left if piece == NO_PIECE else "")
-            place = LITERT if reason else "folded" if piece == NO_PIECE else content.pieces[piece].place
+            partition = partition_of.get(index, NO_PARTITION)
+            reason = reasons.get(index, left if partition == NO_PARTITION else "")
+            place = LITERT if reason else "folded" if partition == NO_PARTITION else content.partitions[partition].place
             kernel = content.kernel_of.get(index, NO_KERNEL)
             found.append(
                 Operator(
@@ -241,7 +243,7 @@ class Piecewise:
                     place=place,
                     reason=reason,
                     kernel=kernel,
-                    piece=piece,
+                    partition=partition,
                     code=code(node),
                 )
             )
@@ -295,9 +297,9 @@ def cut_nodes(content: bytes, number: int, nodes: tuple[int, ...], shapes: Mappi
         tensors[index] = replace(tensors[index], shape=shapes[index])
     variables = _variables(graph, chosen)
     inputs = tuple(index for index in read_here if index not in variables)
-    piece = Cutter(content).piece(replace(graph, tensors=tuple(tensors)), number, chosen, inputs, outputs)
-    made = read(piece).graphs[0]
-    return CutNodes(piece, inputs, outputs, tuple(zip(variables, _variables(made, made.nodes), strict=True)))
+    partition = Cutter(content).partition(replace(graph, tensors=tuple(tensors)), number, chosen, inputs, outputs)
+    made = read(partition).graphs[0]
+    return CutNodes(partition, inputs, outputs, tuple(zip(variables, _variables(made, made.nodes), strict=True)))
 
 
 def _variables(graph: Graph, nodes: Iterable[Node]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""CompiledGraph: a compiled subgraph behind the methods of LiteRT's interpreter, with LiteRT's indices and arrays."""
+"""A compiled subgraph behind the methods of LiteRT's interpreter, with LiteRT's indices and arrays."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from jitdelegate.engine.executable import Opened
-    from jitdelegate.engine.specializations import Variants
+    from jitdelegate.engine.executable import Executable
+    from jitdelegate.engine.specializations import Specializations
     from jitdelegate.program.program import Port, State
 
     Shape = tuple[int, ...]
@@ -25,7 +25,7 @@ UNCOUNTABLE = 1 << 60
 """Elements whose bytes LiteRT does not count any more."""
 
 
-class CompiledGraph:
+class CompiledInterpreter:
     """What the interpreter does while its model is compiled; questions about the rest of the file go to LiteRT.
 
     Attributes:
@@ -33,12 +33,12 @@ class CompiledGraph:
             only `resize` and `allocate_tensors` are of use.
     """
 
-    def __init__(self, variants: Variants, base: Opened) -> None:
+    def __init__(self, variants: Specializations, base: Executable) -> None:
         """
         Args:
             base: the subgraph's program for the shapes that the file says.
         """
-        self._variants = variants
+        self._specializations = variants
         self._base = self.opened = base
         self._inputs = base.program.inputs
         self._outputs = base.program.outputs
@@ -90,7 +90,7 @@ class CompiledGraph:
         """
         if self._allocated:
             return
-        opened = self.opened = self._variants.resized(self._base, self.shapes)
+        opened = self.opened = self._specializations.resized(self._base, self.shapes)
         if opened.session is not None:
             opened.session.reset_states(resources=False)
             self._inputs = opened.program.inputs

@@ -1,4 +1,4 @@
-"""Opened: a model made ready to run, from the cache or else through the one deferred import of the compiler."""
+"""Executable: a model made ready to run, from the cache or else through the one deferred import of the compiler."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jitdelegate.cache.key import (
 from jitdelegate.cache.store import ABSENT, OFF, Lookup, open_store
 from jitdelegate.engine.model_file import ChangedModelError
 from jitdelegate.errors import CompilerFailedError, DelegationError, DeviceError, ProgramError
-from jitdelegate.program.check import IN_PIECES
+from jitdelegate.program.check import IN_PARTITIONS
 from jitdelegate.program.program import Operator
 from jitdelegate.runtime.cpu.features import level
 from jitdelegate.runtime.cpu.session import Session
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from jitdelegate.api.report import CacheReport, Report, SubgraphReport
     from jitdelegate.cache.key import Key, Parts, Shapes, Values
     from jitdelegate.cache.store import Store
-    from jitdelegate.engine.model_file import ModelSource
+    from jitdelegate.engine.model_file import ModelFile
     from jitdelegate.options import Options
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.cuda.device import Device
-    from jitdelegate.runtime.io_binding import Staging
+    from jitdelegate.runtime.io_binding import IOBinding
 
 NO_PROGRAM = "there is no program for it in the cache, and"
 NO_COMPILER = f"numba-cuda {NUMBA_CUDA_VERSIONS}* with NVVM and nvJitLink is not installed: pip install jitdelegate"
@@ -47,7 +47,7 @@ LEVELS = ("generic", "x86-64-v3", "x86-64-v4")
 """Instruction sets, each including those before it."""
 
 
-class Opened:
+class Executable:
     """A program of a model that can run: with a session on it, or on LiteRT where the program says so.
 
     Attributes:
@@ -58,7 +58,7 @@ class Opened:
     """
 
     def __init__(
-        self, source: ModelSource, *, notes: Sequence[str] = (), main: Opened | None = None, variant: Parts = ()
+        self, source: ModelFile, *, notes: Sequence[str] = (), main: Executable | None = None, variant: Parts = ()
     ) -> None:
         """
         Args:
@@ -76,7 +76,7 @@ class Opened:
         self._seconds: dict[str, float] = {}
         self._lock = _thread.allocate_lock()
         self._left = self._healed = self._no_compiler = self._failure = ""
-        self.session: Staging | None = None
+        self.session: IOBinding | None = None
         self.program: Program
         self._lookup: Lookup
         self._key: Key
@@ -84,7 +84,7 @@ class Opened:
             self._device: Device | None = self._find_device() if main is None else main._device
             self._open_at_last(OPENINGS if main is None else 1)
             is_known = self.resized or self.values  # from the program for the shapes that the file says
-            if self._failure or (not is_known and not self._is_guest and not self.program.deciding):
+            if self._failure or (not is_known and not self._is_guest and not self.program.shape_inputs):
                 self.announce()
         except MemoryError as error:
             raise self._no_memory() from error
@@ -225,10 +225,10 @@ class Opened:
         self._lookup = lookup
         self.program = lookup.program
         self.source.narrow_states = bool(self.program.narrow_states)
-        if self._options.require_full_delegation and not self.program.deciding and not self._is_guest:
+        if self._options.require_full_delegation and not self.program.shape_inputs and not self._is_guest:
             self.require_full_delegation()
         if self._is_guest:
-            return  # LiteRT's interpreter asks for the pieces
+            return  # LiteRT's interpreter asks for the partitions
         if self.program.target == "litert":
             if self._device is not None and self._options.target == "auto":
                 raise DeviceError(self.reason)  # what no GPU takes, the CPU may
@@ -238,8 +238,8 @@ class Opened:
         if self.program.loader == "delegate":
             self._host()
             return
-        if self.program.loader == "pieces":
-            self._open_pieces()
+        if self.program.loader == "partitions":
+            self._open_partitions()
             return
         if self._device is not None:
             self.session = self._open_on(self._device, self.program)
@@ -251,46 +251,48 @@ class Opened:
                 raise
             self._begin_on_litert(f"the compiled program cannot be loaded: {error}.")
 
-    def _open_pieces(self) -> None:
-        from jitdelegate.runtime.partitioned_session import HybridSession  # not before: most models are compiled whole
+    def _open_partitions(self) -> None:
+        from jitdelegate.runtime.partitioned_session import (
+            PartitionedSession,  # not before: most models are compiled whole
+        )
 
         try:
-            self.session = HybridSession(self.program, self.open_piece, self.source.threads)
+            self.session = PartitionedSession(self.program, self.open_partition, self.source.threads)
         except DeviceError as error:
             if self._device is not None and self._options.target == "auto":
                 raise
-            self._begin_on_litert(f"the pieces of the model cannot be put together: {error}.")
+            self._begin_on_litert(f"the partitions of the model cannot be put together: {error}.")
 
-    def open_piece(self, program: Program) -> Staging:
-        """A session of one of the program's pieces; raises what a session raises."""
+    def open_partition(self, program: Program) -> IOBinding:
+        """A session of one of the program's partitions; raises what a session raises."""
         if self._device is not None:
             return self._open_on(self._device, program)
         return Session(program, self.source.threads)
 
     def _host(self) -> None:
-        """LiteRT's interpreter runs the model, with the compiled pieces in it."""
+        """LiteRT's interpreter runs the model, with the compiled partitions in it."""
         from jitdelegate.litert_delegate.hosted_model import HostedModel
         from jitdelegate.litert_delegate.trust import refusal  # not before: few models are of that kind
 
         trouble = refusal(self.source.store.place)
         if trouble:
-            self._begin_on_litert(f"the compiled pieces cannot go into LiteRT's interpreter: {trouble}.")
+            self._begin_on_litert(f"the compiled partitions cannot go into LiteRT's interpreter: {trouble}.")
             return
         if not self.source.hosted:  # one interpreter has the model's variables, whichever program comes first
             if self.source.in_use:
                 self._begin_on_litert(
-                    "LiteRT's interpreter runs the model already, and goes on without the compiled pieces."
+                    "LiteRT's interpreter runs the model already, and goes on without the compiled partitions."
                 )
                 return
             self.source.host(HostedModel(self._guest()).delegate)
         self.source.fallback()
 
-    def _guest(self) -> Opened:
+    def _guest(self) -> Executable:
         """The main program for LiteRT's interpreter, which this one has unless it is another variant. It must not refer
         to that interpreter."""
         source = self.source.apart()
         if self._variant:
-            return Opened(source, main=self, variant=variant_parts(0, hosted=True))
+            return Executable(source, main=self, variant=variant_parts(0, hosted=True))
         from copy import copy
 
         guest = copy(self)
@@ -314,7 +316,7 @@ class Opened:
         """Why this is not compiled: the first operator's reason."""
         return next((one.reason for one in self._operators() if one.reason), "the model is not compiled for it.")
 
-    def _open_on(self, device: Device, program: Program) -> Staging:
+    def _open_on(self, device: Device, program: Program) -> IOBinding:
         from jitdelegate.runtime.cuda.session import CudaSession  # not before: most machines have no GPU
 
         session = CudaSession(program, device, self._options.stream)
@@ -322,7 +324,7 @@ class Opened:
             self.note(f"kernels are launched one by one: {session.graph_failure}")
         return session
 
-    def heal(self, failed: Staging | None, reason: str) -> None:
+    def heal(self, failed: IOBinding | None, reason: str) -> None:
         """Replace a program that proved bad, by what its file holds now or else by one that is compiled anew.
 
         Args:
@@ -386,7 +388,7 @@ class Opened:
 
     def announce(self) -> None:
         """Tell the user which operators are left to LiteRT, unless LiteRT was asked for."""
-        if self.session is not None and self.program.loader not in IN_PIECES:
+        if self.session is not None and self.program.loader not in IN_PARTITIONS:
             return  # none, and reading them takes longer than all else on the warm road
         if self._options.target != "litert" and any(one.place == "litert" for one in self._operators()):
             from jitdelegate.api.delegate_warning import announce  # not before: most models are compiled whole
@@ -505,7 +507,7 @@ class Opened:
         self.session = None
 
 
-def _has_changed(session: Staging) -> bool:
+def _has_changed(session: IOBinding) -> bool:
     """Whether somebody has written the file that the session reads where it is mapped."""
     return session.shared is not None and session.shared.changes > 0
 

@@ -1,4 +1,4 @@
-"""ModelSource: a model's content and LiteRT on it, which all programs of one model share."""
+"""ModelFile: a model's content and LiteRT on it, which all programs of one model share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ChangedModelError(ModelError):
     """A model's file holds other bytes than when the model was opened."""
 
 
-class ModelSource:
+class ModelFile:
     """Where a model comes from, and what was asked for.
 
     Attributes:
@@ -142,10 +142,10 @@ class ModelSource:
 
         return widened(self.content())
 
-    def apart(self) -> ModelSource:
+    def apart(self) -> ModelFile:
         """The same model without LiteRT's instance: for a delegate in that instance, which else would keep itself alive
         for ever."""
-        other = ModelSource(self._source, self.options, self._litert_arguments)
+        other = ModelFile(self._source, self.options, self._litert_arguments)
         other._fingerprint = self._fingerprint
         return other
 

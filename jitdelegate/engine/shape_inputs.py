@@ -1,4 +1,4 @@
-"""DecidedGraph: LiteRT's interpreter of a model that is another for each value of some inputs, compiled for each."""
+"""An interpreter that switches to a program specialized for the current values of the shape inputs."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from jitdelegate.engine.executable import Opened
-    from jitdelegate.engine.specializations import Variants
+    from jitdelegate.engine.executable import Executable
+    from jitdelegate.engine.specializations import Specializations
 
 
-class DecidedGraph:
+class ShapeInputInterpreter:
     """The methods are LiteRT's own, except that a run goes through a program where there is one for the inputs' values.
 
     Attributes:
         opened: the program of the last run, the model's main one where that was on LiteRT.
     """
 
-    def __init__(self, variants: Variants, base: Opened) -> None:
-        self._variants = variants
+    def __init__(self, variants: Specializations, base: Executable) -> None:
+        self._specializations = variants
         self._base = self.opened = base
         self._outputs: dict[int, np.ndarray] = {}
 
@@ -42,7 +42,7 @@ class DecidedGraph:
         """As LiteRT's method."""
         self.forget()
         inputs = [self._litert.get_tensor(port.index) for port in self._base.program.inputs]
-        opened = self._variants.decided(self._base, inputs)
+        opened = self._specializations.decided(self._base, inputs)
         if opened.session is None:
             self._litert.invoke()
             return

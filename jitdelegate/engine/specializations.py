@@ -1,11 +1,11 @@
-"""Variants: the further programs of a model, for other subgraphs and other shapes of the inputs."""
+"""Specializations: the further programs of a model, for other subgraphs and other shapes of the inputs."""
 
 from __future__ import annotations
 
 import _thread
 
 from jitdelegate.cache.key import variant_parts
-from jitdelegate.engine.executable import Opened
+from jitdelegate.engine.executable import Executable
 from jitdelegate.runtime.buffers import accepted_shape, integers
 
 TYPE_CHECKING = False
@@ -28,30 +28,30 @@ MOST_SHAPES = 8
 used last do; the others are found in the cache when they are asked for again."""
 
 
-class Variants:
+class Specializations:
     """The programs of one model, opened when they are asked for. Several threads may ask at once.
 
     Attributes:
         main: the program of the first subgraph for the shapes that the file says.
     """
 
-    def __init__(self, main: Opened) -> None:
+    def __init__(self, main: Executable) -> None:
         self.main = main
         self._subgraphs = {0: main}
-        self._resized: dict[tuple[int, Shapes], Opened] = {}
+        self._resized: dict[tuple[int, Shapes], Executable] = {}
         self._failures: dict[int, int] = {}
-        self._decided: dict[tuple[Shapes, Values], Opened] = {}
+        self._decided: dict[tuple[Shapes, Values], Executable] = {}
         self._lock = _thread.allocate_lock()
 
-    def subgraph(self, index: int) -> Opened:
-        """The program of a subgraph for the shapes that the file says; raises what `Opened` raises."""
+    def subgraph(self, index: int) -> Executable:
+        """The program of a subgraph for the shapes that the file says; raises what `Executable` raises."""
         found = self._subgraphs.get(index)
         if found is None:
-            found = Opened(self.main.source, main=self.main, variant=variant_parts(index))
+            found = Executable(self.main.source, main=self.main, variant=variant_parts(index))
         return self._subgraphs.setdefault(index, found)
 
-    def resized(self, base: Opened, shapes: Shapes) -> Opened:
-        """The program of the same subgraph as `base` for inputs of these shapes; raises what `Opened` raises.
+    def resized(self, base: Executable, shapes: Shapes) -> Executable:
+        """The program of the same subgraph as `base` for inputs of these shapes; raises what `Executable` raises.
 
         One that falls out of the kept ones goes on for whoever still holds it. `base` itself may be on LiteRT only for
         its shapes, such as the 1 that stands for an unknown size.
@@ -63,7 +63,7 @@ class Variants:
         if found is None:
             if not self._may_compile(base):
                 return base
-            found = Opened(base.source, main=base, variant=variant_parts(*key))
+            found = Executable(base.source, main=base, variant=variant_parts(*key))
             self._count_failure(found)
         with self._lock:
             found = self._resized.setdefault(key, found)  # another thread may have been faster
@@ -71,22 +71,22 @@ class Variants:
                 del self._resized[next(iter(self._resized))]
         return found
 
-    def _may_compile(self, base: Opened) -> bool:
+    def _may_compile(self, base: Executable) -> bool:
         """Whether other shapes are worth a try: what stands in the way of a `base` on LiteRT may be its own shapes.
-        Where it is not, LiteRT's interpreter finds the programs of the pieces in it for other shapes itself."""
+        Where it is not, LiteRT's interpreter finds the programs of the partitions in it for other shapes itself."""
         if base.source.options.target == "litert":
             return False
         if base.program.loader == "delegate" and base.program.delegated < len(base.program.operators):
             return False
         return base.session is not None or self._failures.get(base.subgraph, 0) < MOST_FAILURES
 
-    def _count_failure(self, opened: Opened) -> None:
+    def _count_failure(self, opened: Executable) -> None:
         """Keeps how often in a row a subgraph could not be compiled."""
         with self._lock:
             failures = self._failures.get(opened.subgraph, 0)
             self._failures[opened.subgraph] = 0 if opened.session is not None else failures + 1
 
-    def decided(self, base: Opened, inputs: Sequence[Any]) -> Opened:
+    def decided(self, base: Executable, inputs: Sequence[Any]) -> Executable:
         """The program of the first subgraph for the values of the inputs that decide shapes; `base`, which is on
         LiteRT, after MOST_VALUES of them.
 
@@ -95,17 +95,17 @@ class Variants:
         """
         ports = base.program.inputs
         shapes = tuple(accepted_shape(value, port) for value, port in zip(inputs, ports, strict=True))
-        values = tuple((k, integers(inputs[k], ports[k], shapes[k])) for k in base.program.deciding)
+        values = tuple((k, integers(inputs[k], ports[k], shapes[k])) for k in base.program.shape_inputs)
         resized = () if shapes == base.shapes else shapes
         with self._lock:
             found = self._decided.get((resized, values))
             if found is not None or len(self._decided) >= MOST_VALUES:
                 return found or base
-        found = Opened(base.source, main=base, variant=variant_parts(0, resized, values))
+        found = Executable(base.source, main=base, variant=variant_parts(0, resized, values))
         with self._lock:
             return self._decided.setdefault((resized, values), found)
 
-    def _used_last(self, key: tuple[int, Shapes]) -> Opened | None:
+    def _used_last(self, key: tuple[int, Shapes]) -> Executable | None:
         """The kept program, which now is the last to go."""
         with self._lock:
             found = self._resized.pop(key, None)
@@ -119,7 +119,7 @@ class Variants:
             if opened.session is not None:
                 opened.session.reset_states(resources=True)
 
-    def report(self, opened: Opened) -> Report:
+    def report(self, opened: Executable) -> Report:
         """That of one of the programs of the first subgraph, with what is known of all others."""
         return opened.report(self._notes(), self._further_subgraphs())
 
@@ -142,7 +142,7 @@ class Variants:
             if number
         ]
 
-    def _kept(self) -> list[Opened]:
+    def _kept(self) -> list[Executable]:
         with self._lock:
             return [*self._subgraphs.values(), *self._resized.values(), *self._decided.values()]
 
@@ -161,7 +161,7 @@ def named(shapes: Shapes) -> str:
     return f"inputs of {' and '.join(str(list(shape)) for shape in shapes)}"
 
 
-def _note(opened: Opened) -> str:
+def _note(opened: Executable) -> str:
     parts = [f"subgraph {opened.subgraph}"] if opened.subgraph else []
     parts += [named(opened.resized)] if opened.resized else []
     parts += [f"input {position} being {list(numbers)}" for position, numbers in opened.values]

@@ -63,8 +63,8 @@ class Callbacks:
         answering_error = self._prepare_graph, self._prepare, self._invoke
         self._functions = (*map(_ANSWERING, answering_error), _ANSWERING(self._init), _FREE(self._free))
         *errors, init, free = map(_address, self._functions)
-        pieces = (*(answering(each, _ERROR) for each in errors), answering(init, _NOTHING), jump_to_slot(layout))
-        self.prepare_graph, prepare, self._python_entry, init, invoke = load(*pieces)
+        partitions = (*(answering(each, _ERROR) for each in errors), answering(init, _NOTHING), jump_to_slot(layout))
+        self.prepare_graph, prepare, self._python_entry, init, invoke = load(*partitions)
         words = {"init": init, "free": free, "prepare": prepare, "invoke": invoke}
         self.registration = _registration(layout, words | {"custom_name": ctypes.addressof(_name)})
 
@@ -91,7 +91,7 @@ class Callbacks:
             self._report(address, None, error)
 
     def _free(self, address: int, slot: int | None) -> None:
-        """LiteRT may be half gone: whoever wants to know what went wrong is told by the guest.
+        """LiteRT may be half gone: whoever wants to know what went wrong is told by the client.
 
         While Python itself ends, the process gives everything back.
         """
@@ -103,7 +103,7 @@ class Callbacks:
         try:
             kernel.close()
         except Exception as error:  # noqa: BLE001 - nothing may pass through LiteRT's C++
-            kernel.delegation.guest.warn(f"a partition could not be closed: {sentence(error)}")
+            kernel.delegation.client.warn(f"a partition could not be closed: {sentence(error)}")
 
     def _prepare(self, address: int, node: int, _: int, answer: int) -> None:
         kernel = None

@@ -38,7 +38,7 @@ class Facts:
         self.codes = tuple(codes)
 
 
-class GuestKernel:
+class DelegateKernel:
     """A partition, ready to run for one set of shapes.
 
     Attributes:
@@ -65,7 +65,7 @@ class GuestKernel:
         """Give everything back; called once, and nothing runs any more."""
 
 
-class Guest:
+class DelegateClient:
     """A model that wants to run some of its operators itself.
 
     Attributes:
@@ -86,7 +86,7 @@ class Guest:
         """
         raise NotImplementedError
 
-    def kernel(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> GuestKernel:
+    def kernel(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
         """The partition of these nodes; called again whenever a shape has changed.
 
         Args:

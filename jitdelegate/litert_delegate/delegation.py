@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jitdelegate.cache.place import Place
     from jitdelegate.litert_delegate.check import TensorTable
     from jitdelegate.litert_delegate.context import Context
-    from jitdelegate.litert_delegate.delegate_client import Facts, Guest
+    from jitdelegate.litert_delegate.delegate_client import DelegateClient, Facts
 
 _LONGEST_SENTENCE = 1000
 """Letters; where memory is not what it is taken for, a number may be a list of thousands."""
@@ -28,17 +28,17 @@ class Delegation:
     """The state of one delegate; lives as long as the delegate's Python object or one of its kernels.
 
     Attributes:
-        guest: the model.
+        client: the model.
         subgraph: the one that was claimed from last, -1 before the first.
         interruption: the KeyboardInterrupt or the like that ended a callback, for whoever can raise it again; LiteRT
             made a RuntimeError of it.
         contexts: addresses of the TfLiteContexts that it found its subgraphs in, and which they are.
     """
 
-    __slots__ = ("_place", "_warned", "contexts", "guest", "interruption", "subgraph")
+    __slots__ = ("_place", "_warned", "client", "contexts", "interruption", "subgraph")
 
-    def __init__(self, guest: Guest, place: Place | None) -> None:
-        self.guest = guest
+    def __init__(self, client: DelegateClient, place: Place | None) -> None:
+        self.client = client
         self.subgraph = -1
         self.interruption: BaseException | None = None
         self._place = place
@@ -46,10 +46,10 @@ class Delegation:
         self._warned = False
 
     def attach(self, context: Context, registration: bytearray, delegate: int) -> None:
-        """Claim what the guest wants of a subgraph, or warn and claim nothing.
+        """Claim what the client wants of a subgraph, or warn and claim nothing.
 
         Raises:
-            DelegationError: the guest refuses the model.
+            DelegationError: the client refuses the model.
             DeviceError: LiteRT failed half-way.
         """
         nodes = self._choose_or_warn(context)
@@ -60,7 +60,7 @@ class Delegation:
         """Once in the life of a delegate."""
         if not self._warned:
             self._warned = True
-            self.guest.warn(f"jitdelegate stays out of this interpreter: {sentence[:_LONGEST_SENTENCE]}")
+            self.client.warn(f"jitdelegate stays out of this interpreter: {sentence[:_LONGEST_SENTENCE]}")
 
     def _choose_or_warn(self, context: Context) -> tuple[int, ...]:
         try:
@@ -77,7 +77,7 @@ class Delegation:
         table = read_tensors(context.address, context.layout)
         plan = context.execution_plan()
         subgraph = self._find(context, table, plan)
-        nodes = tuple(sorted(node for partition in self.guest.partitions(subgraph) for node in partition))
+        nodes = tuple(sorted(node for partition in self.client.partitions(subgraph) for node in partition))
         if nodes:
             _refuse_unless_offered(context, plan, nodes)
         return nodes
@@ -93,8 +93,8 @@ class Delegation:
         known = self.contexts.get(context.address)
         first = self.subgraph + 1
         reason = "it was in another one already, expected one delegate per interpreter" if first else "no subgraph"
-        for number in range(first, self.guest.num_subgraphs) if known is None else (known,):
-            reason = _difference(context, table, plan, self.guest.facts(number))
+        for number in range(first, self.client.num_subgraphs) if known is None else (known,):
+            reason = _difference(context, table, plan, self.client.facts(number))
             if not reason:
                 self.subgraph = self.contexts[context.address] = number
                 return number

@@ -1,4 +1,4 @@
-"""A model as the guest in LiteRT's interpreter: its compiled pieces run there, and everything else is LiteRT's."""
+"""A model as the client in LiteRT's interpreter: its compiled partitions run there, and everything else is LiteRT's."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import ctypes
 import sys
 
 from jitdelegate.cache.key import variant_parts
-from jitdelegate.engine.executable import Opened
-from jitdelegate.engine.model_file import ModelSource
+from jitdelegate.engine.executable import Executable
+from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import CompileError, DelegationError, DeviceError, JitDelegateError, ProgramError
-from jitdelegate.litert_delegate.delegate_client import Facts, Guest, GuestKernel
+from jitdelegate.litert_delegate.delegate_client import DelegateClient, DelegateKernel, Facts
 from jitdelegate.litert_delegate.native_delegate import NativeDelegate
 from jitdelegate.litert_delegate.trust import refusal
 from jitdelegate.program.read import read
@@ -26,33 +26,33 @@ if TYPE_CHECKING:
     from jitdelegate.cache.key import Shapes
     from jitdelegate.engine.model_file import Source
     from jitdelegate.options import Options
-    from jitdelegate.program.program import Piece, Port, Program, State
+    from jitdelegate.program.program import Partition, Port, Program, State
     from jitdelegate.runtime.fallback import Fallback
-    from jitdelegate.runtime.io_binding import Staging
+    from jitdelegate.runtime.io_binding import IOBinding
 
 
-class HostedModel(Guest):
+class HostedModel(DelegateClient):
     """The programs of one model in one interpreter, opened when LiteRT asks for them.
 
     Attributes:
         main: the program of the first subgraph for the shapes that the file says.
     """
 
-    def __init__(self, main: Opened) -> None:
+    def __init__(self, main: Executable) -> None:
         """
         Args:
             main: as the attribute; must not refer to the interpreter, which would keep itself alive.
         """
         self._source = main.source
         self.main = main
-        self._opened: dict[tuple[int, Shapes, tuple[int, ...]], Opened] = {(0, (), ()): self.main}
+        self._opened: dict[tuple[int, Shapes, tuple[int, ...]], Executable] = {(0, (), ()): self.main}
         self._idle = {subgraph.number: subgraph for subgraph in self.main.program.idle}
         self._ready = main
         self._lock = _thread.allocate_lock()
         self.num_subgraphs = self.main.program.num_subgraphs
 
     def prepare(self) -> None:
-        """Find or make the programs of all subgraphs, for the file's shapes; raises what `Opened` raises."""
+        """Find or make the programs of all subgraphs, for the file's shapes; raises what `Executable` raises."""
         for subgraph in range(self.num_subgraphs):
             if subgraph not in self._idle:
                 self._open(subgraph)
@@ -98,11 +98,12 @@ class HostedModel(Guest):
         opened = self._open(subgraph)
         if self._source.options.require_full_delegation:
             opened.require_full_delegation()
-        return [piece.nodes for piece in opened.program.pieces]
+        return [partition.nodes for partition in opened.program.partitions]
 
-    def kernel(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> GuestKernel:
-        """The piece of these nodes in the program for the subgraph's shapes, or else LiteRT on a model of these nodes:
-        no shape makes a model fail that runs on LiteRT, but where full delegation is required."""
+    def kernel(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
+        """The partition of these nodes in the program for the subgraph's shapes, or else LiteRT on a model of these.
+
+        No shape makes a model fail that runs on LiteRT, but where full delegation is required."""
         try:
             return self._compiled(subgraph, nodes, shapes)
         except (_UnknownError, CompileError, DeviceError) as error:
@@ -111,23 +112,23 @@ class HostedModel(Guest):
             self.main.note(f"on LiteRT, {len(nodes)} delegated operators of subgraph {subgraph}: {error}")
             return _LiteRTKernel(self._source, subgraph, nodes, shapes)
 
-    def _open(self, subgraph: int, shapes: Shapes = (), nodes: tuple[int, ...] = ()) -> Opened:
+    def _open(self, subgraph: int, shapes: Shapes = (), nodes: tuple[int, ...] = ()) -> Executable:
         key = subgraph, shapes, nodes
         with self._lock:
             found = self._opened.get(key)
             if found is None:
                 variant = variant_parts(subgraph, shapes, hosted=True, nodes=nodes)
-                found = self._opened[key] = Opened(self._source, main=self.main, variant=variant)
+                found = self._opened[key] = Executable(self._source, main=self.main, variant=variant)
             return found
 
-    def _compiled(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> GuestKernel:
+    def _compiled(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
         opened = self._open(subgraph)
         wanted = tuple(shapes[port.index] for port in opened.program.inputs)
         if wanted != opened.shapes:
             opened = self._open(subgraph, wanted)
         if subgraph == 0:
             self._ready = opened
-        if _piece(opened.program, nodes) is None:  # not compiled for these shapes, or LiteRT groups in another way
+        if _partition(opened.program, nodes) is None:  # not compiled for these shapes, or LiteRT groups in another way
             opened = self._open(subgraph, opened.resized, nodes)
         try:
             return _kernel(opened, nodes, shapes)
@@ -146,7 +147,7 @@ def open_hosted(model: Source, options: Options) -> HostedModel:
         ModelError: the model cannot be read.
         DeviceError: this machine lacks the target that was asked for.
     """
-    return HostedModel(Opened(ModelSource(model, options), variant=variant_parts(0, hosted=True)))
+    return HostedModel(Executable(ModelFile(model, options), variant=variant_parts(0, hosted=True)))
 
 
 def prepare_hosted(model: str, options: Options) -> None:
@@ -154,7 +155,7 @@ def prepare_hosted(model: str, options: Options) -> None:
     open_hosted(model, options).prepare()
 
 
-class _Nobody(Guest):
+class _Nobody(DelegateClient):
     """Stays out, and says nothing about it."""
 
     def warn(self, sentence: str) -> None:
@@ -175,12 +176,14 @@ def native_delegate(options: Options) -> tuple[Any, HostedModel | None, NativeDe
 
     interpreter, model, num_threads = _caller()
     if model is None:
-        Guest().warn("jitdelegate stays out of this interpreter: it was not made from model_path or model_content")
+        DelegateClient().warn(
+            "jitdelegate stays out of this interpreter: it was not made from model_path or model_content"
+        )
     if model is None or options.target == "litert":
         return weakref.ref(interpreter), None, NativeDelegate(_Nobody())
-    guest = open_hosted(model, options.with_threads(num_threads))
-    guest.introduce()
-    return weakref.ref(interpreter), guest, guest.delegate()
+    client = open_hosted(model, options.with_threads(num_threads))
+    client.introduce()
+    return weakref.ref(interpreter), client, client.delegate()
 
 
 def _caller() -> tuple[Any, Any, Any]:
@@ -194,36 +197,36 @@ class _UnknownError(JitDelegateError):
     """LiteRT asks for what the program has not."""
 
 
-def _kernel(opened: Opened, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> GuestKernel:
-    program = _piece_program(opened.program, nodes)
+def _kernel(opened: Executable, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
+    program = _partition_program(opened.program, nodes)
     known: tuple[Port | State, ...] = (*program.inputs, *program.states)
     for port in known:
         found, expected = _shape_of(port, shapes), port.shape
         if found != expected:
             raise _UnknownError(f"'{port.name}' has the shape {list(found)}, and the program is for {list(expected)}.")
-    return _CompiledKernel(program, opened.open_piece(program))
+    return _CompiledKernel(program, opened.open_partition(program))
 
 
 def _shape_of(port: Port | State, shapes: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
     try:
         return shapes[port.index]
     except KeyError:
-        raise ProgramError(f"a piece has the tensor {port.index}, which LiteRT has not") from None
+        raise ProgramError(f"a partition has the tensor {port.index}, which LiteRT has not") from None
 
 
-def _piece(program: Program, nodes: tuple[int, ...]) -> Piece | None:
-    """The compiled piece of exactly these operators."""
-    return next((piece for piece in program.pieces if piece.nodes == nodes and piece.nbytes), None)
+def _partition(program: Program, nodes: tuple[int, ...]) -> Partition | None:
+    """The compiled partition of exactly these operators."""
+    return next((partition for partition in program.partitions if partition.nodes == nodes and partition.nbytes), None)
 
 
-def _piece_program(program: Program, nodes: tuple[int, ...]) -> Program:
-    piece = _piece(program, nodes)
-    if piece is None:
+def _partition_program(program: Program, nodes: tuple[int, ...]) -> Program:
+    partition = _partition(program, nodes)
+    if partition is None:
         reason = next((one.reason for one in program.operators if one.index in nodes and one.reason), "")
-        raise _UnknownError(reason or "they are not compiled as one piece.")
-    found = read(program.content(piece))
-    if (_indices(found.inputs), _indices(found.outputs)) != (piece.inputs, piece.outputs):
-        raise ProgramError(f"a piece has other tensors than {piece.inputs} and {piece.outputs}")
+        raise _UnknownError(reason or "they are not compiled as one partition.")
+    found = read(program.content(partition))
+    if (_indices(found.inputs), _indices(found.outputs)) != (partition.inputs, partition.outputs):
+        raise ProgramError(f"a partition has other tensors than {partition.inputs} and {partition.outputs}")
     return found
 
 
@@ -232,10 +235,10 @@ def _data_offset(index: int) -> int:
     return index * LAYOUT.tensor.size + LAYOUT.tensor["data"]
 
 
-class _CompiledKernel(GuestKernel):
-    """A compiled piece; on the CPU no Python runs it."""
+class _CompiledKernel(DelegateKernel):
+    """A compiled partition; on the CPU no Python runs it."""
 
-    def __init__(self, program: Program, session: Staging) -> None:
+    def __init__(self, program: Program, session: IOBinding) -> None:
         self.inputs, self.outputs = (_indices(ports) for ports in (program.inputs, program.outputs))
         self.output_shapes = tuple(port.shape for port in program.outputs)
         self._session = session
@@ -254,13 +257,13 @@ def _indices(ports: Sequence[Port]) -> tuple[int, ...]:
     return tuple(port.index for port in ports)
 
 
-class _LiteRTKernel(GuestKernel):
+class _LiteRTKernel(DelegateKernel):
     """Claimed nodes that nothing is compiled for, as a model of their own in LiteRT."""
 
     def __init__(
-        self, source: ModelSource, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]
+        self, source: ModelFile, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]
     ) -> None:
-        from jitdelegate.compiler.partitioned import cut_nodes  # not before: compiled pieces need no compiler
+        from jitdelegate.compiler.partitioned import cut_nodes  # not before: compiled partitions need no compiler
         from jitdelegate.runtime.fallback import Fallback
 
         cut = cut_nodes(source.content(), subgraph, nodes, shapes)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jitdelegate.litert_delegate.context import Context, Partition
-    from jitdelegate.litert_delegate.delegate_client import GuestKernel
+    from jitdelegate.litert_delegate.delegate_client import DelegateKernel
     from jitdelegate.litert_delegate.delegation import Delegation
 
 _ENTRY, _ARGUMENTS, _NUMBER, _WORDS = 0, 1, 2, 4
@@ -76,7 +76,7 @@ class Kernel:
         self.slot = (ctypes.c_uint64 * _WORDS)(python_entry, 0, number, 0)
         self._python_entry = python_entry
         self._shapes: Shapes | None = None
-        self._guest_kernel: GuestKernel | None = None
+        self._guest_kernel: DelegateKernel | None = None
 
     @property
     def address(self) -> int:
@@ -90,7 +90,7 @@ class Kernel:
         self.outputs = partition.outputs
 
     def prepare(self, context: Context) -> None:
-        """Get the guest's kernel for the shapes of this moment, and tell LiteRT those of the outputs.
+        """Get the client's kernel for the shapes of this moment, and tell LiteRT those of the outputs.
 
         Raises:
             DeviceError: an input's shape is not known yet, or LiteRT refuses a shape.
@@ -116,14 +116,14 @@ class Kernel:
         found.run(context.data((*found.inputs, *found.outputs)))
 
     def close(self) -> None:
-        """Give the guest's kernel back; harmless a second time."""
+        """Give the client's kernel back; harmless a second time."""
         found, self._guest_kernel, self._shapes = self._guest_kernel, None, None
         if found is not None:
             found.close()
 
     def _open(self, context: Context) -> None:
         shapes = Shapes(context, self.inputs)
-        new = self.delegation.guest.kernel(self.subgraph, self.nodes, shapes)
+        new = self.delegation.client.kernel(self.subgraph, self.nodes, shapes)
         shapes.seal()
         others = sorted((set(self.outputs) ^ set(new.outputs)) | (set(new.inputs) - set(self.inputs)))
         if others:

@@ -12,7 +12,7 @@ from jitdelegate.runtime.litert_layout import LAYOUT
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jitdelegate.cache.place import Place
-    from jitdelegate.litert_delegate.delegate_client import Guest
+    from jitdelegate.litert_delegate.delegate_client import DelegateClient
     from jitdelegate.runtime.litert_layout import Layout
 
 ALLOW_DYNAMIC_TENSORS = 1
@@ -25,7 +25,7 @@ _structures: list[ctypes.Array[ctypes.c_char]] = []
 
 
 class NativeDelegate:
-    """A guest's delegate, for one interpreter.
+    """A client's delegate, for one interpreter.
 
     Whatever is not as expected, it claims nothing and warns, and the model runs on LiteRT.
 
@@ -41,7 +41,7 @@ class NativeDelegate:
 
     def __init__(
         self,
-        guest: Guest,
+        client: DelegateClient,
         flags: int = ALLOW_DYNAMIC_TENSORS,
         *,
         place: Place | None = None,
@@ -49,14 +49,14 @@ class NativeDelegate:
     ) -> None:
         """
         Args:
-            guest: the model.
+            client: the model.
             flags: TfLiteDelegate.flags.
             place: where verdicts on LiteRT versions that are not listed are kept.
             layout: what LiteRT's structures are taken for.
         """
         prepare = callbacks_for(layout).prepare_graph
         self._number = next_number()
-        self._delegation = delegations[self._number] = Delegation(guest, place)
+        self._delegation = delegations[self._number] = Delegation(client, place)
         content = ctypes.create_string_buffer(_SIZE)
         for name, value in {"data_": self._number, "Prepare": prepare, "flags": flags}.items():
             struct.pack_into("<Q", content, layout.delegate[name], value)

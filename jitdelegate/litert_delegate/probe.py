@@ -73,24 +73,24 @@ def _try(layout: Layout) -> None:
     """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-    guest = ProbeGuest(layout)
-    delegate = NativeDelegate(guest, layout=layout)
-    guest.look = lambda: _look_at_nodes(Context(next(iter(delegate.contexts)), layout))
+    client = ProbeGuest(layout)
+    delegate = NativeDelegate(client, layout=layout)
+    client.look = lambda: _look_at_nodes(Context(next(iter(delegate.contexts)), layout))
     plain = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     interpreter = Interpreter(
         model_content=model(), experimental_delegates=[delegate], experimental_op_resolver_type=plain
     )
-    _same("what the delegate says", guest.warnings, [])
+    _same("what the delegate says", client.warnings, [])
     interpreter.allocate_tensors()
     _look_at_kernels()
     _look_at_tensors(Context(next(iter(delegate.contexts)), layout), interpreter)
     _run(interpreter, SIZES[0])
-    _resize(interpreter, guest)
+    _resize(interpreter, client)
     _run(interpreter, SIZES[1])
-    _fail(interpreter, guest)
+    _fail(interpreter, client)
     _run(interpreter, SIZES[1])
     del interpreter
-    _same("kernels that were closed", guest.closed, len(guest.opened))
+    _same("kernels that were closed", client.closed, len(client.opened))
     _same("kernels that are left", len(callbacks.kernels), 0)
 
 
@@ -138,19 +138,19 @@ def _look_at_kernels() -> None:
     _same("the partitions", found, [(nodes, sorted(inputs), sorted(outputs)) for nodes, (inputs, outputs) in tensors])
 
 
-def _resize(interpreter: Any, guest: ProbeGuest) -> None:
+def _resize(interpreter: Any, client: ProbeGuest) -> None:
     """The kernels are opened again, and the model is not offered again."""
     for index in (FIRST, SECOND):
         interpreter.resize_tensor_input(index, (SIZES[1],))
     interpreter.allocate_tensors()
-    _same("offers of the model", guest.offers, 1)
-    for size, opened in zip(SIZES, (guest.opened[:2], guest.opened[2:]), strict=True):
+    _same("offers of the model", client.offers, 1)
+    for size, opened in zip(SIZES, (client.opened[:2], client.opened[2:]), strict=True):
         expected = [
             (nodes, dict.fromkeys(inputs, (size,)))
             for nodes, (inputs, _) in zip(PARTITIONS, PARTITION_TENSORS, strict=True)
         ]
         _same("the kernels' shapes", opened, expected)
-    _same("kernels that were closed", guest.closed, len(PARTITIONS))
+    _same("kernels that were closed", client.closed, len(PARTITIONS))
 
 
 def _run(interpreter: Any, size: int) -> None:
@@ -167,9 +167,9 @@ def _run(interpreter: Any, size: int) -> None:
     _same("partitions that ran in Python", callbacks.python_invocations - before, 1)
 
 
-def _fail(interpreter: Any, guest: ProbeGuest) -> None:
+def _fail(interpreter: Any, client: ProbeGuest) -> None:
     """The words of an error reach whoever runs the model."""
-    guest.failing = True
+    client.failing = True
     try:
         interpreter.invoke()
     except RuntimeError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 
-from jitdelegate.litert_delegate.delegate_client import Facts, Guest, GuestKernel
+from jitdelegate.litert_delegate.delegate_client import DelegateClient, DelegateKernel, Facts
 from jitdelegate.litert_delegate.stubs import load
 
 TYPE_CHECKING = False
@@ -73,7 +73,7 @@ def model() -> bytes:
     return builder.finish()
 
 
-class ProbeGuest(Guest):
+class ProbeGuest(DelegateClient):
     """Claims ADD in machine code, and MUL with ADD in Python.
 
     Attributes:
@@ -108,7 +108,7 @@ class ProbeGuest(Guest):
         self.look()
         return PARTITIONS
 
-    def kernel(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> GuestKernel:
+    def kernel(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
         """One of two."""
         self.opened.append((nodes, dict(shapes)))
         kind = _Doubled if nodes == PARTITIONS[0] else _Multiplied
@@ -119,9 +119,9 @@ class ProbeGuest(Guest):
         self.warnings.append(sentence)
 
 
-class _ProbeKernel(GuestKernel):
-    def __init__(self, guest: ProbeGuest, layout: Layout, code: int, shape: tuple[int, ...]) -> None:
-        self._guest = guest
+class _ProbeKernel(DelegateKernel):
+    def __init__(self, client: ProbeGuest, layout: Layout, code: int, shape: tuple[int, ...]) -> None:
+        self._guest = client
         self.count = shape[0]
         self.output_shapes = (shape,)
         self.prepare(layout, code)

@@ -46,16 +46,16 @@ def answering(function: int, default: int) -> bytes:
     )
 
 
-def load(*pieces: bytes) -> tuple[int, ...]:
-    """The addresses of the pieces, in memory that is never freed.
+def load(*partitions: bytes) -> tuple[int, ...]:
+    """The addresses of the partitions, in memory that is never freed.
 
     Raises:
         DeviceError: there is no executable memory.
     """
     content, starts = bytearray(), []
-    for piece in pieces:
+    for partition in partitions:
         starts.append(len(content))
-        content += piece.ljust(-(-len(piece) // 16) * 16, b"\xcc")
+        content += partition.ljust(-(-len(partition) // 16) * 16, b"\xcc")
     memory = Memory(max(len(content), _CAPACITY))
     memory.write(bytes(content))
     memory.make_executable()

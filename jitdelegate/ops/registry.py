@@ -97,7 +97,7 @@ class Op:
     """The types of `parameters`."""
     parameter_size: ClassVar[int] = 2 * MAX_RANK
     """Most elements of one of `parameters`."""
-    deciding: ClassVar[tuple[int, ...]] = ()
+    shape_inputs: ClassVar[tuple[int, ...]] = ()
     """Further inputs that may decide the output's shape, and then have to be constants."""
     types: ClassVar[tuple[str, ...]] = FLOATS
     """The types that values may have; all operands and outputs of a node have one of them in common."""

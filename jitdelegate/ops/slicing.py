@@ -30,7 +30,7 @@ class Slice(Op):
     kinds: ClassVar = {1: INTEGERS}
     least = most = 3
     parameters = (2,)
-    deciding = (1,)
+    shape_inputs = (1,)
     cases = (
         Case(((2, 5, 6, 7), ints(0, 1, 2, 3), ints(2, 3, -1, 2))),
         Case(((10,), ints(3), ints(4))),
@@ -101,7 +101,7 @@ class StridedSlice(Op):
     kinds: ClassVar = {1: INTEGERS, 2: INTEGERS}
     least = most = 4
     parameters = (3,)
-    deciding = (1, 2)
+    shape_inputs = (1, 2)
     cases = (
         Case(((4, 6, 8), ints(1, 0, 2), ints(3, 6, 8), ints(1, 2, 3))),
         Case(((4, 6), ints(1, 0), ints(3, 6), ints(1, 1)), {"shrink_axis_mask": -1, "begin_mask": 4}),

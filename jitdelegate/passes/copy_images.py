@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from jitdelegate.ir.forms import Window
 from jitdelegate.ir.graph import ABSENT, Graph, Node
-from jitdelegate.passes.graph_builder import Draft
+from jitdelegate.passes.graph_builder import GraphBuilder
 
 
 def copy_images(graph: Graph) -> Graph:
@@ -14,7 +14,7 @@ def copy_images(graph: Graph) -> Graph:
 
     There are such where the constant or the work on it is too large to be folded, or where weights come at run time.
     """
-    draft = Draft(graph)
+    draft = GraphBuilder(graph)
     nodes: list[Node] = []
     for node in graph.nodes:
         index = node.inputs[0] if node.inputs else ABSENT

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jitdelegate.ir.graph import Graph, Node
-from jitdelegate.passes.graph_builder import Draft
+from jitdelegate.passes.graph_builder import GraphBuilder
 
 
 def copy_outputs(graph: Graph) -> Graph:
@@ -13,7 +13,7 @@ def copy_outputs(graph: Graph) -> Graph:
 
     An output without elements stays: there is nothing to copy.
     """
-    draft = Draft(graph)
+    draft = GraphBuilder(graph)
     copies: list[Node] = []
     instead: dict[int, int] = {}
     for index in dict.fromkeys(graph.outputs):

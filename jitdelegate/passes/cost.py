@@ -47,7 +47,7 @@ FUSED = 0.8
 
 
 def rates_of(target: str, loader: str) -> Rates:
-    """The rates of a program's compiled pieces."""
+    """The rates of a program's compiled partitions."""
     return ON_GPU if target == "cuda" else INSIDE if loader == "delegate" else BESIDE
 
 

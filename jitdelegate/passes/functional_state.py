@@ -10,7 +10,7 @@ import numpy as np
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.graph import ABSENT, Graph, Model, Node, State, Tensor
 from jitdelegate.ops import find
-from jitdelegate.passes.graph_builder import Draft
+from jitdelegate.passes.graph_builder import GraphBuilder
 from jitdelegate.passes.infer_shapes import infer_shapes
 from jitdelegate.passes.resize_inputs import reshaped
 
@@ -57,7 +57,7 @@ class _Variables:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._draft = Draft(graph)
+        self._draft = GraphBuilder(graph)
         self._now: dict[int, int] = {}
 
     def rewritten(self) -> Graph:
@@ -109,7 +109,7 @@ class _Resources:
         self._model = model
         self._number = number
         self._graph = graph
-        self._draft = Draft(graph)
+        self._draft = GraphBuilder(graph)
         self._values: dict[Name, _Value] = {}
         self._handles: dict[int, Name] = {}
         self._instead: dict[int, int] = {}
@@ -281,7 +281,7 @@ def _assigned_constants(graph: Graph, number: int) -> Mapping[Name, np.ndarray]:
 
 def _with_states(graph: Graph, states: list[State]) -> Graph:
     """The graph with further states; one that becomes an input of the run gets a tensor of its own."""
-    draft, nodes = Draft(graph), list(graph.nodes)
+    draft, nodes = GraphBuilder(graph), list(graph.nodes)
     befores = (*graph.inputs, *(state.before for state in states))
     for position, state in enumerate(states):
         if state.after in befores:

@@ -8,7 +8,7 @@ import numpy as np
 
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ops.activation import OPTION
-from jitdelegate.passes.graph_builder import Draft
+from jitdelegate.passes.graph_builder import GraphBuilder
 
 CHANNEL_AXIS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 0}
 """The operators whose weights are rewritten, and the axis of their filter that output channels lie along."""
@@ -23,7 +23,7 @@ def fuse_scale(graph: Graph) -> Graph:
     one per channel, the convolution has no activation and no other reader; an activation of the arithmetic becomes
     the convolution's.
     """
-    draft = Draft(graph)
+    draft = GraphBuilder(graph)
     nodes: dict[int, Node] = {}
     for position, node in enumerate(graph.nodes):
         found = _producer(graph, nodes, node)
@@ -68,7 +68,7 @@ def _has_constants(graph: Graph, producer: Node) -> bool:
     return is_vector and all(tensor.is_constant for place, tensor in old.items() if place > 0)
 
 
-def _scaled(draft: Draft, producer: Node, node: Node, constant: np.ndarray) -> Node:
+def _scaled(draft: GraphBuilder, producer: Node, node: Node, constant: np.ndarray) -> Node:
     """The producer with new weights, writing what `node` wrote."""
     inputs = [*producer.inputs, ABSENT][:3]
     values = constant.reshape(-1).astype(np.float64)
@@ -89,7 +89,7 @@ def _scaled(draft: Draft, producer: Node, node: Node, constant: np.ndarray) -> N
     )
 
 
-def _multiplied(draft: Draft, index: int, factor: np.ndarray, axis: int) -> int:
+def _multiplied(draft: GraphBuilder, index: int, factor: np.ndarray, axis: int) -> int:
     source = draft.tensors[index]
     assert source.data is not None
     along = [1] * source.data.ndim

@@ -12,7 +12,7 @@ from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ir.graph import Graph, Node, Tensor
 
 
-class Draft:
+class GraphBuilder:
     """The tensors of `graph`, to which new ones are appended."""
 
     def __init__(self, graph: Graph) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ops import find
-from jitdelegate.passes.graph_builder import Draft
+from jitdelegate.passes.graph_builder import GraphBuilder
 from jitdelegate.passes.infer_shapes import Inference, Room
 from jitdelegate.passes.resize_inputs import reshaped
 
@@ -83,7 +83,7 @@ class _Inlining:
         self._graphs = graphs
         self._hosted = hosted
         self._budget = _Budget()
-        self._draft = Draft(graph)
+        self._draft = GraphBuilder(graph)
         self._inference = Inference(self._draft.tensors, Room.beside(graphs))
         self._nodes: list[Node] = []
         self._constants: dict[int, int] = {}

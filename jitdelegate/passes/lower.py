@@ -9,7 +9,7 @@ import numpy as np
 from jitdelegate.ir.forms import View
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ops import OPS, Lowering
-from jitdelegate.passes.graph_builder import Draft
+from jitdelegate.passes.graph_builder import GraphBuilder
 
 
 def lower(graph: Graph) -> Graph:
@@ -17,7 +17,7 @@ def lower(graph: Graph) -> Graph:
 
     An operator that takes several kernels becomes as many nodes. Every node has passed its operator's check.
     """
-    draft = Draft(graph)
+    draft = GraphBuilder(graph)
     nodes: list[Node] = []
     for node in graph.nodes:
         lowerings = OPS[node.op].lower(graph, node)
@@ -30,7 +30,7 @@ def lower(graph: Graph) -> Graph:
 class _Expansion:
     """The kernels of one node, appended to `nodes` in an order in which each finds what it reads."""
 
-    def __init__(self, draft: Draft, node: Node, lowerings: Sequence[Lowering], nodes: list[Node]) -> None:
+    def __init__(self, draft: GraphBuilder, node: Node, lowerings: Sequence[Lowering], nodes: list[Node]) -> None:
         self._draft = draft
         self._node = node
         self._nodes = nodes

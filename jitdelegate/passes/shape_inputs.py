@@ -13,10 +13,10 @@ from jitdelegate.ops.call import INTEGERS
 from jitdelegate.passes.infer_shapes import unsure_tensors
 
 MOST_ELEMENTS = 64
-"""Of one deciding input; what is larger is data."""
+"""Of one shape_inputs input; what is larger is data."""
 
 
-def deciding_inputs(graph: Graph) -> tuple[int, ...]:
+def shape_inputs(graph: Graph) -> tuple[int, ...]:
     """Positions of the integer inputs without whose values a folded graph cannot be compiled; none where more than
     these would have to be known."""
     found: set[int] = set()
@@ -45,7 +45,7 @@ def _undecided(graph: Graph) -> Iterator[int]:
     for node in graph.nodes:
         op = find(node)
         if op is not None and op.check(graph, node) is not None:
-            needed = (*op.parameters, *op.deciding)
+            needed = (*op.parameters, *op.shape_inputs)
             operands = (node.inputs[operand] for operand in needed if operand < len(node.inputs))
             yield from (index for index in operands if index not in unsure)
 

@@ -14,7 +14,7 @@ from jitdelegate.passes.resize_inputs import resize_inputs
 from jitdelegate.passes.shape_inputs import fix_inputs
 
 
-def enter(
+def specialize_subgraph(
     model: Model,
     number: int = 0,
     shapes: Sequence[Shape] = (),

@@ -7,15 +7,15 @@ from jitdelegate.program.program import ZEROS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from jitdelegate.program.program import Launch, Piece, Port, Program, State
+    from jitdelegate.program.program import Launch, Partition, Port, Program, State
 
     Limits = tuple[dict[str, int], dict[str, int]]
 
-IN_PIECES = ("pieces", "delegate")
-LOADERS = {"cpu": ("flat", "object", "none", *IN_PIECES), "cuda": ("cubin", *IN_PIECES), "litert": ("none",)}
+IN_PARTITIONS = ("partitions", "delegate")
+LOADERS = {"cpu": ("flat", "object", "none", *IN_PARTITIONS), "cuda": ("cubin", *IN_PARTITIONS), "litert": ("none",)}
 """How the code of each target may be loaded."""
-PLACES = {"pieces": ("cpu", "cuda", "litert"), "delegate": ("cpu", "cuda")}
-"""Where the pieces of each loader may run."""
+PLACES = {"partitions": ("cpu", "cuda", "litert"), "delegate": ("cpu", "cuda")}
+"""Where the partitions of each loader may run."""
 LARGEST_MEMORY = 1 << 40
 LARGEST_GRID = ((1 << 31) - 1, (1 << 16) - 1, (1 << 16) - 1)
 LARGEST_BLOCK = (1024, 1024, 64)
@@ -43,9 +43,9 @@ def check(program: Program) -> None:
         _check_port(port)
     for state in program.states:
         _check_state(program, state)
-    for position in program.deciding:
+    for position in program.shape_inputs:
         _check_deciding(program, position)
-    _check_pieces(program)
+    _check_partitions(program)
     if program.loader == "cubin":
         _check_cuda(program)
     elif program.launches or program.input_offsets or program.output_offsets:
@@ -63,32 +63,32 @@ def _check_range(name: str, value: int, largest: int, smallest: int = 0) -> None
 
 
 def _check_deciding(program: Program, position: int) -> None:
-    _check_range("deciding input", position, len(program.inputs) - 1)
-    _check_choice("type of a deciding input", program.inputs[position].dtype, ("int32", "int64"))
+    _check_range("shape_inputs input", position, len(program.inputs) - 1)
+    _check_choice("type of a shape_inputs input", program.inputs[position].dtype, ("int32", "int64"))
 
 
-def _check_pieces(program: Program) -> None:
-    allowed = {"pieces": (True,), "delegate": (True, False)}.get(program.loader, (False,))
-    if bool(program.pieces) not in allowed:
-        raise ProgramError(f"a program with the loader {program.loader} has {len(program.pieces)} pieces")
+def _check_partitions(program: Program) -> None:
+    allowed = {"partitions": (True,), "delegate": (True, False)}.get(program.loader, (False,))
+    if bool(program.partitions) not in allowed:
+        raise ProgramError(f"a program with the loader {program.loader} has {len(program.partitions)} partitions")
     _check_range("number of tensors", program.num_tensors, LARGEST_MEMORY)
     _check_range("number of operators", program.num_nodes, LARGEST_MEMORY)
-    for number, piece in enumerate(program.pieces):
-        _check_choice(f"place of piece {number}", piece.place, PLACES[program.loader])
-        _check_piece(program, number, piece)
+    for number, partition in enumerate(program.partitions):
+        _check_choice(f"place of partition {number}", partition.place, PLACES[program.loader])
+        _check_partition(program, number, partition)
     for port in program.between:
         _check_port(port)
     for subgraph in program.idle:
         _check_range("number of an idle subgraph", subgraph.number, program.num_subgraphs - 1)
 
 
-def _check_piece(program: Program, number: int, piece: Piece) -> None:
-    _check_range(f"bytes of piece {number}", piece.nbytes, len(program.weights))
-    _check_range(f"offset of piece {number}", piece.offset, len(program.weights) - piece.nbytes)
-    for position in piece.nodes:
-        _check_range(f"operator of piece {number}", position, program.num_nodes - 1)
-    for index in (*piece.inputs, *piece.outputs):
-        _check_range(f"tensor of piece {number}", index, LARGEST_MEMORY)
+def _check_partition(program: Program, number: int, partition: Partition) -> None:
+    _check_range(f"bytes of partition {number}", partition.nbytes, len(program.weights))
+    _check_range(f"offset of partition {number}", partition.offset, len(program.weights) - partition.nbytes)
+    for position in partition.nodes:
+        _check_range(f"operator of partition {number}", position, program.num_nodes - 1)
+    for index in (*partition.inputs, *partition.outputs):
+        _check_range(f"tensor of partition {number}", index, LARGEST_MEMORY)
 
 
 def _check_port(port: Port) -> None:

@@ -10,7 +10,7 @@ import struct
 
 from jitdelegate.errors import ProgramError
 from jitdelegate.program.launch_list import pack, unpack
-from jitdelegate.program.program import IdleSubgraph, Kernel, Operator, Piece, Port, Program, Signature, State
+from jitdelegate.program.program import IdleSubgraph, Kernel, Operator, Partition, Port, Program, Signature, State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ OPERATOR = Layout(
         ("place", STRING),
         ("reason", STRING),
         ("kernel", INTEGER),
-        ("piece", INTEGER),
+        ("partition", INTEGER),
         ("code", INTEGER),
     ),
 )
@@ -140,9 +140,9 @@ STATE = Layout(
         ("dtype", STRING),
     ),
 )
-PIECE = Layout(
-    "Piece",
-    Piece,
+PARTITION = Layout(
+    "Partition",
+    Partition,
     (
         ("place", STRING),
         ("nodes", INTEGERS),
@@ -183,8 +183,8 @@ PROGRAM = Layout(
         ("input_offsets", INTEGERS),
         ("output_offsets", INTEGERS),
         ("states", STATE),
-        ("deciding", INTEGERS),
-        ("pieces", PIECE),
+        ("shape_inputs", INTEGERS),
+        ("partitions", PARTITION),
         ("between", PORT),
         ("num_tensors", INTEGER),
         ("num_nodes", INTEGER),

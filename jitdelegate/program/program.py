@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 NO_KERNEL = -1
 NO_TENSOR = -1
-NO_PIECE = -1
+NO_PARTITION = -1
 CUSTOM = 32
 """TFLite's number of custom operators."""
 ZEROS = -1
@@ -147,11 +147,11 @@ class Operator(Record):
         place: "cpu", "cuda", "litert", "folded" (evaluated at compile time).
         reason: one sentence where it is not compiled, else "".
         kernel: the index of the kernel it became part of, -1 for none.
-        piece: the index of the program's piece that it is in, -1 for none.
+        partition: the index of the program's partition that it is in, -1 for none.
         code: TFLite's number of the operator; CUSTOM for custom ones.
     """
 
-    __slots__ = ("code", "index", "kernel", "op", "piece", "place", "reason")
+    __slots__ = ("code", "index", "kernel", "op", "partition", "place", "reason")
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class Operator(Record):
         place: str,
         reason: str = "",
         kernel: int = NO_KERNEL,
-        piece: int = NO_PIECE,
+        partition: int = NO_PARTITION,
         code: int = 0,
     ) -> None:
         self.index = index
@@ -169,7 +169,7 @@ class Operator(Record):
         self.place = place
         self.reason = reason
         self.kernel = kernel
-        self.piece = piece
+        self.partition = partition
         self.code = code
 
 
@@ -241,7 +241,7 @@ class Launch(Record):
         self.values = values
 
 
-class Piece(Record):
+class Partition(Record):
     """A part of a graph that runs in one place.
 
     Attributes:
@@ -305,8 +305,8 @@ class Program(Record):
         target: "cpu", "cuda", or "litert" for a model that LiteRT runs whole (then there are no segments).
         features: the instruction set that the code needs; for CUDA the architecture, like "sm_90".
         loader: "flat" (position-independent blob), "object" (relocatable object for llvmlite's loader), "cubin" (CUDA
-            binaries one after another, each at a multiple of CUBIN_ALIGNMENT), "pieces" (compiled ones and ones for
-            LiteRT, run in order), "delegate" (compiled pieces for LiteRT's own interpreter, which runs the rest) or
+            binaries one after another, each at a multiple of CUBIN_ALIGNMENT), "partitions" (compiled ones and ones for
+            LiteRT, run in order), "delegate" (compiled partitions for LiteRT's own interpreter, which runs the rest) or
             "none".
         inputs, outputs: the model's tensors in the model's order.
         states: what lives from run to run. The code takes each as one more input and gives it as one more output, after
@@ -320,13 +320,13 @@ class Program(Record):
         launches: what one inference launches on a CUDA device, in order.
         input_offsets, output_offsets: where the ports, then the states, lie in a CUDA device's arena, in bytes.
         code, weights: segments; views into the file for a program that was read.
-        pieces: the parts of a graph that is not compiled as a whole; their content lies in the weights.
-        between: the tensors that pass between pieces, in no order.
+        partitions: the parts of a graph that is not compiled as a whole; their content lies in the weights.
+        between: the tensors that pass between partitions, in no order.
         num_subgraphs: subgraphs of the model.
         num_tensors, num_nodes: of the subgraph, as the file has it.
         idle: subgraphs that LiteRT's interpreter has, and that nothing runs.
         narrow_states: 1 where LiteRT has to be given a copy of the model, as `model.svdf_states` makes it, else 0.
-        deciding: positions of the inputs whose values have to be known to compile the model, which runs on LiteRT
+        shape_inputs: positions of the inputs whose values have to be known to compile the model, which runs on LiteRT
             otherwise.
         weights_hash: xxh3-128 of the weights in hex; `write` sets its own in the file.
     """
@@ -337,7 +337,6 @@ class Program(Record):
         "arena_bytes",
         "between",
         "code",
-        "deciding",
         "entries",
         "features",
         "idle",
@@ -352,8 +351,9 @@ class Program(Record):
         "num_tensors",
         "output_offsets",
         "outputs",
-        "pieces",
+        "partitions",
         "scratch_bytes",
+        "shape_inputs",
         "signatures",
         "states",
         "sync_bytes",
@@ -384,14 +384,14 @@ class Program(Record):
         states: tuple[State, ...] = (),
         code: Bytes = b"",
         weights: Bytes = b"",
-        pieces: tuple[Piece, ...] = (),
+        partitions: tuple[Partition, ...] = (),
         between: tuple[Port, ...] = (),
         num_subgraphs: int = 1,
         num_tensors: int = 0,
         num_nodes: int = 0,
         idle: tuple[IdleSubgraph, ...] = (),
         narrow_states: int = 0,
-        deciding: tuple[int, ...] = (),
+        shape_inputs: tuple[int, ...] = (),
         weights_hash: str = "",
     ) -> None:
         self.key = key
@@ -413,14 +413,14 @@ class Program(Record):
         self.states = states
         self.code = code
         self.weights = weights
-        self.pieces = pieces
+        self.partitions = partitions
         self.between = between
         self.num_subgraphs = num_subgraphs
         self.num_tensors = num_tensors
         self.num_nodes = num_nodes
         self.idle = idle
         self.narrow_states = narrow_states
-        self.deciding = deciding
+        self.shape_inputs = shape_inputs
         self.weights_hash = weights_hash
 
     @property
@@ -441,9 +441,9 @@ class Program(Record):
             self._kernels = self._kernels()
         return self._kernels
 
-    def content(self, piece: Piece) -> Bytes:
-        """The file of one of its pieces."""
-        return self.weights[piece.offset : piece.offset + piece.nbytes]
+    def content(self, partition: Partition) -> Bytes:
+        """The file of one of its partitions."""
+        return self.weights[partition.offset : partition.offset + partition.nbytes]
 
     def part(self, name: str) -> str:
         """The value of a key part, "" where the program has none of that name."""

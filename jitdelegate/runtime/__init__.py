@@ -16,8 +16,8 @@
       `session.verify()`                            hashes the weights; `run` and `invoke` do it themselves
       `session.take_over(other)`                    goes on with another one's states and persistent buffers
       `session.close()`                             ends the workers and frees the memory, on the device too
-- `hybrid_session.py`: the same for a program in pieces, some of them LiteRT's. `hosting.py`: how LiteRT's interpreter
-  calls compiled code without Python.
+- `partitioned_session.py`: the same for a program in partitions, some of them LiteRT's. `delegate_table.py`: how
+  LiteRT's interpreter calls compiled code without Python; `litert_layout.py`: where its structures' fields lie.
 - `cuda_library.py`: `open_library()`, libcuda or a DeviceError. `cuda_driver.py`: its functions. `cuda_device.py`:
   `find_device(library, wanted) -> Device` (`name`, `architecture`). `cuda_weights.py`: weights shared on a device.
 """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.shared_file import SharedFile
 
 
-class Staging:
+class IOBinding:
     """The part of a session that is the same wherever the program runs.
 
     Attributes:
@@ -110,7 +110,7 @@ class Staging:
         """What the next run finds in each state, None for first values, without a look at the weights."""
         raise NotImplementedError
 
-    def take_over(self, other: Staging) -> None:
+    def take_over(self, other: IOBinding) -> None:
         """Go on in the place of another session of the same model: with its states, and in its persistent memory."""
         self._staging, self._staged = other._staging, None
         for place, content in enumerate(other.states_so_far()):

@@ -1,4 +1,4 @@
-"""A session of a program in pieces: compiled ones and LiteRT's, one after another on each other's memory."""
+"""A session of a program in partitions: compiled ones and LiteRT's, one after another on each other's memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xxhash import xxh3_128_hexdigest
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.program.read import read
 from jitdelegate.runtime.arena import ALIGNMENT, Memory, aligned
-from jitdelegate.runtime.io_binding import Staging
+from jitdelegate.runtime.io_binding import IOBinding
 from jitdelegate.runtime.weights import undisturbed
 
 TYPE_CHECKING = False
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from jitdelegate.program.program import Piece, Port, Program
+    from jitdelegate.program.program import Partition, Port, Program
     from jitdelegate.runtime.shared_file import SharedFile
 
     Places = dict[int, int]
@@ -27,39 +27,39 @@ if TYPE_CHECKING:
 LITERT = "litert"
 
 
-class HybridSession(Staging):
-    """Runs `program`, whose pieces are compiled or LiteRT's.
+class PartitionedSession(IOBinding):
+    """Runs `program`, whose partitions are compiled or LiteRT's.
 
-    A tensor that LiteRT reads or writes lies in LiteRT's own memory, and compiled pieces work on it there.
+    A tensor that LiteRT reads or writes lies in LiteRT's own memory, and compiled partitions work on it there.
 
     Attributes:
         program: what it runs.
     """
 
-    def __init__(self, program: Program, open_session: Callable[[Program], Staging], num_threads: int = 1) -> None:
+    def __init__(self, program: Program, open_session: Callable[[Program], IOBinding], num_threads: int = 1) -> None:
         """
         Args:
-            open_session: makes the session of a compiled piece.
+            open_session: makes the session of a compiled partition.
             num_threads: for LiteRT.
         Raises:
-            ProgramError: a piece is damaged, or does not fit to the others.
-            DeviceError: LiteRT or the device cannot run a piece.
+            ProgramError: a partition is damaged, or does not fit to the others.
+            DeviceError: LiteRT or the device cannot run a partition.
         """
         super().__init__(program)
         self._lock = _thread.allocate_lock()
         self._process = os.getpid()
         self._ports = {port.index: port for port in (*program.inputs, *program.outputs, *program.between)}
-        self._pieces: list[_Compiled | _LiteRT] = []
+        self._partitions: list[_Compiled | _LiteRT] = []
         self._memories: list[Memory] = []
         self._closed = False
         try:
-            for piece in program.pieces:
-                self._pieces.append(self._open(piece, open_session, num_threads))
+            for partition in program.partitions:
+                self._partitions.append(self._open(partition, open_session, num_threads))
             self._states = [
                 (session, place) for session in self._sessions() for place in range(len(session.program.states))
             ]
             if len(self._states) != len(program.states):
-                raise ProgramError(f"the pieces have {len(self._states)} states, expected {len(program.states)}")
+                raise ProgramError(f"the partitions have {len(self._states)} states, expected {len(program.states)}")
             self._refuse_unwritten()
             self._place()
         except (ProgramError, DeviceError):
@@ -70,35 +70,37 @@ class HybridSession(Staging):
         if not getattr(self, "_closed", True):
             self.close()
 
-    def _open(self, piece: Piece, open_session: Callable[[Program], Staging], num_threads: int) -> _Compiled | _LiteRT:
+    def _open(
+        self, partition: Partition, open_session: Callable[[Program], IOBinding], num_threads: int
+    ) -> _Compiled | _LiteRT:
         ports = []
-        for index in (*piece.inputs, *piece.outputs):
+        for index in (*partition.inputs, *partition.outputs):
             if index not in self._ports:
-                raise ProgramError(f"a piece has the tensor {index}, which is described nowhere")
+                raise ProgramError(f"a partition has the tensor {index}, which is described nowhere")
             ports.append(self._ports[index])
-        content = self.program.content(piece)
-        if piece.place == LITERT:
-            return _LiteRT(piece, content, ports, num_threads)
-        return _Compiled(piece, ports, open_session(read(content)))
+        content = self.program.content(partition)
+        if partition.place == LITERT:
+            return _LiteRT(partition, content, ports, num_threads)
+        return _Compiled(partition, ports, open_session(read(content)))
 
     def _refuse_unwritten(self) -> None:
         """
         Raises:
-            ProgramError: a tensor is read that no piece has written before.
+            ProgramError: a tensor is read that no partition has written before.
         """
         known = {port.index for port in self.program.inputs}
-        for piece in self.program.pieces:
-            _refuse_others(piece.inputs, known)
-            known.update(piece.outputs)
+        for partition in self.program.partitions:
+            _refuse_others(partition.inputs, known)
+            known.update(partition.outputs)
         _refuse_others(self._outputs(), known)
 
     def _place(self) -> None:
         """Decide where every tensor lies that is not in the caller's memory alone."""
         self._fixed: Places = {}
-        for one in self._pieces:
+        for one in self._partitions:
             if isinstance(one, _LiteRT):
                 one.claim(self._fixed)
-        written = [index for one in self._pieces for index in one.piece.outputs]
+        written = [index for one in self._partitions for index in one.partition.outputs]
         free = [index for index in written if index not in self._fixed and index not in self._outputs()]
         rooms = [aligned(self._ports[index].nbytes) + ALIGNMENT for index in free]
         memory = Memory(sum(rooms))
@@ -131,7 +133,7 @@ class HybridSession(Staging):
         places = dict(self._fixed)
         places.update((index, at) for index, at in zip(self._outputs(), outputs, strict=True) if index not in places)
         places.update((port.index, at) for port, at in zip(self.program.inputs, inputs, strict=True))
-        for one in self._pieces:
+        for one in self._partitions:
             if one.run(places):
                 self._place()
         for port, at in zip(self.program.outputs, outputs, strict=True):
@@ -140,12 +142,12 @@ class HybridSession(Staging):
 
     @property
     def shared(self) -> SharedFile | None:
-        """The file that the program was read from, of which every piece is a part."""
+        """The file that the program was read from, of which every partition is a part."""
         return next((session.shared for session in self._sessions() if session.shared), None)
 
-    def _sessions(self) -> list[Staging]:
-        """Of the compiled pieces."""
-        return [one.session for one in self._pieces if isinstance(one, _Compiled)]
+    def _sessions(self) -> list[IOBinding]:
+        """Of the compiled partitions."""
+        return [one.session for one in self._partitions if isinstance(one, _Compiled)]
 
     def verify(self) -> None:
         for session in self._sessions():
@@ -174,7 +176,7 @@ class HybridSession(Staging):
             if self._closed:
                 return
             self._closed = True
-            for one in self._pieces:
+            for one in self._partitions:
                 one.close()
             for memory in self._memories:
                 memory.close()
@@ -183,24 +185,24 @@ class HybridSession(Staging):
 def _refuse_others(indices: Iterable[int], known: set[int]) -> None:
     for index in indices:
         if index not in known:
-            raise ProgramError(f"the tensor {index} is read before a piece has written it")
+            raise ProgramError(f"the tensor {index} is read before a partition has written it")
 
 
 class _Compiled:
-    """A compiled piece."""
+    """A compiled partition."""
 
-    def __init__(self, piece: Piece, ports: list[Port], session: Staging) -> None:
-        self.piece = piece
+    def __init__(self, partition: Partition, ports: list[Port], session: IOBinding) -> None:
+        self.partition = partition
         self.session = session
         program = session.program
         found = [(port.index, port.nbytes) for port in (*program.inputs, *program.outputs)]
-        if found != [(port.index, port.nbytes) for port in ports] or len(program.inputs) != len(piece.inputs):
+        if found != [(port.index, port.nbytes) for port in ports] or len(program.inputs) != len(partition.inputs):
             session.close()
-            raise ProgramError(f"a piece has the tensors {found}, expected {[port.index for port in ports]}")
+            raise ProgramError(f"a partition has the tensors {found}, expected {[port.index for port in ports]}")
 
     def run(self, places: Places) -> bool:
-        """Compute the piece; False, since nothing has moved."""
-        self.session.compute([places[index] for index in (*self.piece.inputs, *self.piece.outputs)])
+        """Compute the partition; False, since nothing has moved."""
+        self.session.compute([places[index] for index in (*self.partition.inputs, *self.partition.outputs)])
         return False
 
     def close(self) -> None:
@@ -208,21 +210,23 @@ class _Compiled:
 
 
 class _LiteRT:
-    """A piece that is a model of its own in LiteRT.
+    """A partition that is a model of its own in LiteRT.
 
     Raises:
         ProgramError: its bytes are not those that were written.
         DeviceError: LiteRT cannot run it, or makes tensors of other shapes, or only as it runs.
     """
 
-    def __init__(self, piece: Piece, content: Any, ports: list[Port], num_threads: int) -> None:
+    def __init__(self, partition: Partition, content: Any, ports: list[Port], num_threads: int) -> None:
         from jitdelegate.runtime.fallback import Fallback  # not before: it brings LiteRT along
 
         content = bytes(content)  # before it is hashed: a mapped file may change
         found = xxh3_128_hexdigest(content)
-        if found != piece.hash:
-            raise ProgramError(f"a piece of {piece.nbytes} bytes has the hash {found}, expected {piece.hash}")
-        self.piece = piece
+        if found != partition.hash:
+            raise ProgramError(
+                f"a partition of {partition.nbytes} bytes has the hash {found}, expected {partition.hash}"
+            )
+        self.partition = partition
         self._ports = ports
         self._fallback = Fallback(content, num_threads=num_threads)
         self._fallback.allocate()
@@ -236,9 +240,9 @@ class _LiteRT:
 
         interpreter = self._fallback.interpreter
         inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()
-        found, expected = (len(inputs), len(outputs)), (len(self.piece.inputs), len(self.piece.outputs))
+        found, expected = (len(inputs), len(outputs)), (len(self.partition.inputs), len(self.partition.outputs))
         if found != expected:
-            raise ProgramError(f"a piece on LiteRT has {found} inputs and outputs, expected {expected}")
+            raise ProgramError(f"a partition on LiteRT has {found} inputs and outputs, expected {expected}")
         details = [*inputs, *outputs]
         for port, detail in zip(self._ports, details, strict=True):
             made = f"{detail['dtype'].__name__}{detail['shape'].tolist()}"
@@ -252,7 +256,7 @@ class _LiteRT:
         Raises:
             DeviceError: the tensor has no memory yet, or perhaps: one without elements looks as if it had.
         """
-        if not port.nbytes and port.index in self.piece.outputs:
+        if not port.nbytes and port.index in self.partition.outputs:
             raise DeviceError(f"LiteRT may find out the shape of '{port.name}' only as it runs")
         try:
             view = self._fallback.interpreter.tensor(index)()
@@ -262,19 +266,19 @@ class _LiteRT:
             raise DeviceError(f"LiteRT has {view.nbytes} bytes for '{port.name}', expected {port.nbytes}")
         if port.shape:
             return int(view.ctypes.data)
-        self._scalars.append(_Scalar(port, index, is_input=port.index in self.piece.inputs))
+        self._scalars.append(_Scalar(port, index, is_input=port.index in self.partition.inputs))
         return self._scalars[-1].address
 
     def claim(self, fixed: Places) -> None:
-        """Let tensors lie where LiteRT has them: its results, and what no other piece of LiteRT has read before."""
-        for index in self.piece.outputs:
+        """Let tensors lie where LiteRT has them: its results, and what no other partition of LiteRT has read before."""
+        for index in self.partition.outputs:
             fixed[index] = self._addresses[index]
-        for index in self.piece.inputs:
+        for index in self.partition.inputs:
             fixed.setdefault(index, self._addresses[index])
 
     def run(self, places: Places) -> bool:
-        """Compute the piece; whether its memory has moved, which `places` knows then."""
-        for port in self._ports[: len(self.piece.inputs)]:
+        """Compute the partition; whether its memory has moved, which `places` knows then."""
+        for port in self._ports[: len(self.partition.inputs)]:
             at = self._addresses[port.index]
             if places[port.index] != at:
                 ctypes.memmove(at, places[port.index], port.nbytes)
@@ -294,8 +298,8 @@ class _LiteRT:
             scalar.take(interpreter)
 
     def _run_again(self, error: RuntimeError, places: Places) -> None:
-        """Without XNNPACK, where that refuses the piece while it runs; in other memory from now on."""
-        inputs = self._ports[: len(self.piece.inputs)]
+        """Without XNNPACK, where that refuses the partition while it runs; in other memory from now on."""
+        inputs = self._ports[: len(self.partition.inputs)]
         before = dict(self._addresses)
         contents = [ctypes.string_at(before[port.index], port.nbytes) for port in inputs]
         self._fallback.recover(error)

@@ -1,7 +1,7 @@
-"""A piece of a model as a .tflite file of its own, which LiteRT runs.
+"""A partition of a model as a .tflite file of its own, which LiteRT runs.
 
     cutter = Cutter(content)
-    piece = cutter.piece(graph, 0, graph.nodes[3:8], inputs=(7, 9), outputs=(12,))
+    partition = cutter.partition(graph, 0, graph.nodes[3:8], inputs=(7, 9), outputs=(12,))
 
 Operators, tensors and constants are taken over from the file as they stand there, also what `Graph` says nothing of.
 """
@@ -35,7 +35,7 @@ _NO_TABLE: tuple[str, Record] = ("", {})
 
 
 class Cutter:
-    """Cuts pieces out of one file.
+    """Cuts partitions out of one file.
 
     Args:
         content: a .tflite file that `read` accepts; it must not change any more.
@@ -47,7 +47,7 @@ class Cutter:
         self._buffers = Buffers(source.content, [default("Buffer") | each for each in self._file.get("buffers", ())])
         self._read: dict[int, memoryview] = {}
 
-    def piece(
+    def partition(
         self, graph: Graph, number: int, nodes: Sequence[Node], inputs: Sequence[int], outputs: Sequence[int]
     ) -> bytes:
         """A model of one subgraph that computes `nodes`; equal arguments give equal bytes in every process.
@@ -55,15 +55,17 @@ class Cutter:
         Args:
             graph: the file's subgraph `number`, folded, where nodes still are operators of the file. Its first tensors
                 are those of the file; further ones, and those that were folded, are written as the graph has them.
-            nodes: what the piece computes, in this order.
-            inputs, outputs: tensors of the graph, in the order that the piece is to have them.
+            nodes: what the partition computes, in this order.
+            inputs, outputs: tensors of the graph, in the order that the partition is to have them.
 
         Raises:
             CompileError: a node is not one operator of the file or needs another subgraph, a value is neither given nor
                 computed nor constant, or all is too large for a file; one sentence.
         """
-        piece = _Piece(self, graph, self._file["subgraphs"][number], {*inputs, *(i for n in nodes for i in n.outputs)})
-        return piece.content(nodes, inputs, outputs)
+        partition = _Partition(
+            self, graph, self._file["subgraphs"][number], {*inputs, *(i for n in nodes for i in n.outputs)}
+        )
+        return partition.content(nodes, inputs, outputs)
 
     @property
     def codes(self) -> Sequence[Record]:
@@ -86,8 +88,8 @@ class Cutter:
         return self._buffers.external(offset, size, f"operator {position}: custom options") or None
 
 
-class _Piece:
-    """One piece while it is made.
+class _Partition:
+    """One partition while it is made.
 
     Attributes:
         _whole: the file's SubGraph.
@@ -122,7 +124,9 @@ class _Piece:
         try:
             return pack_model(model, self._external)
         except BuilderSizeError:
-            raise CompileError(f"A piece of {len(nodes)} operators takes more than the 2 GB of a FlatBuffer.") from None
+            raise CompileError(
+                f"A partition of {len(nodes)} operators takes more than the 2 GB of a FlatBuffer."
+            ) from None
 
     def _all(self, indices: Iterable[int]) -> list[int]:
         return [self._tensor(index) for index in indices]
@@ -131,7 +135,9 @@ class _Piece:
         for index in indices:
             if index != ABSENT and index not in known and not self._has_value(self._tensors[self._tensor(index)]):
                 name = self._graph.tensors[index].name
-                raise CompileError(f"Tensor {index} '{name}' gets its value outside the piece, but is no input of it.")
+                raise CompileError(
+                    f"Tensor {index} '{name}' gets its value outside the partition, but is no input of it."
+                )
 
     def _has_value(self, tensor: Record) -> bool:
         """Whether it has one before anything runs; LiteRT knows no data of constants without elements."""
@@ -157,7 +163,7 @@ class _Piece:
         }
 
     def _tensor(self, index: int) -> int:
-        """The tensor's index in the piece."""
+        """The tensor's index in the partition."""
         if index == ABSENT:
             return ABSENT
         if index not in self._places:
@@ -189,7 +195,7 @@ class _Piece:
         return found | {"details": (kind, details | places)}
 
     def _buffer(self, number: int, tensor: Tensor) -> int:
-        """The buffer in the piece of what is the file's buffer `number` or, if that is empty, in the graph's tensor."""
+        """The partition's buffer for the file's buffer `number` or, if that is empty, for the graph's tensor."""
         data = self._cutter.buffer(number)
         if data:
             return self._added(("file", number), data)
@@ -212,7 +218,7 @@ def _refuse_calls(operator: Record, position: int) -> None:
     for union in ("builtin_options", "builtin_options_2"):
         kind, _ = operator.get(union) or _NO_TABLE
         if any("subgraph" in name or name == "called_computations" for name in _names(kind)):
-            raise CompileError(f"Operator {position} has {kind}, which name subgraphs that a piece does not have.")
+            raise CompileError(f"Operator {position} has {kind}, which name subgraphs that a partition does not have.")
 
 
 def _names(kind: str) -> list[str]:

@@ -62,8 +62,8 @@ STARTS = {
     "compiled, token": Start({"target": "cpu", "model_token": "net"}),
     "compiled, private weights": Start({"target": "cpu", "private_weights": True}),
     "compiled, fingerprint remembered": Start({"target": "cpu", "model_token": "net"}, remembered=True),
-    "partly compiled": Start({"target": "cpu", **PARTLY}, loader="pieces"),
-    "partly compiled, token": Start({"target": "cpu", "model_token": "net", **PARTLY}, loader="pieces"),
+    "partly compiled": Start({"target": "cpu", **PARTLY}, loader="partitions"),
+    "partly compiled, token": Start({"target": "cpu", "model_token": "net", **PARTLY}, loader="partitions"),
     "partly compiled, inside LiteRT": Start({"target": "cpu", **PARTLY}, loader="delegate"),
 }
 
@@ -114,7 +114,7 @@ def prepare(start: Start) -> None:
     """Make this process one that starts in this way; before faults are armed."""
     warnings.simplefilter("ignore")
     logging.disable()
-    partitioned.HOSTING_MACHINE = "nowhere" if start.loader == "pieces" else partitioned.HOSTING_MACHINE
+    partitioned.HOSTING_MACHINE = "nowhere" if start.loader == "partitions" else partitioned.HOSTING_MACHINE
     if start.remembered:
         fingerprint.ALWAYS_HASHED, fingerprint._SETTLED_NANOSECONDS = 0, -1
 

@@ -92,11 +92,11 @@ def _with_weights(kept: bytes, model: bytes, shapes: Sequence[Sequence[int]], ki
 def plan_of(model: bytes, shapes: Sequence[Sequence[int]], kind: str, precision: str) -> Plan:
     """Launches, memory and weights of a model that is compiled as a whole."""
     from jitdelegate import passes
-    from jitdelegate.passes.specialize_subgraph import enter
+    from jitdelegate.passes.specialize_subgraph import specialize_subgraph
     from jitdelegate.targets.cuda.gpu import gpu_of
     from jitdelegate.targets.cuda.plan import plan
     from jitdelegate.tflite.read import read as read_model
 
-    entered = enter(read_model(model), 0, tuple(map(tuple, shapes)), ())
+    entered = specialize_subgraph(read_model(model), 0, tuple(map(tuple, shapes)), ())
     folded = passes.run(entered.graphs[0], passes=passes.FOLD)
     return plan(passes.run(folded, passes=passes.REWRITE), gpu_of(kind), precision)

@@ -14,7 +14,7 @@ from jitdelegate.commands.demo_model import mobilenet_v1
 from jitdelegate.errors import JitDelegateError
 from jitdelegate.passes import FOLD
 from jitdelegate.passes import run as run_passes
-from jitdelegate.passes.specialize_subgraph import enter
+from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import port_problem, unsupported
 from jitdelegate.tflite.read import read as read_model
 from scripts.gpu_check.bundle import BATCHES, EXAMPLE, FORM, MODEL, PRECISIONS, batch_of, named, order
@@ -108,7 +108,7 @@ def network(name: str, content: bytes, precisions: Sequence[str], batches: Seque
 def is_compiled(content: bytes, shapes: tuple[tuple[int, ...], ...]) -> bool:
     """Whether the model with inputs of these shapes is compiled as a whole."""
     try:
-        model = enter(read_model(content), 0, shapes, ())
+        model = specialize_subgraph(read_model(content), 0, shapes, ())
         folded = run_passes(model.graphs[0], passes=FOLD)
     except JitDelegateError:
         return False

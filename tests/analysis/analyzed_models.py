@@ -19,7 +19,7 @@ def convolved(model: ModelBuilder, value: int, shape: tuple[int, ...], outputs: 
     return model.op("CONV_2D", [value, weights, bias], (*shape[:3], outputs), options=options, name=name)
 
 
-def in_pieces() -> bytes:
+def in_partitions() -> bytes:
     """CONV_2D, RELU, CONV_2D: so much work that models of their own cost little beside it."""
     model, shape = ModelBuilder(), (1, SIDE, SIDE, CHANNELS)
     first = convolved(model, model.input(shape, name="image"), shape, CHANNELS)

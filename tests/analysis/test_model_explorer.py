@@ -27,7 +27,7 @@ def data(content: bytes, folder: Path, **options: Any) -> dict[str, Any]:
 
 
 def test_a_node_is_its_position_with_place_partition_and_colour(tmp_path: Path) -> None:
-    found = data(analyzed_models.in_pieces(), tmp_path, only_ops="CONV_2D", partitioning="all")
+    found = data(analyzed_models.in_partitions(), tmp_path, only_ops="CONV_2D", partitioning="all")
     assert found["main"]["results"] == {
         "0": {"value": "cpu #0", "bgColor": PARTITIONS[0]},
         "1": {"value": "litert #1", "bgColor": FIXED["litert"]},

@@ -74,7 +74,7 @@ def renamed(folder: Path, name: str) -> Analysis:
     """An analysis whose every name is this one, those of operators too."""
     found = analysis(analyzed_models.named(name), folder)
     nodes = tuple(replace(node, op=name, reason=name, custom=True) for node in found.main.nodes)
-    main = replace(found.main, nodes=nodes, deciding=(name,))
+    main = replace(found.main, nodes=nodes, shape_inputs=(name,))
     suggestions = tuple(replace(each, change=name, why=name) for each in found.suggestions)
     return replace(found, model=name, notes=(name,), subgraphs=(main,), suggestions=suggestions)
 
@@ -112,7 +112,7 @@ def test_hostile_names_are_nothing_but_text(tmp_path: Path) -> None:
 
 
 def test_partitions_have_colours_of_their_own_and_crossings_are_bold(tmp_path: Path) -> None:
-    found = Page(page(analysis(analyzed_models.in_pieces(), tmp_path, only_ops="CONV_2D", partitioning="all")))
+    found = Page(page(analysis(analyzed_models.in_partitions(), tmp_path, only_ops="CONV_2D", partitioning="all")))
     fills = [attributes["fill"] for attributes in found.all("rect")]
     assert sorted(map(str, fills)) == sorted(
         [FIXED["input"], PARTITIONS[0], FIXED["litert"], PARTITIONS[2], FIXED["output"]]

@@ -22,7 +22,7 @@ from jitdelegate.tflite.write import ModelBuilder
 RUNS = 3
 WIDTH = 2048
 """Of a square of weights: 16 MB, in which a process that is busy spends nearly all of its time."""
-ROADS = ("load", "interpreter", "pieces", "litert")
+ROADS = ("load", "interpreter", "partitions", "litert")
 ONLY = ("FULLY_CONNECTED", "TANH")
 
 
@@ -40,13 +40,13 @@ def model() -> bytes:
 def start(road: str, path: str, cache: str) -> Callable[[np.ndarray], bytes]:
     """What runs the model: array in, the output's bytes out."""
     options: dict[str, Any] = {"target": "cpu", "serialization_dir": cache, "num_threads": 2}
-    if road in ("pieces", "litert"):
+    if road in ("partitions", "litert"):
         options |= {"partitioning": "all", "only_ops": ONLY}
-    if road == "pieces":
+    if road == "partitions":
         partitioned.HOSTING_MACHINE = "nowhere"
-    if road in ("load", "pieces"):
+    if road in ("load", "partitions"):
         loaded = jitdelegate.load(path, options=options)
-        assert road == "load" or loaded._opened.program.loader == "pieces"
+        assert road == "load" or loaded._opened.program.loader == "partitions"
         return lambda value: bytes(loaded(value))
     delegates = [jitdelegate.GpuDelegate(**options)]
     if road == "interpreter":

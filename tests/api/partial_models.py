@@ -22,7 +22,7 @@ Rounds = Sequence[Values]
 
 KERNELS = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
 ONLY = ("ADD", "CAST", "FULLY_CONNECTED", "GREATER", "LESS", "MUL", "SUB", "TANH", "UNIDIRECTIONAL_SEQUENCE_LSTM")
-LOADERS = ("pieces", "delegate")
+LOADERS = ("partitions", "delegate")
 RANDOM = ("TANH", "ADD", "MUL", "NEG", "LESS", "SELECT_V2", "CAST", "STORE", "FAKE_QUANT")
 
 
@@ -33,7 +33,7 @@ def options(**further: Any) -> dict[str, Any]:
 
 def choose_loader(monkeypatch: pytest.MonkeyPatch, loader: str) -> None:
     """Let models of a few small operators be programs for that loader."""
-    if loader == "pieces":
+    if loader == "partitions":
         monkeypatch.setattr(partitioned, "HOSTING_MACHINE", "nowhere")
     else:
         skip_without_host()
@@ -137,7 +137,7 @@ def assert_same(found: Sequence[Values], wanted: Sequence[Values]) -> None:
 def alternating(*, open_batch: bool = False, signature: bool = False, width: int = 4) -> bytes:
     """f32[1,4] -> FULLY_CONNECTED, TANH, NEG, ADD, NEG, MUL: two outputs, one of which is read inside too.
 
-    The input goes to the first and the last piece; what the first makes is read by all others.
+    The input goes to the first and the last partition; what the first makes is read by all others.
     """
     model, dice = ModelBuilder(), np.random.default_rng(1)
     shape = (1, width)

@@ -98,12 +98,12 @@ def test_the_documented_names_are_those_of_the_facts(tmp_path: Path, capsys: pyt
     assert {"schema", "crossing_bytes", "why"} <= names
 
 
-def test_a_model_in_pieces_says_what_crosses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_in_partitions_says_what_crosses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = tmp_path / "options.toml"
     options.write_text('only_ops = "CONV_2D"\npartitioning = "all"')
-    path = write(analyzed_models.in_pieces(), tmp_path)
+    path = write(analyzed_models.in_partitions(), tmp_path)
     (subgraph,) = facts(capsys, path, "--target", "cpu", "--options", str(options))["subgraphs"]
-    assert subgraph["loader"] == "pieces"
+    assert subgraph["loader"] == "partitions"
     assert [node["place"] for node in subgraph["nodes"]] == ["cpu", "litert", "cpu"]
     assert [node["partition"] for node in subgraph["nodes"]] == [0, 1, 2]
     assert subgraph["nodes"][1]["reason"] == "It is none of only_ops, CONV_2D."

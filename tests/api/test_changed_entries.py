@@ -13,7 +13,7 @@ import pytest
 import jitdelegate
 from jitdelegate.cache import entry as entry_module
 from jitdelegate.cache.counts import counts
-from jitdelegate.engine.executable import Opened
+from jitdelegate.engine.executable import Executable
 from jitdelegate.errors import DeviceError
 from tests.api import partial_models as partial
 from tests.api import small_models
@@ -84,7 +84,7 @@ def test_an_entry_that_is_whole_again_is_opened_again_and_not_compiled(
         assert not any(bytes(model._opened.program.weights))  # what is mapped is gone for good
         only_entry(tmp_path).chmod(0o600)
         only_entry(tmp_path).write_bytes(good)
-        monkeypatch.setattr(Opened, "_compile", never)
+        monkeypatch.setattr(Executable, "_compile", never)
         assert bytes(model(IMAGE)) == expected
     assert only_entry(tmp_path).read_bytes() == good
 
@@ -94,14 +94,14 @@ def test_a_restored_entry_is_no_trouble_at_all(tmp_path: Path, monkeypatch: pyte
         expected, good = bytes(model(IMAGE)), only_entry(tmp_path).read_bytes()
         only_entry(tmp_path).chmod(0o600)
         only_entry(tmp_path).write_bytes(good)
-        monkeypatch.setattr(Opened, "heal", never)
+        monkeypatch.setattr(Executable, "heal", never)
         assert bytes(model(IMAGE)) == expected
         assert model._opened.session is not None and model._opened.session.shared is not None
 
 
 def test_private_weights_share_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load(small_models.convolution(), tmp_path).close()
-    monkeypatch.setattr(Opened, "heal", never)
+    monkeypatch.setattr(Executable, "heal", never)
     options = {"private_weights": True}
     with jitdelegate.load(small_models.convolution(), serialization_dir=tmp_path, options=options) as model:
         assert model._opened.session is not None and model._opened.session.shared is None
@@ -162,14 +162,14 @@ def test_a_variable_that_was_set_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [partial.alternating(width=64), partial.remembering()])
-def test_a_model_in_pieces_is_healed_with_the_variables_of_its_pieces(
+def test_a_model_in_partitions_is_healed_with_the_variables_of_its_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
-    partial.choose_loader(monkeypatch, "pieces")
+    partial.choose_loader(monkeypatch, "partitions")
     rounds = partial.rounds_for(content, 4)
     options = {key: value for key, value in partial.options().items() if key != "serialization_dir"}
     with load(content, tmp_path, **options) as model:
-        assert model._opened.program.loader == "pieces"
+        assert model._opened.program.loader == "partitions"
         first = partial.called(model, rounds[:2])
         cut(tmp_path)
         second = partial.called(model, rounds[2:])

@@ -54,9 +54,9 @@ WAYS: dict[str, tuple[str, int]] = {
     "a module's value": ("model = loaded()", 0),
     "our interpreter": ("kept = interpreter(jitdelegate.Interpreter)", 0),
     "litert's interpreter": ("kept = litert()", 0),
-    "litert's interpreter with pieces": ("kept = litert(**PART)", 0),
-    "a model in pieces": ("model = loaded(**PART)", 0),
-    "a model in pieces of its own": (
+    "litert's interpreter with partitions": ("kept = litert(**PART)", 0),
+    "a model in partitions": ("model = loaded(**PART)", 0),
+    "a model in partitions of its own": (
         "from jitdelegate.compiler import partitioned; partitioned.HOSTING_MACHINE = 'nowhere'; model = loaded(**PART)",
         0,
     ),

@@ -1,4 +1,4 @@
-"""Models in LiteRT's own interpreter, with compiled pieces in it: what it answers is what LiteRT answers alone."""
+"""Models in LiteRT's own interpreter, with compiled partitions in it: what it answers is what LiteRT answers alone."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_operators_that_litert_takes_one_by_one_share_its_variables(arguments: s
 
 @pytest.mark.parametrize("index", [-1, 3, 1 << 40])
 @pytest.mark.parametrize("side", ["inputs", "outputs", "states"])
-def test_a_piece_with_other_tensors_than_litert_s_is_replaced(
+def test_a_partition_with_other_tensors_than_litert_s_is_replaced(
     monkeypatch: pytest.MonkeyPatch, side: str, index: int
 ) -> None:
     damaged: list[str] = []
@@ -224,7 +224,9 @@ def test_a_piece_with_other_tensors_than_litert_s_is_replaced(
     assert damaged
 
 
-def test_a_damaged_piece_of_a_loaded_model_is_replaced_in_the_same_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_partition_of_a_loaded_model_is_replaced_in_the_same_interpreter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     failing = [ProgramError("it is damaged")]
 
     def read(content: Any) -> Program:

@@ -1,4 +1,4 @@
-"""Shapes, signatures and variables of models in LiteRT's interpreter with compiled pieces in it."""
+"""Shapes, signatures and variables of models in LiteRT's interpreter with compiled partitions in it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_variables_are_reset_as_in_litert(make: Callable[[bytes], Any]) -> None:
     partial.assert_same(answers[1], answers[0])
 
 
-def deciding() -> bytes:
+def shape_inputs() -> bytes:
     """f32[4], i32[2] -> TANH, NEG, TANH of a RESHAPE to what the second says."""
     model = ModelBuilder()
     shaped = model.op("RESHAPE", [model.input((4,)), model.input((2,), "int32")], (2, 2))
@@ -73,7 +73,7 @@ def deciding() -> bytes:
 @pytest.mark.parametrize("api", ["load", "interpreter"])
 def test_an_interpreter_with_values_in_it_is_not_replaced(api: str) -> None:
     rounds = [[np.arange(4, dtype=np.float32) / 3, np.array(s, np.int32)] for s in ((2, 2), (4, 1), (1, 4), (2, 2))]
-    content = deciding()
+    content = shape_inputs()
     found = ROADS[api](content, rounds, only_ops=("TANH", "RESHAPE"))
     partial.assert_same(found, partial.expected(content, rounds))
 

@@ -118,7 +118,7 @@ def test_a_program_that_is_kept_no_longer_gives_its_memory_back(
     monkeypatch.setattr("jitdelegate.engine.specializations.MOST_SHAPES", 1)
     model = jitdelegate.load(CONVOLUTION, serialization_dir=tmp_path)
     model(images(2, 8, 8, 3))
-    session = weakref.ref(model._variants.resized(model._opened, ((2, 8, 8, 3),)).session)
+    session = weakref.ref(model._specializations.resized(model._opened, ((2, 8, 8, 3),)).session)
     assert session() is not None
     for batch in (3, 1):
         model(images(batch, 8, 8, 3))
@@ -132,7 +132,7 @@ def test_a_program_that_is_kept_no_longer_goes_on_for_its_holder(
     interpreter, theirs = pair(CONVOLUTION, tmp_path)
     value = images(2, 8, 8, 3)
     found = run(interpreter, value)[0]
-    interpreter._variants.resized(interpreter._opened, ((3, 8, 8, 3),))
+    interpreter._specializations.resized(interpreter._opened, ((3, 8, 8, 3),))
     interpreter.invoke()
     np.testing.assert_array_equal(interpreter.get_tensor(interpreter.get_output_details()[0]["index"]), found)
     np.testing.assert_allclose(found, run(theirs, value)[0], atol=1e-5)

@@ -27,7 +27,7 @@ def memo(folder: Path) -> Memo:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A file larger than one piece."""
+    """A file larger than one partition."""
     path = tmp_path / "model.tflite"
     path.write_bytes(os.urandom(700_000))
     return path

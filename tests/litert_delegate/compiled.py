@@ -1,4 +1,4 @@
-"""A guest whose kernels are machine code: each partition is (a + b) * 0.5, as `guests.chain` makes them."""
+"""A client whose kernels are machine code: each partition is (a + b) * 0.5, as `clients.chain` makes them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from llvmlite import binding
 
-from jitdelegate.litert_delegate.delegate_client import GuestKernel
+from jitdelegate.litert_delegate.delegate_client import DelegateKernel
 from jitdelegate.runtime.litert_layout import LAYOUT
-from tests.litert_delegate.guests import NumpyGuest, NumpyKernel
+from tests.litert_delegate.clients import NumpyGuest, NumpyKernel
 
 SOURCE = f"""
 define ptr @data(ptr %context, i64 %index) {{
@@ -85,7 +85,7 @@ class CompiledGuest(NumpyGuest):
         super().__init__(content)
         self.entry = engine().get_function_address("half_of_sum")
 
-    def kernel(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> GuestKernel:
+    def kernel(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
         """The graph's input is an input of every sum, and its other input comes from ABS, but for the first."""
         kernel = super().kernel(subgraph, nodes, shapes)
         assert isinstance(kernel, NumpyKernel)

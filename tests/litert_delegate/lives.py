@@ -16,10 +16,10 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
 from jitdelegate.litert_delegate import callbacks
-from jitdelegate.litert_delegate.delegate_client import GuestKernel
+from jitdelegate.litert_delegate.delegate_client import DelegateKernel
 from jitdelegate.litert_delegate.stubs import load
+from tests.litert_delegate.clients import NumpyGuest, chain, delegated, expected, numbers, run, same
 from tests.litert_delegate.compiled import CompiledGuest
-from tests.litert_delegate.guests import NumpyGuest, chain, delegated, expected, numbers, run, same
 
 LONGEST = 60
 X = numbers((2, 3))
@@ -28,17 +28,17 @@ X = numbers((2, 3))
 def view_outlives_everything() -> None:
     """The last owner of the interpreter in C++ is an array; its end calls `free`."""
     content = chain(2)
-    guest = NumpyGuest(content)
-    interpreter, delegate = delegated(content, guest)
+    client = NumpyGuest(content)
+    interpreter, delegate = delegated(content, client)
     run(interpreter, X)
     view = interpreter.tensor(0)()
     del interpreter, delegate
     gc.collect()
     others = [delegated(content, NumpyGuest(content)) for _ in range(50)]
-    assert len(guest.living) == 2
+    assert len(client.living) == 2
     del others, view
     gc.collect()
-    assert guest.living == set() and not callbacks.kernels and not callbacks.delegations
+    assert client.living == set() and not callbacks.kernels and not callbacks.delegations
 
 
 def process_ends_first() -> None:
@@ -79,11 +79,11 @@ def threads() -> None:
         try:
             together.wait()
             for _ in range(10):
-                guest = NumpyGuest(content)
-                interpreter, _ = delegated(content, guest)
+                client = NumpyGuest(content)
+                interpreter, _ = delegated(content, client)
                 for _ in range(5):
                     same(run(interpreter, X), wanted)
-                assert guest.warnings == []
+                assert client.warnings == []
         except BaseException as error:  # noqa: BLE001 - asserted below
             failures.append(error)
 
@@ -108,22 +108,22 @@ def nested() -> None:
 def machine_code() -> None:
     """Compiled kernels run without Python, at every shape."""
     content = chain(6)
-    guest = CompiledGuest(content)
-    interpreter, _ = delegated(content, guest)
+    client = CompiledGuest(content)
+    interpreter, _ = delegated(content, client)
     before = callbacks.python_invocations
     for shape in ((2, 3), (7, 11), (2, 3)):
         x = numbers(shape)
         same(run(interpreter, x, resize=True), expected(content, x, resize=True))
     assert callbacks.python_invocations == before
-    assert len(guest.living) == 6
+    assert len(client.living) == 6
 
 
 def machine_code_fails() -> None:
     """What compiled code answers is what LiteRT says."""
     content = chain(1)
-    guest = CompiledGuest(content)
-    guest.entry = load(b"\xb8\x01\x00\x00\x00\xc3")[0]  # mov eax, 1; ret
-    interpreter, _ = delegated(content, guest)
+    client = CompiledGuest(content)
+    client.entry = load(b"\xb8\x01\x00\x00\x00\xc3")[0]  # mov eax, 1; ret
+    interpreter, _ = delegated(content, client)
     try:
         run(interpreter, X)
     except RuntimeError as error:
@@ -136,23 +136,23 @@ def interrupt_before_the_callback() -> None:
     """An interrupt that comes while machine code runs ends the next callback before its first line: the run fails."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     content = chain(2)
-    guest = NumpyGuest(content)
-    make, code = guest.kernel, load(raising(signal.SIGINT))[0]
+    client = NumpyGuest(content)
+    make, code = client.kernel, load(raising(signal.SIGINT))[0]
 
-    def kernel(subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> GuestKernel:
+    def kernel(subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
         found = make(subgraph, nodes, shapes)
-        found.entry = 0 if guest.opened[1:] else code
+        found.entry = 0 if client.opened[1:] else code
         return found
 
-    guest.kernel = kernel
-    interpreter, _ = delegated(content, guest)
+    client.kernel = kernel
+    interpreter, _ = delegated(content, client)
     try:
         run(interpreter, X)
     except (KeyboardInterrupt, RuntimeError):
         pass
     else:
         raise AssertionError("the interrupt was lost, and with it a result")
-    assert len(guest.opened) == 2
+    assert len(client.opened) == 2
 
 
 def raising(number: int) -> bytes:

@@ -37,9 +37,9 @@ def sum_model() -> bytes:
 @pytest.mark.parametrize("code", [ADD, MUL])
 def test_operators_are_compared(code: int, recwarn: pytest.WarningsRecorder) -> None:
     content = sum_model()
-    guest = Mistaken(open_hosted(content, Options(serialization_dir=False)).main)
-    guest.code = code
-    interpreter = Interpreter(model_content=content, experimental_delegates=[guest.delegate()])
+    client = Mistaken(open_hosted(content, Options(serialization_dir=False)).main)
+    client.code = code
+    interpreter = Interpreter(model_content=content, experimental_delegates=[client.delegate()])
     warned = [str(each.message) for each in recwarn if each.category is DelegateWarning]
     claimed = len(interpreter._get_ops_details()) == 2  # the operator, and the delegate's node
     assert claimed == (code == ADD)

@@ -13,11 +13,11 @@ from ai_edge_litert.interpreter import Interpreter
 
 from jitdelegate.errors import DelegateWarning, DelegationError, DeviceError
 from jitdelegate.litert_delegate import callbacks
-from jitdelegate.litert_delegate.delegate_client import Guest, GuestKernel
+from jitdelegate.litert_delegate.delegate_client import DelegateClient, DelegateKernel
 from jitdelegate.litert_delegate.kernel import Kernel
 from jitdelegate.litert_delegate.native_delegate import NativeDelegate
 from tests.litert_delegate import control_models
-from tests.litert_delegate.guests import NumpyGuest, chain, delegated, expected, numbers, run, same
+from tests.litert_delegate.clients import NumpyGuest, chain, delegated, expected, numbers, run, same
 
 X = numbers((2, 3))
 
@@ -25,36 +25,36 @@ X = numbers((2, 3))
 @pytest.mark.parametrize("partitions", range(1, 13))
 def test_partitions_give_what_litert_gives(partitions: int) -> None:
     content = chain(partitions)
-    guest = NumpyGuest(content)
-    interpreter, _ = delegated(content, guest)
+    client = NumpyGuest(content)
+    interpreter, _ = delegated(content, client)
     before = callbacks.python_invocations
     same(run(interpreter, X), expected(content, X))
     assert callbacks.python_invocations - before == partitions
-    assert guest.opened == [(0, (3 * number, 3 * number + 1)) for number in range(partitions)]
-    assert guest.warnings == []
+    assert client.opened == [(0, (3 * number, 3 * number + 1)) for number in range(partitions)]
+    assert client.warnings == []
 
 
 def test_new_shapes_open_new_kernels_and_known_ones_do_not() -> None:
     content = chain(3)
-    guest = NumpyGuest(content)
-    interpreter, _ = delegated(content, guest)
+    client = NumpyGuest(content)
+    interpreter, _ = delegated(content, client)
     for shape in ((2, 3), (4, 5), (1, 1), (2, 3)):
         x = numbers(shape)
         same(run(interpreter, x, resize=True), expected(content, x, resize=True))
-    assert len(guest.opened) == 4 * 3
-    assert len(guest.living) == 3
+    assert len(client.opened) == 4 * 3
+    assert len(client.living) == 3
     run(interpreter, x)
-    assert len(guest.opened) == 4 * 3
+    assert len(client.opened) == 4 * 3
 
 
 def test_a_model_that_is_offered_again_is_known_again() -> None:
     content = chain(3)
-    guest = NumpyGuest(content)
-    interpreter = Interpreter(model_content=content, experimental_delegates=[NativeDelegate(guest, flags=0)])
+    client = NumpyGuest(content)
+    interpreter = Interpreter(model_content=content, experimental_delegates=[NativeDelegate(client, flags=0)])
     for shape in ((2, 3), (4, 5), (2, 3)):
         x = numbers(shape)
         same(run(interpreter, x, resize=True), expected(content, x, resize=True))
-    assert guest.warnings == [] and len(guest.living) == 3
+    assert client.warnings == [] and len(client.living) == 3
 
 
 def test_an_input_without_elements_runs() -> None:
@@ -67,10 +67,10 @@ def test_an_input_without_elements_runs() -> None:
 @pytest.mark.parametrize("fused", [True, False])
 def test_partitions_are_litert_s_even_where_it_makes_one_of_each_node(fused: bool) -> None:
     content = chain(3)
-    guest = NumpyGuest(content)
-    interpreter, _ = delegated(content, guest, experimental_disable_delegate_node_fusion=not fused)
+    client = NumpyGuest(content)
+    interpreter, _ = delegated(content, client, experimental_disable_delegate_node_fusion=not fused)
     same(run(interpreter, X), expected(content, X))
-    assert len(guest.opened) == (3 if fused else 6)
+    assert len(client.opened) == (3 if fused else 6)
 
 
 def test_kept_intermediate_tensors_change_nothing() -> None:
@@ -81,10 +81,10 @@ def test_kept_intermediate_tensors_change_nothing() -> None:
 
 def test_a_guest_that_claims_nothing_leaves_the_model_alone() -> None:
     content = chain(2)
-    guest = NumpyGuest(content, claimed=())
-    interpreter, _ = delegated(content, guest)
+    client = NumpyGuest(content, claimed=())
+    interpreter, _ = delegated(content, client)
     same(run(interpreter, X), expected(content, X))
-    assert guest.opened == [] and guest.warnings == []
+    assert client.opened == [] and client.warnings == []
 
 
 CONTROL = {
@@ -98,80 +98,80 @@ CONTROL = {
 def test_bodies_of_loops_and_branches_are_delegated_too(name: str) -> None:
     make, ops, inputs, subgraphs = CONTROL[name]
     content = make()
-    guest = NumpyGuest(content, ops)
-    interpreter, _ = delegated(content, guest)
+    client = NumpyGuest(content, ops)
+    interpreter, _ = delegated(content, client)
     same(run(interpreter, *inputs), expected(content, *inputs))
-    assert {subgraph for subgraph, _ in guest.opened} == subgraphs
-    assert guest.warnings == []
+    assert {subgraph for subgraph, _ in client.opened} == subgraphs
+    assert client.warnings == []
 
 
 def test_resource_variables_are_litert_s_and_the_sum_ours() -> None:
     content = control_models.variable()
-    guest = NumpyGuest(content)
-    (interpreter, _), alone = delegated(content, guest), Interpreter(model_content=content)
+    client = NumpyGuest(content)
+    (interpreter, _), alone = delegated(content, client), Interpreter(model_content=content)
     for seed in range(3):
         x = numbers((2, 3), seed)
         same(run(interpreter, x), run(alone, x))
-    assert guest.opened == [(0, (3, 5))]
+    assert client.opened == [(0, (3, 5))]
 
 
 @pytest.mark.parametrize("skipped", [False, True])
 def test_signatures_enter_delegated_subgraphs(skipped: bool) -> None:
     content = control_models.signatures(skipped)
-    guest = NumpyGuest(content)
-    interpreter, _ = delegated(content, guest)
+    client = NumpyGuest(content)
+    interpreter, _ = delegated(content, client)
     for key, result in (("add", X + 3), ("multiply", X * 3)):
         np.testing.assert_array_equal(interpreter.get_signature_runner(key)(x=X)["y"], result)
-    assert [subgraph for subgraph, _ in guest.opened] == ([0, 2] if skipped else [0, 1])
-    assert guest.warnings == []
+    assert [subgraph for subgraph, _ in client.opened] == ([0, 2] if skipped else [0, 1])
+    assert client.warnings == []
 
 
 def test_shapes_that_only_the_data_says_reach_the_kernel_while_the_model_runs() -> None:
     content = control_models.late_shape()
-    guest = NumpyGuest(content)
-    interpreter, _ = delegated(content, guest)
+    client = NumpyGuest(content)
+    interpreter, _ = delegated(content, client)
     for x in (np.arange(6), np.arange(6) - 3, np.arange(6) - 2):
         same(run(interpreter, x.astype(np.float32)), expected(content, x.astype(np.float32)))
-    assert len(guest.living) == 1
+    assert len(client.living) == 1
 
 
 def test_two_delegates_share_a_model() -> None:
     content = chain(3)
-    guests = NumpyGuest(content, ("ABS",)), NumpyGuest(content)
-    delegates = [NativeDelegate(guest) for guest in guests]
+    clients = NumpyGuest(content, ("ABS",)), NumpyGuest(content)
+    delegates = [NativeDelegate(client) for client in clients]
     interpreter = Interpreter(model_content=content, experimental_delegates=delegates)
     same(run(interpreter, X), expected(content, X))
-    assert [len(guest.living) for guest in guests] == [2, 3]
+    assert [len(client.living) for client in clients] == [2, 3]
 
 
 def test_nodes_that_another_delegate_took_are_left_to_it() -> None:
     content = chain(2)
-    guests = NumpyGuest(content, ("ADD",)), NumpyGuest(content)
-    delegates = [NativeDelegate(guest) for guest in guests]
+    clients = NumpyGuest(content, ("ADD",)), NumpyGuest(content)
+    delegates = [NativeDelegate(client) for client in clients]
     interpreter = Interpreter(model_content=content, experimental_delegates=delegates)
     same(run(interpreter, X), expected(content, X))
-    assert [len(guest.living) for guest in guests] == [2, 0]
-    assert "another delegate has taken nodes 0, 3" in guests[1].warnings[0]
+    assert [len(client.living) for client in clients] == [2, 0]
+    assert "another delegate has taken nodes 0, 3" in clients[1].warnings[0]
 
 
 def test_a_delegate_stays_out_of_a_second_interpreter() -> None:
     content = chain(2)
-    guest = NumpyGuest(content)
-    first, delegate = delegated(content, guest)
+    client = NumpyGuest(content)
+    first, delegate = delegated(content, client)
     second = Interpreter(model_content=content, experimental_delegates=[delegate])
     for interpreter in (first, second):
         same(run(interpreter, X), expected(content, X))
-    assert len(guest.living) == 2
-    assert "one delegate per interpreter" in guest.warnings[0]
+    assert len(client.living) == 2
+    assert "one delegate per interpreter" in client.warnings[0]
 
 
 @pytest.mark.parametrize("other", [chain(1), control_models.choice()])
 def test_another_model_than_the_guest_s_is_left_alone(other: bytes) -> None:
-    guest = NumpyGuest(chain(2))
-    interpreter, _ = delegated(other, guest)
+    client = NumpyGuest(chain(2))
+    interpreter, _ = delegated(other, client)
     interpreter.allocate_tensors()
-    assert guest.opened == [] and len(guest.warnings) == 1
-    assert "is not what LiteRT has" in guest.warnings[0]
+    assert client.opened == [] and len(client.warnings) == 1
+    assert "is not what LiteRT has" in client.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -186,12 +186,12 @@ def test_each_difference_between_file_and_interpreter_is_noticed(
     tensors: list[tuple[int, str, str]], nodes: list[tuple[int, tuple[int, ...], tuple[int, ...]]], found: str
 ) -> None:
     content = chain(1)
-    guest = NumpyGuest(content)
-    facts = guest.facts(0)
+    client = NumpyGuest(content)
+    facts = client.facts(0)
     facts.tensors, facts.nodes = tuple(tensors), tuple(nodes)
-    guest.facts = lambda subgraph: facts  # type: ignore[method-assign]
-    delegated(content, guest)
-    assert found in guest.warnings[0]
+    client.facts = lambda subgraph: facts  # type: ignore[method-assign]
+    delegated(content, client)
+    assert found in client.warnings[0]
 
 
 STUMBLES = {"kernel": "allocate_tensors", "run": "invoke"}
@@ -200,11 +200,11 @@ STUMBLES = {"kernel": "allocate_tensors", "run": "invoke"}
 @pytest.mark.parametrize("where", STUMBLES)
 def test_an_error_in_a_kernel_reaches_the_user_and_the_next_call_works(where: str) -> None:
     content = chain(2)
-    guest = NumpyGuest(content)
-    interpreter, delegate = delegated(content, guest)
+    client = NumpyGuest(content)
+    interpreter, delegate = delegated(content, client)
     if where == "run":
         interpreter.allocate_tensors()
-    guest.failing[where] = ValueError("100% as %s intended %n")
+    client.failing[where] = ValueError("100% as %s intended %n")
     with pytest.raises(RuntimeError, match="jitdelegate: ValueError: 100% as %s intended %n"):
         getattr(interpreter, STUMBLES[where])()
     same(run(interpreter, X), expected(content, X))
@@ -213,30 +213,30 @@ def test_an_error_in_a_kernel_reaches_the_user_and_the_next_call_works(where: st
 
 def test_a_shape_that_fails_leaves_the_one_before() -> None:
     content = chain(2)
-    guest = NumpyGuest(content)
-    interpreter, _ = delegated(content, guest)
+    client = NumpyGuest(content)
+    interpreter, _ = delegated(content, client)
     run(interpreter, X)
-    guest.failing["kernel"] = ValueError("too large")
+    client.failing["kernel"] = ValueError("too large")
     with pytest.raises(RuntimeError, match="too large"):
         run(interpreter, numbers((8, 8)), resize=True)
     same(run(interpreter, X, resize=True), expected(content, X))
-    assert len(guest.opened) == 2 and len(guest.living) == 2
+    assert len(client.opened) == 2 and len(client.living) == 2
 
 
 @pytest.mark.parametrize("resized", [True, False])
 def test_an_error_in_close_is_told(resized: bool) -> None:
     content = chain(1)
-    guest = NumpyGuest(content)
-    interpreter, _ = delegated(content, guest)
+    client = NumpyGuest(content)
+    interpreter, _ = delegated(content, client)
     run(interpreter, X)
-    guest.failing["close"] = ValueError("kaboom")
+    client.failing["close"] = ValueError("kaboom")
     if resized:
         with pytest.raises(RuntimeError, match="ValueError: kaboom"):
             run(interpreter, numbers((8, 8)), resize=True)
         same(run(interpreter, X, resize=True), expected(content, X))
     else:
         del interpreter
-        assert guest.warnings == ["a partition could not be closed: ValueError: kaboom"]
+        assert client.warnings == ["a partition could not be closed: ValueError: kaboom"]
 
 
 def test_an_error_in_init_reaches_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,10 +249,10 @@ def test_an_error_in_init_reaches_the_user(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_an_interrupt_in_a_kernel_ends_the_run_and_is_kept() -> None:
     content = chain(1)
-    guest = NumpyGuest(content)
-    interpreter, delegate = delegated(content, guest)
+    client = NumpyGuest(content)
+    interpreter, delegate = delegated(content, client)
     interpreter.allocate_tensors()
-    guest.failing["run"] = KeyboardInterrupt()
+    client.failing["run"] = KeyboardInterrupt()
     with pytest.raises(RuntimeError, match="KeyboardInterrupt"):
         interpreter.invoke()
     assert isinstance(delegate.interruption, KeyboardInterrupt)
@@ -262,36 +262,36 @@ def test_an_interrupt_in_a_kernel_ends_the_run_and_is_kept() -> None:
 @pytest.mark.parametrize("where", ["facts", "partitions"])
 def test_an_error_before_anything_is_claimed_leaves_the_model_to_litert(where: str) -> None:
     content = chain(2)
-    guest = NumpyGuest(content)
-    guest.failing[where] = ValueError("kaboom")
-    interpreter, _ = delegated(content, guest)
+    client = NumpyGuest(content)
+    client.failing[where] = ValueError("kaboom")
+    interpreter, _ = delegated(content, client)
     same(run(interpreter, X), expected(content, X))
-    assert guest.opened == [] and "ValueError: kaboom" in guest.warnings[0]
+    assert client.opened == [] and "ValueError: kaboom" in client.warnings[0]
 
 
 @pytest.mark.parametrize("where", ["facts", "partitions"])
 def test_a_guest_can_refuse_the_interpreter(where: str) -> None:
     content = chain(2)
-    guest = NumpyGuest(content)
-    guest.failing[where] = DelegationError("operator 1 (MUL) is not delegated")
+    client = NumpyGuest(content)
+    client.failing[where] = DelegationError("operator 1 (MUL) is not delegated")
     with pytest.raises(RuntimeError, match=r"jitdelegate: operator 1 \(MUL\) is not delegated"):
-        delegated(content, guest)
+        delegated(content, client)
 
 
 def test_a_warning_that_the_user_made_an_error_is_one() -> None:
     content = chain(2)
-    guest = NumpyGuest(content)
-    guest.warn = lambda sentence: Guest.warn(guest, sentence)  # type: ignore[method-assign]
-    guest.failing["partitions"] = ValueError("kaboom")
+    client = NumpyGuest(content)
+    client.warn = lambda sentence: DelegateClient.warn(client, sentence)  # type: ignore[method-assign]
+    client.failing["partitions"] = ValueError("kaboom")
     with warnings.catch_warnings():
         warnings.simplefilter("error", DelegateWarning)
         with pytest.raises(RuntimeError, match="kaboom"):
-            delegated(content, guest)
+            delegated(content, client)
 
 
 def test_a_guest_warns_as_python_does() -> None:
     with pytest.warns(DelegateWarning, match="a reason"):
-        Guest().warn("a reason")
+        DelegateClient().warn("a reason")
 
 
 @pytest.mark.parametrize(
@@ -301,8 +301,8 @@ def test_a_kernel_with_other_tensors_than_its_partition_is_refused(
     inputs: tuple[int, ...], outputs: tuple[int, ...], named: str
 ) -> None:
     content = chain(1)
-    guest = NumpyGuest(content)
-    make: Callable[..., object] = guest.kernel
+    client = NumpyGuest(content)
+    make: Callable[..., object] = client.kernel
 
     def with_others(*arguments: object) -> object:
         kernel = make(*arguments)
@@ -310,19 +310,19 @@ def test_a_kernel_with_other_tensors_than_its_partition_is_refused(
         kernel.output_shapes = ((2, 3),) * len(outputs)  # type: ignore[attr-defined]
         return kernel
 
-    guest.kernel = with_others  # type: ignore[method-assign, assignment]
-    interpreter, _ = delegated(content, guest)
+    client.kernel = with_others  # type: ignore[method-assign, assignment]
+    interpreter, _ = delegated(content, client)
     with pytest.raises(RuntimeError, match=f"a kernel and its partition differ in the tensors {named}. Node"):
         interpreter.allocate_tensors()
-    assert guest.living == set()
+    assert client.living == set()
 
 
 @pytest.mark.parametrize("data, shape, refused", [(0, (2,), True), (64, (2,), False), (0, (0, 2), False)])
 def test_a_shape_that_is_not_known_yet_is_refused(data: int, shape: tuple[int, ...], refused: bool) -> None:
     tensor = SimpleNamespace(name="places", is_dynamic=True, data=data, shape=shape)
     context = SimpleNamespace(tensor=lambda index: tensor, resize=lambda index, shape: None)
-    guest = SimpleNamespace(kernel=lambda subgraph, nodes, shapes: GuestKernel())
-    kernel = Kernel(SimpleNamespace(guest=guest), 0, 1, 0)  # type: ignore[arg-type]
+    client = SimpleNamespace(kernel=lambda subgraph, nodes, shapes: DelegateKernel())
+    kernel = Kernel(SimpleNamespace(client=client), 0, 1, 0)  # type: ignore[arg-type]
     kernel.inputs = (3,)
     if not refused:
         kernel.prepare(context)  # type: ignore[arg-type]
@@ -333,12 +333,12 @@ def test_a_shape_that_is_not_known_yet_is_refused(data: int, shape: tuple[int, .
 
 def test_interpreters_leave_nothing_behind() -> None:
     content = chain(3)
-    guest = NumpyGuest(content)
+    client = NumpyGuest(content)
     gc.collect()
     before = len(callbacks.kernels), len(callbacks.delegations)
     for _ in range(300):
-        interpreter, delegate = delegated(content, guest)
+        interpreter, delegate = delegated(content, client)
         run(interpreter, X)
         del interpreter, delegate
     assert (len(callbacks.kernels), len(callbacks.delegations)) == before
-    assert guest.living == set() and len(guest.opened) == 900
+    assert client.living == set() and len(client.opened) == 900

@@ -14,7 +14,7 @@ import pytest
 from jitdelegate.cache.place import Place, open_place
 from jitdelegate.litert_delegate import check, delegation, trust
 from jitdelegate.runtime.litert_layout import LAYOUT, Layout, Structure
-from tests.litert_delegate.guests import NumpyGuest, chain, delegated, expected, numbers, run, same
+from tests.litert_delegate.clients import NumpyGuest, chain, delegated, expected, numbers, run, same
 
 DEADLY = LAYOUT.altered(
     context=Structure(
@@ -207,20 +207,20 @@ def test_without_litert_the_answer_is_a_sentence(monkeypatch: pytest.MonkeyPatch
 def test_a_refused_litert_runs_without_the_delegate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delegation, "refusal", lambda place, layout: "a reason")
     content, x = chain(2), numbers((2, 3))
-    guest = NumpyGuest(content)
-    interpreter, _ = delegated(content, guest)
+    client = NumpyGuest(content)
+    interpreter, _ = delegated(content, client)
     same(run(interpreter, x), expected(content, x))
-    assert guest.warnings == ["jitdelegate stays out of this interpreter: a reason"] and not guest.opened
+    assert client.warnings == ["jitdelegate stays out of this interpreter: a reason"] and not client.opened
 
 
 def test_an_interpreter_of_another_library_runs_without_the_delegate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delegation, "libraries", lambda folder: ("/opt/ai_edge_litert/libpywrap_litert_common.so",))
     content, x = chain(2), numbers((2, 3))
-    guest = NumpyGuest(content)
-    interpreter, _ = delegated(content, guest)
+    client = NumpyGuest(content)
+    interpreter, _ = delegated(content, client)
     same(run(interpreter, x), expected(content, x))
-    assert len(guest.warnings) == 1 and not guest.opened
-    assert "expected one of the installed ai_edge_litert" in guest.warnings[0]
+    assert len(client.warnings) == 1 and not client.opened
+    assert "expected one of the installed ai_edge_litert" in client.warnings[0]
 
 
 def test_a_context_that_is_not_there_is_a_doubt() -> None:

@@ -14,7 +14,7 @@ from jitdelegate.ir.graph import Graph, Model, Quant
 from jitdelegate.options import Options
 from jitdelegate.passes.cost import BESIDE, INSIDE, ON_GPU, Rates, litert_seconds, rates_of, saved_seconds
 from jitdelegate.passes.delegation import Delegation, delegate, needs_host
-from jitdelegate.passes.specialize_subgraph import enter
+from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.tflite.read import read
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial
@@ -25,7 +25,7 @@ FREE = Rates(saved=0.5, crossing=0.0, copied=1e30)
 
 
 def folded(content: bytes) -> tuple[Model, Graph]:
-    model = enter(read(content), 0, (), ())
+    model = specialize_subgraph(read(content), 0, (), ())
     return model, passes.run(model.graphs[0], passes=passes.FOLD)
 
 
@@ -156,8 +156,8 @@ def test_copies_over_a_border_count() -> None:
 
 
 def test_rates_are_those_of_the_place() -> None:
-    assert rates_of("cuda", "delegate") is rates_of("cuda", "pieces") is ON_GPU
-    assert (rates_of("cpu", "delegate"), rates_of("cpu", "pieces")) == (INSIDE, BESIDE)
+    assert rates_of("cuda", "delegate") is rates_of("cuda", "partitions") is ON_GPU
+    assert (rates_of("cpu", "delegate"), rates_of("cpu", "partitions")) == (INSIDE, BESIDE)
     assert INSIDE.crossing < BESIDE.crossing < ON_GPU.crossing
 
 
@@ -266,7 +266,7 @@ def reason_for_host(content: bytes, **options: Any) -> str:
     return needs_host(graph, delegate(model, graph, 0, Options(**options), FREE, {}))
 
 
-def test_pieces_that_know_nothing_of_each_other_need_no_host() -> None:
+def test_partitions_that_know_nothing_of_each_other_need_no_host() -> None:
     assert reason_for_host(SIX, only_ops="TANH") == ""
     assert reason_for_host(SIX) == ""
 

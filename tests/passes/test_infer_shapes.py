@@ -164,7 +164,9 @@ def test_reasons_name_the_operators_of_the_file() -> None:
     ("dtype", "quant", "found"),
     [("int8", Quant((0.5,), (0,)), "int8, quantized"), ("complex64", None, "complex64"), ("string", None, "string")],
 )
-def test_inputs_that_kernels_do_not_move_keep_a_graph_in_pieces(dtype: str, quant: Quant | None, found: str) -> None:
+def test_inputs_that_kernels_do_not_move_keep_a_graph_in_partitions(
+    dtype: str, quant: Quant | None, found: str
+) -> None:
     build = Builder()
     graph = build.finish(build.op("RELU", [build.input(1, 4)], (1, 4)))
     graph = replace(graph, tensors=(replace(graph.tensors[0], dtype=dtype, quant=quant), *graph.tensors[1:]))

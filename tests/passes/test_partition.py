@@ -12,7 +12,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 from jitdelegate.ir.graph import ABSENT, Graph, Node, State, Tensor
 from jitdelegate.litert_delegate import callbacks
-from jitdelegate.litert_delegate.delegate_client import Facts, Guest
+from jitdelegate.litert_delegate.delegate_client import DelegateClient, Facts
 from jitdelegate.litert_delegate.native_delegate import NativeDelegate
 from jitdelegate.litert_delegate.trust import refusal
 from jitdelegate.passes.partition import Subset, borders, extract, partition
@@ -22,7 +22,7 @@ from jitdelegate.tflite.write import ModelBuilder
 Group = tuple[tuple[int, ...], set[int], set[int]]
 
 
-class Claiming(Guest):
+class Claiming(DelegateClient):
     """Claims some nodes of a model, and never runs."""
 
     num_subgraphs = 1

@@ -19,7 +19,7 @@ from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.runtime.cuda.device import Device
 from jitdelegate.runtime.cuda.driver import Driver
 from jitdelegate.runtime.cuda.session import CudaSession
-from jitdelegate.runtime.io_binding import Staging
+from jitdelegate.runtime.io_binding import IOBinding
 from jitdelegate.runtime.weights import Weights
 from tests.cuda_stub import library as stub
 from tests.cuda_stub.programs import library, scale_and_shift
@@ -41,7 +41,7 @@ def cut(path: Path) -> None:
     os.truncate(path, 0)
 
 
-def run_once(session: Staging) -> float:
+def run_once(session: IOBinding) -> float:
     return float(np.asarray(session.run([X])[0]).flat[1])
 
 

@@ -14,7 +14,7 @@ from jitdelegate.runtime.cuda.context import hold_context
 from jitdelegate.runtime.cuda.device import Device
 from jitdelegate.runtime.cuda.driver import Driver
 from jitdelegate.runtime.cuda.session import CudaSession
-from jitdelegate.runtime.io_binding import Staging
+from jitdelegate.runtime.io_binding import IOBinding
 from tests.cuda_stub import library as stub
 from tests.cuda_stub.library import Library
 from tests.cuda_stub.programs import BETWEEN_OFFSET, SCALE, library, opened, scale_and_shift
@@ -39,11 +39,11 @@ def scaled_sums(driver: Library, stream: int | None = None, **changes: Any) -> C
     return CudaSession(program, Device(Driver(driver), 0), stream)
 
 
-def sums(session: Staging, count: int) -> list[float]:
+def sums(session: IOBinding, count: int) -> list[float]:
     return [float(np.asarray(session.run([X])[0])[0, 1]) for _ in range(count)]
 
 
-def powers(session: Staging, count: int) -> list[float]:
+def powers(session: IOBinding, count: int) -> list[float]:
     return [float(np.asarray(session.run([])[0]).flat[1]) - 2.5 for _ in range(count)]
 
 

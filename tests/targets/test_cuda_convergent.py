@@ -38,18 +38,18 @@ def every_template(precision: str) -> Iterator[Template]:
 
 
 def inline_ptx(template: Template) -> Iterator[tuple[str, str]]:
-    """Each piece of PTX in a template's IR, and the line that it stands in."""
+    """Each partition of PTX in a template's IR, and the line that it stands in."""
     for line in text_of(template).splitlines():
         for text in ASM.findall(line):
             yield text, line
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16", "tf32"])
-def test_exactly_those_pieces_in_which_threads_meet_are_convergent(precision: str) -> None:
-    pieces = [piece for template in every_template(precision) for piece in inline_ptx(template)]
-    for text, line in pieces:
+def test_exactly_those_partitions_in_which_threads_meet_are_convergent(precision: str) -> None:
+    partitions = [partition for template in every_template(precision) for partition in inline_ptx(template)]
+    for text, line in partitions:
         assert bool(MEETING.search(text)) == line.rstrip().endswith("convergent"), line
-    used = {name for name in USED if any(name in text for text, _ in pieces)}
+    used = {name for name in USED if any(name in text for text, _ in partitions)}
     assert used == (USED if precision != "float32" else USED - {"mma.sync", "ldmatrix.sync"})
 
 

@@ -170,18 +170,18 @@ def between_two_convolutions() -> bytes:
 
 
 X = np.random.default_rng(1).standard_normal((1, 6, 6, 4)).astype(np.float32)
-PIECES = {"partitioning": "all", "only_ops": "CONV_2D,ADD"}
+PARTITIONS = {"partitioning": "all", "only_ops": "CONV_2D,ADD"}
 
 
 def test_what_litert_runs_lies_between_what_the_gpu_runs(gpu: Library, tmp_path: Path) -> None:
     content = between_two_convolutions()
-    program = _compile(content, tmp_path, **PIECES)
-    assert [piece.place for piece in program.pieces] == ["cuda", "litert", "cuda"]
-    for piece in program.pieces:
-        if piece.place == "cuda":
-            _teach(gpu, read(program.content(piece)))
+    program = _compile(content, tmp_path, **PARTITIONS)
+    assert [partition.place for partition in program.partitions] == ["cuda", "litert", "cuda"]
+    for partition in program.partitions:
+        if partition.place == "cuda":
+            _teach(gpu, read(program.content(partition)))
     cache = str(tmp_path / "cache")
-    with jitdelegate.load(content, target="cuda", serialization_dir=cache, options=PIECES) as model:
+    with jitdelegate.load(content, target="cuda", serialization_dir=cache, options=PARTITIONS) as model:
         report = model.report()
         found = np.asarray(model(X))
         again = np.asarray(model(X))
@@ -194,13 +194,13 @@ def test_what_litert_runs_lies_between_what_the_gpu_runs(gpu: Library, tmp_path:
 
 def test_litert_s_own_interpreter_hands_operators_to_the_gpu(gpu: Library, tmp_path: Path) -> None:
     content, expected = between_two_convolutions(), None
-    for delegates in ([], [jitdelegate.GpuDelegate(target="cuda", serialization_dir=str(tmp_path), **PIECES)]):
+    for delegates in ([], [jitdelegate.GpuDelegate(target="cuda", serialization_dir=str(tmp_path), **PARTITIONS)]):
         interpreter = Interpreter(model_content=content, experimental_delegates=delegates)
         for delegate in delegates:
             program = delegate._guest.main.program  # type: ignore[union-attr]
-            assert [piece.place for piece in program.pieces] == ["cuda", "cuda"]
-            for piece in program.pieces:
-                _teach(gpu, read(program.content(piece)))
+            assert [partition.place for partition in program.partitions] == ["cuda", "cuda"]
+            for partition in program.partitions:
+                _teach(gpu, read(program.content(partition)))
         interpreter.allocate_tensors()
         interpreter.set_tensor(interpreter.get_input_details()[0]["index"], X)
         interpreter.invoke()

@@ -1,4 +1,4 @@
-"""A model's nodes in pieces that LiteRT runs one after another."""
+"""A model's nodes in partitions that LiteRT runs one after another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from jitdelegate import passes
 from jitdelegate.ir.graph import ABSENT, Graph, Node, State
-from jitdelegate.passes.specialize_subgraph import enter
+from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.tflite.cut import Cutter
 from jitdelegate.tflite.read import read
 
@@ -21,23 +21,23 @@ ROUNDS = 2
 
 
 class Chain:
-    """The nodes of a model's main subgraph, cut into consecutive pieces that run one after another.
+    """The nodes of a model's main subgraph, cut into consecutive partitions that run one after another.
 
     Args:
-        borders: positions of nodes, where pieces meet.
+        borders: positions of nodes, where partitions meet.
         fold: False leaves the operators on constants to LiteRT.
     """
 
     def __init__(self, content: bytes, borders: Sequence[int], fold: bool = True) -> None:
         self.file = read(content).graphs[0]
         self.graph = folded(content) if fold else self.file
-        self.pieces = list(self._pieces(Cutter(content), sorted({0, len(self.graph.nodes), *borders})))
+        self.partitions = list(self._partitions(Cutter(content), sorted({0, len(self.graph.nodes), *borders})))
         self._states = {state.before: self._first(state) for state in self.graph.states}
 
-    def _pieces(self, cutter: Cutter, borders: Sequence[int]) -> Iterator[tuple[bytes, list[int], list[int]]]:
+    def _partitions(self, cutter: Cutter, borders: Sequence[int]) -> Iterator[tuple[bytes, list[int], list[int]]]:
         for start, end in pairwise(borders):
             inputs, outputs = self._ports(start, end)
-            yield cutter.piece(self.graph, 0, self.graph.nodes[start:end], inputs, outputs), inputs, outputs
+            yield cutter.partition(self.graph, 0, self.graph.nodes[start:end], inputs, outputs), inputs, outputs
 
     def _first(self, state: State) -> np.ndarray:
         tensor = self.graph.tensors[state.before]
@@ -48,7 +48,7 @@ class Chain:
         nodes, later = self.graph.nodes[start:end], self.graph.nodes[end:]
         read, needed, written = _read(nodes), {*_read(later), *self.graph.outputs}, _written(nodes)
         inputs = [index for index in dict.fromkeys(read) if index not in written and self._is_given(index)]
-        # LiteRT updates variable tensors in place: what they hold next is no output of a piece.
+        # LiteRT updates variable tensors in place: what they hold next is no output of a partition.
         kept = {state.after for state in self.graph.states if not self._is_given(state.before)}
         return inputs, [index for index in dict.fromkeys(written) if index in needed - kept]
 
@@ -59,12 +59,12 @@ class Chain:
 
     def run(self, rounds: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
         """The outputs of every round."""
-        interpreters = [opened(content) for content, _, _ in self.pieces]
+        interpreters = [opened(content) for content, _, _ in self.partitions]
         return [self._round(interpreters, values) for values in rounds]
 
     def _round(self, interpreters: Sequence[Interpreter], given: Sequence[np.ndarray]) -> list[np.ndarray]:
         values = self._states | dict(zip(self.graph.given, given, strict=True))
-        for interpreter, (_, inputs, outputs) in zip(interpreters, self.pieces, strict=True):
+        for interpreter, (_, inputs, outputs) in zip(interpreters, self.partitions, strict=True):
             found = invoked(interpreter, [values[index] for index in inputs])
             values |= dict(zip(outputs, found, strict=True))
         self._states = {state.before: values[state.after] for state in self.graph.states if state.after in values}
@@ -76,7 +76,7 @@ class Chain:
 
 
 def folded(content: bytes) -> Graph:
-    return passes.run(enter(read(content)).graphs[0], passes=passes.FOLD)
+    return passes.run(specialize_subgraph(read(content)).graphs[0], passes=passes.FOLD)
 
 
 def _read(nodes: Sequence[Node]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Pieces of models against the whole, both on LiteRT's own kernels: bit by bit."""
+"""Partitions of models against the whole, both on LiteRT's own kernels: bit by bit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flatbuffers import Builder, flexbuffers
 from jitdelegate import passes
 from jitdelegate.errors import CompileError, ModelError
 from jitdelegate.ir.graph import ABSENT, Quant, Tensor
-from jitdelegate.passes.specialize_subgraph import enter
+from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.program.flatbuffer import FlatBuffer, Table
 from jitdelegate.tflite.cut import Cutter
 from jitdelegate.tflite.read import read
@@ -38,14 +38,14 @@ REAL = (
 
 
 def chained(content: bytes, fold: bool = True) -> None:
-    """One piece for all, one for each node, and pieces that meet at every single place, all answer as the whole."""
+    """One partition for all, one a node, and partitions that meet at every single place, all answer as the whole."""
     borders = range(len(folded(content).nodes) if fold else len(read(content).graphs[0].nodes))
     for chosen in ((), borders, *((border,) for border in borders[1:])):
         assert not difference(content, Chain(content, chosen, fold)), chosen
 
 
 @pytest.mark.parametrize("external", [False, True])
-def test_a_float_net_is_the_same_in_pieces(external: bool) -> None:
+def test_a_float_net_is_the_same_in_partitions(external: bool) -> None:
     chained(convolution(external))
 
 
@@ -71,11 +71,11 @@ def quantized() -> bytes:
     return model.finish()
 
 
-def test_an_int8_net_with_scales_per_channel_is_the_same_in_pieces() -> None:
+def test_an_int8_net_with_scales_per_channel_is_the_same_in_partitions() -> None:
     chained(quantized())
 
 
-def test_operators_with_several_outputs_and_without_optional_inputs_are_the_same_in_pieces() -> None:
+def test_operators_with_several_outputs_and_without_optional_inputs_are_the_same_in_partitions() -> None:
     model, random = ModelBuilder(), np.random.default_rng(4)
     x = model.input((2, 6))
     parts = [model.tensor((2, 3)), model.tensor((2, 3))]
@@ -112,8 +112,8 @@ def test_a_constant_that_several_operators_and_tensors_share_is_stored_once() ->
     model.output(model.op("SUB", [y, rows], (4, 400)))
     content = model.finish()
     chained(content)
-    (piece, _, _) = Chain(content, ()).pieces[0]
-    assert piece.count(read(content).graphs[0].tensors[rows].data.tobytes()) == 1
+    (partition, _, _) = Chain(content, ()).partitions[0]
+    assert partition.count(read(content).graphs[0].tensors[rows].data.tobytes()) == 1
 
 
 def test_a_folded_constant_that_several_operators_read_is_stored_once() -> None:
@@ -128,8 +128,8 @@ def test_a_folded_constant_that_several_operators_read_is_stored_once() -> None:
     graph = folded(content)
     graph = replace(graph, tensors=(*graph.tensors, replace(graph.tensors[row], name="again")))
     nodes = (graph.nodes[0], replace(graph.nodes[1], inputs=(graph.nodes[1].inputs[0], len(graph.tensors) - 1)))
-    piece = Cutter(content).piece(graph, 0, nodes, graph.inputs, graph.outputs)
-    assert piece.count(graph.tensors[row].data.tobytes()) == 1
+    partition = Cutter(content).partition(graph, 0, nodes, graph.inputs, graph.outputs)
+    assert partition.count(graph.tensors[row].data.tobytes()) == 1
 
 
 def spectrogram(large: bool) -> bytes:
@@ -153,7 +153,7 @@ def test_options_of_custom_operators_come_along_wherever_they_are(large: bool) -
     content = spectrogram(large)
     assert np.std(whole(content, values_for(content))[0][0]) > 0
     chained(content)
-    operator = record(file(Chain(content, ()).pieces[0][0]), "Model")["subgraphs"][0]["operators"][1]
+    operator = record(file(Chain(content, ()).partitions[0][0]), "Model")["subgraphs"][0]["operators"][1]
     assert (operator["large_custom_options_offset"], operator["large_custom_options_size"]) == (0, 0)
 
 
@@ -165,7 +165,7 @@ def test_empty_options_of_a_custom_operator_stay_empty_ones() -> None:
         model.node("Custom", [before], [x], custom_options=b"")
         model._operators[-1]["custom_options"] = options
     model.output(x)
-    operators = file(Chain(model.finish(), ()).pieces[0][0]).tables(2, "subgraphs")[0].tables(3, "operators")
+    operators = file(Chain(model.finish(), ()).partitions[0][0]).tables(2, "subgraphs")[0].tables(3, "operators")
     assert [each.has(5) for each in operators] == [True, False]
 
 
@@ -173,7 +173,7 @@ def file(content: bytes) -> Table:
     return FlatBuffer(content, ModelError).root(b"TFL3", "model")
 
 
-def test_sparse_constants_are_the_same_in_pieces() -> None:
+def test_sparse_constants_are_the_same_in_partitions() -> None:
     model = ModelBuilder()
     x = model.input((1, 4))
     values, rows = sparse_matrix()
@@ -208,10 +208,10 @@ def rich() -> bytes:
     return model.finish()
 
 
-def test_a_piece_has_of_each_operator_and_tensor_all_that_the_file_has() -> None:
+def test_a_partition_has_of_each_operator_and_tensor_all_that_the_file_has() -> None:
     graph = read(rich()).graphs[0]
-    piece = Cutter(rich()).piece(graph, 0, graph.nodes[1:], (0,), graph.outputs)
-    found, expected = (record(file(each), "Model") for each in (piece, rich()))
+    partition = Cutter(rich()).partition(graph, 0, graph.nodes[1:], (0,), graph.outputs)
+    found, expected = (record(file(each), "Model") for each in (partition, rich()))
     lstm, pad = named_operators(expected)[1:]
     assert named_operators(found) == [lstm | {"debug_metadata_index": -1}, pad]
     known = {tensor["name"]: tensor for tensor in named_tensors(expected)}
@@ -247,7 +247,7 @@ def named_operators(model: Record) -> list[Record]:
     ]
 
 
-def test_values_that_live_from_run_to_run_live_in_the_piece() -> None:
+def test_values_that_live_from_run_to_run_live_in_the_partition() -> None:
     model, random = ModelBuilder(), np.random.default_rng(8)
     x = model.input((1, 3))
     feature = model.constant(random.normal(size=(4, 3)).astype(np.float32))
@@ -262,16 +262,16 @@ def test_values_that_live_from_run_to_run_live_in_the_piece() -> None:
     chained(content)
 
 
-def test_a_piece_has_the_shapes_of_the_graph_and_leaves_no_size_open() -> None:
+def test_a_partition_has_the_shapes_of_the_graph_and_leaves_no_size_open() -> None:
     model = ModelBuilder()
     x = model.input((1, 4), shape_signature=(-1, 4))
     y = model.tensor((), has_rank=False)
     model.node("NEG", [x], [y])
     model.output(model.op("TANH", [y], (1, 4), name="z"))
-    graph = passes.run(enter(read(model.finish()), shapes=[(7, 4)]).graphs[0], passes=passes.FOLD)
-    piece = Cutter(model.finish()).piece(graph, 0, graph.nodes, (x,), (y, *graph.outputs))
-    assert all(tensor["has_rank"] for tensor in named_tensors(record(file(piece), "Model")))
-    interpreter = opened(piece)
+    graph = passes.run(specialize_subgraph(read(model.finish()), shapes=[(7, 4)]).graphs[0], passes=passes.FOLD)
+    partition = Cutter(model.finish()).partition(graph, 0, graph.nodes, (x,), (y, *graph.outputs))
+    assert all(tensor["has_rank"] for tensor in named_tensors(record(file(partition), "Model")))
+    interpreter = opened(partition)
     for details in (*interpreter.get_input_details(), *interpreter.get_output_details()):
         assert (details["shape"].tolist(), details["shape_signature"].tolist()) == ([7, 4], [7, 4])
 
@@ -285,9 +285,9 @@ def test_tensors_that_no_file_has_are_written_as_the_graph_has_them() -> None:
     data = np.array([[1, 2, 3, 4]], np.int8)
     nodes = (replace(graph.nodes[0], inputs=(2,)),)
     cutter = Cutter(model.finish())
-    piece = cutter.piece(replace(graph, tensors=(*graph.tensors, other)), 0, nodes, (2,), graph.outputs)
-    assert invoked(opened(piece), [data])[0].tolist() == [[0, 0.25, 0.5, 0.75]]
-    known = cutter.piece(replace(graph, tensors=(*graph.tensors, other.holding(data))), 0, nodes, (), graph.outputs)
+    partition = cutter.partition(replace(graph, tensors=(*graph.tensors, other)), 0, nodes, (2,), graph.outputs)
+    assert invoked(opened(partition), [data])[0].tolist() == [[0, 0.25, 0.5, 0.75]]
+    known = cutter.partition(replace(graph, tensors=(*graph.tensors, other.holding(data))), 0, nodes, (), graph.outputs)
     assert invoked(opened(known), [])[0].tolist() == [[0, 0.25, 0.5, 0.75]]
 
 
@@ -297,7 +297,7 @@ def test_new_tensors_keep_their_names_and_quantization(quant: Quant | None) -> N
     graph = read(convolution()).graphs[0]
     graph = replace(graph, tensors=(*graph.tensors, new))
     index = len(graph.tensors) - 1
-    (found,) = read(Cutter(convolution()).piece(graph, 0, (), (index,), (index,))).graphs[0].tensors
+    (found,) = read(Cutter(convolution()).partition(graph, 0, (), (index,), (index,))).graphs[0].tensors
     assert [(each.name, each.shape, each.dtype, each.quant) for each in (found, new)] == [
         ("new", (3, 2), "int8", quant)
     ] * 2
@@ -311,7 +311,7 @@ def test_new_tensors_that_are_sparse_or_quantized_in_blocks_are_refused(name: st
     with pytest.raises(
         CompileError, match=rf"^'{name}' is sparse or quantized in blocks, and no tensor of the file\.$"
     ):
-        Cutter(rich()).piece(graph, 0, (), (), (len(graph.tensors) - 1,))
+        Cutter(rich()).partition(graph, 0, (), (), (len(graph.tensors) - 1,))
 
 
 def test_a_constant_that_is_asked_for_as_an_input_is_one() -> None:
@@ -319,12 +319,12 @@ def test_a_constant_that_is_asked_for_as_an_input_is_one() -> None:
     row = model.constant(np.array([1, 2], np.float32))
     model.output(model.op("NEG", [row], (2,)))
     graph = read(model.finish()).graphs[0]
-    piece = Cutter(model.finish()).piece(graph, 0, graph.nodes, (row,), graph.outputs)
-    assert [tensor["buffer"] for tensor in named_tensors(record(file(piece), "Model"))] == [b"", b""]
-    assert invoked(opened(piece), [np.array([3, 4], np.float32)])[0].tolist() == [-3, -4]
+    partition = Cutter(model.finish()).partition(graph, 0, graph.nodes, (row,), graph.outputs)
+    assert [tensor["buffer"] for tensor in named_tensors(record(file(partition), "Model"))] == [b"", b""]
+    assert invoked(opened(partition), [np.array([3, 4], np.float32)])[0].tolist() == [-3, -4]
 
 
-def test_constants_without_elements_are_the_same_in_pieces() -> None:
+def test_constants_without_elements_are_the_same_in_partitions() -> None:
     model = ModelBuilder()
     x = model.op("NEG", [model.input((2, 4))], (2, 4))
     pair = [x, model.constant(np.zeros((0, 4), np.float32))]
@@ -337,8 +337,8 @@ def test_inputs_and_outputs_have_the_order_that_was_asked_for() -> None:
     x, y = model.input((1,)), model.input((1,))
     model.output(model.op("SUB", [x, y], (1,)), model.op("DIV", [x, y], (1,)))
     graph = folded(model.finish())
-    piece = Cutter(model.finish()).piece(graph, 0, graph.nodes, (y, x), (3, y, 2))
-    found = invoked(opened(piece), [np.array([2], np.float32), np.array([8], np.float32)])
+    partition = Cutter(model.finish()).partition(graph, 0, graph.nodes, (y, x), (3, y, 2))
+    found = invoked(opened(partition), [np.array([2], np.float32), np.array([8], np.float32)])
     assert [each.tolist() for each in found] == [[4], [2], [6]]
 
 
@@ -348,9 +348,9 @@ def test_buffers_of_all_sizes_are_aligned_to_16_bytes() -> None:
     for value, size in enumerate((1, 5, 1023, 1024, 1025, 4097), 1):
         pair = [x, model.constant(np.full(size, value, np.uint8))]
         model.output(model.op("CONCATENATION", pair, (size + 1,), dtype="uint8", options={"axis": 0}))
-    (piece, _, _) = Chain(model.finish(), ()).pieces[0]
-    assert [piece.index(bytes([value] * 1023)) % 16 for value in (3, 4, 5, 6)] == [0, 0, 0, 0]
-    assert piece.index(bytes([2] * 5)) % 16 == 0
+    (partition, _, _) = Chain(model.finish(), ()).partitions[0]
+    assert [partition.index(bytes([value] * 1023)) % 16 for value in (3, 4, 5, 6)] == [0, 0, 0, 0]
+    assert partition.index(bytes([2] * 5)) % 16 == 0
     chained(model.finish())
 
 
@@ -361,14 +361,14 @@ def test_large_constants_are_copied_once() -> None:
     content = model.finish()
     graph, cutter = folded(content), Cutter(content)
     tracemalloc.start()
-    piece = cutter.piece(graph, 0, graph.nodes, graph.inputs, graph.outputs)
+    partition = cutter.partition(graph, 0, graph.nodes, graph.inputs, graph.outputs)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert 1 << 24 < len(piece) <= peak < 1.1 * len(piece)
+    assert 1 << 24 < len(partition) <= peak < 1.1 * len(partition)
 
 
 def test_equal_arguments_give_equal_bytes_in_every_process() -> None:
-    program = "from tests.tflite.test_cut import Chain, quantized; print(Chain(quantized(), (1, 3)).pieces)"
+    program = "from tests.tflite.test_cut import Chain, quantized; print(Chain(quantized(), (1, 3)).partitions)"
     runs = [
         subprocess.run(
             [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
@@ -395,36 +395,36 @@ def test_operators_that_run_other_subgraphs_are_refused_inlined_or_not(op: str) 
     branch.output(branch.op("TANH", [branch.input((1, 2))], (1, 2)))
     for graph in (read(model.finish()).graphs[0], folded(model.finish())):
         with pytest.raises(CompileError, match=r"^Operator 0 has \w+Options, which name subgraphs"):
-            Cutter(model.finish()).piece(graph, 0, graph.nodes, (x,), graph.outputs)
+            Cutter(model.finish()).partition(graph, 0, graph.nodes, (x,), graph.outputs)
 
 
 def test_a_value_from_outside_that_is_no_input_is_refused() -> None:
     graph, cutter = folded(quantized()), Cutter(quantized())
     middle = graph.nodes[1].inputs[0]
-    message = rf"^Tensor {middle} 't{middle}' gets its value outside the piece, but is no input of it\.$"
+    message = rf"^Tensor {middle} 't{middle}' gets its value outside the partition, but is no input of it\.$"
     with pytest.raises(CompileError, match=message):
-        cutter.piece(graph, 0, graph.nodes[1:], (), graph.outputs)
+        cutter.partition(graph, 0, graph.nodes[1:], (), graph.outputs)
     with pytest.raises(CompileError, match=message):
-        cutter.piece(graph, 0, (), (), (middle,))
+        cutter.partition(graph, 0, (), (), (middle,))
 
 
 def test_a_node_that_stands_for_several_operators_is_refused() -> None:
     graph = folded(convolution())
     nodes = (replace(graph.nodes[0], origin=(0, 1)),)
     with pytest.raises(CompileError, match=r"^CONV_2D stands for 2 operators of the file, expected one\.$"):
-        Cutter(convolution()).piece(graph, 0, nodes, graph.inputs, nodes[0].outputs)
+        Cutter(convolution()).partition(graph, 0, nodes, graph.inputs, nodes[0].outputs)
 
 
 def test_what_no_flatbuffer_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, cutter = folded(quantized()), Cutter(quantized())
     monkeypatch.setattr(Builder, "MAX_BUFFER_SIZE", 1024)
-    with pytest.raises(CompileError, match=r"^A piece of 4 operators takes more than the 2 GB of a FlatBuffer\.$"):
-        cutter.piece(graph, 0, graph.nodes, graph.inputs, graph.outputs)
+    with pytest.raises(CompileError, match=r"^A partition of 4 operators takes more than the 2 GB of a FlatBuffer\.$"):
+        cutter.partition(graph, 0, graph.nodes, graph.inputs, graph.outputs)
 
 
 @pytest.mark.parametrize("borders", [(1,), (2, 5), (3, 4, 9)])
 @pytest.mark.parametrize("name", REAL)
-def test_real_models_are_the_same_in_pieces(models: Path, name: str, borders: tuple[int, ...]) -> None:
+def test_real_models_are_the_same_in_partitions(models: Path, name: str, borders: tuple[int, ...]) -> None:
     content = (models / "real" / f"{name}.tflite").read_bytes()
     count = len(folded(content).nodes)
     assert not difference(content, Chain(content, [count * border // 10 for border in borders]))

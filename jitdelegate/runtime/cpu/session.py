@@ -9,7 +9,7 @@ import os
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.runtime.arena import Memory, aligned
 from jitdelegate.runtime.cpu import library
-from jitdelegate.runtime.io_binding import Staging
+from jitdelegate.runtime.io_binding import IOBinding
 from jitdelegate.runtime.states import States
 from jitdelegate.runtime.weights import Weights, undisturbed
 
@@ -26,7 +26,7 @@ _ARGUMENTS = 5 * ctypes.c_void_p
 """Of one thread: arena, weights, io, sync, scratch."""
 
 
-class Session(Staging):
+class Session(IOBinding):
     """Runs `program` on the calling thread and `num_threads` - 1 workers.
 
     Calls from several threads wait for each other. After a fork the child goes on with workers of its own.
@@ -208,7 +208,7 @@ class Session(Staging):
 
 
 class _Memory:
-    """What the code works on, in one piece: io, arguments, sync, arena, scratch of each thread; and the weights where
+    """What the code works on, in one block: io, arguments, sync, arena, scratch of each thread; and the weights where
     they are.
 
     Attributes:

@@ -14,7 +14,7 @@ from jitdelegate.runtime.cuda.context import hold_context
 from jitdelegate.runtime.cuda.driver import dotted, try_release
 from jitdelegate.runtime.cuda.states import CudaStates
 from jitdelegate.runtime.cuda.weights import share_weights
-from jitdelegate.runtime.io_binding import Staging
+from jitdelegate.runtime.io_binding import IOBinding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ALIGNMENT = 256
 
 
-class CudaSession(Staging):
+class CudaSession(IOBinding):
     """Runs `program` on `device`: copies in, kernels and copies out, launched together as one graph.
 
     Calls from several threads wait for each other. CUDA does not survive a fork: a child is refused.

@@ -9,7 +9,7 @@ from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory
 from jitdelegate.targets.cpu.vector_ir import FLOAT, Value
 
 
-def margin_jobs(generator: Generator, memory: Memory) -> list[Job]:
+def halo_jobs(generator: Generator, memory: Memory) -> list[Job]:
     """One chunk per image that clears its margins; none where the layout has no margins."""
     layout = memory.layout
     if not any(layout.margins):

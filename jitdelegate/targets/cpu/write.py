@@ -30,7 +30,7 @@ from jitdelegate.targets.cpu.arg_reduce import ArgReduceWriter
 from jitdelegate.targets.cpu.contract import ContractWriter
 from jitdelegate.targets.cpu.depthwise import DepthwiseWriter
 from jitdelegate.targets.cpu.gather import GatherWriter
-from jitdelegate.targets.cpu.halo import margin_jobs
+from jitdelegate.targets.cpu.halo import halo_jobs
 from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Memory, Step, Stream, channel_vector, follow
 from jitdelegate.targets.cpu.map import MapWriter, Operand, whole
 from jitdelegate.targets.cpu.matmul import MatMulWriter, matrix
@@ -71,7 +71,7 @@ class StepWriter:
             form = type(task.node.form).__name__ if task.node else "Copy"
             if task.first:
                 form = "Depthwise+" + form
-            step = Step(form, [*jobs, *margin_jobs(self.generator, written)], tuple(sorted(origins)))
+            step = Step(form, [*jobs, *halo_jobs(self.generator, written)], tuple(sorted(origins)))
             self.generator.steps.append(step)
 
     def _jobs(self, task: Task) -> list[Job]:

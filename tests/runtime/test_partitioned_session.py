@@ -1,4 +1,4 @@
-"""Sessions of programs in pieces: what crosses, what is damaged, what is closed, and LiteRT changing its mind."""
+"""Sessions of programs in partitions: what crosses, what is damaged, what is closed, and LiteRT changing its mind."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 
 import jitdelegate
 from jitdelegate.errors import DeviceError, ProgramError, TensorError
-from jitdelegate.program.program import Piece, Program
+from jitdelegate.program.program import Partition, Program
 from jitdelegate.runtime import partitioned_session as hybrid_session
 from jitdelegate.runtime.cpu.session import Session
-from jitdelegate.runtime.partitioned_session import HybridSession
+from jitdelegate.runtime.partitioned_session import PartitionedSession
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial
 
@@ -24,19 +24,19 @@ Change = Callable[[Program], None]
 
 
 @pytest.fixture(autouse=True)
-def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    partial.choose_loader(monkeypatch, "pieces")
+def in_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    partial.choose_loader(monkeypatch, "partitions")
 
 
 def program_of(content: bytes, **options: Any) -> Program:
     with jitdelegate.load(content, options=partial.options(**options)) as model:
         program = model._opened.program
-    assert program.loader == "pieces"
+    assert program.loader == "partitions"
     return program
 
 
-def opened(program: Program) -> HybridSession:
-    return HybridSession(program, lambda each: Session(each, 1))
+def opened(program: Program) -> PartitionedSession:
+    return PartitionedSession(program, lambda each: Session(each, 1))
 
 
 @pytest.fixture
@@ -46,28 +46,28 @@ def program() -> Program:
 
 
 @pytest.fixture
-def session(program: Program) -> Iterator[HybridSession]:
+def session(program: Program) -> Iterator[PartitionedSession]:
     made = opened(program)
     yield made
     made.close()
 
 
-def answers(session: HybridSession, content: bytes, count: int = 3) -> None:
+def answers(session: PartitionedSession, content: bytes, count: int = 3) -> None:
     rounds = partial.rounds_for(content, count)
     found = [[np.asarray(each) for each in session.run(values)] for values in rounds]
     partial.assert_same(found, partial.expected(content, rounds))
 
 
-def test_it_runs_piece_after_piece(session: HybridSession) -> None:
+def test_it_runs_partition_after_partition(session: PartitionedSession) -> None:
     answers(session, partial.alternating())
 
 
-def test_a_piece_of_litert_s_is_what_was_hashed_whatever_its_file_holds_then(
+def test_a_partition_of_litert_s_is_what_was_hashed_whatever_its_file_holds_then(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    piece = next(each for each in program.pieces if each.place == hybrid_session.LITERT)
+    partition = next(each for each in program.partitions if each.place == hybrid_session.LITERT)
     ports = {port.index: port for port in (*program.inputs, *program.outputs, *program.between)}
-    content, real = bytearray(program.content(piece)), hybrid_session.xxh3_128_hexdigest
+    content, real = bytearray(program.content(partition)), hybrid_session.xxh3_128_hexdigest
 
     def hash_and_change(hashed: bytes) -> str:
         found = str(real(hashed))
@@ -75,11 +75,11 @@ def test_a_piece_of_litert_s_is_what_was_hashed_whatever_its_file_holds_then(
         return found
 
     monkeypatch.setattr(hybrid_session, "xxh3_128_hexdigest", hash_and_change)
-    own = [ports[index] for index in (*piece.inputs, *piece.outputs)]
-    hybrid_session._LiteRT(piece, memoryview(content), own, 1).close()
+    own = [ports[index] for index in (*partition.inputs, *partition.outputs)]
+    hybrid_session._LiteRT(partition, memoryview(content), own, 1).close()
 
 
-def test_inputs_are_checked_as_in_every_session(session: HybridSession) -> None:
+def test_inputs_are_checked_as_in_every_session(session: PartitionedSession) -> None:
     with pytest.raises(TensorError, match="2 inputs were given, expected 1"):
         session.run([np.zeros((1, 4), np.float32)] * 2)
     with pytest.raises(TensorError):
@@ -87,7 +87,7 @@ def test_inputs_are_checked_as_in_every_session(session: HybridSession) -> None:
     answers(session, partial.alternating())
 
 
-def test_the_caller_s_memory_may_lie_anywhere(session: HybridSession) -> None:
+def test_the_caller_s_memory_may_lie_anywhere(session: PartitionedSession) -> None:
     content = partial.alternating()
     ((values,),) = partial.rounds_for(content, 1)
     (wanted,) = partial.expected(content, [[values]])
@@ -109,7 +109,7 @@ def test_one_output_twice_is_written_twice() -> None:
     answers(opened(program_of(content)), content)
 
 
-def test_persistent_memory_is_read_and_written(session: HybridSession) -> None:
+def test_persistent_memory_is_read_and_written(session: PartitionedSession) -> None:
     content = partial.alternating()
     for values in partial.rounds_for(content, 2):
         session.set_input(0, values[0])
@@ -118,7 +118,7 @@ def test_persistent_memory_is_read_and_written(session: HybridSession) -> None:
         partial.assert_same([found], partial.expected(content, [values]))
 
 
-def test_threads_may_share_it(session: HybridSession) -> None:
+def test_threads_may_share_it(session: PartitionedSession) -> None:
     content = partial.alternating()
     failed: list[BaseException] = []
 
@@ -138,7 +138,7 @@ def test_threads_may_share_it(session: HybridSession) -> None:
     assert not failed
 
 
-def test_a_fork_during_a_run_leaves_the_child_usable(session: HybridSession) -> None:
+def test_a_fork_during_a_run_leaves_the_child_usable(session: PartitionedSession) -> None:
     given = np.ones((1, 4), np.float32)
     wanted = [bytes(output) for output in session.run([given])]
     with session._own_lock():  # as a run in another thread holds it
@@ -169,7 +169,7 @@ def test_memory_goes_with_the_last_reference(program: Program) -> None:
     assert not any(memory.address for memory in own)
 
 
-def test_states_are_those_of_the_pieces() -> None:
+def test_states_are_those_of_the_partitions() -> None:
     content = partial.remembering()
     program = program_of(content)
     assert [state.name for state in program.states] == ["hidden", "cell"]
@@ -187,36 +187,36 @@ def test_states_are_those_of_the_pieces() -> None:
     assert [np.asarray(each).tobytes() for each in session.run(rounds[0])] == first
 
 
-def piece_with(piece: Piece, **changes: Any) -> Piece:
-    return Piece(**({name: getattr(piece, name) for name in Piece.__slots__} | changes))
+def partition_with(partition: Partition, **changes: Any) -> Partition:
+    return Partition(**({name: getattr(partition, name) for name in Partition.__slots__} | changes))
 
 
 def replaced(number: int, **changes: Any) -> Change:
     def change(program: Program) -> None:
-        pieces = list(program.pieces)
-        pieces[number] = piece_with(pieces[number], **changes)
-        program.pieces = tuple(pieces)
+        partitions = list(program.partitions)
+        partitions[number] = partition_with(partitions[number], **changes)
+        program.partitions = tuple(partitions)
 
     return change
 
 
 def flipped(number: int, place: int) -> Change:
     def change(program: Program) -> None:
-        piece, content = program.pieces[number], bytearray(program.weights)
-        content[piece.offset + place % piece.nbytes] ^= 1
+        partition, content = program.partitions[number], bytearray(program.weights)
+        content[partition.offset + place % partition.nbytes] ^= 1
         program.weights = bytes(content)
 
     return change
 
 
 def swapped(program: Program) -> None:
-    first, second, third, *rest = program.pieces
+    first, second, third, *rest = program.partitions
     places = {"offset": third.offset, "nbytes": third.nbytes}
-    program.pieces = (piece_with(first, **places), second, third, *rest)
+    program.partitions = (partition_with(first, **places), second, third, *rest)
 
 
 def backwards(program: Program) -> None:
-    program.pieces = program.pieces[::-1]
+    program.partitions = program.partitions[::-1]
 
 
 def stateful(program: Program) -> None:
@@ -233,13 +233,13 @@ def stateful(program: Program) -> None:
         (flipped(3, -1), "hash"),
         (flipped(0, 0), "not a program"),
         (flipped(2, 60), "hash"),
-        (swapped, "a piece has the tensors"),
-        (backwards, "read before a piece has written it"),
-        (replaced(1, inputs=(3, 3)), r"a piece on LiteRT has \(1, 1\) inputs and outputs, expected \(2, 1\)"),
-        (stateful, "the pieces have 0 states, expected 2"),
+        (swapped, "a partition has the tensors"),
+        (backwards, "read before a partition has written it"),
+        (replaced(1, inputs=(3, 3)), r"a partition on LiteRT has \(1, 1\) inputs and outputs, expected \(2, 1\)"),
+        (stateful, "the partitions have 0 states, expected 2"),
     ],
 )
-def test_pieces_that_are_damaged_or_do_not_fit_are_refused(program: Program, change: Change, words: str) -> None:
+def test_partitions_that_are_damaged_or_do_not_fit_are_refused(program: Program, change: Change, words: str) -> None:
     made: list[Session] = []
 
     def counted(each: Program) -> Session:
@@ -248,7 +248,7 @@ def test_pieces_that_are_damaged_or_do_not_fit_are_refused(program: Program, cha
 
     change(program)
     with pytest.raises(ProgramError, match=words):
-        HybridSession(program, counted)
+        PartitionedSession(program, counted)
     for each in made:
         with pytest.raises(DeviceError, match="closed"):
             each.read_state(0)
@@ -267,7 +267,7 @@ def test_weights_are_hashed_before_the_first_result(program: Program) -> None:
 
 def test_litert_s_shape_that_is_another_than_the_program_s_is_refused(program: Program) -> None:
     between = list(program.between)
-    (port,) = (port for port in (*program.outputs, *between) if port.index == program.pieces[1].outputs[0])
+    (port,) = (port for port in (*program.outputs, *between) if port.index == program.partitions[1].outputs[0])
     port.shape = (4, 1)
     with pytest.raises((DeviceError, ProgramError), match="expected"):
         opened(program)
@@ -287,14 +287,14 @@ class Refusing:
         raise RuntimeError(self._words)
 
 
-def refuse(session: HybridSession, number: int, words: str) -> None:
-    fallback = session._pieces[number]._fallback  # type: ignore[union-attr]
+def refuse(session: PartitionedSession, number: int, words: str) -> None:
+    fallback = session._partitions[number]._fallback  # type: ignore[union-attr]
     fallback.interpreter = Refusing(fallback.interpreter, words)
 
 
 @pytest.mark.parametrize("numbers", [(1,), (3,), (1, 3)])
-def test_a_piece_that_xnnpack_refuses_as_it_runs_goes_on_without(
-    session: HybridSession, numbers: tuple[int, ...]
+def test_a_partition_that_xnnpack_refuses_as_it_runs_goes_on_without(
+    session: PartitionedSession, numbers: tuple[int, ...]
 ) -> None:
     for number in numbers:
         refuse(session, number, "Node 0 (XNNPack) failed to invoke")
@@ -313,7 +313,7 @@ def test_tensors_without_dimensions_survive_that_too() -> None:
     answers(session, content)
 
 
-def test_what_litert_cannot_run_at_all_is_an_error_in_its_words(session: HybridSession) -> None:
+def test_what_litert_cannot_run_at_all_is_an_error_in_its_words(session: PartitionedSession) -> None:
     refuse(session, 1, "no such luck")
     with pytest.raises(DeviceError, match="LiteRT cannot run this model: no such luck"):
         session.run([np.zeros((1, 4), np.float32)])

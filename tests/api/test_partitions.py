@@ -1,4 +1,4 @@
-"""Models in pieces, some compiled and some LiteRT's: answers are LiteRT's, whatever crosses between them."""
+"""Models in partitions, some compiled and some LiteRT's: answers are LiteRT's, whatever crosses between them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ APIS = ("load", "interpreter")
 
 
 @pytest.fixture(autouse=True)
-def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    partial.choose_loader(monkeypatch, "pieces")
+def in_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    partial.choose_loader(monkeypatch, "partitions")
 
 
 def loaded(content: bytes, **further: object) -> jitdelegate.Model:
     model = jitdelegate.load(content, options=partial.options(**further))
-    assert model._opened.program.loader == "pieces"
+    assert model._opened.program.loader == "partitions"
     return model
 
 
@@ -48,11 +48,17 @@ def assert_answers(content: bytes, count: int = 3, **further: object) -> None:
             partial.assert_same(ROADS[api](content, rounds, num_threads=threads, **further), wanted)
 
 
-def test_a_model_in_five_pieces_answers_as_litert() -> None:
+def test_a_model_in_five_partitions_answers_as_litert() -> None:
     content = partial.alternating()
     model = loaded(content)
     assert places(model.report()) == ["cpu", "cpu", "litert", "cpu", "litert", "cpu"]
-    assert [piece.place for piece in model._opened.program.pieces] == ["cpu", "litert", "cpu", "litert", "cpu"]
+    assert [partition.place for partition in model._opened.program.partitions] == [
+        "cpu",
+        "litert",
+        "cpu",
+        "litert",
+        "cpu",
+    ]
     assert_answers(content)
 
 
@@ -100,7 +106,7 @@ def test_a_scalar_goes_back_and_forth() -> None:
     assert_answers(model.finish())
 
 
-def test_an_input_is_an_output_and_goes_to_several_pieces() -> None:
+def test_an_input_is_an_output_and_goes_to_several_partitions() -> None:
     model = ModelBuilder()
     x, y = model.input((2, 3), name="x"), model.input((2, 3), name="y")
     first = model.op("NEG", [model.op("TANH", [x], (2, 3))], (2, 3))
@@ -150,7 +156,7 @@ def test_what_is_compiled_whole_is_so_whatever_the_options_say_of_partitions(mon
     monkeypatch.undo()
     content = small_models.convolution()
     with jitdelegate.load(content, options=partial.options(only_ops=None, max_delegated_partitions=1)) as model:
-        assert model._opened.program.loader == "pieces"
+        assert model._opened.program.loader == "partitions"
         assert places(model.report()) == ["cpu"]
         assert not model.report().notes
 
@@ -187,7 +193,7 @@ def test_texts_never_reach_compiled_code(models: Path) -> None:
     assert model([[b"a", b"b", b"c"]]).tolist() == [[b"a", b"b", b"c"]]
 
 
-def test_the_same_weights_in_several_pieces_are_the_same() -> None:
+def test_the_same_weights_in_several_partitions_are_the_same() -> None:
     model, dice = ModelBuilder(), np.random.default_rng(0)
     weights = model.constant(dice.normal(size=(4, 4)).astype(np.float32))
     value = model.input((1, 4))
@@ -197,10 +203,10 @@ def test_the_same_weights_in_several_pieces_are_the_same() -> None:
     assert_answers(model.finish())
 
 
-def test_a_chain_of_hundreds_of_pieces_answers_as_litert() -> None:
+def test_a_chain_of_hundreds_of_partitions_answers_as_litert() -> None:
     content = partial.chain(200)
     model = loaded(content)
-    assert len(model._opened.program.pieces) == 200
+    assert len(model._opened.program.partitions) == 200
     rounds = partial.rounds_for(content, 2)
     partial.assert_same(partial.called(model, rounds), partial.expected(content, rounds))
 
@@ -241,7 +247,7 @@ def two_subgraphs(left: str) -> bytes:
 
 
 @pytest.mark.parametrize("loader", partial.LOADERS)
-def test_signatures_run_in_pieces_too(monkeypatch: pytest.MonkeyPatch, loader: str) -> None:
+def test_signatures_run_in_partitions_too(monkeypatch: pytest.MonkeyPatch, loader: str) -> None:
     monkeypatch.undo()
     partial.choose_loader(monkeypatch, loader)
     content, dice = two_subgraphs("NEG"), np.random.default_rng(4)
@@ -283,7 +289,7 @@ def test_a_reset_model_answers_as_at_first() -> None:
         theirs.reset_all_variables()
 
 
-def test_resource_variables_in_one_compiled_piece_keep_their_values() -> None:
+def test_resource_variables_in_one_compiled_partition_keep_their_values() -> None:
     content = resource_models.streaming()
     model = loaded(content, only_ops=None)
     rounds = partial.rounds_for(content, 5)
@@ -342,7 +348,7 @@ def test_the_second_start_compiles_nothing_and_answers_the_same(
 
 
 def weighty() -> bytes:
-    """Weights in two compiled pieces and in one of LiteRT's."""
+    """Weights in two compiled partitions and in one of LiteRT's."""
     model, dice = ModelBuilder(), np.random.default_rng(7)
     value = model.input((1, 16))
     for width, rows in ((64, 16), (16, 64)):
@@ -385,21 +391,25 @@ def test_damaged_and_cut_files_are_never_answered_wrongly(
         assert answer() == expected
         healed += entry(tmp_path).read_bytes() == good
         overwrite(entry(tmp_path), good)
-    assert healed >= 30  # the rest fell between pieces, where nobody reads
+    assert healed >= 30  # the rest fell between partitions, where nobody reads
 
 
-def test_damage_in_every_piece_is_healed(tmp_path: Path) -> None:
+def test_damage_in_every_partition_is_healed(tmp_path: Path) -> None:
     content = weighty()
     rounds = partial.rounds_for(content, 1)
     with loaded(content, serialization_dir=tmp_path) as model:
         first = partial.called(model, rounds)
-        pieces = model._opened.program.pieces
+        partitions = model._opened.program.partitions
     good = entry(tmp_path).read_bytes()
-    assert [piece.place for piece in pieces] == ["cpu", "litert"] * 2 + ["cpu"]
+    assert [partition.place for partition in partitions] == ["cpu", "litert"] * 2 + ["cpu"]
     with loaded(content, serialization_dir=tmp_path) as model:
         start = len(good) - len(model._opened.program.weights)
-    for piece in pieces:
-        for place in (piece.offset, piece.offset + piece.nbytes // 2, piece.offset + piece.nbytes - 1):
+    for partition in partitions:
+        for place in (
+            partition.offset,
+            partition.offset + partition.nbytes // 2,
+            partition.offset + partition.nbytes - 1,
+        ):
             bad = bytearray(good)
             bad[start + place] ^= 16
             overwrite(entry(tmp_path), bad)

@@ -7,7 +7,7 @@ import pytest
 
 from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case, Fed, ints
-from jitdelegate.passes.shape_inputs import deciding_inputs
+from jitdelegate.passes.shape_inputs import shape_inputs
 
 ON, OFF = np.array(5), np.array(0)
 
@@ -23,4 +23,4 @@ ON, OFF = np.array(5), np.array(0)
     ],
 )
 def test_inputs_decide_that_shapes_are_made_of(name: str, case: Case, positions: tuple[int, ...]) -> None:
-    assert deciding_inputs(case.graph(OPS[name])) == positions
+    assert shape_inputs(case.graph(OPS[name])) == positions

@@ -1,4 +1,4 @@
-"""A guest in numpy for any model of elementwise operators, which is what the tests let the delegate claim."""
+"""A client in numpy for any model of elementwise operators, which is what the tests let the delegate claim."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
 from jitdelegate.ir.graph import Graph
-from jitdelegate.litert_delegate.delegate_client import Facts, Guest, GuestKernel
+from jitdelegate.litert_delegate.delegate_client import DelegateClient, DelegateKernel, Facts
 from jitdelegate.litert_delegate.native_delegate import NativeDelegate
 from jitdelegate.tflite.read import read
 from jitdelegate.tflite.write import ModelBuilder
@@ -24,7 +24,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-class NumpyGuest(Guest):
+class NumpyGuest(DelegateClient):
     """Claims operators by name.
 
     Attributes:
@@ -39,7 +39,7 @@ class NumpyGuest(Guest):
         self.num_subgraphs = len(self.graphs)
         self.claimed = claimed
         self.opened: list[tuple[int, tuple[int, ...]]] = []
-        self.living: set[GuestKernel] = set()
+        self.living: set[DelegateKernel] = set()
         self.warnings: list[str] = []
         self.failing: dict[str, BaseException] = {}
 
@@ -61,7 +61,7 @@ class NumpyGuest(Guest):
         nodes = self.graphs[subgraph].nodes
         return [(index,) for index, node in enumerate(nodes) if node.op in self.claimed]
 
-    def kernel(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> GuestKernel:
+    def kernel(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
         self.stumble("kernel")
         self.opened.append((subgraph, nodes))
         kernel = NumpyKernel(self, self.graphs[subgraph], nodes, shapes)
@@ -72,13 +72,13 @@ class NumpyGuest(Guest):
         self.warnings.append(sentence)
 
 
-class NumpyKernel(GuestKernel):
+class NumpyKernel(DelegateKernel):
     """Its operators one by one."""
 
     def __init__(
-        self, guest: NumpyGuest, graph: Graph, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]
+        self, client: NumpyGuest, graph: Graph, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]
     ) -> None:
-        self.guest = guest
+        self.client = client
         self.graph = graph
         self.steps = [graph.nodes[node] for node in nodes]
         made = {output for step in self.steps for output in step.outputs}
@@ -92,7 +92,7 @@ class NumpyKernel(GuestKernel):
         self.output_shapes = tuple(self.shapes[index] for index in self.outputs)
 
     def run(self, addresses: list[int]) -> None:
-        self.guest.stumble("run")
+        self.client.stumble("run")
         given = dict(zip((*self.inputs, *self.outputs), addresses, strict=True))
         values = {index: self.view(index, given[index]) for index in self.inputs}
         for step in self.steps:
@@ -106,8 +106,8 @@ class NumpyKernel(GuestKernel):
         return np.frombuffer((ctypes.c_char * nbytes).from_address(address), dtype).reshape(shape)
 
     def close(self) -> None:
-        self.guest.living.remove(self)
-        self.guest.stumble("close")
+        self.client.living.remove(self)
+        self.client.stumble("close")
 
 
 def chain(partitions: int, shape: Sequence[int] = (2, 3)) -> bytes:
@@ -124,9 +124,9 @@ def chain(partitions: int, shape: Sequence[int] = (2, 3)) -> bytes:
     return model.finish()
 
 
-def delegated(content: bytes, guest: Guest, **options: Any) -> tuple[Interpreter, NativeDelegate]:
-    """LiteRT's interpreter with the guest in it."""
-    delegate = NativeDelegate(guest)
+def delegated(content: bytes, client: DelegateClient, **options: Any) -> tuple[Interpreter, NativeDelegate]:
+    """LiteRT's interpreter with the client in it."""
+    delegate = NativeDelegate(client)
     return Interpreter(model_content=content, experimental_delegates=[delegate], **options), delegate
 
 
