@@ -22,7 +22,7 @@ from jitdelegate.program.program import Launch
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
 from jitdelegate.runtime.cuda import device as cuda_device
-from jitdelegate.runtime.cuda import library as cuda_library
+from jitdelegate.targets.cuda import target as cuda_target
 from scripts.gpu_check import (
     __main__,
     child,
@@ -89,7 +89,7 @@ def fresh_device() -> Iterator[None]:
 
 def use(monkeypatch: pytest.MonkeyPatch, driver: Library) -> Library:
     """The stub is this machine's driver."""
-    monkeypatch.setattr(cuda_library, "open_library", lambda: driver)
+    monkeypatch.setattr(cuda_target, "open_library", lambda: driver)
     monkeypatch.setattr(cuda_device, "declare", lambda library: None)
     return driver
 

@@ -11,10 +11,10 @@ from jitdelegate.runtime.cuda.driver import CAPTURE_RELAXED
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
+    from typing import Any
 
     from jitdelegate.runtime.cuda.device import Device
     from jitdelegate.runtime.cuda.driver import Driver
-    from jitdelegate.runtime.cuda.weights import Key, Weights
 
 
 class Context:
@@ -23,7 +23,7 @@ class Context:
     Attributes:
         driver: speaks to its device.
         handle: the driver's name for it.
-        weights: those that sessions share in it.
+        weights: those that sessions share in it, by hash and length.
         is_lost: another library reset the device, so that all that was in it is gone.
     """
 
@@ -32,7 +32,7 @@ class Context:
     def __init__(self, driver: Driver, handle: int) -> None:
         self.driver = driver
         self.handle = handle
-        self.weights: dict[Key, Weights] = {}
+        self.weights: dict[tuple[str, int], Any] = {}
         self.is_lost = False
 
     def current(self) -> Current:
