@@ -15,7 +15,6 @@ from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.program.program import State
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
-from jitdelegate.runtime import cuda_weights
 from jitdelegate.runtime.cuda_device import Device
 from jitdelegate.runtime.cuda_driver import Driver
 from jitdelegate.runtime.cuda_session import CudaSession
@@ -228,7 +227,7 @@ def test_what_litert_runs_has_weights_of_its_own(path: Path) -> None:
 
 @pytest.fixture
 def on_gpu(path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., CudaSession]:
-    monkeypatch.setattr(cuda_weights, "_shared", {})
+    monkeypatch.setattr("jitdelegate.runtime.cuda_context._held", {})
 
     def open_session(driver: stub.Library, **changes: Any) -> CudaSession:
         return CudaSession(opened_from(path, scale_and_shift(**changes)), Device(Driver(driver), 0))
