@@ -33,7 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             write_rows(arguments.section, arguments.folder, arguments.rows)
             return 0
         if arguments.only_join:
-            write_results(arguments.date, report.joined(*map(report.read_json, arguments.join)))
+            rows = report.joined(*map(report.read_json, arguments.join))
+            if "GPU" not in report.facts(rows):
+                parser.error("--only-join takes results that name their GPU: give some with --join")
+            write_results(arguments.date, rows)
             return 0
         sections = _sections(arguments)
         needed = seconds_of(sections)

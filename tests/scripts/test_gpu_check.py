@@ -772,6 +772,18 @@ def test_results_are_joined_without_a_gpu(
     assert "1 of 2 hold." in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("names", [(), ("no machine",)])
+def test_results_that_name_no_gpu_are_not_joined(
+    names: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in names:
+        report.write_json(tmp_path / name, "2026-01-01", EARLIER[len(MACHINE) :])
+    with pytest.raises(SystemExit) as ended:
+        __main__.main(["--only-join", *(word for name in names for word in ("--join", str(tmp_path / name)))])
+    assert ended.value.code == 2
+    assert "give some with --join" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [(), ("--only-join",)])
 def test_results_of_another_gpu_are_not_joined(
     arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
