@@ -344,7 +344,8 @@ class Opened:
             except MemoryError as error:
                 raise self._no_memory() from error
             if failed is not None and self.session is None and failed.program.states:
-                raise DeviceError(f"{reason}; {self._failure}; on LiteRT its variables have their first values again")
+                why = self.reason.rstrip(".")
+                raise DeviceError(f"{reason}; {why}; on LiteRT its variables have their first values again")
 
     def _no_memory(self) -> DeviceError:
         return DeviceError(f"no memory to open {self.source.name}")

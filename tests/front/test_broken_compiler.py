@@ -159,6 +159,21 @@ def test_variables_are_not_lost_in_silence(tmp_path: Path, break_compiler: Calla
     assert np.array_equal(found, np.asarray(fresh(frame)))
 
 
+def test_variables_are_not_lost_in_silence_where_no_code_may_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise DeviceError("no executable memory: Permission denied")
+
+    jitdelegate.load(streaming(), serialization_dir=tmp_path)
+    _damage_weights(tmp_path)
+    model = jitdelegate.load(streaming(), serialization_dir=tmp_path)
+    monkeypatch.setattr("jitdelegate.opened.Session", refuse)
+    (port,) = model.inputs
+    with pytest.raises(DeviceError, match="; the compiled program cannot be loaded: no executable .*; on LiteRT its"):
+        model(np.ones(port.shape, port.dtype))
+
+
 def _damage_weights(cache: Path) -> None:
     (entry,) = cache.glob("*.jitd")
     content = bytearray(entry.read_bytes())
