@@ -287,6 +287,8 @@ def test_facts_name_the_machine_and_what_was_left_out(tmp_path: Path, monkeypatc
     known = report.facts(rows)
     assert known["GPU"] == "Stub 9000" and known["kind"] == "sm_90:132" and known["CUDA of the driver"] == "13.1"
     assert Row("device", "large", "left out", note="no room") in rows
+    monkeypatch.setattr(device_facts, "tool", lambda name: f"/usr/local/cuda/bin/{name}")
+    assert report.facts(device_facts.rows(bundle(tmp_path)))["ncu"] == "/usr/local/cuda/bin/ncu"
 
 
 def test_the_ceilings_are_launches_products_and_bytes_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
