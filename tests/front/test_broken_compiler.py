@@ -171,7 +171,7 @@ def test_variables_are_not_lost_in_silence_where_no_code_may_run(
     model = jitdelegate.load(streaming(), serialization_dir=tmp_path)
     monkeypatch.setattr("jitdelegate.opened.Session", refuse)
     (port,) = model.inputs
-    with pytest.raises(DeviceError, match="; the compiled program cannot be loaded: no executable .*; on LiteRT its"):
+    with pytest.raises(DeviceError, match=r"; the compiled program cannot be loaded: no executable .*; on LiteRT its"):
         model(np.ones(port.shape, port.dtype))
 
 
