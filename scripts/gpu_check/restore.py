@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from xxhash import xxh3_128_hexdigest
 
+from jitdelegate.cache.place import open_place
 from jitdelegate.errors import JitDelegateError, ProgramError
 from jitdelegate.program.read import read
 from scripts.gpu_check.row import Row
@@ -63,14 +64,16 @@ def restored(kept: bytes, model: Path, shapes: Sequence[Sequence[int]], kind: st
         kind: of the GPU that the program is for.
     Raises:
         ProgramError: the model's weights have no place in the program.
+        CacheError: others may write the folder that the programs are kept in.
     """
     name = xxh3_128_hexdigest(kept + str(model.resolve()).encode())
-    path = Path(tempfile.gettempdir()) / f"{CACHE}-{os.getuid()}" / f"{name}.jitd"
+    folder = Path(tempfile.gettempdir()) / f"{CACHE}-{os.getuid()}"
+    open_place(str(folder))  # anybody could have made it, and what is in it runs on the GPU
+    path = folder / f"{name}.jitd"
     try:
         return path.read_bytes()
     except OSError:
         content = _with_weights(kept, zlib.decompress(model.read_bytes()), shapes, kind, precision)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     passing = path.with_suffix(f".{os.getpid()}")
     passing.write_bytes(content)
     passing.replace(path)

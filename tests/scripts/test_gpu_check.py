@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from xxhash import xxh3_128_hexdigest
 
-from jitdelegate.errors import DeviceError, ProgramError
+from jitdelegate.errors import CacheError, DeviceError, ProgramError
 from jitdelegate.program.program import Launch
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
@@ -506,6 +506,15 @@ def test_weights_that_have_no_place_in_their_program_are_told(tmp_path: Path, mo
     first, *_ = restore.rows(Bundle(tmp_path, cases, {}))
     assert (first.subject, first.quantity) == ("net, float32", "weights")
     assert "bytes, expected 1004" in first.note
+
+
+def test_programs_that_others_may_write_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restore.tempfile, "gettempdir", lambda: str(tmp_path))
+    folder = tmp_path / f"{restore.CACHE}-{os.getuid()}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(CacheError, match="mode 0777"):
+        restore.restored(b"kept", tmp_path / "model", (), "sm_90", "float32")
 
 
 def test_a_process_that_fails_is_told_by_its_last_words() -> None:
