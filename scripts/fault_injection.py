@@ -307,9 +307,10 @@ def _cold_start(folder: Path, log: Path, begin: float) -> Callable[..., bool]:
 
 
 MODULES = (
-    *("jitdelegate.cache.lock", "jitdelegate.cache.trouble", "jitdelegate.compiler", "jitdelegate.hosted"),
+    *("jitdelegate.cache.lock", "jitdelegate.cache.trouble", "jitdelegate.compiler", "jitdelegate.compiling"),
     *("jitdelegate.loaded_model", "jitdelegate.report", "jitdelegate.runtime.fallback", "jitdelegate.user_warning"),
-    *("jitdelegate.runtime.hybrid_session", "jitdelegate.runtime.shared_file", "llvmlite.binding"),
+    *("jitdelegate.runtime.hybrid_session", "jitdelegate.runtime.shared_file", "jitdelegate.hosted"),
+    "llvmlite.binding",
 )
 """What starts would read when they need it."""
 SWEEPS = ("cold_calls", "warm_calls", "kills", "memory", "lives", "damages", "stampedes")
