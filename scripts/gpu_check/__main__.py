@@ -1,6 +1,7 @@
 """scripts/gpu_check.sh [DIR] [--run NAME]: check and measure on this machine's GPU with what was prepared in DIR.
 
-Writes gpu-results.json to the folder that $OUT names, else to docs/, and a table to docs/gpu-results.md (and to $OUT).
+Writes gpu-results.json and a table, gpu-results.md, to the folder that $OUT names, adding to the results in it, else to
+docs/.
 """
 
 from __future__ import annotations
@@ -128,11 +129,9 @@ def earlier_rows(join: Sequence[Path]) -> list[Row]:
 def write_results(date: str, rows: Sequence[Row]) -> None:
     """The JSON and the tables."""
     text = report.table(date, rows)
-    carried = os.environ.get("OUT")
-    report.write_json(Path(carried or DOCS) / report.JSON, date, rows)
-    report.replace_file(DOCS / report.TABLE, text)
-    if carried:
-        report.replace_file(Path(carried) / report.TABLE, text)
+    folder = Path(os.environ.get("OUT") or DOCS)
+    report.write_json(folder / report.JSON, date, rows)
+    report.replace_file(folder / report.TABLE, text)
 
 
 def print_summary(rows: Sequence[Row]) -> None:

@@ -110,8 +110,13 @@ def _marks(rows: Iterable[Row]) -> list[str]:
     """One line that counts, and one for each mark that is not kept."""
     asked = [row for row in rows if row.holds is not None]
     kept = [row for row in asked if row.holds]
-    missed = [f"- {row.section}, {row.subject}, {row.quantity}: {_verdict(row)}" for row in asked if not row.holds]
-    return [f"{len(kept)} of {len(asked)} hold.", *missed]
+    missed = [row for row in asked if not row.holds]
+    return [f"{len(kept)} of {len(asked)} hold.", *map(_missed, missed)]
+
+
+def _missed(row: Row) -> str:
+    found = _number(row.value, row) if row.value is not None else row.note
+    return f"- {row.section}, {row.subject}, {row.quantity}: {' '.join(found.split())}, mark {_verdict(row)}"
 
 
 def _without_parts(rows: Sequence[Row]) -> list[Row]:

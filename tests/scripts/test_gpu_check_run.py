@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from jitdelegate.program.read import read
 from jitdelegate.targets.cuda import compile_templates
 from scripts.gpu_check.bundle import BATCHES, EXAMPLE, FORM, PRECISIONS, read_bundle
 from scripts.gpu_check.sections import BUDGET, RUNS, seconds_of
+from scripts.prepare_gpu_check.__main__ import BUNDLES
 from scripts.prepare_gpu_check.folder import Folder
 from scripts.prepare_gpu_check.networks import network
 from scripts.prepare_gpu_check.source import Feed, Source
@@ -237,3 +239,12 @@ def processes(word: str) -> list[str]:
 def test_every_command_fits_its_budget_and_ten_minutes() -> None:
     assert all(seconds_of(sections) <= BUDGET for sections in RUNS.values())
     assert BUDGET <= 10 * 60 - 60
+
+
+def test_the_page_names_every_command_and_every_bundle() -> None:
+    page = (ROOT / "docs" / "gpu-check.md").read_text()
+    commands = re.findall(r"`scripts/gpu_check\.sh \.gpu_check/(\w+) --run (\w+)`", page)
+    assert {run for _, run in commands} == set(RUNS)
+    assert {bundle for bundle, _ in commands} == set(BUNDLES)
+    assert all(f"--output .gpu_check/{bundle}" in page for bundle in BUNDLES)
+    assert f"at most {BUDGET:g} s" in " ".join(page.split())
