@@ -39,9 +39,9 @@ def rows(bundle: Bundle) -> Iterator[Row]:
             if trouble:
                 others += 1
                 yield Row(SECTION, one.name, "weights", note=trouble)
-    yield Row(SECTION, "programs", "restored", float(len(prepared)))
-    yield Row(SECTION, "programs", "others than prepared", float(others), limit=0.0)
-    yield Row(SECTION, "programs", "time", time.perf_counter() - start, "s")
+    yield Row(SECTION, bundle.name, "restored", float(len(prepared)))
+    yield Row(SECTION, bundle.name, "others than prepared", float(others), limit=0.0)
+    yield Row(SECTION, bundle.name, "time", time.perf_counter() - start, "s")
 
 
 def _trouble(prepared: Prepared) -> str:
