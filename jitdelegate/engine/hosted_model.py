@@ -50,7 +50,7 @@ class HostedModel(DelegateClient):
         self._opened: dict[tuple[int, Shapes, tuple[int, ...]], Executable] = {(0, (), ()): self.main}
         self._idle = {subgraph.number: subgraph for subgraph in self.main.program.idle}
         self._ready = main
-        self._lock = _thread.allocate_lock()
+        self._lock = _thread.RLock()  # who is told of a failure as a program is opened may ask for the report
         self.num_subgraphs = self.main.program.num_subgraphs
 
     def prepare(self) -> None:

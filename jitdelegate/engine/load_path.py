@@ -199,8 +199,8 @@ def recompile(executable: Executable, failed: IOBinding | None, reason: str) -> 
         except MemoryError as error:
             raise _no_memory(executable.source) from error
         if failed is not None and executable.session is None and failed.program.states:
-            lost = f"{reason}; {executable.failure}; on LiteRT its variables have their first values again"
-            raise DeviceError(lost)
+            why = executable.reason.rstrip(".")
+            raise DeviceError(f"{reason}; {why}; on LiteRT its variables have their first values again")
 
 
 def _open(

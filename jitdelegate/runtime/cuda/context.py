@@ -73,12 +73,13 @@ class Current:
     ) -> None:
         driver = self._context.driver
         try:
-            driver.exchange_capture_mode(self._mode)
+            try:
+                driver.exchange_capture_mode(self._mode)
+            finally:
+                driver.pop_context()
         except DeviceError:  # as every call fails after a kernel did, which is what the caller is to know
             if error is None:
                 raise
-        finally:
-            driver.pop_context()
 
 
 # Python may drop a session in the midst of any call, and its weights are shared under this lock too.
