@@ -1,4 +1,4 @@
-"""How often the cache served and why not, in this process."""
+"""Counts of the cache's hits and misses in this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Counts:
         misses: by the kind of reason (`Lookup.kind`).
         writes: entries that were written.
         write_failures: entries that could not be written.
-        lock_timeouts: compilations that did not wait for another process any longer.
+        lock_timeouts: compilations that gave up waiting for another process.
     """
 
     __slots__ = ("hits", "lock_timeouts", "misses", "write_failures", "writes")
@@ -20,7 +20,7 @@ class Counts:
         self.reset()
 
     def reset(self) -> None:
-        """All to zero."""
+        """Set all to zero."""
         self.hits = 0
         self.misses: dict[str, int] = {}
         self.writes = 0

@@ -130,9 +130,7 @@ class HostedModel(DelegateClient):
             executable = self._open(subgraph, wanted)
         if subgraph == 0:
             self._ready = executable
-        if (
-            _partition(executable.program, nodes) is None
-        ):  # not compiled, or grouped differently by LiteRT
+        if _partition(executable.program, nodes) is None:  # not compiled, or grouped differently by LiteRT
             executable = self._open(subgraph, executable.resized, nodes)
         try:
             return _kernel(executable, nodes, shapes)
