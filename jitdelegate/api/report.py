@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jitdelegate.cache.counts import counts
+from jitdelegate.cache.store import counts
 from jitdelegate.engine.specializations import named
 
 TYPE_CHECKING = False
