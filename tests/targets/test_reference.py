@@ -9,7 +9,7 @@ import pytest
 
 from jitdelegate import passes
 from jitdelegate.errors import ModelError
-from jitdelegate.ir.graph import Graph
+from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case
 from jitdelegate.passes.lower import lower
@@ -27,7 +27,7 @@ FIXTURES = (
     *("add", "multi_add", "sub", "lstm", "custom_lstm", "unidirectional_sequence_lstm", "call_once_mul"),
     *("multi_signatures", "multi_subgraphs_while", "test_model_redux_precision", "zero_size_constant"),
 )
-SEEDS = range(100)
+SEEDS = range(80)
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)
@@ -58,10 +58,15 @@ def first_values(graph: Graph) -> list[np.ndarray]:
     return [zero if state.initial is None else state.initial for state, zero in zip(graph.states, zeros, strict=True)]
 
 
+def fed(tensor: Tensor, numbers: np.random.Generator) -> np.ndarray:
+    """Random values; integers are at least 0, for they may be indices."""
+    low = -2 if tensor.dtype.startswith("float") else 0
+    return np.asarray(numbers.uniform(low, 2, tensor.shape)).astype(tensor.dtype)
+
+
 def check(graph: Graph, numbers: np.random.Generator) -> None:
     """The target answers as the operators' references do."""
-    tensors = [graph.tensors[index] for index in graph.given]
-    feeds = [numbers.uniform(-2, 2, tensor.shape).astype(tensor.dtype) for tensor in tensors]
+    feeds = [fed(graph.tensors[index], numbers) for index in graph.given]
     expected = FUZZ.by_references(graph, [*feeds, *first_values(graph)])[: len(graph.returned)]
     found = execute(passes.run(graph, passes=passes.REWRITE), feeds)
     for ours, wanted in zip(found, expected, strict=True):
