@@ -16,7 +16,7 @@ from jitdelegate.targets.reference.session import ReferenceSession
 
 def program_of(graph: Graph) -> Program:
     """A program without key, operators and notes."""
-    generated = generate(graph)
+    generated = generate(graph, "reference")
     weights, found = states(graph, generated.weights)
     return Program(
         key=(),

@@ -6,11 +6,10 @@ from jitdelegate.ir.forms import View
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program.program import Kernel
 from jitdelegate.targets.reference.serialize import serialize
-from jitdelegate.targets.reference.target import NAME
 from jitdelegate.targets.target import Generated
 
 
-def generate(graph: Graph) -> Generated:
+def generate(graph: Graph, loader: str) -> Generated:
     """What evaluates a graph whose nodes all carry a form; equal graphs give equal bytes."""
     code, weights = serialize(graph)
     nodes = [node for node in graph.nodes if not isinstance(node.form, View)]
@@ -19,7 +18,7 @@ def generate(graph: Graph) -> Generated:
         for number, node in enumerate(nodes)
     ]
     return Generated(
-        loader=NAME,
+        loader=loader,
         code=code,
         weights=weights,
         entries=(),

@@ -70,7 +70,7 @@ class ReferenceTarget:
     def generate(self, graph: Graph, options: Options, key: Key, trace: Trace) -> Generated:
         from jitdelegate.targets.reference.generate import generate
 
-        return generate(graph)
+        return generate(graph, NAME)
 
     def runs_in_litert(self, key: Key) -> bool:
         return False
