@@ -9,12 +9,14 @@ import pytest
 
 from jitdelegate import passes
 from jitdelegate.errors import ModelError
+from jitdelegate.ir import forms, index_forms
 from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case
 from jitdelegate.passes.lower import lower
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import port_problem, unsupported
+from jitdelegate.targets.reference.forms import FORMS
 from jitdelegate.tflite.read import read
 from tests.ops.litert import model_of
 from tests.targets.random_graphs import graph_of
@@ -39,6 +41,12 @@ def test_an_operator_is_evaluated_as_its_reference_says(name: str, case: Case) -
         scale = max(1.0, float(np.abs(expected[np.isfinite(expected)]).max(initial=0)))
         error = 2e-6 if expected.dtype == np.float32 else 0
         np.testing.assert_allclose(found, expected, rtol=error, atol=error * scale)
+
+
+def test_every_form_has_a_function() -> None:
+    named = (*vars(forms).values(), *vars(index_forms).values())
+    found = {each for each in named if isinstance(each, type) and issubclass(each, forms.Form)}
+    assert found == {*FORMS, forms.Form, forms.Map, forms.Window, index_forms.IndexForm}
 
 
 def folded(content: bytes) -> Graph | None:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import jitdelegate
+from jitdelegate.analysis.survey import analyze
+from jitdelegate.options import Options
 from tests.api import partial_models as partial
 from tests.api import resource_models, small_models
 from tests.ops.recurrent_models import LstmModel
@@ -32,6 +34,17 @@ def test_a_second_start_finds_the_program_and_answers_the_same(tmp_path: Path) -
             assert {operator.place for operator in report.operators} == {"reference"}
             answers.append(bytes(model(value)))
     assert answers[0] == answers[1]
+
+
+def test_analysis_tells_where_its_operators_run(tmp_path: Path) -> None:
+    file = tmp_path / "model.tflite"
+    file.write_bytes(partial.alternating())
+    options = Options(**partial.options(target="reference"))
+    (subgraph,) = analyze(str(file), options).subgraphs
+    assert [node.place for node in subgraph.nodes].count("reference") == 4
+    assert "partitions" in subgraph.how
+    file.write_bytes(small_models.convolution())
+    assert analyze(str(file), Options(target="reference")).subgraphs[0].how == "compiled whole"
 
 
 def test_the_cpu_answers_as_the_reference_does() -> None:
