@@ -10,7 +10,7 @@ import pytest
 from jitdelegate import passes
 from jitdelegate.errors import ModelError
 from jitdelegate.ir import forms, index_forms
-from jitdelegate.ir.graph import Graph, Tensor
+from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case
 from jitdelegate.passes.lower import lower
@@ -47,6 +47,26 @@ def test_every_form_has_a_function() -> None:
     named = (*vars(forms).values(), *vars(index_forms).values())
     found = {each for each in named if isinstance(each, type) and issubclass(each, forms.Form)}
     assert found == {*FORMS, forms.Form, forms.Map, forms.Window, index_forms.IndexForm}
+
+
+def test_the_largest_of_a_window_is_a_number_where_there_is_one() -> None:
+    image = np.full((1, 3, 3, 1), -2, np.float32)
+    image[0, 1, 1] = np.nan
+    form = forms.Pool(kind="max", kernel=(2, 2), padding=(1, 0, 1, 0))
+    np.testing.assert_array_equal(execute(one_form(form, image.shape), [image])[0], np.full_like(image, -2))
+
+
+def test_results_are_rounded_before_the_epilogue() -> None:
+    """Their sum is no float32, but halfway between two of them."""
+    form = forms.Reduce(kind="sum", axes=(0,), epilogue=forms.RESULT + (-(2.0**24)))
+    (found,) = execute(one_form(form, (2,), ()), [np.array([2.0**24, 1], np.float32)])
+    assert found == 0
+
+
+def one_form(form: forms.Form, shape: tuple[int, ...], result: tuple[int, ...] | None = None) -> Graph:
+    """A graph of one form, of one operand; its result has the operand's shape unless it is given."""
+    tensors = (Tensor("x", shape, "float32"), Tensor("y", shape if result is None else result, "float32"))
+    return Graph(tensors, (Node("OP", (0,), (1,), form=form),), (0,), (1,))
 
 
 def folded(content: bytes) -> Graph | None:

@@ -73,12 +73,11 @@ def matmul(form: forms.MatMul, operands: Sequence[Any], shape: Shape) -> Array:
 
 def pool(form: forms.Pool, operands: Sequence[Any], shape: Shape) -> Array:
     data = operands[0]
-    if form.kind == "max":
-        return functools.reduce(np.maximum, (seen for _, seen in taps(form, data, shape, -np.inf)))
+    if form.kind == "max":  # fmax passes NaN over, as LiteRT does
+        return functools.reduce(np.fmax, (seen for _, seen in taps(form, data, shape, np.nan)))
     inside = np.ones((1, *data.shape[1:3], 1))
-    return np.asarray(sum(seen for _, seen in taps(form, exact(data), shape))) / sum(
-        seen for _, seen in taps(form, inside, shape)
-    )
+    total, count = (sum(seen for _, seen in taps(form, each, shape)) for each in (exact(data), inside))
+    return np.asarray(total / count)
 
 
 def depthwise(form: forms.Depthwise, operands: Sequence[Any], shape: Shape) -> Array:
