@@ -61,7 +61,9 @@ def load(program: Program) -> Code:
         return _load_flat(program)
     if program.loader == "object":
         return _load_object(program)
-    raise ProgramError(f"a program for {program.target} has code for the loader {program.loader}, expected flat or object")
+    raise ProgramError(
+        f"a program for {program.target} has code for the loader {program.loader}, expected flat or object"
+    )
 
 
 def _load_flat(program: Program) -> Code:
