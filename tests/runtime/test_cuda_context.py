@@ -246,7 +246,7 @@ def test_other_libraries_may_allocate_while_a_session_is_captured() -> None:
     class Busy(Library):
         """A driver that another thread uses as well, whenever a launch is captured."""
 
-        def specialize_subgraph(self, name: str) -> None:
+        def enter(self, name: str) -> None:
             super().enter(name)
             if name == "cuLaunchKernel":
                 self.lock.release()
