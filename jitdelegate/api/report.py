@@ -105,6 +105,32 @@ class SubgraphReport:
         return f"{self.target}, {self.delegated} of {len(self.operators)} operators delegated, cache {self.outcome}"
 
 
+class KernelTime:
+    """Time of one kernel.
+
+    Attributes:
+        name: unique in its partition.
+        form: the kind of kernel.
+        operators: indices of the operators that it computes; empty for copies at the model's borders.
+        seconds: in one inference, on a GPU by all its launches; the median of the last runs, None before the first.
+    """
+
+    __slots__ = ("form", "name", "operators", "seconds")
+
+    def __init__(self, *, name: str, form: str, operators: Sequence[int], seconds: float | None) -> None:
+        self.name = name
+        self.form = form
+        self.operators = tuple(operators)
+        self.seconds = seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {"name": self.name, "form": self.form, "operators": list(self.operators), "seconds": self.seconds}
+
+    def __repr__(self) -> str:
+        return f"KernelTime({self.name!r}, {self.form}, operators={list(self.operators)}, seconds={self.seconds})"
+
+
 class Report:
     """One model's state at the moment it was asked for; `print` gives a table.
 
@@ -114,6 +140,7 @@ class Report:
         device: the GPU's name, "" elsewhere.
         threads: threads that share one inference.
         kernels: compiled kernels in the program.
+        kernel_times: one `KernelTime` per kernel of the main program, where the option `profile` is set.
         launches: kernels that one inference launches on a GPU.
         operators: per operator of the main subgraph its index, op, place and reason.
         subgraphs: the further subgraphs that run, among them those of further signatures.
@@ -126,6 +153,7 @@ class Report:
         "cache",
         "device",
         "features",
+        "kernel_times",
         "kernels",
         "launches",
         "notes",
@@ -150,6 +178,7 @@ class Report:
         device: str = "",
         launches: int = 0,
         subgraphs: Sequence[SubgraphReport] = (),
+        kernel_times: Sequence[KernelTime] = (),
     ) -> None:
         self.target = target
         self.features = features
@@ -157,6 +186,7 @@ class Report:
         self.launches = launches
         self.threads = threads
         self.kernels = kernels
+        self.kernel_times = tuple(kernel_times)
         self.operators = tuple(operators)
         self.subgraphs = tuple(subgraphs)
         self.cache = cache
@@ -182,6 +212,7 @@ class Report:
             "device": self.device,
             "threads": self.threads,
             "kernels": self.kernels,
+            "kernel_times": [one.to_dict() for one in self.kernel_times],
             "launches": self.launches,
             "fully_delegated": self.fully_delegated,
             "delegated": self.delegated,
@@ -198,7 +229,7 @@ class Report:
 
     def __str__(self) -> str:
         further = [line for one in self.subgraphs for line in _further_places(one)]
-        return "\n".join([*self._summary(), *self._stages(), *_places(self.operators), *further])
+        return "\n".join([*self._summary(), *self._stages(), *_places(self.operators), *further, *self._kernel_lines()])
 
     def _summary(self) -> list[str]:
         told = (self.cache.outcome, self.cache.reason, self.cache.write_failure, self.cache.path)
@@ -221,6 +252,19 @@ class Report:
     def _stages(self) -> list[str]:
         return [f"{'seconds' if not place else '':<10} {name:<12}{value:>10.6f}"
                 for place, (name, value) in enumerate(self.seconds.items())]  # fmt: skip
+
+    def _kernel_lines(self) -> list[str]:
+        total = sum(one.seconds or 0.0 for one in self.kernel_times)
+        ops = {one.index: f"{one.index} {one.op}" for one in self.operators}
+        return [f"{'kernels' if not place else '':<10} {_kernel_line(one, total, ops)}"
+                for place, one in enumerate(self.kernel_times)]  # fmt: skip
+
+
+def _kernel_line(one: KernelTime, total: float, ops: Mapping[int, str]) -> str:
+    """Microseconds, share of all kernels, form, operators."""
+    time = "not run" if one.seconds is None else f"{1e6 * one.seconds:,.1f} us"
+    share = f"{(one.seconds or 0.0) / (total or 1.0):.1%}"
+    return f"{time:>12}{share:>7} {one.form:<20} {', '.join(ops[index] for index in one.operators)}".rstrip()
 
 
 def _delegated(target: str, operators: Sequence[Operator]) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Values = tuple[tuple[int, tuple[int, ...]], ...]
 
 MODEL, TOKEN, TOOLCHAIN = "model", "token", "toolchain"
-FEATURES, MULTIPROCESSORS, PRECISION = "features", "multiprocessors", "precision"
+FEATURES, MULTIPROCESSORS, PRECISION, PROFILE = "features", "multiprocessors", "precision", "profile"
 SUBGRAPH, SHAPES, VALUES, HOST, NODES = "subgraph", "shapes", "values", "host", "nodes"
 SUFFIX = ".jitd"
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")

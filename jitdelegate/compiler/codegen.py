@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jitdelegate.cache.key import PRECISION, Key
+from jitdelegate.cache.key import PRECISION, PROFILE, Key
 from jitdelegate.cache.store import open_store
 from jitdelegate.compiler.dump import dump
 from jitdelegate.compiler.program_metadata import ports, states
@@ -32,7 +32,7 @@ def target_program(graph: Graph, options: Options, key: Key) -> tuple[Program, O
 def _cpu_program(graph: Graph, key: Key) -> tuple[Program, Origins]:
     from jitdelegate.targets.cpu.generate import generate  # not before: without LLVM, all but code can be made
 
-    generated = generate(graph, key.part("features"), dump)
+    generated = generate(graph, key.part("features"), dump, profile=bool(key.part(PROFILE)))
     program = _program(
         graph,
         key,

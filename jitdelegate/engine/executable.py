@@ -11,6 +11,7 @@ from jitdelegate.cache.key import (
     MULTIPROCESSORS,
     NUMBA_CUDA_VERSIONS,
     PRECISION,
+    PROFILE,
     TOOLCHAIN,
     cuda_major,
     model_key,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jitdelegate.api.delegate_warning import DelegateMessage
-    from jitdelegate.api.report import CacheReport, Report, SubgraphReport
+    from jitdelegate.api.report import CacheReport, KernelTime, Report, SubgraphReport
     from jitdelegate.cache.key import Key, Parts, Shapes, Values
     from jitdelegate.cache.store import Store
     from jitdelegate.engine.model_file import ModelFile
@@ -55,6 +56,7 @@ class Executable:
         program: what the cache or the compiler gave.
         session: runs the compiled program; None for a model that runs on LiteRT.
         notes: sentences for the report; all programs of a model share them.
+        hosted_sessions: of a profiled model, the sessions of partitions in LiteRT's interpreter, by their operators.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Executable:
         self._lock = _thread.allocate_lock()
         self._left = self._healed = self._no_compiler = self._failure = ""
         self.session: IOBinding | None = None
+        self.hosted_sessions: dict[tuple[int, ...], IOBinding] = {}
         self.program: Program
         self._lookup: Lookup
         self._key: Key
@@ -319,7 +322,7 @@ class Executable:
     def _open_on(self, device: Device, program: Program) -> IOBinding:
         from jitdelegate.runtime.cuda.session import CudaSession  # not before: most machines have no GPU
 
-        session = CudaSession(program, device, self._options.stream)
+        session = CudaSession(program, device, self._options.stream, profile=self._options.profile)
         if session.graph_failure:
             self.note(f"kernels are launched one by one: {session.graph_failure}")
         return session
@@ -461,7 +464,15 @@ class Executable:
             seconds=self._seconds,
             notes=[*self.notes, *notes],
             subgraphs=subgraphs,
+            kernel_times=self._kernel_times(),
         )
+
+    def _kernel_times(self) -> Sequence[KernelTime]:
+        if not self._options.profile or self._left:
+            return ()
+        from jitdelegate.engine.kernel_times import kernel_times  # not before: few models are profiled
+
+        return kernel_times(self.program, self.session, self.hosted_sessions)
 
     def subgraph_report(self) -> SubgraphReport:
         """As `report`, of a further subgraph."""
@@ -533,6 +544,7 @@ def options_key(options: Options, model: str, gpu: str = "", variant: Parts = ()
     else:
         target, features = "cpu", _features(options.cpu_features)
         loader = "object" if features == "generic" else "flat"
+        further = ((PROFILE, "1"),) if options.profile else ()
     partitions = (("partitions", options.partition_key),) if options.partition_key and target != "litert" else ()
     return model_key(
         fingerprint=model,

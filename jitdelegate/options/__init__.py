@@ -84,6 +84,8 @@ class Options:
             has TFLite's 2147483647; a last one before the first leaves all to LiteRT.
         only_ops: for debugging: all but operators of these names, as "CONV_2D", or a custom operator's own, stay with
             LiteRT; None names all. A sorted tuple; a list or one text with commas is taken too. Names have no spaces.
+        profile: time each kernel, for `Report.kernel_times`: CPU code takes time stamps, a GPU's kernels are launched
+            one by one with events between them. Meant for finding slow kernels: models run slower.
         partitioning: "cost_model" compiles the parts that are worth their crossings between LiteRT and compiled code,
             "all" every part that may be compiled.
     """
@@ -106,6 +108,7 @@ class Options:
         "partitioning",
         "precision",
         "private_weights",
+        "profile",
         "require_full_delegation",
         "serialization_dir",
         "stream",
@@ -136,6 +139,7 @@ class Options:
         last_delegate_node_index: int | None = None,
         only_ops: str | list[str] | tuple[str, ...] | None = None,
         partitioning: str = "cost_model",
+        profile: bool | int = False,
     ) -> None:
         self.target = _choice("target", target, TARGETS)
         self.cpu_features = _choice("cpu_features", cpu_features, CPU_FEATURES)
@@ -161,6 +165,7 @@ class Options:
         self.last_delegate_node_index = _last_index(last_delegate_node_index)
         self.only_ops = _operators(only_ops)
         self.partitioning = _choice("partitioning", partitioning, PARTITIONINGS)
+        self.profile = _truth("profile", profile)
 
     def __repr__(self) -> str:
         return f"Options({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
@@ -438,7 +443,7 @@ _NUMBERS = {
     *("num_threads", "stream"),
 }
 _SIGNED = {"is_precision_loss_allowed", "max_delegated_partitions"}
-_TRUE_OR_FALSE = {"is_precision_loss_allowed", "private_weights", "require_full_delegation"}
+_TRUE_OR_FALSE = {"is_precision_loss_allowed", "private_weights", "profile", "require_full_delegation"}
 
 
 def _parse(name: str, text: str) -> str | int | bool | tuple[str, ...] | None:

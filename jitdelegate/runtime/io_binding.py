@@ -125,6 +125,10 @@ class IOBinding:
         """
         raise NotImplementedError
 
+    def kernel_seconds(self) -> list[float | None]:
+        """Seconds of each kernel of the program in one run, the median of the last runs; None where none was timed."""
+        return [None] * len(self.program.kernels)
+
     @property
     def shared(self) -> SharedFile | None:
         """The file that a run reads where it is mapped; None where all that it reads is private."""
