@@ -9,7 +9,7 @@ from jitdelegate.ir.expr import Arg, Cast, Expr, binary, evaluate, maximum, mini
 from jitdelegate.ir.forms import Access, Concat, Form, Map, Reduce, View
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.runtime.cpu.features import level
-from tests.ops.form_reference import run_graph
+from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 
 LEVELS = ("generic", "x86-64-v3", "x86-64-v4")

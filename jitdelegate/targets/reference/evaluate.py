@@ -27,7 +27,7 @@ from jitdelegate.ir.forms import (
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ir.index_forms import IndexForm
 from jitdelegate.ops.resize import bilinear_places, nearest_places
-from tests.ops.index_reference import index_result
+from jitdelegate.targets.reference.index_forms import index_result
 
 Shape = tuple[int, ...]
 REDUCTIONS = {"mean": np.mean, "sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod}

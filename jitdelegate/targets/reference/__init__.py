@@ -1,0 +1,1 @@
+"""The forms evaluated with numpy: what every target has to compute."""
