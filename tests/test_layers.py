@@ -21,7 +21,7 @@ LAYERS = (
     ("litert_delegate", "engine", "api"),
     ("analysis",),
     ("commands",),
-    ("warm", "demo", "analyze"),
+    ("warm", "demo", "analyze", "replay"),
 )
 """Parts of the package, lowest first; a part imports its own layer's and lower ones."""
 WARM_PARTS = {"errors", "options", "program", "cache", "runtime", "litert_delegate", "engine", "api"}

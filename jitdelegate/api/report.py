@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from jitdelegate.runtime.profile import kernel_lines
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -254,17 +256,11 @@ class Report:
                 for place, (name, value) in enumerate(self.seconds.items())]  # fmt: skip
 
     def _kernel_lines(self) -> list[str]:
-        total = sum(one.seconds or 0.0 for one in self.kernel_times)
         ops = {one.index: f"{one.index} {one.op}" for one in self.operators}
-        return [f"{'kernels' if not place else '':<10} {_kernel_line(one, total, ops)}"
-                for place, one in enumerate(self.kernel_times)]  # fmt: skip
-
-
-def _kernel_line(one: KernelTime, total: float, ops: Mapping[int, str]) -> str:
-    """Microseconds, share of all kernels, form, operators."""
-    time = "not run" if one.seconds is None else f"{1e6 * one.seconds:,.1f} us"
-    share = f"{(one.seconds or 0.0) / (total or 1.0):.1%}"
-    return f"{time:>12}{share:>7} {one.form:<20} {', '.join(ops[index] for index in one.operators)}".rstrip()
+        lines = kernel_lines(
+            (one.seconds, one.form, ", ".join(ops[index] for index in one.operators)) for one in self.kernel_times
+        )
+        return [f"{'kernels' if not place else '':<10} {line}" for place, line in enumerate(lines)]
 
 
 def _delegated(target: str, operators: Sequence[Operator]) -> int:

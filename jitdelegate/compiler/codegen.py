@@ -6,8 +6,8 @@ from typing import Any
 
 from jitdelegate.cache.key import PRECISION, PROFILE, Key
 from jitdelegate.cache.store import open_store
-from jitdelegate.compiler.dump import dump
 from jitdelegate.compiler.program_metadata import ports, states
+from jitdelegate.compiler.trace import Trace
 from jitdelegate.errors import DeviceError
 from jitdelegate.ir.graph import Graph
 from jitdelegate.options import Options
@@ -17,22 +17,23 @@ Origins = tuple[tuple[int, ...], ...]
 """Per kernel, the positions of the operators that it computes."""
 
 
-def target_program(graph: Graph, options: Options, key: Key) -> tuple[Program, Origins]:
+def target_program(graph: Graph, options: Options, key: Key, trace: Trace) -> tuple[Program, Origins]:
     """Code for the whole lowered `graph`, for the target that the key names.
 
     Raises:
         CompileError: the code would take too long to compile.
         DeviceError: there are no compilers for the GPU, or it lacks what was asked for.
     """
+    trace.kernels(graph)
     if key.part("target") == "cuda":
-        return _cuda_program(graph, options, key)
-    return _cpu_program(graph, key)
+        return _cuda_program(graph, options, key, trace)
+    return _cpu_program(graph, key, trace)
 
 
-def _cpu_program(graph: Graph, key: Key) -> tuple[Program, Origins]:
+def _cpu_program(graph: Graph, key: Key, trace: Trace) -> tuple[Program, Origins]:
     from jitdelegate.targets.cpu.generate import generate  # not before: without LLVM, all but code can be made
 
-    generated = generate(graph, key.part("features"), dump, profile=bool(key.part(PROFILE)))
+    generated = generate(graph, key.part("features"), trace.text, profile=bool(key.part(PROFILE)))
     program = _program(
         graph,
         key,
@@ -45,12 +46,12 @@ def _cpu_program(graph: Graph, key: Key) -> tuple[Program, Origins]:
     return program, tuple(kernel.origin for kernel in generated.kernels)
 
 
-def _cuda_program(graph: Graph, options: Options, key: Key) -> tuple[Program, Origins]:
+def _cuda_program(graph: Graph, options: Options, key: Key, trace: Trace) -> tuple[Program, Origins]:
     place = open_store(options.serialization_dir).place
     try:
         from jitdelegate.targets.cuda.generate import generate
 
-        generated = generate(graph, key.gpu, key.part(PRECISION), place, dump)
+        generated = generate(graph, key.gpu, key.part(PRECISION), place, trace.text)
     except ImportError as error:
         raise DeviceError(
             f"{error}; CUDA kernels are compiled by the extra 'cuda': pip install jitdelegate[cuda]"

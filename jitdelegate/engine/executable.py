@@ -20,6 +20,7 @@ from jitdelegate.cache.key import (
 from jitdelegate.cache.store import ABSENT, OFF, Lookup, open_store
 from jitdelegate.engine.model_file import ChangedModelError
 from jitdelegate.errors import CompilerFailedError, DelegationError, DeviceError, ProgramError
+from jitdelegate.options import DEBUG_LEVEL
 from jitdelegate.program.check import IN_PARTITIONS
 from jitdelegate.program.program import Operator
 from jitdelegate.runtime.cpu.features import level
@@ -89,8 +90,15 @@ class Executable:
             is_known = self.resized or self.values  # from the program for the shapes that the file says
             if self._failure or (not is_known and not self._is_guest and not self.program.shape_inputs):
                 self.announce()
+            if DEBUG_LEVEL:
+                self._tell()
         except MemoryError as error:
             raise self._no_memory() from error
+
+    def _tell(self) -> None:
+        from jitdelegate.options.debug import log  # not before: few people look
+
+        log(f"{self.source.name}: {self._key.entry_name()}\n{self.report()}")
 
     def _find_device(self) -> Device | None:
         """The GPU to compile for, None where it is to be the CPU or LiteRT."""

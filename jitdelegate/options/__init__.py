@@ -45,6 +45,23 @@ _PARTITION_DEFAULTS = {
 """The options that change which operators are delegated, sorted by name."""
 
 
+def _debug_level(text: str) -> int:
+    """
+    Raises:
+        OptionError: JITDELEGATE_DEBUG is no level.
+    """
+    if text not in DEBUG_LEVELS:
+        raise OptionError(f"JITDELEGATE_DEBUG is {text[:_LONGEST_SHOWN]!r}, expected one of {', '.join(DEBUG_LEVELS)}")
+    return int(text)
+
+
+DEBUG_LEVELS = ("0", "1", "2", "3", "4")
+DEBUG_LEVEL = _debug_level(os.environ.get("JITDELEGATE_DEBUG") or "0")
+"""What `options.debug` tells; read once."""
+TIMED_LEVEL = 2
+"""From here on, models are profiled as by the option `profile`."""
+
+
 class Options:
     """One model's options, checked; unknown names and values are refused by name.
 
@@ -165,7 +182,7 @@ class Options:
         self.last_delegate_node_index = _last_index(last_delegate_node_index)
         self.only_ops = _operators(only_ops)
         self.partitioning = _choice("partitioning", partitioning, PARTITIONINGS)
-        self.profile = _truth("profile", profile)
+        self.profile = _truth("profile", profile) or DEBUG_LEVEL >= TIMED_LEVEL
 
     def __repr__(self) -> str:
         return f"Options({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"

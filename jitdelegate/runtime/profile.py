@@ -1,6 +1,12 @@
-"""Seconds per kernel over the last runs of a profiled session."""
+"""Seconds per kernel over the last runs of a profiled session, and the table of them in the debug log."""
 
 from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from jitdelegate.runtime.io_binding import IOBinding
 
 ROWS = 64
 """Runs that are kept; a power of two."""
@@ -11,3 +17,41 @@ def medians(runs: list[list[float]], kernels: int) -> list[float | None]:
     if not runs:
         return [None] * kernels
     return [sorted(run[kernel] for run in runs)[len(runs) // 2] for kernel in range(kernels)]
+
+
+def kernel_lines(kernels: Iterable[tuple[float | None, str, str]]) -> list[str]:
+    """A table of (seconds, form, further text): microseconds, the share of all kernels, form, text."""
+    found = list(kernels)
+    total = sum(seconds or 0.0 for seconds, _, _ in found) or 1.0
+    return [_kernel_line(seconds, total, form, text) for seconds, form, text in found]
+
+
+def _kernel_line(seconds: float | None, total: float, form: str, text: str) -> str:
+    time = "not run" if seconds is None else f"{1e6 * seconds:,.2f} us"
+    return f"{time:>12}{(seconds or 0.0) / total:>7.1%} {form:<20} {text}".rstrip()
+
+
+def log_times(session: IOBinding) -> None:
+    """Log the times of a session that is to be closed, if it ran."""
+    from jitdelegate.options.debug import log
+
+    seconds = session.kernel_seconds()
+    if any(each is not None for each in seconds):
+        kernels = zip(seconds, session.program.kernels, strict=True)
+        lines = kernel_lines((each, kernel.form, kernel.name) for each, kernel in kernels)
+        log("\n".join(["time per kernel", *lines]))
+
+
+def log_times_at_exit(session: IOBinding) -> None:
+    """Log the times of a session that is still open when Python ends."""
+    import atexit
+    import weakref
+
+    reference = weakref.ref(session)
+
+    def log_open() -> None:
+        found = reference()
+        if found is not None:
+            log_times(found)
+
+    atexit.register(log_open)

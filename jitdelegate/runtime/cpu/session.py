@@ -54,6 +54,7 @@ class Session(IOBinding):
             self._code.close()
             raise
         self._clock = self._memory.kernel_clock(program, self._code.clock) if self._code.clock else None
+        self._begin_log()
 
     @property
     def shared(self) -> SharedFile | None:
@@ -71,6 +72,7 @@ class Session(IOBinding):
         """
         if self._is_ending():
             return
+        self._end_log()
         self._follow_fork()
         with self._lock:
             memory, self._memory = self._memory, None

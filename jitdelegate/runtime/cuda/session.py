@@ -69,6 +69,7 @@ class CudaSession(IOBinding):
         except BaseException:
             self._free()
             raise
+        self._begin_log()
 
     def _open(self, context: Context, stream: int | None, *, profile: bool) -> None:
         driver, program = self._driver, self.program
@@ -229,7 +230,7 @@ class CudaSession(IOBinding):
 
     def kernel_seconds(self) -> list[float | None]:
         with self._lock:
-            return self._clock.kernel_seconds() if self._clock else super().kernel_seconds()
+            return self._clock.kernel_seconds() if self._clock and self._context else super().kernel_seconds()
 
     def reset_states(self, *, resources: bool) -> None:
         self._refuse_fork()
@@ -355,6 +356,7 @@ class CudaSession(IOBinding):
         While Python itself ends, nothing is done: the driver may have gone before, and the process gives all back.
         """
         if not self._is_ending() and self._process == os.getpid():
+            self._end_log()
             with self._lock:
                 self._free()
 
