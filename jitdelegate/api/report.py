@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from jitdelegate.runtime.profile import kernel_lines
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -256,6 +254,8 @@ class Report:
                 for place, (name, value) in enumerate(self.seconds.items())]  # fmt: skip
 
     def _kernel_lines(self) -> list[str]:
+        from jitdelegate.runtime.profile import kernel_lines  # not before: few models are profiled
+
         ops = {one.index: f"{one.index} {one.op}" for one in self.operators}
         lines = kernel_lines(
             (one.seconds, one.form, ", ".join(ops[index] for index in one.operators)) for one in self.kernel_times
