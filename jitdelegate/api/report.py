@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from jitdelegate.cache.counts import counts
+from jitdelegate.engine.specializations import named
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from jitdelegate.api.kernel_times import KernelTime
+    from jitdelegate.engine.executable import Executable
+    from jitdelegate.engine.hosted_model import HostedModel
+    from jitdelegate.engine.specializations import Specializations
     from jitdelegate.program.program import Operator
 
 
@@ -47,7 +54,7 @@ class SubgraphReport:
     Attributes:
         number: of the subgraph.
         signatures: keys of the signatures that enter it.
-        target: "cuda", "cpu" or "litert", where it runs; "" before it is opened, which its first run or
+        target: where it runs, the name of a target; "" before it is opened, which its first run or
             `Model.prepare` does.
         operators: per operator its index, op, place and reason; empty before it is opened.
         outcome: what the cache did, "hit", "miss" or "off"; "" before it is opened.
@@ -105,37 +112,11 @@ class SubgraphReport:
         return f"{self.target}, {self.delegated} of {len(self.operators)} operators delegated, cache {self.outcome}"
 
 
-class KernelTime:
-    """Time of one kernel.
-
-    Attributes:
-        name: unique in its partition.
-        form: the kind of kernel.
-        operators: indices of the operators that it computes; empty for copies at the model's borders.
-        seconds: in one inference, on a GPU by all its launches; the median of the last runs, None before the first.
-    """
-
-    __slots__ = ("form", "name", "operators", "seconds")
-
-    def __init__(self, *, name: str, form: str, operators: Sequence[int], seconds: float | None) -> None:
-        self.name = name
-        self.form = form
-        self.operators = tuple(operators)
-        self.seconds = seconds
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain data."""
-        return {"name": self.name, "form": self.form, "operators": list(self.operators), "seconds": self.seconds}
-
-    def __repr__(self) -> str:
-        return f"KernelTime({self.name!r}, {self.form}, operators={list(self.operators)}, seconds={self.seconds})"
-
-
 class Report:
     """One model's state at the moment it was asked for; `print` gives a table.
 
     Attributes:
-        target: "cuda", "cpu" or "litert", where the model runs.
+        target: where the model runs, the name of a target.
         features: the instruction set or GPU architecture that the code was compiled for, "" on LiteRT.
         device: the GPU's name, "" elsewhere.
         threads: threads that share one inference.
@@ -228,8 +209,12 @@ class Report:
         return f"Report({self.target}, {delegated}, cache {self.cache.outcome})"
 
     def __str__(self) -> str:
-        further = [line for one in self.subgraphs for line in _further_places(one)]
-        return "\n".join([*self._summary(), *self._stages(), *_places(self.operators), *further, *self._kernel_lines()])
+        from jitdelegate.engine.decisions import operator_lines  # not before: few reports are printed
+
+        partial = [one for one in self.subgraphs if one.delegated < len(one.operators)]
+        further = [line for one in partial for line in (one.name, *operator_lines(one.operators))]
+        own = operator_lines(self.operators)
+        return "\n".join([*self._summary(), *self._stages(), *own, *further, *self._kernel_lines()])
 
     def _summary(self) -> list[str]:
         told = (self.cache.outcome, self.cache.reason, self.cache.write_failure, self.cache.path)
@@ -245,7 +230,7 @@ class Report:
 
     def _where(self) -> str:
         place = " ".join(part for part in (self.target, self.features) if part)
-        if self.target == "cuda":
+        if self.device:
             return f"{place}, {self.device}, {self.launches} launches of {self.kernels} kernels"
         return f"{place}, {self.threads} thread{'s' if self.threads != 1 else ''}, {self.kernels} kernels"
 
@@ -263,39 +248,93 @@ class Report:
         return [f"{'kernels' if not place else '':<10} {line}" for place, line in enumerate(lines)]
 
 
+def model_report(specializations: Specializations, executable: Executable) -> Report:
+    """Of one of the programs of a model's first subgraph, with what is known of all others."""
+    further = [_sentence(each) for each in specializations.further]
+    return _report(executable, further, _signed_subgraphs(specializations))
+
+
+def hosted_report(model: HostedModel) -> Report:
+    """Of a model in LiteRT's own interpreter."""
+    main, *others = model.opened()
+    return _report(main, (), [_subgraph_report(each) for each in others])
+
+
+def _report(executable: Executable, notes: Sequence[str], subgraphs: Sequence[SubgraphReport]) -> Report:
+    program, source = executable.program, executable.source
+    device = executable.device.name if executable.target == executable.device.target.name else ""
+    return Report(
+        target=executable.target,
+        features=program.features,
+        device=device,
+        threads=1 if device else source.threads,
+        kernels=len(program.kernels),
+        launches=sum(kernel.chunks for kernel in program.kernels) if device else 0,
+        operators=executable.operators,
+        cache=_cache_report(executable),
+        seconds=executable.seconds,
+        notes=[*executable.notes, *notes],
+        subgraphs=subgraphs,
+        kernel_times=_kernel_times(executable),
+    )
+
+
+def _kernel_times(executable: Executable) -> Sequence[KernelTime]:
+    if not executable.source.options.profile:
+        return ()
+    from jitdelegate.api.kernel_times import kernel_times  # not before: few models are profiled
+
+    return kernel_times(executable)
+
+
+def _cache_report(executable: Executable) -> CacheReport:
+    lookup = executable.lookup
+    return CacheReport(
+        outcome=executable.outcome,
+        reason=executable.damage or lookup.reason,
+        path="" if lookup.write_failure else lookup.path or "",
+        write_failure=lookup.write_failure,
+        counters={name: getattr(counts, name) for name in counts.__slots__},
+    )
+
+
+def _subgraph_report(executable: Executable) -> SubgraphReport:
+    signatures = executable.program.signatures
+    return SubgraphReport(
+        number=executable.subgraph,
+        signatures=[signature.key for signature in signatures if signature.graph == executable.subgraph],
+        target=executable.target,
+        operators=executable.operators,
+        outcome=executable.outcome,
+    )
+
+
+def _signed_subgraphs(specializations: Specializations) -> list[SubgraphReport]:
+    """Of every subgraph that a signature enters beside the first."""
+    entered: dict[int, list[str]] = {}
+    for signature in specializations.main.program.signatures:
+        entered.setdefault(signature.graph, []).append(signature.key)
+    known = specializations.open_subgraphs
+    return [
+        _subgraph_report(known[number]) if number in known else SubgraphReport(number=number, signatures=keys)
+        for number, keys in sorted(entered.items())
+        if number
+    ]
+
+
+def _sentence(executable: Executable) -> str:
+    """What a program for other shapes or values is for, and where it runs."""
+    parts = [f"subgraph {executable.subgraph}"] if executable.subgraph else []
+    parts += [named(executable.resized)] if executable.resized else []
+    parts += [f"input {position} being {list(numbers)}" for position, numbers in executable.values]
+    on_litert = f"LiteRT, {executable.reason}"
+    place = on_litert if executable.target == "litert" else f"{executable.target}, cache {executable.outcome}."
+    return f"{', '.join(parts)}: {place}"
+
+
 def _delegated(target: str, operators: Sequence[Operator]) -> int:
     return 0 if target == "litert" else sum(operator.place != "litert" for operator in operators)
 
 
 def _operator(one: Operator) -> dict[str, Any]:
     return {"index": one.index, "op": one.op, "place": one.place, "reason": one.reason}
-
-
-def _further_places(subgraph: SubgraphReport) -> list[str]:
-    """The operators of a subgraph of which some are left to LiteRT."""
-    if subgraph.delegated == len(subgraph.operators):
-        return []
-    return [subgraph.name, *_places(subgraph.operators)]
-
-
-def _places(operators: Sequence[Operator]) -> list[str]:
-    """One line per run of operators that share place and reason, so that a large model stays readable."""
-    lines: list[str] = []
-    for group in _groups(operators):
-        first, last = group[0], group[-1]
-        span = str(first.index) if first is last else f"{first.index}-{last.index}"
-        ops = ", ".join(dict.fromkeys(operator.op for operator in group))
-        reason = first.reason.removeprefix(f"{ops}: ")
-        lines.append(f"{span:>10} {first.place:<8}{ops}" + (f": {reason}" if reason else ""))
-    return lines
-
-
-def _groups(operators: Sequence[Operator]) -> list[list[Operator]]:
-    groups: list[list[Operator]] = []
-    for operator in operators:
-        last = groups[-1][-1] if groups else None
-        if last is not None and (last.place, last.reason) == (operator.place, operator.reason):
-            groups[-1].append(operator)
-        else:
-            groups.append([operator])
-    return groups

@@ -16,7 +16,7 @@ import numpy as np
 
 from jitdelegate.compiler.codegen import target_program
 from jitdelegate.compiler.trace import Trace
-from jitdelegate.engine.executable import options_key
+from jitdelegate.engine.load_path import find_key
 from jitdelegate.errors import JitDelegateError, OptionError
 from jitdelegate.ir.archive import load_graph
 from jitdelegate.ir.graph import Graph
@@ -24,17 +24,16 @@ from jitdelegate.ir.print import graph_text
 from jitdelegate.options import CPU_FEATURES, PRECISIONS, Options
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
-from jitdelegate.runtime.cpu.session import Session
-from jitdelegate.runtime.cuda.device import find_device
-from jitdelegate.runtime.cuda.library import open_library
-from jitdelegate.runtime.cuda.session import CudaSession
 from jitdelegate.runtime.io_binding import IOBinding
 from jitdelegate.runtime.profile import kernel_lines
+from jitdelegate.targets.find import target_named
 from jitdelegate.targets.reference.evaluate import run_graph
+from jitdelegate.targets.table import ROWS
 
-TOLERANCE = 1e-4
-"""Largest error that passes, as a share of the largest number that is expected; of float16 and bfloat16 more."""
-LOOSE_TOLERANCE = 2e-2
+EXACT = PRECISIONS[0]
+TOLERANCE, LOOSE_TOLERANCE = 1e-4, 2e-2
+"""Largest errors that pass, as shares of the largest number that is expected: in float32, and in shorter types."""
+LITERT = "litert"
 
 
 @dataclass(frozen=True)
@@ -60,16 +59,16 @@ def main(argv: list[str] | None = None) -> int:
         options = _options(arguments)
     except OptionError as error:
         parser.error(str(error))
-    tolerance = TOLERANCE if options.precision == "float32" or arguments.target == "cpu" else LOOSE_TOLERANCE
+    tolerance = _tolerance(options)
     return max([_replay_and_print(path, options, arguments, tolerance) for path in _files(arguments.kernel)], default=1)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m jitdelegate.replay", description=__doc__)
     parser.add_argument("kernel", nargs="+", type=Path, metavar="KERNEL", help="a file of a dump, or a folder of them")
-    parser.add_argument("--target", choices=("cpu", "cuda"), default="cpu", help="(default: cpu)")
+    parser.add_argument("--target", choices=[name for name in ROWS if name != LITERT], default="cpu", help="(default: cpu)")
     parser.add_argument("--cpu-features", choices=CPU_FEATURES, default="auto", help="(default: auto)")
-    parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="of CUDA code (default: float32)")
+    parser.add_argument("--precision", choices=PRECISIONS, default=EXACT, help="of CUDA code (default: float32)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="on the CPU (default: 1)")
     parser.add_argument("--runs", type=int, default=20, metavar="N", help="how often to run it (default: 20)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs (default: 0)")
@@ -88,6 +87,11 @@ def _options(arguments: argparse.Namespace) -> Options:
         num_threads=arguments.threads,
         profile=True,
     )
+
+
+def _tolerance(options: Options) -> float:
+    is_exact = options.precision == EXACT or not target_named(options.target).is_accelerator
+    return TOLERANCE if is_exact else LOOSE_TOLERANCE
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
@@ -142,12 +146,10 @@ def _random_inputs(graph: Graph, seed: int) -> list[np.ndarray]:
 
 
 def _open(graph: Graph, options: Options) -> IOBinding:
-    device = find_device(open_library(asked_for=True), options.device) if options.target == "cuda" else None
-    key = options_key(options, "replay", device.kind if device else "")
-    program = read(write(target_program(graph, options, key, Trace("replay", None))[0]))
-    if device:
-        return CudaSession(program, device, profile=True)
-    return Session(program, options.num_threads or 1)
+    device = target_named(options.target).find_device(options)
+    key = find_key(device, options, "replay")
+    program, _ = target_program(graph, options, key, Trace("replay", None))
+    return device.session(read(write(program)), options, options.num_threads or 1)
 
 
 def _error(found: np.ndarray, expected: np.ndarray) -> float:

@@ -42,6 +42,11 @@ class IOBinding:
         for port in others:
             _tensor_class(port)
 
+    @property
+    def note(self) -> str:
+        """What the user should know of the way in which the program runs; "" as a rule."""
+        return ""
+
     def run(self, inputs: Sequence[Any]) -> tuple[Tensor, ...]:
         """One inference: the outputs, in the order of `program.outputs`, in memory of their own.
 
@@ -135,14 +140,14 @@ class IOBinding:
         if DEBUG_LEVEL >= TIMED_LEVEL:
             from jitdelegate.runtime.profile import log_times_at_exit  # not before: few people look
 
-            log_times_at_exit(self)
+            log_times_at_exit(self.kernel_seconds, self.program.kernels)
 
     def _end_log(self) -> None:
         """What `_begin_log` promised, before the session is closed."""
         if DEBUG_LEVEL >= TIMED_LEVEL:
             from jitdelegate.runtime.profile import log_times
 
-            log_times(self)
+            log_times(self.kernel_seconds(), self.program.kernels)
 
     @property
     def shared(self) -> SharedFile | None:

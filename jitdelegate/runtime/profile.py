@@ -4,9 +4,9 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
-    from jitdelegate.runtime.io_binding import IOBinding
+    from jitdelegate.program.program import Kernel
 
 ROWS = 64
 """Runs that are kept; a power of two."""
@@ -31,27 +31,29 @@ def _kernel_line(seconds: float | None, total: float, form: str, text: str) -> s
     return f"{time:>12}{(seconds or 0.0) / total:>7.1%} {form:<20} {text}".rstrip()
 
 
-def log_times(session: IOBinding) -> None:
-    """Log the times of a session that is to be closed, if it ran."""
+def log_times(seconds: Sequence[float | None], kernels: Sequence[Kernel]) -> None:
+    """Log the table of a session that is to be closed, if it ran."""
     from jitdelegate.options.debug import log
 
-    seconds = session.kernel_seconds()
     if any(each is not None for each in seconds):
-        kernels = zip(seconds, session.program.kernels, strict=True)
-        lines = kernel_lines((each, kernel.form, kernel.name) for each, kernel in kernels)
-        log("\n".join(["time per kernel", *lines]))
+        pairs = zip(seconds, kernels, strict=True)
+        log("\n".join(["time per kernel", *kernel_lines((each, kernel.form, kernel.name) for each, kernel in pairs)]))
 
 
-def log_times_at_exit(session: IOBinding) -> None:
-    """Log the times of a session that is still open when Python ends."""
+def log_times_at_exit(measure: Callable[[], Sequence[float | None]], kernels: Sequence[Kernel]) -> None:
+    """Log the table of a session that is still there when Python ends.
+
+    Args:
+        measure: its method; it is not kept alive.
+    """
     import atexit
-    import weakref
+    from weakref import WeakMethod
 
-    reference = weakref.ref(session)
+    reference = WeakMethod(measure)
 
     def log_open() -> None:
         found = reference()
         if found is not None:
-            log_times(found)
+            log_times(found(), kernels)
 
     atexit.register(log_open)

@@ -31,7 +31,7 @@ model = jitdelegate.load(sys.argv[1], serialization_dir=False)
 model(bytes(768))
 """
 HEADINGS = {
-    1: "operators  1 of 1 delegated",
+    1: "0 cpu     CONV_2D",
     2: "jitdelegate: time per kernel",
     3: "by Contract(",
     4: "define ",

@@ -12,8 +12,9 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
 from jitdelegate.api.report import Report
-from jitdelegate.engine.executable import options_key
+from jitdelegate.engine.load_path import find_key
 from jitdelegate.options import Options
+from jitdelegate.targets.find import target_named
 from tests.api import partial_models as partial
 from tests.api import small_models
 
@@ -57,8 +58,10 @@ def test_a_program_from_the_cache_is_timed_too_and_is_another_than_the_plain_one
 
 def test_only_cpu_programs_have_the_option_in_their_key() -> None:
     plain, profiled = Options(), Options(profile=True)
-    assert options_key(plain, "0").parts != options_key(profiled, "0").parts
-    assert options_key(plain, "0", "sm_90").parts == options_key(profiled, "0", "sm_90").parts
+    (gpu,) = target_named("cuda").devices("sm_90")
+    cpu = target_named("cpu").find_device(plain)
+    assert find_key(cpu, plain, "0").parts != find_key(cpu, profiled, "0").parts
+    assert find_key(gpu, plain, "0").parts == find_key(gpu, profiled, "0").parts
 
 
 @pytest.mark.parametrize("loader", LOADERS)

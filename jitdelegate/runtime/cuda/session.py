@@ -7,12 +7,13 @@ import ctypes
 import os
 import time
 
-from jitdelegate.cache.key import TOOLCHAIN, cuda_major
+from jitdelegate.cache.key import TOOLCHAIN
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.runtime.buffers import Borrowed
 from jitdelegate.runtime.cuda.context import hold_context
 from jitdelegate.runtime.cuda.driver import dotted, try_release
 from jitdelegate.runtime.cuda.states import CudaStates
+from jitdelegate.runtime.cuda.toolchain import cuda_major
 from jitdelegate.runtime.cuda.weights import share_weights
 from jitdelegate.runtime.io_binding import IOBinding
 
@@ -53,8 +54,8 @@ class CudaSession(IOBinding):
             DeviceError: the device cannot run it, or has too little memory; nothing is left behind.
         """
         super().__init__(program)
-        if program.target != "cuda":
-            raise ProgramError(f"a program for {program.target} cannot run on a CUDA device")
+        if program.target != "cuda" or program.loader != "cubin":
+            raise ProgramError(f"{program.loader} code for {program.target} cannot run on a CUDA device")
         device.check(program.features, cuda_major(program.part(TOOLCHAIN)))
         self.device = device
         self.graph_failure = ""
@@ -104,6 +105,10 @@ class CudaSession(IOBinding):
         driver = self._driver
         events = [self._own(driver.create_event(), driver.destroy_event) for _ in range(len(self._steps) + 1)]
         self._clock = LaunchClock(self.program, driver, events)
+
+    @property
+    def note(self) -> str:
+        return f"kernels are launched one by one: {self.graph_failure}" if self.graph_failure else ""
 
     def _own(self, handle: Any, release: Callable[[Any], None]) -> Any:
         """The handle, to be released when the session is closed."""
