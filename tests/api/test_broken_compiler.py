@@ -170,7 +170,7 @@ def test_variables_are_not_lost_in_silence_where_no_code_may_run(
     jitdelegate.load(streaming(), serialization_dir=tmp_path)
     _damage_weights(tmp_path)
     model = jitdelegate.load(streaming(), serialization_dir=tmp_path)
-    monkeypatch.setattr("jitdelegate.engine.executable.Session", refuse)
+    monkeypatch.setattr("jitdelegate.runtime.cpu.session.Session", refuse)
     (port,) = model.inputs
     with pytest.raises(DeviceError, match=r"; the compiled program cannot be loaded: no executable .*; on LiteRT its"):
         model(np.ones(port.shape, port.dtype))

@@ -17,7 +17,7 @@ from jitdelegate.errors import DeviceError
 from tests.api import partial_models as partial
 from tests.api import small_models
 from tests.api.resource_models import streaming
-from tests.api.test_deciding import sliced
+from tests.api.test_shape_inputs import sliced
 from tests.entries import only_entry
 from tests.ops.recurrent_models import LstmModel
 
