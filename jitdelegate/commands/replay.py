@@ -66,7 +66,9 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m jitdelegate.replay", description=__doc__)
     parser.add_argument("kernel", nargs="+", type=Path, metavar="KERNEL", help="a file of a dump, or a folder of them")
-    parser.add_argument("--target", choices=[name for name in ROWS if name != LITERT], default="cpu", help="(default: cpu)")
+    parser.add_argument(
+        "--target", choices=[name for name in ROWS if name != LITERT], default="cpu", help="(default: cpu)"
+    )
     parser.add_argument("--cpu-features", choices=CPU_FEATURES, default="auto", help="(default: auto)")
     parser.add_argument("--precision", choices=PRECISIONS, default=EXACT, help="of CUDA code (default: float32)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="on the CPU (default: 1)")
