@@ -40,21 +40,24 @@ class KernelTime:
 
 def kernel_times(executable: Executable) -> list[KernelTime]:
     """One entry per kernel of a profiled program, in the order in which they run; none where it runs on LiteRT."""
-    program, session = executable.program, executable.session
+    program = executable.program
     if executable.target != program.target:
         return []
     operators: dict[int, list[int]] = {}
     for one in program.operators:
         operators.setdefault(one.kernel, []).append(one.index)
-    seconds = session.kernel_seconds() if session else _hosted_seconds(executable)
     return [
         KernelTime(name=kernel.name, form=kernel.form, operators=operators.get(number, ()), seconds=each)
-        for number, (kernel, each) in enumerate(zip(program.kernels, seconds, strict=True))
+        for number, (kernel, each) in enumerate(zip(program.kernels, _seconds(executable), strict=True))
     ]
 
 
-def _hosted_seconds(executable: Executable) -> list[float | None]:
-    """Of the kernels of partitions in LiteRT's interpreter."""
+def _seconds(executable: Executable) -> list[float | None]:
+    """Of each kernel, in whatever sessions they run."""
+    if executable.session is not None:
+        return executable.session.kernel_seconds()
+    if executable.program.loader != "delegate":  # the model is closed
+        return [None] * len(executable.program.kernels)
     found: list[float | None] = []
     for partition in executable.program.partitions:
         session = executable.hosted_sessions.get(partition.nodes)

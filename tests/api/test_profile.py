@@ -109,6 +109,17 @@ def test_printing_lists_the_kernels_with_their_operators() -> None:
     assert "seconds=" in repr(report.kernel_times[0])
 
 
+@pytest.mark.parametrize("loader", LOADERS)
+def test_a_closed_model_has_no_times_any_more(loader: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    partial.choose_loader(monkeypatch, loader)
+    whole = jitdelegate.load(small_models.convolution(), serialization_dir=False, options={"profile": True})
+    parted = jitdelegate.load(partial.alternating(), options=partial.options(profile=True))
+    for model in (whole, parted):
+        kernels = len(model.report().kernel_times)
+        model.close()
+        assert [timed for _, _, timed in kernels_of(model.report())] == [False] * kernels
+
+
 def test_a_model_on_litert_has_no_kernels_to_time() -> None:
     with jitdelegate.load(small_models.convolution(), target="litert", options={"profile": True}) as model:
         model(np.zeros((1, 8, 8, 3), np.float32))
