@@ -91,8 +91,8 @@ def _call_jobs(f: Function, jobs: Sequence[Job], arguments: list[Value]) -> None
 def _write_alone(module: Module, steps: Sequence[Step], stamps: Stamps | None) -> None:
     f = module.function("run", ENTRY_PARAMETERS, exported=True)
     arena, weights, io, sync, scratch = f.parameters
-    run = _count_run(f, sync) if stamps else None
-    if stamps and run:
+    run = _count_run(f, sync) if stamps else f.index(0)
+    if stamps:
         stamps.begin(f, sync, run)
     for number, step in enumerate(steps):
 
@@ -100,7 +100,7 @@ def _write_alone(module: Module, steps: Sequence[Step], stamps: Stamps | None) -
             f.call("dispatch", arena, weights, io, chunk, scratch, f.index(number))
 
         f.loop(sum(job.chunks for job in step.jobs), body)
-        if stamps and run:
+        if stamps:
             stamps.end(f, sync, run, f.index(number))
     f.finish()
     module.function("stop", ENTRY_PARAMETERS, exported=True).finish()
