@@ -36,7 +36,7 @@ def operator_lines(operators: Sequence[Operator]) -> list[str]:
         span = str(first.index) if first is last else f"{first.index}-{last.index}"
         ops = ", ".join(dict.fromkeys(operator.op for operator in group))
         reason = first.reason.removeprefix(f"{ops}: ")
-        lines.append(f"{span:>10} {first.place:<8}{ops}" + (f": {reason}" if reason else ""))
+        lines.append(f"{span:>10} {first.place:<7} {ops}" + (f": {reason}" if reason else ""))
     return lines
 
 

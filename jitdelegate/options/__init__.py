@@ -67,7 +67,8 @@ class Options:
 
     Attributes:
         target: "cuda" compiles for this machine's GPU, "cpu" for its CPU, "litert" runs the whole model on LiteRT,
-            "auto" takes the best there is. Mappings and files may call it "backend".
+            "reference" evaluates it with numpy, to compare with, "auto" takes the best there is. Mappings and files may
+            call it "backend".
         serialization_dir: where programs are kept; None is the user's cache directory, False turns the cache off.
         model_token: names the entry instead of the model's fingerprint; the content is checked all the same.
         num_threads: threads that share one inference; None takes the CPUs this process may use, at most 4.
