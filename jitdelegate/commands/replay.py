@@ -14,10 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
+from jitdelegate.commands.arguments import new_parser, print_line, threads
 from jitdelegate.compiler.codegen import target_program
 from jitdelegate.compiler.trace import Trace
 from jitdelegate.engine.load_path import find_key
-from jitdelegate.errors import JitDelegateError, OptionError
+from jitdelegate.errors import JitDelegateError
 from jitdelegate.ir.archive import load_graph
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ir.print import graph_text
@@ -53,42 +54,30 @@ class Replay:
 
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 every kernel answers as numpy, 1 one does not or cannot be run, 2 wrong arguments."""
-    parser = _parser()
-    arguments = parser.parse_args(argv)
-    try:
-        options = _options(arguments)
-    except OptionError as error:
-        parser.error(str(error))
-    tolerance = _tolerance(options)
-    return max([_replay_and_print(path, options, arguments, tolerance) for path in _files(arguments.kernel)], default=1)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m jitdelegate.replay", description=__doc__)
-    parser.add_argument("kernel", nargs="+", type=Path, metavar="KERNEL", help="a file of a dump, or a folder of them")
-    parser.add_argument(
-        "--target", choices=[name for name in ROWS if name != LITERT], default="cpu", help="(default: cpu)"
-    )
-    parser.add_argument("--cpu-features", choices=CPU_FEATURES, default="auto", help="(default: auto)")
-    parser.add_argument("--precision", choices=PRECISIONS, default=EXACT, help="of CUDA code (default: float32)")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="on the CPU (default: 1)")
-    parser.add_argument("--runs", type=int, default=20, metavar="N", help="how often to run it (default: 20)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs (default: 0)")
-    return parser
-
-
-def _options(arguments: argparse.Namespace) -> Options:
-    """
-    Raises:
-        OptionError: a value is refused.
-    """
-    return Options(
+    arguments = _parser().parse_args(argv)
+    options = Options(
         target=arguments.target,
         cpu_features=arguments.cpu_features,
         precision=arguments.precision,
         num_threads=arguments.threads,
         profile=True,
     )
+    tolerance = _tolerance(options)
+    return max([_replay_and_print(path, options, arguments, tolerance) for path in _files(arguments.kernel)], default=1)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = new_parser("replay", __doc__)
+    parser.add_argument("kernel", nargs="+", type=Path, metavar="KERNEL", help="a file of a dump, or a folder of them")
+    parser.add_argument(
+        "--target", choices=[name for name in ROWS if name != LITERT], default="cpu", help="(default: cpu)"
+    )
+    parser.add_argument("--cpu-features", choices=CPU_FEATURES, default="auto", help="(default: auto)")
+    parser.add_argument("--precision", choices=PRECISIONS, default=EXACT, help="of CUDA code (default: float32)")
+    parser.add_argument("--threads", type=threads, default=1, metavar="N", help="on the CPU (default: 1)")
+    parser.add_argument("--runs", type=int, default=20, metavar="N", help="how often to run it (default: 20)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs (default: 0)")
+    return parser
 
 
 def _tolerance(options: Options) -> float:
@@ -108,8 +97,8 @@ def _replay_and_print(path: Path, options: Options, arguments: argparse.Namespac
         print(f"{path}: {error}", file=sys.stderr)
         return 1
     passed = found.error <= tolerance
-    print(f"{path}: {'same' if passed else 'DIFFERENT'}, largest error {found.error:.1e}")
-    print("\n".join([found.graph, *found.times]))
+    heading = f"{path}: {'same' if passed else 'DIFFERENT'}, largest error {found.error:.1e}"
+    print_line("\n".join([heading, found.graph, *found.times]))
     return 0 if passed else 1
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jitdelegate
-from jitdelegate.commands import replay
+from jitdelegate.commands import overview, replay
 from jitdelegate.compiler.trace import VARIABLE
 from jitdelegate.errors import OptionError
 from jitdelegate.tflite.write import ModelBuilder
@@ -188,6 +188,20 @@ def test_a_file_that_is_no_kernel_and_an_empty_folder_fail(
     with pytest.raises(SystemExit) as ended:
         replay.main([str(kernels), "--threads", "0"])
     assert ended.value.code == 2
+
+
+def test_the_command_is_in_the_overview(kernels: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "jitdelegate.replay", str(kernels)], capture_output=True, text=True, check=True
+    )
+    assert ": same, largest error" in done.stdout
+    assert overview.main([]) == 0
+    assert "jitdelegate.replay" in capsys.readouterr().out
+
+
+def test_the_reference_replays_itself(kernels: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert replay.main([str(kernels), "--target", "reference", "--runs", "1"]) == 0
+    assert "largest error 0.0e+00" in capsys.readouterr().out
 
 
 def test_seeds_give_inputs_that_can_be_had_again(kernels: Path) -> None:
