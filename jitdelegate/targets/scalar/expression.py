@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr, argument_types, parts
+from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr, argument_types
 from jitdelegate.targets.scalar.builder import Builder, V
 from jitdelegate.targets.scalar.cast import cast
 from jitdelegate.targets.scalar.functions import apply
@@ -28,7 +28,7 @@ def emit(
             return b.constant(part.dtype, part.value.value, lanes)
         if part not in known:
             inner = argument_types(part, types)
-            known[part] = _result(b, part, inner, list(map(value, parts(part), inner)))
+            known[part] = _result(b, part, inner, list(map(value, part.parts, inner)))
         return known[part]
 
     return value(expr, dtype)
