@@ -151,6 +151,7 @@ class Module:
     functions: list[str] = field(default_factory=list)
     declarations: set[str] = field(default_factory=set)
     constants: list[str] = field(default_factory=list)
+    tables: dict[tuple[int, ...], str] = field(default_factory=dict)
     has_fma: bool = True
     avx512_lanes: int = 0
     lines: int = 0
@@ -159,12 +160,19 @@ class Module:
         """A new void function; internal unless `exported`."""
         return Function(self, name, parameters, exported=exported)
 
-    def constant(self, name: str, values: Sequence[int]) -> str:
-        """A read-only array of 64-bit integers; the answer is its pointer operand."""
+    def constant(self, name: str, values: Sequence[int], element: str = INDEX) -> str:
+        """A read-only array of integers; the answer is its pointer operand."""
         self.count(len(values) // NUMBERS_A_LINE)
-        elements = ", ".join(f"i64 {value}" for value in values)
-        self.constants.append(f"@{name} = internal constant [{len(values)} x i64] [{elements}], align 64")
+        elements = ", ".join(f"{element} {value}" for value in values)
+        self.constants.append(f"@{name} = internal constant [{len(values)} x {element}] [{elements}], align 64")
         return f"@{name}"
+
+    def table(self, entries: Sequence[int]) -> str:
+        """A read-only array of 32-bit integers, one for equal entries; the answer is its pointer operand."""
+        key = tuple(entries)
+        if key not in self.tables:
+            self.tables[key] = self.constant(f"table{len(self.tables)}", key, "i32")
+        return self.tables[key]
 
     def count(self, lines: int) -> None:
         """Notes that the module has become longer.
@@ -379,6 +387,18 @@ class Function:
         suffix = _suffix(value.type)
         self.module.declare(f"void @llvm.masked.store.{suffix}.p0({value.type}, ptr, i32, {mask.type})")
         self.do(f"call void @llvm.masked.store.{suffix}.p0({value}, {pointer}, i32 {align}, {mask})")
+
+    def look_up(self, entries: Sequence[int], place: Value) -> Value:
+        """entries[place] as int32; `place` is an int32 within the table."""
+        pointers = vector(place.lanes, POINTER)
+        at = self.emit(pointers, f"getelementptr i32, ptr {self.module.table(entries)}, {place}")
+        if place.lanes == 1:
+            return self.load(place.type, at)
+        mask, suffix = vector(place.lanes, BOOL), _suffix(place.type)
+        name = f"llvm.masked.gather.{suffix}.v{place.lanes}p0"
+        self.module.declare(f"{place.type} @{name}({pointers}, i32, {mask}, {place.type})")
+        arguments = f"{at}, i32 {FLOAT_BYTES}, {self.literal(mask, 1)}, {place.type} poison"
+        return self.emit(place.type, f"call {place.type} @{name}({arguments})")
 
     def broadcast(self, pointer: Value, lanes: int) -> Value:
         """The float at `pointer` in every lane."""

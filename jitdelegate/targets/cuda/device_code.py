@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
+from xxhash import xxh3_64_hexdigest
 
 from jitdelegate.ir.expr import converted
 from jitdelegate.ir.types import ELEMENT_TYPES
@@ -359,6 +360,17 @@ class Code:
                 whole = builder.insert_element(whole, value.value, I32(k))
         stored = builder.store(whole, builder.bitcast(address, whole.type.as_pointer(space)))
         stored.align = len(values) * size_of(type_)
+
+    def look_up(self, entries: Sequence[int], place: Value) -> Value:
+        """entries[place] as int32, from a table in global memory; `place` is an int32 within it."""
+        builder, type_ = self.builder, ir.ArrayType(I32, len(entries))
+        name = f"table_{xxh3_64_hexdigest(repr(tuple(entries)).encode())}"
+        table = builder.module.globals.get(name)
+        if table is None:
+            table = ir.GlobalVariable(builder.module, type_, name, addrspace=GLOBAL)
+            table.linkage, table.global_constant, table.align = "internal", True, size_of(I32)
+            table.initializer = ir.Constant(type_, list(entries))
+        return Value(self, builder.load(builder.gep(table, [I32(0), place.value])))
 
     def dynamic_shared(self) -> Value:
         """The int32 address of the launch's dynamic shared memory, a multiple of 128."""

@@ -2,5 +2,6 @@
 
 In reading order: `builder.py` is the protocol that a target's values satisfy, and says what a target brings itself;
 `expression.py` emits a whole expression; `functions.py` lists the functions by name; `cast.py`, `division.py`,
-`power.py`, `exponential.py` and `trigonometry.py` (with `polynomial.py`) hold them.
+`power.py`, `exponential.py` and `trigonometry.py` (with `polynomial.py`) hold them; `quantized.py` has Rescale and
+Table.
 """

@@ -88,6 +88,9 @@ class Builder(Protocol[V]):
         whole numbers n.
         """
 
+    def look_up(self, entries: Sequence[int], place: V) -> V:
+        """entries[place] as int32, from constant memory; `place` is an int32 within the table."""
+
     def repeat(self, count: int, body: Callable[..., Sequence[V]], *carried: V) -> Sequence[V]:
         """`body(i, *values)` gives the next values, `count` times; the answer is the last ones."""
 
