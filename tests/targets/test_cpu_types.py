@@ -79,6 +79,20 @@ def test_comparisons_give_truth_values(name: str, dtype: str, features: str) -> 
 
 
 @pytest.mark.parametrize("features", RUNNABLE)
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "uint32", "bool"])
+@pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge", "max", "min", "shift_right"])
+def test_integers_of_all_sizes_compare_by_their_own_sign(name: str, dtype: str, features: str) -> None:
+    if dtype == "bool":
+        edges = np.array([False, True])
+    else:
+        limits = np.iinfo(dtype)
+        edges = np.array([0, 1, 3, 7, 31, limits.max, limits.max // 2, limits.max // 2 + 1, limits.min], dtype)
+    if dtype != "bool" or name in ("eq", "ne", "max", "min"):
+        a, b = (np.ascontiguousarray(grid.ravel()) for grid in np.meshgrid(edges, edges))
+        elementwise(binary(name, A, B), [a, b], features)
+
+
+@pytest.mark.parametrize("features", RUNNABLE)
 @pytest.mark.parametrize("name", ["and", "or", "xor"])
 def test_bits_and_truth_values_are_combined(name: str, features: str) -> None:
     for dtype in ("int32", "int64", "bool"):

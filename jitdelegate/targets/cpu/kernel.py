@@ -11,9 +11,9 @@ import numpy as np
 from jitdelegate.ir.expr import RESULT, Expr
 from jitdelegate.ir.forms import Access
 from jitdelegate.ir.layout import FLOAT_BYTES, Layout
-from jitdelegate.targets.cpu.expression import emit
 from jitdelegate.targets.cpu.machine import Machine
 from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Function, Module, Value, lanes_of, vector
+from jitdelegate.targets.scalar.expression import emit
 
 PARAMETERS = (("arena", POINTER), ("weights", POINTER), ("io", POINTER), ("chunk", INDEX), ("scratch", POINTER))
 """Of every chunk function."""
@@ -227,7 +227,7 @@ class Epilogue:
             self._read(f, stream, at, result.type, lanes, mask)
             for stream, at in zip(self.streams, pointers, strict=True)
         ]
-        return emit(f, self.expr, [result, *values], ["float32"] * (1 + len(values)), lanes)
+        return emit(f, self.expr, [result, *values], ["float32"] * (1 + len(values)), lanes=lanes)
 
     @staticmethod
     def _read(f: Function, stream: Stream, at: Value, type_: str, lanes: int, mask: Value | None) -> Value:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from jitdelegate.ir.expr import Expr
 from jitdelegate.ir.forms import Access
-from jitdelegate.targets.cpu.element import ELEMENTS, literal, load, store
-from jitdelegate.targets.cpu.expression import emit
+from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cpu.element import load, store
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, distances_along
 from jitdelegate.targets.cpu.vector_ir import Function, Value
+from jitdelegate.targets.scalar.expression import emit
 
 CHUNK_ELEMENTS = 16384
 """Elements that are worth a chunk of their own."""
@@ -270,7 +271,7 @@ class Row:
 
     def _runs_along(self) -> bool:
         """True where every step is to the neighbouring element, or none."""
-        sizes = (ELEMENTS[self.dtype].nbytes, *(operand.element for operand in self.operands))
+        sizes = (ELEMENT_TYPES[self.dtype].nbytes, *(operand.element for operand in self.operands))
         return all(step in (0, sizes[k]) for k, step in zip(self.present, self.steps, strict=True))
 
     def _store(self, at: list[Value], lanes: int, mask: Value | None) -> None:
@@ -280,10 +281,10 @@ class Row:
         values = []
         for k, operand in enumerate(self.operands):
             if operand.memory is None:
-                values.append(literal(f, operand.dtype, lanes, operand.value))
+                values.append(f.constant(operand.dtype, operand.value, lanes))
             else:
                 values.append(load(f, operand.dtype, pointers[k + 1], lanes, steps[k + 1], mask))
-        result = emit(f, self.expr, values, [operand.dtype for operand in self.operands], lanes, self.dtype)
+        result = emit(f, self.expr, values, [operand.dtype for operand in self.operands], self.dtype, lanes)
         store(f, self.dtype, result, pointers[0], mask)
 
 

@@ -15,9 +15,9 @@ import numpy as np
 from jitdelegate.ir.expr import Expr
 from jitdelegate.ir.forms import Recurrent
 from jitdelegate.ir.layout import FLOAT_BYTES
-from jitdelegate.targets.cpu.expression import emit
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, channel_vector
 from jitdelegate.targets.cpu.vector_ir import Function, Value
+from jitdelegate.targets.scalar.expression import emit
 
 CHAINS = 8
 """Sums under way together: each waits some cycles for the one before it."""
@@ -258,7 +258,7 @@ class _Sequence:
         return first
 
     def _emit(self, expr: Expr, values: Sequence[Value]) -> Value:
-        return emit(self.f, expr, values, ["float32"] * len(values), self.lanes)
+        return emit(self.f, expr, values, ["float32"] * len(values), lanes=self.lanes)
 
     def _load(self, place: Value, mask: Value | None) -> Value:
         return self.f.load(self.vector, place) if mask is None else self.f.load_masked(self.vector, place, mask)

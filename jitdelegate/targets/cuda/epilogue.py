@@ -11,7 +11,7 @@ from jitdelegate.ir.expr import RESULT, Expr
 from jitdelegate.ir.forms import Access
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element, load
-from jitdelegate.targets.cuda.expression import emit
+from jitdelegate.targets.scalar.expression import emit
 
 
 class Reach(Enum):
