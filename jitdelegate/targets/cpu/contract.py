@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from jitdelegate.ir.forms import Contract
+from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import FLOAT_BYTES, Layout
 from jitdelegate.targets.cpu.indirect_gemm import QUAD, Sweep, sweeps
 from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, Stream, split
 from jitdelegate.targets.cpu.tile import TileShape, TileWriter, segments_of
 from jitdelegate.targets.cpu.vector_ir import POINTER, Value
+from jitdelegate.targets.cpu.writer import Writer
 
 CHUNK_WORK = 4_000_000
 """Floating-point operations that are worth a chunk of their own."""
@@ -77,6 +79,18 @@ class Multiplication:
     has_segments: bool
     has_quads: bool
     has_singles: bool
+
+
+def write_contract(writer: Writer, node: Node, form: Contract) -> list[Job]:
+    """The jobs of a Contract node."""
+    weights, bias = filters(writer, node), writer.optional(node.inputs[2])
+    return ContractWriter(writer.generator).jobs(form, *writer.ends(node), weights, bias, writer.epilogue(node))
+
+
+def filters(writer: Writer, node: Node) -> np.ndarray:
+    """A Contract's weights as f32[O, kh, kw, I]."""
+    weights = writer.constant(node.inputs[1])
+    return weights if weights.ndim == 4 else weights.reshape(weights.shape[0], 1, 1, -1)
 
 
 class ContractWriter:

@@ -14,7 +14,7 @@ from jitdelegate.targets.cpu.machine import MACHINES, assembly, compile_object, 
 from jitdelegate.targets.cpu.plan import plan, plan_text
 from jitdelegate.targets.cpu.schedule import sync_bytes, write_entries
 from jitdelegate.targets.cpu.vector_ir import Module
-from jitdelegate.targets.cpu.write import StepWriter
+from jitdelegate.targets.cpu.write import write_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore) -> Generated:
     planned = plan(graph, layouts)
     trace("plan", lambda: plan_text(planned))
     generator = Generator(machine, Module(has_fma=machine.has_fma, avx512_lanes=machine.avx512_lanes))
-    StepWriter(generator, graph, planned).write()
+    write_steps(generator, graph, planned)
     write_entries(generator.module, generator.steps, has_threads=machine.has_threads)
     write_host_entry(generator.module)
     ir = generator.module.text(triple(features))

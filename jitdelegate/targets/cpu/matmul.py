@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from jitdelegate.ir.forms import MatMul
+from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import FLOAT_BYTES
 from jitdelegate.targets.cpu.kernel import (
     Epilogue,
@@ -29,6 +30,7 @@ from jitdelegate.targets.cpu.matmul_pack import PackedPanel, PackWriter
 from jitdelegate.targets.cpu.matmul_tile import ProductShape, ProductWriter
 from jitdelegate.targets.cpu.reduce import Axis, offset_of
 from jitdelegate.targets.cpu.vector_ir import Value
+from jitdelegate.targets.cpu.writer import Writer
 
 CHUNK_WORK = 4_000_000
 """Floating-point operations that are worth a chunk of their own."""
@@ -159,6 +161,14 @@ class Place:
         """The place so many bytes further in each."""
         moved = tuple(pointer + far for pointer, far in zip(self.streams, streams, strict=True))
         return Place(self.a + a, self.b + b, self.c + c, moved)
+
+
+def write_matmul(writer: Writer, node: Node, form: MatMul) -> list[Job]:
+    """The jobs of a MatMul node."""
+    leading = writer.shape(node.outputs[0])[:-2]
+    sides = (*node.inputs[:2], *node.outputs)
+    a, b, c = (matrix(writer.memory(index), writer.shape(index), leading) for index in sides)
+    return MatMulWriter(writer.generator).jobs(form, a, b, c, writer.epilogue(node))
 
 
 class MatMulWriter:

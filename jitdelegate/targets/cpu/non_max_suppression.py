@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Suppress
 from jitdelegate.ir.layout import FLOAT_BYTES
 from jitdelegate.targets.cpu.arg_reduce import Best, beats, best_lane, both, either, places_from
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel
-from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows
+from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, placed
 from jitdelegate.targets.cpu.vector_ir import Function, Value
+from jitdelegate.targets.cpu.writer import Writer
 
 GONE = float("-inf")
 """The score of a box that is kept already, or suppressed."""
@@ -41,6 +43,11 @@ def overlap_exceeds(f: Function, a: Boxes, b: Boxes, limit: float) -> Value:
     shared = height * width
     exceeds = f.compare("ogt", shared / (a.area + b.area - shared), limit)
     return both(f, exceeds, both(f, f.compare("ogt", a.area, zero), f.compare("ogt", b.area, zero)))
+
+
+def write_suppress(writer: Writer, node: Node, form: Suppress) -> list[Job]:
+    """The jobs of a Suppress node."""
+    return SuppressWriter(writer.generator).jobs(form, *placed(writer, node))
 
 
 class SuppressWriter:

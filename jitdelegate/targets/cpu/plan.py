@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from jitdelegate.errors import CompileError
-from jitdelegate.ir.forms import Concat, Contract, Depthwise, Map, MatMul, Reduce, Softmax, View
-from jitdelegate.ir.graph import ABSENT, Graph, Node
-from jitdelegate.ir.index_forms import IndexForm
+from jitdelegate.ir.forms import Contract, Depthwise, View
+from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.targets.cpu.kernel import ALIGN, Memory
 from jitdelegate.targets.plan_memory import Life, plan_memory
@@ -39,14 +38,18 @@ class Task:
     shape: tuple[int, ...] = ()
     origin: tuple[int, ...] = ()
 
+    @property
+    def nodes(self) -> list[Node]:
+        """In order; none where it is a copy."""
+        return [node for node in (self.first, self.node) if node is not None]
+
     def reads(self) -> Iterator[int]:
         """Tensors that the step reads, constants included; what stays in scratch memory between two nodes is none."""
         if self.node is None:
             yield self.source
         inside = self.first.outputs if self.first else ()
-        for node in (self.first, self.node):
-            if node is not None:
-                yield from (i for i in node.inputs if i != ABSENT and i not in inside)
+        for node in self.nodes:
+            yield from (i for i in node.inputs if i != ABSENT and i not in inside)
 
     def writes(self) -> int:
         return self.target if self.node is None else self.node.outputs[0]
@@ -68,7 +71,7 @@ def plan_text(planned: Plan) -> str:
     """One line per task: what it computes, and where what it touches lies."""
     lines = [f"arena {planned.arena_bytes} bytes"]
     for step, task in enumerate(planned.tasks):
-        names = [node.op for node in (task.first, task.node) if node] or ["copy"]
+        names = [node.op for node in task.nodes] or ["copy"]
         reads = ", ".join(_place_text(planned, index) for index in task.reads())
         lines.append(f"{step}: {_place_text(planned, task.writes())} = {' + '.join(names)}({reads})")
     return "\n".join(lines) + "\n"
@@ -145,11 +148,9 @@ class Planner:
         return all(self._loads_exactly(self.graph.nodes[i], index) for i in self.graph.readers[index])
 
     def _loads_exactly(self, node: Node, index: int) -> bool:
-        if isinstance(node.form, Reduce):
-            return len(self.graph.tensors[index].shape) != 4
         if isinstance(node.form, View):
             return self._reads_exactly(node.outputs[0])
-        return isinstance(node.form, Contract | Map | MatMul | Softmax | Concat | IndexForm)
+        return form_of(node).loads_exactly(self.graph.tensors[index].shape)
 
     # nodes
 
@@ -250,14 +251,5 @@ class Planner:
 
 def _is_pointwise(node: Node, data: int) -> bool:
     """A Contract that reads `data` pixel by pixel."""
-    form = node.form
-    return (
-        isinstance(form, Contract)
-        and node.inputs[0] == data
-        and data not in node.inputs[1:]
-        and form.kernel == (1, 1)
-        and form.stride == (1, 1)
-        and form.groups == 1
-        and not any(form.padding)
-        and not form.transposed
-    )
+    is_pointwise = isinstance(node.form, Contract) and node.form.is_pointwise
+    return is_pointwise and node.inputs[0] == data and data not in node.inputs[1:]

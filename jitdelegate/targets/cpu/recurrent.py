@@ -14,10 +14,12 @@ import numpy as np
 
 from jitdelegate.ir.expr import Expr
 from jitdelegate.ir.forms import Recurrent
+from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import FLOAT_BYTES
 from jitdelegate.targets.cpu.expression import emit
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, channel_vector
 from jitdelegate.targets.cpu.vector_ir import Function, Value
+from jitdelegate.targets.cpu.writer import Writer
 
 CHAINS = 8
 """Sums under way together: each waits some cycles for the one before it."""
@@ -104,6 +106,14 @@ class Sequences:
     def sequence(self) -> int:
         """Bytes between the sequences of `data`."""
         return self.form.gates * self.gates_row * (1 if self.form.time_major else self.steps)
+
+
+def write_recurrent(writer: Writer, node: Node, form: Recurrent) -> list[Job]:
+    """The jobs of a Recurrent node."""
+    operands = [writer.memory(index) for index in node.inputs[:3]]
+    weights = Weights.of(writer.constant(node.inputs[3]), *map(writer.optional, node.inputs[4:]))
+    output = node.outputs[0]
+    return RecurrentWriter(writer.generator).jobs(form, writer.shape(output), operands, writer.memory(output), weights)
 
 
 class RecurrentWriter:

@@ -8,13 +8,16 @@ from math import prod
 
 import numpy as np
 
-from jitdelegate.ir.forms import Reduce, Softmax
+from jitdelegate.ir.forms import Pool, Reduce, Softmax
+from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import FLOAT_BYTES, Layout
 from jitdelegate.targets.cpu.element import literal, load, store
 from jitdelegate.targets.cpu.exponential import exp
 from jitdelegate.targets.cpu.expression import INTEGER_FUNCTIONS
 from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, Stream, distances_along, divisor
+from jitdelegate.targets.cpu.pool import ImageWriter
 from jitdelegate.targets.cpu.vector_ir import BOOL, FLOAT, Function, Value, lanes_of
+from jitdelegate.targets.cpu.writer import Writer
 
 INITIAL = {"sum": 0.0, "mean": 0.0, "max": float("-inf"), "min": float("inf"), "prod": 1.0}
 HORIZONTAL = {"sum": "fadd", "mean": "fadd", "max": "fmax", "min": "fmin", "prod": "fmul"}
@@ -28,6 +31,23 @@ class Axis:
 
     size: int
     distance: int
+
+
+def write_reduce(writer: Writer, node: Node, form: Reduce) -> list[Job]:
+    """The jobs of a Reduce node."""
+    (a, c), shape, epilogue = writer.ends(node), writer.shape(node.inputs[0]), writer.epilogue(node)
+    is_float = a.layout.dtype == c.layout.dtype == "float32"
+    if is_float and form.reads_images(shape, writer.shape(node.outputs[0])):
+        window = shape[1], shape[2]
+        pool = Pool(kernel=window, stride=window, kind=form.kind)
+        return ImageWriter(writer.generator).pool(pool, a, c, epilogue)
+    return ReduceWriter(writer.generator).reduce(form, a, shape, c, epilogue)
+
+
+def write_softmax(writer: Writer, node: Node, form: Softmax) -> list[Job]:
+    """The jobs of a Softmax node."""
+    a, c = writer.ends(node)
+    return ReduceWriter(writer.generator).softmax(form, a, writer.shape(node.inputs[0]), c)
 
 
 class ReduceWriter:

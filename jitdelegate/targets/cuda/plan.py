@@ -6,7 +6,7 @@ are arena memory too: the runtime copies them in and out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from jitdelegate.errors import CompileError
@@ -16,7 +16,6 @@ from jitdelegate.ir.forms import (
     Concat,
     Contract,
     Depthwise,
-    Form,
     Map,
     MatMul,
     Pool,
@@ -26,49 +25,37 @@ from jitdelegate.ir.forms import (
     Softmax,
     View,
 )
-from jitdelegate.ir.graph import ABSENT, Graph, Node
+from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, Scatter, Suppress, TopK
-from jitdelegate.targets.cuda.arg_reduce import write_arg_reduce, write_top_k
-from jitdelegate.targets.cuda.concat import write_concat
-from jitdelegate.targets.cuda.contract import write_contract
-from jitdelegate.targets.cuda.depthwise import write_depthwise
 from jitdelegate.targets.cuda.element import OWN
 from jitdelegate.targets.cuda.epilogue import reach
-from jitdelegate.targets.cuda.gather import write_look_up
 from jitdelegate.targets.cuda.gpu import Gpu
-from jitdelegate.targets.cuda.map import copy, write_map
-from jitdelegate.targets.cuda.matmul import write_matmul
-from jitdelegate.targets.cuda.non_max_suppression import write_suppress
-from jitdelegate.targets.cuda.pool import write_pool
-from jitdelegate.targets.cuda.recurrent import write_recurrent
-from jitdelegate.targets.cuda.reduce import write_reduce
-from jitdelegate.targets.cuda.resize import write_resize
-from jitdelegate.targets.cuda.scan import write_scan
-from jitdelegate.targets.cuda.scatter import write_scatter
-from jitdelegate.targets.cuda.softmax import write_softmax
+from jitdelegate.targets.cuda.map import copy
 from jitdelegate.targets.cuda.template import Launch, TensorPointer
 from jitdelegate.targets.cuda.writer import ALIGN, Writer, check_memory
+from jitdelegate.targets.form_writer import Writers, form_writer
 from jitdelegate.targets.plan_memory import Life, plan_memory
 
-WRITERS: Mapping[type[Form], Callable[[Writer, Node], None]] = {
-    ArgReduce: write_arg_reduce,
-    Concat: write_concat,
-    Contract: write_contract,
-    Depthwise: write_depthwise,
-    Gather: write_look_up,
-    Map: write_map,
-    MatMul: write_matmul,
-    Pool: write_pool,
-    Recurrent: write_recurrent,
-    Reduce: write_reduce,
-    Resize: write_resize,
-    Scan: write_scan,
-    Scatter: write_scatter,
-    Softmax: write_softmax,
-    Suppress: write_suppress,
-    TopK: write_top_k,
+PACKAGE = "jitdelegate.targets.cuda"
+WRITERS: Writers = {
+    ArgReduce: "arg_reduce.write_arg_reduce",
+    Concat: "concat.write_concat",
+    Contract: "contract.write_contract",
+    Depthwise: "depthwise.write_depthwise",
+    Gather: "gather.write_look_up",
+    Map: "map.write_map",
+    MatMul: "matmul.write_matmul",
+    Pool: "pool.write_pool",
+    Recurrent: "recurrent.write_recurrent",
+    Reduce: "reduce.write_reduce",
+    Resize: "resize.write_resize",
+    Scan: "scan.write_scan",
+    Scatter: "scatter.write_scatter",
+    Softmax: "softmax.write_softmax",
+    Suppress: "non_max_suppression.write_suppress",
+    TopK: "arg_reduce.write_top_k",
 }
-"""What writes the launches of each form; Views have none."""
+"""What writes the launches of each form, called with the Writer and the node; Views have none."""
 MOST_ELEMENTS = 1 << 30
 """Of a tensor, however narrow they are: threads past its last element have numbers too."""
 MOST_STEPS = 20_000
@@ -138,8 +125,7 @@ def split_epilogues(graph: Graph) -> Graph:
         if _has_reach(graph, node):
             nodes.append(node)
             continue
-        form, output = node.form, node.outputs[0]
-        assert isinstance(form, Form)
+        form, output = form_of(node), node.outputs[0]
         between = len(tensors)
         # What a form computes has the type of its data; its epilogue may make another one of it.
         name, dtype = f"{graph.tensors[output].name} before its epilogue", graph.tensors[node.inputs[0]].dtype
@@ -160,8 +146,8 @@ def split_epilogues(graph: Graph) -> Graph:
 
 
 def _has_reach(graph: Graph, node: Node) -> bool:
-    form = node.form
-    if not isinstance(form, Form) or isinstance(form, Map | Concat | View):
+    form = form_of(node)
+    if not (form.takes_epilogue and form.has_result):
         return True
     output = graph.tensors[node.outputs[0]].shape
     extra = zip(form.operands, node.inputs[form.core :], strict=True)
@@ -175,7 +161,7 @@ def _write(writer: Writer) -> dict[int, int]:
         _check_steps("launches", len(writer.launches))
         writer.begin(node)
         if not isinstance(node.form, View):
-            _write_kernels(writer, node)
+            form_writer(PACKAGE, WRITERS, node)(writer, node)
             continue
         source, target = node.inputs[0], node.outputs[0]
         if writer.graph.tensors[source].is_constant or writer.element(source) is not writer.element(target):
@@ -183,14 +169,6 @@ def _write(writer: Writer) -> dict[int, int]:
         else:
             alias[target] = source
     return alias
-
-
-def _write_kernels(writer: Writer, node: Node) -> None:
-    assert node.form is not None
-    write = WRITERS.get(type(node.form))
-    if write is None:
-        raise CompileError(f"{node.op} needs a {type(node.form).__name__}, which has no CUDA kernel.")
-    write(writer, node)
 
 
 def _root(alias: Mapping[int, int], index: int) -> int:

@@ -1,0 +1,34 @@
+"""Finds what writes the kernels of a form on a target: modules are imported when one of their forms first occurs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+from jitdelegate.errors import CompileError
+from jitdelegate.ir.forms import Form
+from jitdelegate.ir.graph import Node, form_of
+
+Writers = Mapping[type[Form], str]
+"""By form, "module.function" in the target's package."""
+
+
+def form_writer(package: str, writers: Writers, node: Node) -> Callable[..., Any]:
+    """The function of the target's `package` that writes the kernels of a node's form.
+
+    Raises:
+        CompileError: the target has none.
+    """
+    form = type(form_of(node))
+    if form not in writers:
+        target = package.rpartition(".")[2].upper()
+        raise CompileError(f"{node.op} needs a {form.__name__}, which has no {target} kernel.")
+    return load(package, writers[form])
+
+
+def load(package: str, name: str) -> Callable[..., Any]:
+    """The function "module.function" of a package."""
+    module, function = name.split(".")
+    found: Callable[..., Any] = getattr(import_module(f"{package}.{module}"), function)
+    return found
