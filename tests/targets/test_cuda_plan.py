@@ -93,7 +93,7 @@ def test_too_many_launches_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = node_of(form, (1, 4, 4, 8), (8, 2, 2, 8), (1, 8, 8, 8))
     tensors = (*graph.tensors, Tensor("sum", (1, 8, 8, 1), "float32"))
     nodes = (*graph.nodes, Node("SUM", (2,), (3,), form=Reduce(kind="sum", axes=(3,))))
-    monkeypatch.setattr(planning, "MOST_STEPS", 3)
+    monkeypatch.setattr("jitdelegate.targets.buffer_plan.MOST_STEPS", 3)
     with pytest.raises(CompileError, match="4 launches, expected at most 3"):
         plan(replace(graph, tensors=tensors, nodes=nodes, outputs=(3,)), GPUS["sm_90"], "float16")
 

@@ -11,17 +11,14 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from jitdelegate.errors import CompileError
 from jitdelegate.ir.forms import Contract, Depthwise, View
 from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.ir.layout import Layout, image_shape
+from jitdelegate.targets.buffer_plan import Buffers, check_steps, lives_of, place
 from jitdelegate.targets.cpu.kernel import ALIGN, Memory
-from jitdelegate.targets.plan_memory import Life, plan_memory
 
 FUSE_BYTES = 1024 * 1024
 """A Depthwise result larger than this leaves the second-level cache before the next layer reads it."""
-MAX_TASKS = 20_000
-"""Planning memory takes time with the square of the steps: some ten seconds for this many."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,7 @@ class Planner:
         self.result = Plan()
         self.lanes = next(iter(layouts.values())).lanes if layouts else 1
         self.fresh = ABSENT
-        self.alias: dict[int, int] = {}
+        self.buffers = Buffers()
         self.external: dict[int, Memory] = {}
 
     def _new_number(self) -> int:
@@ -123,8 +120,7 @@ class Planner:
         self._place_inputs()
         self._place_nodes()
         self._place_outputs()
-        if len(self.result.tasks) > MAX_TASKS:
-            raise CompileError(f"The graph has {len(self.result.tasks)} steps, more than {MAX_TASKS}.")
+        check_steps("steps", len(self.result.tasks))
         self._place_arena()
         return self.result
 
@@ -171,12 +167,12 @@ class Planner:
         source, target = node.inputs[0], node.outputs[0]
         shapes = [self.graph.tensors[i].shape for i in (source, target)]
         dense = [self.graph.tensors[source].is_constant or self.layouts[source].plain, self.layouts[target].plain]
-        root = self._root(source)
+        root = self.buffers[source]
         renamable = not self.graph.tensors[root].is_constant and (
             root not in self.external or self._reads_exactly(target)
         )
         if all(dense) and renamable:
-            self.alias[target] = root
+            self.buffers.alias(target, source)
         elif any(dense):
             shape = shapes[0] if dense[1] else shapes[1]
             self.result.tasks.append(Task(source=source, target=target, shape=shape, origin=node.origin))
@@ -185,9 +181,6 @@ class Planner:
             self.layouts[between] = self._dense(source)
             self.result.tasks.append(Task(source=source, target=between, shape=shapes[0], origin=node.origin))
             self.result.tasks.append(Task(source=between, target=target, shape=shapes[1], origin=node.origin))
-
-    def _root(self, index: int) -> int:
-        return self.alias.get(index, index)
 
     def _fusions(self) -> Iterator[tuple[int, int]]:
         """(position of a 1x1 Contract, position of the Depthwise that only it reads)."""
@@ -205,10 +198,10 @@ class Planner:
 
     def _place_outputs(self) -> None:
         """Straight into the caller's memory where the tensor is dense and nobody else reads it; else a copy."""
-        read = {self._root(i) for task in self.result.tasks for i in task.reads()}
-        uses = Counter(map(self._root, self.graph.outputs))
+        read = {self.buffers[i] for task in self.result.tasks for i in task.reads()}
+        uses = Counter(self.buffers[index] for index in self.graph.outputs)
         for position, index in enumerate(self.graph.outputs):
-            root = self._root(index)
+            root = self.buffers[index]
             shape = self.graph.tensors[index].shape
             if 0 in shape:
                 continue
@@ -230,23 +223,21 @@ class Planner:
     # the arena
 
     def _place_arena(self) -> None:
-        lives: dict[int, Life] = {}
-        for step, task in enumerate(self.result.tasks):
-            for index in (*task.reads(), task.writes()):
-                root = self._root(index)
-                if root in self.external or (root >= 0 and self.graph.tensors[root].is_constant):
-                    continue
-                known = lives.get(root)
-                size = self.layouts[root].size + ALIGN  # a vector load of a row-major tail may read beyond the end
-                lives[root] = Life(size, step if known is None else known.first, step)
-        self.result.arena_bytes, offsets = plan_memory(list(lives.values()), align=ALIGN)
+        # a vector load of a row-major tail may read beyond the end
+        lives = lives_of(map(self._touched, self.result.tasks), lambda root: self.layouts[root].size + ALIGN)
+        self.result.arena_bytes, offsets = place(lives, ALIGN)
         memories = dict(self.external)
-        for root, offset in zip(lives, offsets, strict=True):
+        for root, offset in offsets.items():
             memories[root] = Memory("arena", offset, self.layouts[root])
-        for index, root in self.alias.items():
-            base = memories[root]
-            memories[index] = replace(base, layout=self.layouts[index])
+        for index, root in self.buffers.items():
+            memories[index] = replace(memories[root], layout=self.layouts[index])
         self.result.memories = memories
+
+    def _touched(self, task: Task) -> Iterator[int]:
+        """The buffers in the arena that a task reads or writes."""
+        for root in (self.buffers[index] for index in (*task.reads(), task.writes())):
+            if root not in self.external and not (root >= 0 and self.graph.tensors[root].is_constant):
+                yield root
 
 
 def _is_pointwise(node: Node, data: int) -> bool:

@@ -27,6 +27,7 @@ from jitdelegate.ir.forms import (
 )
 from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, Scatter, Suppress, TopK
+from jitdelegate.targets.buffer_plan import Buffers, check_steps, lives_of, place
 from jitdelegate.targets.cuda.element import OWN
 from jitdelegate.targets.cuda.epilogue import reach
 from jitdelegate.targets.cuda.gpu import Gpu
@@ -34,7 +35,6 @@ from jitdelegate.targets.cuda.map import copy
 from jitdelegate.targets.cuda.template import Launch, TensorPointer
 from jitdelegate.targets.cuda.writer import ALIGN, Writer, check_memory
 from jitdelegate.targets.form_writer import Writers, form_writer
-from jitdelegate.targets.plan_memory import Life, plan_memory
 
 PACKAGE = "jitdelegate.targets.cuda"
 WRITERS: Writers = {
@@ -58,8 +58,6 @@ WRITERS: Writers = {
 """What writes the launches of each form, called with the Writer and the node; Views have none."""
 MOST_ELEMENTS = 1 << 30
 """Of a tensor, however narrow they are: threads past its last element have numbers too."""
-MOST_STEPS = 20_000
-"""Nodes or launches: planning memory takes time with their square, some ten seconds for this many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +66,20 @@ class Plan:
 
     Attributes:
         blocks: by tensor or intermediate, the (offset, size) of its memory in the arena, in bytes.
-        names: the tensor whose memory a tensor is another name of, itself where it has its own.
+        buffers: which tensor's memory a tensor has.
         weights: constant memory.
     """
 
     graph: Graph
     launches: tuple[Launch, ...]
     blocks: Mapping[int, tuple[int, int]]
-    names: Mapping[int, int]
+    buffers: Buffers
     arena_bytes: int
     weights: bytes
 
     def offset(self, index: int) -> int:
         """Where a tensor or intermediate lies in the arena, in bytes."""
-        return self.blocks[self.names.get(index, index)][0]
+        return self.blocks[self.buffers[index]][0]
 
 
 def plan(graph: Graph, gpu: Gpu, precision: str) -> Plan:
@@ -94,16 +92,15 @@ def plan(graph: Graph, gpu: Gpu, precision: str) -> Plan:
     _check_size(graph)
     graph = split_epilogues(graph)
     writer = Writer(graph, gpu, precision)
-    alias = _write(writer)
-    roots = {index: _root(alias, index) for index in range(len(graph.tensors))}
-    lives = _lives(writer, roots)
-    arena_bytes, places = plan_memory(list(lives.values()), align=ALIGN)
-    blocks = {index: (place, life.size) for (index, life), place in zip(lives.items(), places, strict=True)}
-    return Plan(graph, tuple(writer.launches), blocks, roots, arena_bytes, bytes(writer.weights))
+    buffers = _write(writer)
+    lives = dict(sorted(lives_of(_touched(writer, buffers), lambda index: _bytes(writer, index)).items()))
+    arena_bytes, offsets = place(lives, ALIGN)
+    blocks = {index: (offset, lives[index].size) for index, offset in offsets.items()}
+    return Plan(graph, tuple(writer.launches), blocks, buffers, arena_bytes, bytes(writer.weights))
 
 
 def _check_size(graph: Graph) -> None:
-    _check_steps("nodes", len(graph.nodes))
+    check_steps("nodes", len(graph.nodes))
     touched = {*graph.inputs, *(index for node in graph.nodes for index in (*node.inputs, *node.outputs))} - {ABSENT}
     for tensor in (graph.tensors[index] for index in sorted(touched)):
         if tensor.dtype not in OWN:
@@ -111,11 +108,6 @@ def _check_size(graph: Graph) -> None:
         if tensor.size > MOST_ELEMENTS:
             raise CompileError(f"'{tensor.name}' has {tensor.size} elements, expected at most {MOST_ELEMENTS}.")
         check_memory(f"'{tensor.name}'", OWN[tensor.dtype].nbytes * tensor.size)
-
-
-def _check_steps(what: str, count: int) -> None:
-    if count > MOST_STEPS:
-        raise CompileError(f"The graph has {count} {what}, expected at most {MOST_STEPS}.")
 
 
 def split_epilogues(graph: Graph) -> Graph:
@@ -154,11 +146,11 @@ def _has_reach(graph: Graph, node: Node) -> bool:
     return all(reach(access, graph.tensors[index].shape, output) for access, index in extra)
 
 
-def _write(writer: Writer) -> dict[int, int]:
-    """Writes every node's launches; answers which tensor is another name of which."""
-    alias: dict[int, int] = {}
+def _write(writer: Writer) -> Buffers:
+    """Writes every node's launches; answers which tensors are names of others' memory."""
+    buffers = Buffers()
     for node in writer.graph.nodes:
-        _check_steps("launches", len(writer.launches))
+        check_steps("launches", len(writer.launches))
         writer.begin(node)
         if not isinstance(node.form, View):
             form_writer(PACKAGE, WRITERS, node)(writer, node)
@@ -167,28 +159,15 @@ def _write(writer: Writer) -> dict[int, int]:
         if writer.graph.tensors[source].is_constant or writer.element(source) is not writer.element(target):
             copy(writer, source, target)
         else:
-            alias[target] = source
-    return alias
+            buffers.alias(target, source)
+    return buffers
 
 
-def _root(alias: Mapping[int, int], index: int) -> int:
-    while index in alias:
-        index = alias[index]
-    return index
-
-
-def _lives(writer: Writer, roots: Mapping[int, int]) -> dict[int, Life]:
-    """How long each memory is needed: inputs from the start, outputs to the end."""
-    end = len(writer.launches)
-    steps: dict[int, list[int]] = {}
-    for index in writer.graph.inputs:
-        steps.setdefault(roots[index], []).append(0)
-    for step, launch in enumerate(writer.launches):
-        for index in launch.tensors():
-            steps.setdefault(roots.get(index, index), []).append(step)
-    for index in writer.graph.outputs:
-        steps.setdefault(roots[index], []).append(end)
-    return {index: Life(_bytes(writer, index), min(touched), max(touched)) for index, touched in sorted(steps.items())}
+def _touched(writer: Writer, buffers: Buffers) -> list[list[int]]:
+    """The buffers of each launch: inputs are needed from the first one on, outputs after the last one."""
+    steps = [*([*launch.tensors()] for launch in writer.launches), [*writer.graph.outputs]]
+    steps[0] += writer.graph.inputs
+    return [[buffers[index] for index in step] for step in steps]
 
 
 def _bytes(writer: Writer, index: int) -> int:
