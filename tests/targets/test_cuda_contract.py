@@ -16,7 +16,7 @@ from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.targets.cuda import back_end, ffma, gemv, mma
 from jitdelegate.targets.cuda.conv_problem import problem_of
 from jitdelegate.targets.cuda.element import Element
-from jitdelegate.targets.cuda.epilogue import Epilogue, Reach
+from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.ffma import TILES, Ffma, Tile
 from jitdelegate.targets.cuda.gemv import Gemv
 from jitdelegate.targets.cuda.gpu import GPUS
@@ -24,6 +24,7 @@ from jitdelegate.targets.cuda.plan import plan
 from jitdelegate.targets.cuda.split_k import Combine
 from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.cuda.writer import Writer
+from jitdelegate.targets.epilogue import Reach
 from tests.ops.form_reference import run_graph
 from tests.targets.cuda_execute import ptx_of, run, templates_of
 from tests.targets.cuda_graphs import stored_between

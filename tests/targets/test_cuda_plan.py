@@ -13,13 +13,12 @@ from jitdelegate.ir.expr import RESULT
 from jitdelegate.ir.forms import Access, Contract, Form, Map, Reduce
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.targets.cuda import ffma, mma
-from jitdelegate.targets.cuda import plan as planning
 from jitdelegate.targets.cuda import writer as writing
 from jitdelegate.targets.cuda.cost import COPIED, LATENCY_CYCLES
-from jitdelegate.targets.cuda.epilogue import reach
 from jitdelegate.targets.cuda.gpu import GPUS, gpu_of
 from jitdelegate.targets.cuda.plan import plan
 from jitdelegate.targets.cuda.writer import Writer
+from jitdelegate.targets.epilogue import reach
 from tests.targets.recurrent_graphs import LSTM, recurrent
 
 ZERO = np.zeros((), np.float32)

@@ -13,8 +13,9 @@ import numpy as np
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import FLOAT_BYTES, Layout
+from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.indirect_gemm import QUAD, Sweep, sweeps
-from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, Stream, split
+from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, split
 from jitdelegate.targets.cpu.tile import TileShape, TileWriter, segments_of
 from jitdelegate.targets.cpu.vector_ir import POINTER, Value
 from jitdelegate.targets.cpu.writer import Writer

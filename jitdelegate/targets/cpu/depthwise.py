@@ -12,8 +12,9 @@ from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import FLOAT_BYTES, Layout
 from jitdelegate.targets.cpu.contract import ContractWriter, filters
+from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.indirect_gemm import sweeps
-from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, Stream, divisor, split
+from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, divisor, split
 from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Value
 from jitdelegate.targets.cpu.writer import Writer
 

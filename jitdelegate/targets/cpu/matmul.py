@@ -14,17 +14,8 @@ from math import prod
 from jitdelegate.ir.forms import MatMul
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import FLOAT_BYTES
-from jitdelegate.targets.cpu.kernel import (
-    Epilogue,
-    Generator,
-    Job,
-    Kernel,
-    Memory,
-    Stream,
-    distances_along,
-    divisor,
-    split,
-)
+from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
+from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, distances_along, divisor, split
 from jitdelegate.targets.cpu.matmul_dot import DotShape, DotWriter
 from jitdelegate.targets.cpu.matmul_pack import PackedPanel, PackWriter
 from jitdelegate.targets.cpu.matmul_tile import ProductShape, ProductWriter

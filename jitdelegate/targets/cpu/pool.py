@@ -10,7 +10,8 @@ from jitdelegate.ir.forms import Pool, Resize
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
 from jitdelegate.ops.resize import bilinear_places, nearest_places
-from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, divisor
+from jitdelegate.targets.cpu.epilogue import Epilogue
+from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, divisor
 from jitdelegate.targets.cpu.vector_ir import FLOAT, INDEX, POINTER, Function, Value
 from jitdelegate.targets.cpu.writer import Writer
 

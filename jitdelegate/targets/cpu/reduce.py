@@ -12,9 +12,10 @@ from jitdelegate.ir.forms import Pool, Reduce, Softmax
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import FLOAT_BYTES, Layout
 from jitdelegate.targets.cpu.element import literal, load, store
+from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.exponential import exp
 from jitdelegate.targets.cpu.expression import INTEGER_FUNCTIONS
-from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, Stream, distances_along, divisor
+from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, distances_along, divisor
 from jitdelegate.targets.cpu.pool import ImageWriter
 from jitdelegate.targets.cpu.vector_ir import BOOL, FLOAT, Function, Value, lanes_of
 from jitdelegate.targets.cpu.writer import Writer

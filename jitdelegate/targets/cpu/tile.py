@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jitdelegate.ir.layout import FLOAT_BYTES
+from jitdelegate.targets.cpu.epilogue import Epilogue
 from jitdelegate.targets.cpu.indirect_gemm import QUAD
-from jitdelegate.targets.cpu.kernel import Epilogue, Generator
+from jitdelegate.targets.cpu.kernel import Generator
 from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Value
 
 GEOMETRY = (

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from jitdelegate.ir.expr import Arg, Const, Expr, substitute
-from jitdelegate.ir.forms import Access
+from jitdelegate.ir.forms import Access, Shape
 from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.ir.layout import Layout, image_shape
-from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Memory, Stream, channel_vector, follow
+from jitdelegate.targets.cpu.epilogue import Epilogue, Stream, follow
+from jitdelegate.targets.cpu.kernel import Generator, Memory, channel_vector
 from jitdelegate.targets.cpu.plan import Plan
+from jitdelegate.targets.epilogue import EpilogueOperand
 
 
 @dataclass
@@ -64,18 +65,13 @@ class Writer:
                 values.append(Arg(len(streams)))
         return Epilogue(substitute(form.epilogue, values), tuple(streams))
 
-    def _stream(self, index: int, access: Access, output: Sequence[int]) -> Stream:
-        tensor, output = self.graph.tensors[index], tuple(output)
+    def _stream(self, index: int, access: Access, output: Shape) -> Stream:
+        tensor = self.graph.tensors[index]
         if tensor.data is not None and tensor.data.size == tensor.shape[-1] == output[-1]:
             lanes = self.generator.lanes
             offset = channel_vector(self.generator.weights, tensor.data, lanes)
             layout = Layout((1, 1, 1, output[-1]), lanes, blocked=True)
             return Stream(Memory("weights", offset, layout), 0, 0, 0, 0, layout.block, splat=False)
-        if tensor.data is not None and len(output) == 4 and len(tensor.shape) < 4:
-            missing = 4 - len(tensor.shape)
-            absent, ones = (-1,) * missing, (1,) * missing
-            access = Access(absent + access.dims, (0,) * missing + access.starts, ones + access.steps)
-            shape = ones + tensor.shape
-            memory = replace(self.memory(index), layout=Layout(image_shape(shape), self.generator.lanes))
-            return follow(memory, access, shape, output)
-        return follow(self.memory(index), access, tensor.shape, output)
+        operand = EpilogueOperand.of(access, tensor.shape, output)
+        assert operand is not None, f"{access} does not run along {output}"
+        return follow(self.memory(index), operand)

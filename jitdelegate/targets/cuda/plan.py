@@ -7,12 +7,10 @@ are arena memory too: the runtime copies them in and out.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from jitdelegate.errors import CompileError
-from jitdelegate.ir.expr import RESULT
 from jitdelegate.ir.forms import (
-    Access,
     Concat,
     Contract,
     Depthwise,
@@ -25,15 +23,16 @@ from jitdelegate.ir.forms import (
     Softmax,
     View,
 )
-from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
+from jitdelegate.ir.graph import ABSENT, Graph
 from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, Scatter, Suppress, TopK
+from jitdelegate.passes.split_epilogues import split_epilogues
 from jitdelegate.targets.buffer_plan import Buffers, check_steps, lives_of, place
 from jitdelegate.targets.cuda.element import OWN
-from jitdelegate.targets.cuda.epilogue import reach
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.map import copy
 from jitdelegate.targets.cuda.template import Launch, TensorPointer
 from jitdelegate.targets.cuda.writer import ALIGN, Writer, check_memory
+from jitdelegate.targets.epilogue import reach
 from jitdelegate.targets.form_writer import Writers, form_writer
 
 PACKAGE = "jitdelegate.targets.cuda"
@@ -90,7 +89,7 @@ def plan(graph: Graph, gpu: Gpu, precision: str) -> Plan:
             many nodes or launches, a window reaches too far, or the GPU lacks what the precision needs.
     """
     _check_size(graph)
-    graph = split_epilogues(graph)
+    graph = split_epilogues(graph, reach)
     writer = Writer(graph, gpu, precision)
     buffers = _write(writer)
     lives = dict(sorted(lives_of(_touched(writer, buffers), lambda index: _bytes(writer, index)).items()))
@@ -108,42 +107,6 @@ def _check_size(graph: Graph) -> None:
         if tensor.size > MOST_ELEMENTS:
             raise CompileError(f"'{tensor.name}' has {tensor.size} elements, expected at most {MOST_ELEMENTS}.")
         check_memory(f"'{tensor.name}'", OWN[tensor.dtype].nbytes * tensor.size)
-
-
-def split_epilogues(graph: Graph) -> Graph:
-    """The graph with a Map of its own for every epilogue whose operands no kernel can follow."""
-    tensors, nodes = list(graph.tensors), []
-    for node in graph.nodes:
-        if _has_reach(graph, node):
-            nodes.append(node)
-            continue
-        form, output = form_of(node), node.outputs[0]
-        between = len(tensors)
-        # What a form computes has the type of its data; its epilogue may make another one of it.
-        name, dtype = f"{graph.tensors[output].name} before its epilogue", graph.tensors[node.inputs[0]].dtype
-        tensors.append(replace(graph.tensors[output], name=name, dtype=dtype))
-        nodes.append(
-            replace(
-                node,
-                inputs=node.inputs[: form.core],
-                outputs=(between,),
-                form=replace(form, epilogue=RESULT, operands=()),
-            )
-        )
-        shape = graph.tensors[output].shape
-        operands = (Access.broadcast(shape, shape), *form.operands)
-        inputs = (between, *node.inputs[form.core :])
-        nodes.append(replace(node, inputs=inputs, form=Map(epilogue=form.epilogue, operands=operands)))
-    return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
-
-
-def _has_reach(graph: Graph, node: Node) -> bool:
-    form = form_of(node)
-    if not (form.takes_epilogue and form.has_result):
-        return True
-    output = graph.tensors[node.outputs[0]].shape
-    extra = zip(form.operands, node.inputs[form.core :], strict=True)
-    return all(reach(access, graph.tensors[index].shape, output) for access, index in extra)
 
 
 def _write(writer: Writer) -> Buffers:

@@ -14,9 +14,10 @@ from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.program.check import LARGEST_GRID
 from jitdelegate.targets.cuda.cost import moving_cycles
 from jitdelegate.targets.cuda.element import OWN, Element
-from jitdelegate.targets.cuda.epilogue import Epilogue, reach
+from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.template import Argument, Launch, Pointer, Template, TensorPointer, WeightsPointer
+from jitdelegate.targets.epilogue import reach
 
 ALIGN = 256
 """Bytes; where tensors and weights begin."""
