@@ -19,6 +19,7 @@ from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, split
 from jitdelegate.targets.cpu.tile import TileShape, TileWriter, segments_of
 from jitdelegate.targets.cpu.vector_ir import POINTER, Value
 from jitdelegate.targets.cpu.writer import Writer
+from jitdelegate.targets.implicit_gemm import filters_of
 
 CHUNK_WORK = 4_000_000
 """Floating-point operations that are worth a chunk of their own."""
@@ -84,14 +85,8 @@ class Multiplication:
 
 def write_contract(writer: Writer, node: Node, form: Contract) -> list[Job]:
     """The jobs of a Contract node."""
-    weights, bias = filters(writer, node), writer.optional(node.inputs[2])
+    weights, bias = filters_of(writer.constant(node.inputs[1])), writer.optional(node.inputs[2])
     return ContractWriter(writer.generator).jobs(form, *writer.ends(node), weights, bias, writer.epilogue(node))
-
-
-def filters(writer: Writer, node: Node) -> np.ndarray:
-    """A Contract's weights as f32[O, kh, kw, I]."""
-    weights = writer.constant(node.inputs[1])
-    return weights if weights.ndim == 4 else weights.reshape(weights.shape[0], 1, 1, -1)
 
 
 class ContractWriter:

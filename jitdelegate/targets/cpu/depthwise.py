@@ -11,12 +11,13 @@ import numpy as np
 from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import FLOAT_BYTES, Layout
-from jitdelegate.targets.cpu.contract import ContractWriter, filters
+from jitdelegate.targets.cpu.contract import ContractWriter
 from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.indirect_gemm import sweeps
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, divisor, split
 from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Value
 from jitdelegate.targets.cpu.writer import Writer
+from jitdelegate.targets.implicit_gemm import filters_of
 
 UNROLLED_TAPS = 9
 """Windows with more taps than this loop over their rows."""
@@ -91,7 +92,7 @@ def write_fused(writer: Writer, depthwise: Node, contract: Node) -> list[Job]:
         contract.form,
         writer.memory(depthwise.inputs[0]),
         writer.memory(contract.outputs[0]),
-        (writer.constant(depthwise.inputs[1]), filters(writer, contract)),
+        (writer.constant(depthwise.inputs[1]), filters_of(writer.constant(contract.inputs[1]))),
         (writer.optional(depthwise.inputs[2]), writer.optional(contract.inputs[2])),
         (writer.epilogue(depthwise), writer.epilogue(contract)),
     )
@@ -286,7 +287,7 @@ class DepthwiseWriter:
         strips = -(-rows // strip)
         between = Layout((1, 1, strip * columns, channels), self.generator.lanes, blocked=True)
         self.generator.reserve_scratch(between.size)
-        sweep = next(sweeps(contract, between, c.layout, weights[1]))
+        (sweep,) = sweeps(contract, between, c.layout, weights[1])
         sweep = replace(sweep, rows=rows, columns=columns, a_row=columns * between.pixel)
         product = self.contracts.multiplication(sweep, c.layout, bias[1], epilogues[1])
         packed = pack(self.generator, weights[0], bias[0])

@@ -22,6 +22,7 @@ from jitdelegate.targets.cpu.matmul_tile import ProductShape, ProductWriter
 from jitdelegate.targets.cpu.reduce import Axis, offset_of
 from jitdelegate.targets.cpu.vector_ir import Value
 from jitdelegate.targets.cpu.writer import Writer
+from jitdelegate.targets.implicit_gemm import matrix_strides
 
 CHUNK_WORK = 4_000_000
 """Floating-point operations that are worth a chunk of their own."""
@@ -59,10 +60,8 @@ class Matrix:
 def matrix(memory: Memory, shape: tuple[int, ...], leading: tuple[int, ...]) -> Matrix:
     """A tensor of `shape` as matrices, one for each index of the output's `leading` axes."""
     *distances, row, _ = distances_along(memory, shape)
-    own = list(zip(shape[:-2], distances, strict=True))
-    own = [(1, 0)] * (len(leading) - len(own)) + own
-    outer = [Axis(size, far if have == size else 0) for size, (have, far) in zip(leading, own, strict=True)]
-    return Matrix(memory, (shape[-2], shape[-1]), tuple(outer), row)
+    strides = matrix_strides(shape, distances, len(leading))
+    return Matrix(memory, (shape[-2], shape[-1]), tuple(map(Axis, leading, strides)), row)
 
 
 @dataclass(frozen=True)
