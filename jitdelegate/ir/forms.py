@@ -160,13 +160,24 @@ class Map(Form):
 
 @dataclass(frozen=True, slots=True)
 class Window(Form):
-    """A window that slides over H and W of an NHWC operand: kernel, stride and dilation as (h, w), padding as
-    (top, bottom, left, right) rows and columns that are not there."""
+    """A window that slides over H and W of an NHWC operand.
+
+    Attributes:
+        kernel, stride, dilation: (h, w).
+        padding: (top, bottom, left, right) rows and columns that are not there.
+        halo_value: what they read as, as it is stored; None where they are left out of the window.
+        input_zero: the stored value of the data that stands for 0, subtracted from every element that is read.
+        accumulator: type of products and sums, of the bias and of the result that the epilogue finds: "float32", or
+            "int32" for integer data and weights.
+    """
 
     kernel: tuple[int, int] = (1, 1)
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    halo_value: float | None = 0.0
+    input_zero: int = 0
+    accumulator: str = "float32"
 
     def reads_images(self, operand: Shape, result: Shape) -> bool:
         return True
@@ -191,6 +202,7 @@ class Contract(Window):
 
     out[n,y,x,o] = epilogue(bias[o] + sum over ky, kx, c of
         data[n, y*sy - top + ky*dy, x*sx - left + kx*dx, g*I + c] * weights[o,ky,kx,c]), g = o // (O / groups)
+    of data less `input_zero`; integer weights have no zero point.
     Data of another rank than 4 is the image [1, 1, product of the leading sizes, last size], weights [O, I] have a
     1x1 kernel: FULLY_CONNECTED. `transposed`: data pixel (y, x) adds data[n,y,x,c] * weights[o,ky,kx,c] to output
     (y*sy - top + ky, x*sx - left + kx): TRANSPOSE_CONV.
@@ -242,6 +254,7 @@ class Depthwise(Window):
 
     out[n,y,x,o] = epilogue(bias[o] + sum over ky, kx of
         data[n, y*sy - top + ky*dy, x*sx - left + kx*dx, o // multiplier] * weights[0,ky,kx,o]), O = C * multiplier
+    of data less `input_zero`; integer weights have no zero point.
     """
 
     core: ClassVar[int] = 3
@@ -253,12 +266,16 @@ class Depthwise(Window):
 
 @dataclass(frozen=True, slots=True)
 class Pool(Window):
-    """Average or maximum over the part of the window that lies inside the image, per channel. kind: "mean" or "max"."""
+    """Average or maximum over the window, per channel: over its part inside the image, where `halo_value` is None.
 
+    kind: "mean" or "max".
+    """
+
+    halo_value: float | None = None
     kind: str = "max"
 
     def halo(self, operand: Shape, result: Shape) -> Halo:
-        return NO_HALO
+        return NO_HALO if self.halo_value is None else Window.halo(self, operand, result)
 
 
 @dataclass(frozen=True, slots=True)

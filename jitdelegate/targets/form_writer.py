@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from jitdelegate.errors import CompileError
-from jitdelegate.ir.forms import Form
+from jitdelegate.ir.forms import Form, Window
 from jitdelegate.ir.graph import Node, form_of
 
 Writers = Mapping[type[Form], str]
@@ -25,6 +25,21 @@ def form_writer(package: str, writers: Writers, node: Node) -> Callable[..., Any
         target = package.rpartition(".")[2].upper()
         raise CompileError(f"{node.op} needs a {form.__name__}, which has no {target} kernel.")
     return load(package, writers[form])
+
+
+def check_sums(node: Node) -> None:
+    """Nothing, if the node's form asks for sums that kernels do: of floats, by a window's defaults.
+
+    Raises:
+        CompileError: it asks for others.
+    """
+    form = form_of(node)
+    if not isinstance(form, Window):
+        return
+    asked, known = ((one.accumulator, one.input_zero, one.halo_value) for one in (form, type(form)()))
+    if asked != known:
+        names = "(accumulator, input zero, halo value)"
+        raise CompileError(f"{node.op} needs sums by {names} = {asked}, but kernels only do {known}.")
 
 
 def load(package: str, name: str) -> Callable[..., Any]:

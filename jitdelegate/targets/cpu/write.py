@@ -21,7 +21,7 @@ from jitdelegate.targets.cpu.kernel import Generator, Job, Step
 from jitdelegate.targets.cpu.map import copy_jobs
 from jitdelegate.targets.cpu.plan import Plan, Task
 from jitdelegate.targets.cpu.writer import Writer
-from jitdelegate.targets.form_writer import Writers, form_writer, load
+from jitdelegate.targets.form_writer import Writers, check_sums, form_writer, load
 
 PACKAGE = "jitdelegate.targets.cpu"
 WRITERS: Writers = {
@@ -51,10 +51,12 @@ def write_steps(generator: Generator, graph: Graph, plan: Plan) -> None:
     """Adds one step per task to the generator, each with the halo of what it writes.
 
     Raises:
-        CompileError: a form has no kernel.
+        CompileError: a form has no kernel, or asks for sums that kernels do not do.
     """
     writer = Writer(generator, graph, plan)
     for task in plan.tasks:
+        for node in task.nodes:
+            check_sums(node)
         jobs = _jobs(writer, task)
         halo = halo_jobs(generator, plan.memories[task.writes()])
         origins = {*task.origin, *(position for node in task.nodes for position in node.origin)}

@@ -33,7 +33,7 @@ from jitdelegate.targets.cuda.map import copy
 from jitdelegate.targets.cuda.template import Launch, TensorPointer
 from jitdelegate.targets.cuda.writer import ALIGN, Writer, check_memory
 from jitdelegate.targets.epilogue import reach
-from jitdelegate.targets.form_writer import Writers, form_writer
+from jitdelegate.targets.form_writer import Writers, check_sums, form_writer
 
 PACKAGE = "jitdelegate.targets.cuda"
 WRITERS: Writers = {
@@ -85,8 +85,8 @@ def plan(graph: Graph, gpu: Gpu, precision: str) -> Plan:
     """Launches and memory of a lowered graph.
 
     Raises:
-        CompileError: a tensor is too large or of a type that kernels do not know, a form has no kernel, there are too
-            many nodes or launches, a window reaches too far, or the GPU lacks what the precision needs.
+        CompileError: a tensor is too large or of a type that kernels do not know, a form or its sums have no kernel,
+            there are too many nodes or launches, a window reaches too far, or the GPU lacks what the precision needs.
     """
     _check_size(graph)
     graph = split_epilogues(graph, reach)
@@ -114,6 +114,7 @@ def _write(writer: Writer) -> Buffers:
     buffers = Buffers()
     for node in writer.graph.nodes:
         check_steps("launches", len(writer.launches))
+        check_sums(node)
         writer.begin(node)
         if not isinstance(node.form, View):
             form_writer(PACKAGE, WRITERS, node)(writer, node)
