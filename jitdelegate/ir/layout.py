@@ -8,8 +8,6 @@ from math import prod
 
 import numpy as np
 
-FLOAT_BYTES = 4
-
 
 def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
     """The shape as an image [N, H, W, C]; other ranks than 4 are one row of pixels, the last size their channels."""
@@ -27,10 +25,10 @@ class Layout:
 
     Attributes:
         shape: [N, H, W, C].
-        lanes: floats in a vector register.
+        lanes: channels of a block: as many floats as a vector register holds.
         blocked: see above.
         margins: (top, bottom, left, right) rows and columns around every image that hold zeros.
-        dtype: of the elements; what is blocked or has margins is float32.
+        dtype: of the elements.
     """
 
     shape: tuple[int, int, int, int]

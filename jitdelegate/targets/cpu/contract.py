@@ -12,7 +12,7 @@ import numpy as np
 
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import Node
-from jitdelegate.ir.layout import FLOAT_BYTES, Layout
+from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.indirect_gemm import QUAD, Sweep, sweeps
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, split
@@ -106,12 +106,10 @@ class ContractWriter:
         for group in range(form.groups):
             rows = slice(group * outputs, (group + 1) * outputs)
             part = None if bias is None else bias[rows]
-            shift = group * outputs * FLOAT_BYTES
+            a_shift, c_shift = group * inputs * a.layout.element, group * outputs * c.layout.element
             for sweep in sweeps(form, a.layout, c.layout, weights[rows]):
-                moved = replace(
-                    sweep, a_start=sweep.a_start + group * inputs * FLOAT_BYTES, c_start=sweep.c_start + shift
-                )
-                shifted = Epilogue(epilogue.expr, tuple(_shift(s, shift) for s in epilogue.streams))
+                moved = replace(sweep, a_start=sweep.a_start + a_shift, c_start=sweep.c_start + c_shift)
+                shifted = Epilogue(epilogue.expr, tuple(_shift(s, c_shift) for s in epilogue.streams))
                 found += self._sweep_jobs(moved, a, c, part, shifted)
         return found
 

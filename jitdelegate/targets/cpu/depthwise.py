@@ -10,12 +10,12 @@ import numpy as np
 
 from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.graph import Node
-from jitdelegate.ir.layout import FLOAT_BYTES, Layout
+from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.contract import ContractWriter
 from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.indirect_gemm import sweeps
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, divisor, split
-from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Value
+from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, INDEX, POINTER, Value
 from jitdelegate.targets.cpu.writer import Writer
 from jitdelegate.targets.implicit_gemm import filters_of
 
@@ -330,4 +330,4 @@ class RowOfStrip(Layout):
 
     @property
     def block(self) -> int:
-        return self.strip * self.lanes * FLOAT_BYTES
+        return self.strip * self.lanes * self.element

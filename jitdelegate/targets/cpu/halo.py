@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jitdelegate.ir.layout import FLOAT_BYTES, Layout
+from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory
-from jitdelegate.targets.cpu.vector_ir import FLOAT, Value
+from jitdelegate.targets.cpu.vector_ir import FLOAT, FLOAT_BYTES, Value
 
 
 def halo_jobs(generator: Generator, memory: Memory) -> list[Job]:

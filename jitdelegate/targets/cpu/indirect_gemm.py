@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jitdelegate.ir.forms import Contract
-from jitdelegate.ir.layout import FLOAT_BYTES, Layout
+from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.implicit_gemm import GridPhase, grid_phases
 
 QUAD = 4
@@ -23,7 +23,7 @@ class Sweep:
         a_start, a_row, a_pixel: bytes from A's element (0,0,0,0) to the first tap of the first output pixel, and
             between output rows and pixels.
         taps: (count in y, count in x, bytes between taps in y, in x).
-        depth: channels per tap, contiguous but for `a_block` bytes from one block of lanes to the next.
+        depth: channels per tap, `a_element` bytes apart, or `a_block` from one block of lanes to the next.
         c_start, c_row, c_pixel: the same for the output.
         y, x, step: output row y + step * row, output column x + step * column.
         weights: f32[O, K].
@@ -35,6 +35,7 @@ class Sweep:
     a_row: int
     a_pixel: int
     a_block: int
+    a_element: int
     taps: tuple[int, int, int, int]
     depth: int
     c_start: int
@@ -54,7 +55,7 @@ class Sweep:
         """int64[K]: where each k lies, in bytes from the first tap."""
         taps_y, taps_x, tap_y, tap_x = self.taps
         channel = np.arange(self.depth)
-        within = channel // lanes * self.a_block + channel % lanes * FLOAT_BYTES
+        within = channel // lanes * self.a_block + channel % lanes * self.a_element
         taps = np.arange(taps_y)[:, None] * tap_y + np.arange(taps_x) * tap_x
         return (taps[:, :, None] + within).ravel()
 
@@ -83,6 +84,7 @@ def _sweep(phase: GridPhase, a: Layout, c: Layout) -> Sweep:
         a_row=rows.stride * a.row,
         a_pixel=columns.stride * a.pixel,
         a_block=a.block,
+        a_element=a.element,
         taps=(taps_y, taps_x, rows.spacing * a.row, columns.spacing * a.pixel),
         depth=depth,
         c_start=rows.first * c.row + columns.first * c.pixel,

@@ -8,9 +8,9 @@ from math import prod
 
 import numpy as np
 
-from jitdelegate.ir.layout import FLOAT_BYTES, Layout
+from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.machine import Machine
-from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Function, Module, Value, vector
+from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, INDEX, POINTER, Function, Module, Value, vector
 
 PARAMETERS = (("arena", POINTER), ("weights", POINTER), ("io", POINTER), ("chunk", INDEX), ("scratch", POINTER))
 """Of every chunk function."""

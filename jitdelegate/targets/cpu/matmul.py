@@ -13,7 +13,6 @@ from math import prod
 
 from jitdelegate.ir.forms import MatMul
 from jitdelegate.ir.graph import Node
-from jitdelegate.ir.layout import FLOAT_BYTES
 from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, distances_along, divisor, split
 from jitdelegate.targets.cpu.matmul_dot import DotShape, DotWriter
@@ -55,6 +54,11 @@ class Matrix:
     shape: tuple[int, int]
     outer: tuple[Axis, ...]
     row: int
+
+    @property
+    def element(self) -> int:
+        """Bytes of one element."""
+        return self.memory.layout.element
 
 
 def matrix(memory: Memory, shape: tuple[int, ...], leading: tuple[int, ...]) -> Matrix:
@@ -98,12 +102,12 @@ class Product:
     @property
     def a_steps(self) -> tuple[int, int]:
         """Bytes in a between the rows of a product, and between the steps of its sums."""
-        return (FLOAT_BYTES, self.a.row) if self.form.adj_x else (self.a.row, FLOAT_BYTES)
+        return (self.a.element, self.a.row) if self.form.adj_x else (self.a.row, self.a.element)
 
     @property
     def is_dot(self) -> bool:
         """Whether sums run along the rows of both operands."""
-        contiguous = not self.form.adj_x or self.a.row == FLOAT_BYTES
+        contiguous = not self.form.adj_x or self.a.row == self.a.element
         return self.form.adj_y and contiguous and self.rows <= MOST_DOT_ROWS
 
     @property
@@ -261,8 +265,8 @@ class MatMulWriter:
         lanes = self.generator.lanes
         blocks = column // lanes
         streams = [blocks * stream.block for stream in product.epilogue.streams]
-        b = column * (product.b.row if product.form.adj_y else FLOAT_BYTES)
-        return place.moved(0, b, column * FLOAT_BYTES, streams)
+        b = column * (product.b.row if product.form.adj_y else product.b.element)
+        return place.moved(0, b, column * product.c.element, streams)
 
     # one chunk
 

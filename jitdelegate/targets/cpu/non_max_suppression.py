@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Suppress
-from jitdelegate.ir.layout import FLOAT_BYTES
 from jitdelegate.targets.cpu.arg_reduce import Best, beats, best_lane, both, either, places_from
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel
 from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, placed
-from jitdelegate.targets.cpu.vector_ir import Function, Value
+from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, Function, Value
 from jitdelegate.targets.cpu.writer import Writer
 
 GONE = float("-inf")
@@ -59,7 +58,7 @@ class SuppressWriter:
     def jobs(self, form: Suppress, boxes: Placed, scores: Placed, out: Placed) -> list[Job]:
         """One row per class. Scratch memory holds the scores of the boxes that are still to be had."""
         count, size = out.shape[-1], boxes.shape[-1]
-        self.generator.reserve_scratch((size + self.generator.lanes) * FLOAT_BYTES)
+        self.generator.reserve_scratch((size + self.generator.lanes) * scores.nbytes)
 
         def row(kernel: Kernel, number: Value) -> None:
             f = kernel.f

@@ -15,10 +15,9 @@ import numpy as np
 from jitdelegate.ir.expr import Expr
 from jitdelegate.ir.forms import Recurrent
 from jitdelegate.ir.graph import Node
-from jitdelegate.ir.layout import FLOAT_BYTES
 from jitdelegate.targets.cpu.expression import emit
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, channel_vector
-from jitdelegate.targets.cpu.vector_ir import Function, Value
+from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, Function, Value
 from jitdelegate.targets.cpu.writer import Writer
 
 CHAINS = 8
@@ -85,7 +84,7 @@ class Sequences:
     @property
     def row(self) -> int:
         """Bytes of a sequence's row of `out`."""
-        return self.width * FLOAT_BYTES
+        return self.width * self.out.layout.element
 
     @property
     def ahead(self) -> int:
@@ -95,7 +94,7 @@ class Sequences:
     @property
     def gates_row(self) -> int:
         """Bytes of one gate in `data`."""
-        return self.cells.rows * FLOAT_BYTES
+        return self.cells.rows * self.data.layout.element
 
     @property
     def step(self) -> int:
@@ -148,7 +147,7 @@ class RecurrentWriter:
             and (self._packed(weights.projection[0], 1), self._vector(weights.projection[1])),
         )
         if node.projection:
-            self.generator.reserve_scratch(node.cells.rows * FLOAT_BYTES)
+            self.generator.reserve_scratch(node.cells.rows * out.layout.element)
         return [self.generator.job("recurrent", batch, lambda kernel: _Sequence(kernel, node).write())]
 
     def _vector(self, values: np.ndarray) -> int:
@@ -184,7 +183,7 @@ class _Sequence:
     def write(self) -> None:
         """The whole chunk."""
         node, f, units = self.node, self.f, self.node.cells.rows
-        first = self._place(node.state, units * FLOAT_BYTES)
+        first = self._place(node.state, units * node.state.layout.element)
         self._panels(units, lambda at, mask: self._store(self._load(first + at, mask), self.state + at, mask))
         backwards = node.form.reverse
         start = node.steps - 1 if backwards else 0
@@ -196,7 +195,7 @@ class _Sequence:
 
         data = self._place(node.data, node.sequence) + start * node.step
         out = self._place(node.out, node.row) + start * node.ahead
-        f.loop(node.steps, one, data, self._place(node.hidden, node.cells.depth * FLOAT_BYTES), out)
+        f.loop(node.steps, one, data, self._place(node.hidden, node.cells.depth * node.hidden.layout.element), out)
 
     def _step(self, data: Value, hidden: Value, out: Value) -> None:
         """From the last hidden values to those in `out`."""

@@ -10,14 +10,14 @@ import numpy as np
 
 from jitdelegate.ir.forms import Pool, Reduce, Softmax
 from jitdelegate.ir.graph import Node
-from jitdelegate.ir.layout import FLOAT_BYTES, Layout
+from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.element import literal, load, store
 from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.exponential import exp
 from jitdelegate.targets.cpu.expression import INTEGER_FUNCTIONS
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, distances_along, divisor
 from jitdelegate.targets.cpu.pool import ImageWriter
-from jitdelegate.targets.cpu.vector_ir import BOOL, FLOAT, Function, Value, lanes_of
+from jitdelegate.targets.cpu.vector_ir import BOOL, FLOAT, FLOAT_BYTES, Function, Value, lanes_of
 from jitdelegate.targets.cpu.writer import Writer
 
 INITIAL = {"sum": 0.0, "mean": 0.0, "max": float("-inf"), "min": float("inf"), "prod": 1.0}
@@ -110,7 +110,7 @@ class ReduceWriter:
 
             def block(i: Value, mask: Value | None = None) -> None:
                 position = i * lanes
-                value = self._fold_vectors(f, form.kind, start + position * FLOAT_BYTES, reduced, mask)
+                value = self._fold_vectors(f, form.kind, start + position * a.layout.element, reduced, mask)
                 if form.kind == "mean":
                     value = value / f.literal(value.type, float(total))
                 number = first + position
@@ -293,7 +293,7 @@ def _image_axes(layout: Layout) -> list[Axis]:
 
 def _element(kernel: Kernel, stream: Stream, output: Layout, number: Value) -> Value:
     """Where a stream of row-major memory is at element `number` of the output."""
-    distances = (stream.image, stream.row, stream.pixel, FLOAT_BYTES if stream.block else 0)
+    distances = (stream.image, stream.row, stream.pixel, stream.memory.layout.element if stream.block else 0)
     axes = [Axis(*pair) for pair in zip(output.shape, distances, strict=True)]
     return kernel.pointer(stream.memory) + stream.start + offset_of(kernel.f, number, axes)
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jitdelegate.ir.layout import FLOAT_BYTES
 from jitdelegate.targets.cpu.epilogue import Epilogue
 from jitdelegate.targets.cpu.indirect_gemm import QUAD
 from jitdelegate.targets.cpu.kernel import Generator
-from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Value
+from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, INDEX, POINTER, Value
 
 GEOMETRY = (
     *("width", "a_pixel", "a_row", "c_pixel", "c_row", "c_block", "lanes_left"),
