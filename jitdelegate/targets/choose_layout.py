@@ -2,7 +2,7 @@
 
 A tensor is blocked if it is an image with channels enough to fill a vector, if every node that touches it takes
 blocked images, and if one of the nodes that blocked images connect it with gains by them. Windows that reach over the
-border get margins of zeros around the image, so that no kernel has to look where the border is.
+border get a halo of zeros around the image, so that no kernel has to look where the border is.
 """
 
 from __future__ import annotations

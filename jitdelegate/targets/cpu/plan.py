@@ -1,7 +1,7 @@
 """Which tasks a graph is computed in, and where each tensor lies: in the arena or in the caller's own memory.
 
 Tasks are nodes, except that a large Depthwise and the 1x1 Contract after it are one, and that Views and other pure
-renamings are none. Copies bring inputs into layouts with margins or blocks, and bring out what no kernel could write
+renamings are none. Copies bring inputs into layouts with halos or blocks, and bring out what no kernel could write
 straight into the caller's memory.
 """
 
@@ -80,9 +80,9 @@ def _place_text(planned: Plan, index: int) -> str:
     memory = planned.memories[index]
     layout = memory.layout
     kind = "blocked" if layout.blocked else "row-major"
-    margins = f" margins {layout.margins}" if any(layout.margins) else ""
+    halo = f" halo {layout.halo}" if any(layout.halo) else ""
     name = f"%{index}" if index >= 0 else "buffer"
-    return f"{name} {memory.space}+{memory.offset} {list(layout.shape)} {kind}{margins}"
+    return f"{name} {memory.space}+{memory.offset} {list(layout.shape)} {kind}{halo}"
 
 
 def plan(graph: Graph, layouts: dict[int, Layout]) -> Plan:

@@ -1,4 +1,4 @@
-"""Pool and Resize: one channel block at a time, pixel by pixel; windows are clipped to the image, no margins needed."""
+"""Pool and Resize: one channel block at a time, pixel by pixel; windows are clipped to the image, no halo needed."""
 
 from __future__ import annotations
 

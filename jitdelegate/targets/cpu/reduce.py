@@ -287,7 +287,7 @@ def _axes(memory: Memory, shape: tuple[int, ...]) -> list[Axis]:
 
 
 def _image_axes(layout: Layout) -> list[Axis]:
-    """The axes of a row-major image, margins left out."""
+    """The axes of a row-major image, halo left out."""
     return [Axis(*pair) for pair in zip(layout.shape, layout.distances, strict=True)]
 
 

@@ -2,7 +2,7 @@
 
 Where each step of K = (ky, kx, c) lies relative to a pixel's first tap stands in a table, four channels an entry, so
 that one short loop serves every window and layout. Pixels are addressed one by one: a tile may go on in the next row of
-the image, and windows need no borders because layouts have margins.
+the image, and windows need no borders because layouts have halos.
 """
 
 from __future__ import annotations
