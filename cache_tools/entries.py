@@ -19,7 +19,8 @@ class Entry:
     Attributes:
         path: of the file.
         size: in bytes, 0 where there is no such file.
-        program: what it holds; None for a bad entry.
+        program: what it holds, without weights; None for a bad entry.
+        weights_bytes: how long its weights are.
         trouble: what is wrong with it, "" for a good one.
     """
 
@@ -27,12 +28,17 @@ class Entry:
         self.path = os.path.join(place.path, name)
         self.size = 0
         self.program: Program | None = None
+        self.weights_bytes = 0
         self.trouble = ""
         try:
             self.size = place.stat(name).st_size
-            self.program = _checked(open_entry(place, name, verify_code=verify), verify)
-        except (JitDelegateError, OSError, ValueError, OverflowError) as error:
-            self.trouble = str(error)
+            program = _checked(open_entry(place, name, verify_code=verify), verify)
+        except (JitDelegateError, OSError, ValueError, OverflowError, MemoryError) as error:
+            self.trouble = str(error) or "there is no memory for it"
+            return
+        # let go at once: a directory may hold more than a process can map
+        self.weights_bytes, program.weights = len(program.weights), b""
+        self.program = program
 
     @property
     def name(self) -> str:
@@ -57,7 +63,7 @@ class Entry:
         """Everything but the segments' bytes, as plain data."""
         known = self.summary() | {"path": self.path}
         if self.program is not None:
-            known |= _details(self.program)
+            known |= _details(self.program, self.weights_bytes)
         return known
 
 
@@ -91,7 +97,7 @@ def _checked(program: Program, verify: bool) -> Program:
     return program
 
 
-def _details(program: Program) -> dict[str, Any]:
+def _details(program: Program, weights_bytes: int) -> dict[str, Any]:
     return {
         "key": dict(program.key),
         "loader": program.loader,
@@ -101,7 +107,7 @@ def _details(program: Program) -> dict[str, Any]:
         "kernels": [_fields(kernel) for kernel in program.kernels],
         "launches": [_fields(launch) for launch in program.launches],
         "partitions": [_fields(partition) for partition in program.partitions],
-        "segments": {"code": len(program.code), "weights": len(program.weights)},
+        "segments": {"code": len(program.code), "weights": weights_bytes},
         "memory": {
             "arena": program.arena_bytes,
             "scratch per thread": program.scratch_bytes,

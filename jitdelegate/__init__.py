@@ -10,11 +10,12 @@ if TYPE_CHECKING:
     from ai_edge_litert.interpreter import OpResolverType
 
     from jitdelegate.api.delegate import GpuDelegate, load_delegate
-    from jitdelegate.api.delegate_warning import DelegateMessage, on_message
+    from jitdelegate.api.delegate_warning import on_message
     from jitdelegate.api.interpreter import Interpreter, SignatureRunner
     from jitdelegate.api.model import Model, TensorInfo, load
     from jitdelegate.api.report import Report
     from jitdelegate.cache.fingerprint import fingerprint
+    from jitdelegate.engine.delegate_message import DelegateMessage
     from jitdelegate.errors import (
         CacheError,
         CacheWarning,
@@ -69,7 +70,7 @@ _MODULES = {
     "Model": "jitdelegate.api.model",
     "TensorInfo": "jitdelegate.api.model",
     "load": "jitdelegate.api.model",
-    "DelegateMessage": "jitdelegate.api.delegate_warning",
+    "DelegateMessage": "jitdelegate.engine.delegate_message",
     "on_message": "jitdelegate.api.delegate_warning",
     "Options": "jitdelegate.options",
     "Report": "jitdelegate.api.report",

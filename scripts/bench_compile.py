@@ -43,19 +43,14 @@ def main(argv: list[str] | None = None) -> int:
 
 def compile_once(model: Path, target: str, precision: str, folder: str) -> None:
     """The child: compile for `target`, keeping templates in `folder`; prints seconds by stage as JSON."""
-    from jitdelegate.cache.key import model_key
+    from jitdelegate.cache.key import KeyParts, model_key, this_machine
     from jitdelegate.compiler.compile import compile_model
     from jitdelegate.options import Options
 
     kind, _, features = target.partition(":")
     loader = "cubin" if kind == "cuda" else "flat"
-    key = model_key(
-        fingerprint="",
-        target=kind,
-        features=features or "x86-64-v3",
-        loader=loader,
-        options=(("precision", precision),),
-    )
+    own = KeyParts(kind, features or "x86-64-v3", loader, this_machine(), toolchain="")
+    key = model_key("", own, options=(("precision", precision),))
     seconds: dict[str, float] = {}
     content = compile_model(model.read_bytes(), Options(serialization_dir=folder, precision=precision), key, seconds)
     print(json.dumps({"seconds": seconds, "bytes": len(content)}))

@@ -311,7 +311,8 @@ MODULES = (
         "jitdelegate.cache.lock",
         "jitdelegate.cache.trouble",
         "jitdelegate.compiler.compile",
-        "jitdelegate.litert_delegate.hosted_model",
+        "jitdelegate.compiler.entry",
+        "jitdelegate.engine.hosted_model",
     ),
     *(
         "jitdelegate.api.model",

@@ -9,7 +9,7 @@
 #
 # docs/gpu-check.md says which commands to run and what to look at. Needs Python >= 3.11 with numpy, flatbuffers,
 # llvmlite and xxhash; compares with torch, JAX, LiteRT and compiles with numba-cuda where they are installed. Writes
-# gpu-results.json to $OUT, or else to docs/, and docs/gpu-results.md. $PYTHON names another Python.
+# gpu-results.json and gpu-results.md to $OUT, adding to what is there, or else to docs/. $PYTHON names another Python.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)

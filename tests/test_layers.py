@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
+from jitdelegate.targets.find import target_named
+from jitdelegate.targets.table import ROWS
+
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
-    ("errors", "options"),
+    ("errors", "targets.table"),
+    ("options",),
     ("ir", "program"),
     ("cache", "runtime"),
     ("tflite",),
@@ -18,13 +24,17 @@ LAYERS = (
     ("passes",),
     ("targets",),
     ("compiler",),
-    ("litert_delegate", "engine", "api"),
+    ("litert_delegate",),
+    ("engine",),
+    ("api",),
     ("analysis",),
     ("commands",),
-    ("warm", "demo", "analyze"),
+    ("warm", "demo", "analyze", "__main__"),
 )
-"""Parts of the package, lowest first; a part imports its own layer's and lower ones."""
+"""Parts of the package, lowest first; a part imports its own layer's and lower ones. The table of targets names modules
+and imports none."""
 WARM_PARTS = {"errors", "options", "program", "cache", "runtime", "litert_delegate", "engine", "api"}
+WARM_TARGETS = {"jitdelegate.targets", "jitdelegate.targets.table", "jitdelegate.targets.find"}
 COLD_MODULES = {
     "jitdelegate.program.write",
     "jitdelegate.litert_delegate.probe",
@@ -58,48 +68,90 @@ def _name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def _imports(node: ast.AST, deferred: bool) -> Iterator[str]:
-    """Modules that the statements under `node` import, those for type checkers left out."""
+def _imports(node: ast.AST, *, deferred: bool, typed: bool = False) -> Iterator[str]:
+    """Modules that the statements under `node` import.
+
+    Args:
+        deferred: also within functions.
+        typed: also for type checkers only.
+    """
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test) and not typed:
             continue
         if isinstance(child, ast.Import):
             yield from (alias.name for alias in child.names)
         elif isinstance(child, ast.ImportFrom):
             assert child.level == 0, f"relative import of {child.module}"
             assert child.module
-            yield child.module
-            yield from (f"{child.module}.{alias.name}" for alias in child.names if child.module == "jitdelegate")
+            yield from (_module(child.module, alias.name) for alias in child.names)
         elif deferred or not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            yield from _imports(child, deferred)
+            yield from _imports(child, deferred=deferred, typed=typed)
+
+
+def _module(package: str, name: str) -> str:
+    """What `from package import name` imports: a module of ours, or the package."""
+    path = ROOT.joinpath(*package.split("."), name)
+    return f"{package}.{name}" if path.with_suffix(".py").exists() or path.is_dir() else package
+
+
+def _own(path: Path) -> set[str]:
+    """The modules of ours that one imports, whenever and for whomever."""
+    found = _imports(ast.parse(path.read_text()), deferred=True, typed=True)
+    return {module for module in found if module.startswith("jitdelegate.")}
 
 
 def _layer(module: str) -> int:
-    part = module.split(".")[1]
-    found = [place for place, parts in enumerate(LAYERS) if part in parts]
+    names = {".".join(module.split(".")[1:3]), module.split(".")[1]}
+    found = [place for place, parts in enumerate(LAYERS) if names & {*parts}]
     assert found, f"{module} is in no layer; enter it in LAYERS"
     return found[0]
 
 
 def _is_warm(path: Path) -> bool:
     name = _name(path)
-    return name.count(".") > 0 and name.split(".")[1] in WARM_PARTS and name not in COLD_MODULES
+    return _loads_warm(name)
+
+
+def _loads_warm(module: str) -> bool:
+    """Whether a warm start may load it."""
+    if module.startswith("jitdelegate.targets"):
+        is_room = (ROOT.joinpath(*module.split(".")) / "__init__.py").exists()
+        return module in WARM_TARGETS or is_room or (module.endswith(".target") and module.count(".") == 3)
+    return module.count(".") > 0 and module.split(".")[1] in WARM_PARTS and module not in COLD_MODULES
 
 
 @pytest.mark.parametrize("path", _modules("jitdelegate"), ids=_name)
 def test_a_module_imports_only_its_own_layer_and_lower_ones(path: Path) -> None:
     name = _name(path)
-    own = [
-        module for module in _imports(ast.parse(path.read_text()), deferred=True) if module.startswith("jitdelegate.")
-    ]
-    assert [module for module in own if _layer(module) > _layer(name)] == []
+    assert [module for module in _own(path) if _layer(module) > _layer(name)] == []
+
+
+def test_no_modules_import_each_other() -> None:
+    graph = {_name(path): _own(path) - {_name(path)} for path in _modules("jitdelegate")}
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names a circle
+
+
+QUESTION = re.compile(r"""[=!]= ?["'](?:cuda|cpu)["']|["'](?:cuda|cpu)["'] ?(?:if|in) """)
+
+
+def test_only_targets_ask_which_target_it_is() -> None:
+    elsewhere = [path for path in _modules("jitdelegate") if not {"targets", "runtime"} & {*path.parts}]
+    assert [
+        (_name(path), QUESTION.findall(path.read_text())) for path in elsewhere if QUESTION.search(path.read_text())
+    ] == []
+
+
+def test_every_target_is_a_folder_and_a_row() -> None:
+    folders = {path.parent.name for path in (ROOT / "jitdelegate" / "targets").glob("*/target.py")}
+    assert folders == ROWS.keys()
+    assert [target_named(name).name for name in ROWS] == [*ROWS]
 
 
 @pytest.mark.parametrize("path", list(filter(_is_warm, _modules("jitdelegate"))), ids=_name)
 def test_a_module_of_the_warm_road_loads_only_what_is_nearly_free(path: Path) -> None:
     found = {module for module in _imports(ast.parse(path.read_text()), deferred=False) if module != "__future__"}
     own = {module for module in found if module.startswith("jitdelegate")}
-    assert {module for module in own if module.split(".")[1] not in WARM_PARTS or module in COLD_MODULES} == set()
+    assert {module for module in own if not _loads_warm(module)} == set()
     assert found - own - WARM_IMPORTS == set()
 
 

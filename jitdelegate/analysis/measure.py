@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
 
 from jitdelegate import passes
 from jitdelegate.ir.graph import Graph, Model, Node
 from jitdelegate.ops import find
 from jitdelegate.ops.call import Call
-from jitdelegate.passes.cost import Rates, node_bytes, node_work, rates_of, saved_seconds
+from jitdelegate.passes.cost import node_bytes, node_work, saved_seconds
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
+from jitdelegate.targets.find import target_named
 
 LITERT = "litert"
-WHOLE = ("flat", "object", "cubin")
-"""Loaders of programs that are compiled whole."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +64,7 @@ class Measure:
         positions = sorted({position for index in operators for position in self._positions.get(index, ())})
         if place == LITERT or not positions:
             return None
-        rates = rates_of(place, loader)
-        if place == "cpu" and loader in WHOLE:
-            rates = Rates(saved=rates.saved, crossing=0.0, copied=inf)  # there is nobody to cross to
-        return saved_seconds(self.folded, positions, rates)
+        return saved_seconds(self.folded, positions, target_named(place).rates(loader))
 
 
 def _knows(graph: Graph, node: Node) -> bool:

@@ -14,6 +14,8 @@ from jitdelegate.analysis.reasons import REASONS, Reason, lacks_shape
 from jitdelegate.options import Options
 from jitdelegate.passes.cost import tensor_bytes
 from jitdelegate.passes.functional_state import RESOURCE_OPS
+from jitdelegate.targets.find import target_named
+from jitdelegate.targets.target import Target
 
 LITERT = "litert"
 MOVING = frozenset(
@@ -29,10 +31,6 @@ KEPT = frozenset({*RESOURCE_OPS, "WHILE", "IF", "CALL", "STABLEHLO_COMPOSITE"})
 CONVOLUTIONS = {"CONV_2D": 0, "TRANSPOSE_CONV": 2}
 """The operand that is the data; the filter is operand 1."""
 GROUP = 4
-PADDED_TO = {"x86-64-v4": 16, "x86-64-v3": 8, "generic": 4, "cuda": 32}
-"""Output channels that compiled convolutions compute together, by instruction set; on GPUs the narrowest tile."""
-MOST_BARE = 4
-"""Up to so many output pixels, a GPU takes kernels that pad no channels."""
 WORTH = 0.01
 """The least share of a model's work that is worth a suggestion about channels or precision."""
 
@@ -51,6 +49,11 @@ class Subject:
     measure: Measure
     options: Options
 
+    @property
+    def target(self) -> Target:
+        """Where compiled operators run."""
+        return target_named(self.facts.target)
+
     @cached_property
     def work(self) -> int:
         """Multiply-adds of a run."""
@@ -64,7 +67,7 @@ class Subject:
     @cached_property
     def compiled(self) -> list[NodeFact]:
         """The operators in compiled code."""
-        return [node for node in self.facts.nodes if node.place in ("cpu", "cuda")]
+        return [node for node in self.facts.nodes if node.place not in (LITERT, "folded")]
 
     @cached_property
     def followers(self) -> dict[int, NodeFact]:
@@ -206,14 +209,12 @@ def _read(node: NodeFact) -> set[int]:
 def _channels(subject: Subject) -> Iterator[Found]:
     """Compiled convolutions whose output channels are no multiple of four: filters are padded to whole vectors."""
     facts = subject.facts
-    unit = PADDED_TO.get("cuda" if facts.target == "cuda" else facts.features)
-    if unit is None:
-        return
-    padded = [node for node in subject.compiled if _is_padded(node, facts.target)]
+    unit = subject.target.channel_unit(facts.features)
+    padded = [node for node in subject.compiled if _is_padded(node, subject.target)]
     wasted = sum(_wasted(node, unit) for node in padded)
     if padded and wasted >= WORTH * max(subject.work, 1):
         counts = ", ".join(str(count) for count in sorted({_outputs(node) for node in padded}))
-        at_least = "at least " if facts.target == "cuda" else ""
+        at_least = "at least " if subject.target.is_accelerator else ""
         yield (
             padded,
             f"Give these convolutions numbers of output channels that are multiples of {unit}, or at least of {GROUP}, "
@@ -225,11 +226,11 @@ def _channels(subject: Subject) -> Iterator[Found]:
         )
 
 
-def _is_padded(node: NodeFact, target: str) -> bool:
+def _is_padded(node: NodeFact, target: Target) -> bool:
     if node.op not in CONVOLUTIONS or not node.multiply_adds or len(node.outputs[0].shape) != 4:
         return False
     rows = prod(node.outputs[0].shape[:3])
-    return _outputs(node) % GROUP != 0 and (target != "cuda" or rows > MOST_BARE)
+    return _outputs(node) % GROUP != 0 and rows > target.bare_rows
 
 
 def _outputs(node: NodeFact) -> int:
@@ -250,9 +251,11 @@ def _wasted(node: NodeFact, unit: int) -> int:
 
 
 def _narrow_reads(subject: Subject) -> Iterator[Found]:
-    """On a GPU, convolutions inside the model whose input channels cannot be read four at a time."""
+    """On an accelerator, convolutions inside the model whose input channels cannot be read four at a time."""
+    if not subject.target.is_accelerator:
+        return
     given = {tensor.index for tensor in subject.facts.inputs}
-    nodes = [node for node in subject.compiled if node.place == "cuda" and _reads_narrowly(node, given)]
+    nodes = [node for node in subject.compiled if _reads_narrowly(node, given)]
     if nodes and subject.share(nodes) >= WORTH:
         counts = ", ".join(str(count) for count in sorted({_depth(node) for node in nodes}))
         yield (
@@ -304,7 +307,7 @@ def _dead(subject: Subject) -> Iterator[Found]:
 
 def _precision(subject: Subject) -> Iterator[Found]:
     """float32 multiply-adds on a GPU, which tensor cores take in other precisions only."""
-    if subject.facts.target != "cuda" or subject.options.precision != "float32":
+    if not subject.target.is_accelerator or subject.options.precision != "float32":
         return
     nodes = [node for node in subject.compiled if node.kernel in ("Contract", "MatMul")]
     if nodes and subject.share(nodes) >= WORTH:
@@ -319,7 +322,7 @@ def _precision(subject: Subject) -> Iterator[Found]:
 def _too_small(subject: Subject) -> Iterator[Found]:
     """A model on a GPU of which the cost model thinks that getting there takes longer."""
     saved = subject.facts.totals.saved_seconds_estimate
-    if subject.facts.target == "cuda" and saved is not None and saved < 0:
+    if subject.target.is_accelerator and saved is not None and saved < 0:
         yield (
             (),
             "Set the option target to 'cpu', or give the model a larger batch.",

@@ -19,6 +19,7 @@ from jitdelegate.analysis.verdict import LITERT, Entry, Verdict, verdict
 from jitdelegate.ir.graph import ABSENT, Node, Tensor
 from jitdelegate.options import Options
 from jitdelegate.program.program import NO_KERNEL, NO_PARTITION, Operator
+from jitdelegate.targets.target import Device
 
 FOLDED = "folded"
 HOW = {
@@ -32,16 +33,16 @@ HOW = {
 """A program's loader in words."""
 
 
-def analyze(path: str, options: Options, gpu: str = "") -> Analysis:
+def analyze(path: str, options: Options, device: Device | None = None) -> Analysis:
     """All facts about a model, and what to change.
 
     Args:
         options: as for `load`; with `serialization_dir=False` no cache is touched.
-        gpu: a kind that need not be here, as "sm_90"; "" for what this machine has.
+        device: one that need not be here; None for what this machine has.
     Raises:
         ModelError, DeviceError, DelegationError: what `load` raises.
     """
-    found = verdict(path, options, gpu)
+    found = verdict(path, options, device)
     measures = [Measure.of(found.model, entry.number, hosted=entry.is_hosted) for entry in found.entries]
     subgraphs = [_subgraph(found, entry, measure) for entry, measure in zip(found.entries, measures, strict=True)]
     subjects = [Subject(facts, measure, options) for facts, measure in zip(subgraphs, measures, strict=True)]
@@ -50,7 +51,7 @@ def analyze(path: str, options: Options, gpu: str = "") -> Analysis:
         bytes=len(found.source.content()),
         fingerprint=found.source.fingerprint(),
         description=found.model.description,
-        asked=f"cuda:{gpu}" if gpu else options.target,
+        asked=f"{device.target.name}:{device.kind}" if device else options.target,
         notes=found.notes,
         subgraphs=tuple(subgraphs),
         suggestions=tuple(each for subject in subjects for each in suggestions(subject)),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from jitdelegate.cache.key import TOOLCHAIN, variant_parts
+from jitdelegate.cache.key import FEATURES, TOOLCHAIN, variant_parts
 from jitdelegate.compiler.compile import compile_model
-from jitdelegate.engine.executable import Executable, options_key
+from jitdelegate.engine.executable import Executable
+from jitdelegate.engine.load_path import find_key, load, specialize
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import DeviceError, JitDelegateError
 from jitdelegate.ir.graph import Model
@@ -15,6 +16,7 @@ from jitdelegate.options import Options
 from jitdelegate.passes.running_subgraphs import callees
 from jitdelegate.program.program import Operator, Program
 from jitdelegate.program.read import read as read_program
+from jitdelegate.targets.target import Device
 from jitdelegate.tflite.read import read
 
 MAIN, SIGNATURE, CONTROL_FLOW = "main", "signature", "control flow"
@@ -29,7 +31,7 @@ class Entry:
         number: of the subgraph.
         kind: what enters it.
         operators: with their places; others than the program's where the program cannot be used here.
-        target: "cpu", "cuda" or "litert".
+        target: the name of one.
     """
 
     number: int
@@ -65,52 +67,45 @@ class Verdict:
     notes: tuple[str, ...]
 
 
-class _Quiet(Executable):
-    """As for `load`, but nobody is warned: an analysis tells more, and `load` is to give its one warning yet."""
-
-    def announce(self) -> None:
-        pass
-
-    def entry(self, number: int, kind: str) -> Entry:
-        return Entry(number, kind, self.program, self._operators(), self.target)
-
-
-def verdict(path: str, options: Options, gpu: str = "") -> Verdict:
+def verdict(path: str, options: Options, device: Device | None = None) -> Verdict:
     """What `load` makes of the model; no cache is read or written if `options` have none.
 
+    Nobody is warned: an analysis tells more, and `load` is to give its one warning yet.
+
     Args:
-        gpu: a kind that need not be here, as "sm_90"; "" for what this machine has.
+        device: one that need not be here; None for what this machine has.
     Raises:
-        ModelError, DeviceError, DelegationError: what `load` raises. For `gpu`, LiteRT is not asked.
+        ModelError, DeviceError, DelegationError: what `load` raises. For a `device`, LiteRT is not asked.
     """
     source = ModelFile(path, options)
     try:
-        if gpu:
-            return _elsewhere(source, gpu)
-        return _here(source)
+        return _here(source) if device is None else _elsewhere(source, device)
     finally:
         source.close()
 
 
 def _here(source: ModelFile) -> Verdict:
-    opened = _Quiet(source)
+    opened = load(source)
     try:
         _allocate(opened)
         model = read(source.content())
         notes: list[str] = []
-        entries = [opened.entry(0, MAIN)]
+        entries = [_entry(opened, MAIN)]
         for number, kind in _further(model, entries):
-            variant = variant_parts(number, hosted=kind == CONTROL_FLOW)
             try:
-                other = _Quiet(source, main=opened, variant=variant)
+                other = specialize(opened, variant_parts(number, hosted=kind == CONTROL_FLOW))
             except JitDelegateError as error:
                 notes.append(f"Subgraph {number} cannot be run: {error}")
                 continue
-            entries.append(other.entry(number, kind))
+            entries.append(_entry(other, kind))
             other.close()
         return Verdict(model, source, source.options, tuple(entries), (*opened.notes, *notes))
     finally:
         opened.close()
+
+
+def _entry(executable: Executable, kind: str) -> Entry:
+    return Entry(executable.subgraph, kind, executable.program, executable.operators, executable.target)
 
 
 def _allocate(opened: Executable) -> None:
@@ -122,15 +117,15 @@ def _allocate(opened: Executable) -> None:
             raise
 
 
-def _elsewhere(source: ModelFile, gpu: str) -> Verdict:
+def _elsewhere(source: ModelFile, device: Device) -> Verdict:
     fingerprint, content = source.fingerprint(), source.content()
 
     def entry(number: int, kind: str) -> Entry:
-        variant = variant_parts(number, hosted=kind == CONTROL_FLOW)
-        key = options_key(source.options, fingerprint, gpu, variant)
+        key = find_key(device, source.options, fingerprint, variant_parts(number, hosted=kind == CONTROL_FLOW))
         if not key.part(TOOLCHAIN):
-            missing = "its compilers are not installed: pip install jitdelegate[cuda]"
-            raise DeviceError(f"target is 'cuda:{gpu}', but {missing}")
+            asked = f"{device.target.name}:{key.part(FEATURES)}"
+            missing = f"its compilers are not installed: pip install jitdelegate[{device.target.name}]"
+            raise DeviceError(f"target is {asked!r}, but {missing}")
         program = read_program(compile_model(content, source.options, key, {}))
         return Entry(number, kind, program, program.operators, program.target)
 

@@ -5,3 +5,16 @@
 - `delegate.py`: `GpuDelegate` and `load_delegate`, for our interpreter and for LiteRT's own.
 - `report.py`: `Report`, where each operator runs and why. `delegate_warning.py`: the same as a warning.
 """
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from jitdelegate.engine.executable import Executable
+
+
+def announce(executable: Executable) -> None:
+    """Warn of operators that are left to LiteRT; here, so that a model without any loads no module for it."""
+    from jitdelegate.api import delegate_warning
+
+    delegate_warning.announce(executable)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 
+from jitdelegate.api import announce
 from jitdelegate.errors import OptionError
 from jitdelegate.options import Options
 
@@ -13,7 +15,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from jitdelegate.api.report import Report
-    from jitdelegate.litert_delegate.hosted_model import HostedModel
+    from jitdelegate.engine.hosted_model import HostedModel
+    from jitdelegate.litert_delegate.native_delegate import NativeDelegate
 
 NAMES = ("jitdelegate", "libjitdelegate.so", "libjitdelegate")
 """What `load_delegate` takes for a library: nothing is loaded, the delegate is this package."""
@@ -29,7 +32,7 @@ class GpuDelegate:
         options: the checked options; `jitdelegate.options.Options` says what each of them means.
     """
 
-    __slots__ = ("_guest", "_natives", "options")
+    __slots__ = ("_hosted", "_natives", "options")
 
     def __init__(
         self,
@@ -56,7 +59,7 @@ class GpuDelegate:
     def _keep(self, options: Options) -> None:
         self.options = options
         self._natives: list[tuple[Any, Any]] = []
-        self._guest: HostedModel | None = None
+        self._hosted: HostedModel | None = None
 
     def __repr__(self) -> str:
         return f"GpuDelegate({self.options!r})"
@@ -76,19 +79,38 @@ class GpuDelegate:
             DeviceError: this machine lacks the target that was asked for.
             DelegationError: full delegation was required, and some operators cannot be delegated.
         """
-        from jitdelegate.litert_delegate.hosted_model import native_delegate
+        import weakref
 
-        interpreter, guest, native = native_delegate(self.options)
+        interpreter, model, num_threads = _calling_interpreter()
+        native = self._native_delegate(model, num_threads)
         self._natives = [each for each in self._natives if each[0]() is not None]
-        self._natives.append((interpreter, native))
-        self._guest = guest
-        pointer: int = native.pointer
-        return pointer
+        self._natives.append((weakref.ref(interpreter), native))
+        return native.pointer
+
+    def _native_delegate(self, model: Any, num_threads: int | None) -> NativeDelegate:
+        from jitdelegate.engine.load_path import open_hosted
+        from jitdelegate.engine.model_file import ModelFile
+        from jitdelegate.litert_delegate.delegate_client import DelegateClient, SilentClient
+        from jitdelegate.litert_delegate.native_delegate import NativeDelegate
+
+        self._hosted = None
+        if model is None:
+            reason = "it was not made from model_path or model_content"
+            DelegateClient().warn(f"jitdelegate stays out of this interpreter: {reason}")
+        if model is None or self.options.target == "litert":
+            return NativeDelegate(SilentClient())
+        self._hosted = open_hosted(ModelFile(model, self.options.with_threads(num_threads), listener=announce))
+        self._hosted.introduce()
+        return self._hosted.delegate()
 
     def report(self) -> Report | None:
         """Of the interpreter of LiteRT's that was made last with this delegate: where its operators run and why; None
         where there is none, or the delegate stays out of it."""
-        return self._guest.report() if self._guest is not None else None
+        if self._hosted is None:
+            return None
+        from jitdelegate.api.report import hosted_report
+
+        return hosted_report(self._hosted)
 
     @classmethod
     def from_options(cls, options: Options) -> GpuDelegate:
@@ -105,6 +127,18 @@ class GpuDelegate:
             OptionError: as `Options.from_file`.
         """
         return cls.from_options(Options.from_file(path))
+
+
+def _calling_interpreter() -> tuple[Any, Any, int | None]:
+    """LiteRT's interpreter that is being made, its model, a path or content, and its threads; None for what it does not
+    say.
+
+    LiteRT calls the delegate without arguments and tells nobody else where the model came from: what its constructor
+    was given is in its frame only.
+    """
+    arguments = sys._getframe(2).f_locals
+    model = arguments.get("model_content") or arguments.get("model_path")
+    return arguments.get("self", _calling_interpreter), model, arguments.get("num_threads")
 
 
 def load_delegate(name: str, options: Mapping[str, Any] | str | os.PathLike[str] | None = None) -> GpuDelegate:

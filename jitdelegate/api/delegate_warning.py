@@ -1,96 +1,18 @@
-"""What a user hears of operators that are left to LiteRT: once per model, as a warning and through callbacks."""
+"""How a user hears of operators that are left to LiteRT: once per model, as a warning and through callbacks."""
 
 from __future__ import annotations
 
-from jitdelegate.program.program import CUSTOM
+from jitdelegate.cache.key import MODEL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from jitdelegate.program.program import Operator
-
-PLACES = {"cuda": "the GPU", "cpu": "compiled CPU code", "litert": "the GPU"}
-"""Where delegated operators run, in a message."""
-REST = {"cuda": "the CPU", "cpu": "LiteRT's CPU kernels", "litert": "the CPU"}
-
-MOST_LINES = 15
-"""Reasons that a message's text has."""
+    from jitdelegate.engine.delegate_message import DelegateMessage
+    from jitdelegate.engine.executable import Executable
 
 _announced: set[str] = set()
 _callbacks: list[Callable[[DelegateMessage], object]] = []
-
-
-class DelegateMessage:
-    """What is left to LiteRT of one model, in the words of LiteRT's GPU delegate.
-
-    Attributes:
-        model: the model in a sentence.
-        target: "cuda", "cpu" or "litert", where delegated operators run.
-        operators: all operators of the model, each with its place and the reason why it is not delegated.
-    """
-
-    __slots__ = ("model", "operators", "target")
-
-    def __init__(self, model: str, target: str, operators: Sequence[Operator]) -> None:
-        self.model = model
-        self.target = target
-        self.operators = tuple(operators)
-
-    @property
-    def delegated(self) -> int:
-        """How many operators are delegated."""
-        return len(self.operators) - self.remaining
-
-    @property
-    def remaining(self) -> int:
-        """How many operators are left to LiteRT."""
-        return len(self.undelegated)
-
-    @property
-    def undelegated(self) -> tuple[Operator, ...]:
-        """The operators that are left to LiteRT."""
-        return tuple(operator for operator in self.operators if operator.place == "litert")
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """One line per operator name and reason: `WHERE: its number of results is known as it runs only.`"""
-        return tuple(dict.fromkeys(_line(operator) for operator in self.undelegated))
-
-    @property
-    def text(self) -> str:
-        """The message; of more than MOST_LINES reasons the first ones, and where to find the others."""
-        codes = dict.fromkeys(operator.code for operator in self.undelegated if operator.code == CUSTOM)
-        warnings = [f"WARNING: op code #{code} cannot be handled by this delegate." for code in codes]
-        head = "Following operations are not supported by GPU delegate:"
-        return "\n".join((head, *self._shown(), self._counts(), *warnings))
-
-    def _shown(self) -> list[str]:
-        """The lines that the text has, one per operator name first: what a reader looks for."""
-        lines = self.lines
-        if len(lines) <= MOST_LINES:
-            return [*lines]
-        first = {line.partition(":")[0]: line for line in reversed(lines)}
-        chosen = [line for line in lines if line in first.values()][:MOST_LINES]
-        chosen += [line for line in lines if line not in chosen][: MOST_LINES - len(chosen)]
-        rest = f"and {len(lines) - len(chosen)} more reasons, which report() and jitdelegate.on_message list."
-        return [*(line for line in lines if line in chosen), rest]
-
-    def _counts(self) -> str:
-        place, rest = PLACES[self.target], REST[self.target]
-        if not self.delegated:
-            return f"No operations will run on {place}, and all {self.remaining} operations will run on {rest}."
-        return (
-            f"{self.delegated} operations will run on {place}, "
-            f"and the remaining {self.remaining} operations will run on {rest}."
-        )
-
-    def __repr__(self) -> str:
-        return f"DelegateMessage({self.model}: {self.delegated} of {len(self.operators)} delegated)"
-
-
-def _line(operator: Operator) -> str:
-    return f"{operator.op}: {operator.reason.removeprefix(f'{operator.op}: ')}"
 
 
 def on_message(callback: Callable[[DelegateMessage], object]) -> Callable[[], None]:
@@ -106,15 +28,13 @@ def on_message(callback: Callable[[DelegateMessage], object]) -> Callable[[], No
     return lambda: _callbacks.remove(callback) if callback in _callbacks else None
 
 
-def announce(fingerprint: str, message: DelegateMessage) -> None:
-    """Tell it, once per model and process.
-
-    Args:
-        fingerprint: of the model.
-    """
-    if not message.remaining or fingerprint in _announced:
+def announce(executable: Executable) -> None:
+    """Tell what is left to LiteRT, once per model, subgraph and process."""
+    name = f"{executable.key.part(MODEL)} {executable.subgraph}"
+    message = executable.message()
+    if not message.remaining or name in _announced:
         return
-    _announced.add(fingerprint)
+    _announced.add(name)
     for callback in tuple(_callbacks):  # one of them may end itself
         callback(message)
     from jitdelegate.errors import DelegateWarning

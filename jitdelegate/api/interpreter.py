@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 
+from jitdelegate.api import announce
 from jitdelegate.api.delegate import GpuDelegate
 from jitdelegate.engine.compiled_interpreter import CompiledInterpreter
-from jitdelegate.engine.executable import Executable
+from jitdelegate.engine.load_path import load
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.engine.specializations import Specializations
 from jitdelegate.errors import OptionError, TensorError
@@ -80,7 +81,7 @@ class Interpreter:
         if notes:
             options.target = "litert"
         source = model_content or os.fsdecode(model_path)  # type: ignore[arg-type]
-        self._opened = Executable(ModelFile(source, options, arguments), notes=notes)
+        self._opened = load(ModelFile(source, options, arguments, announce), notes=notes)
         self._specializations = Specializations(self._opened)
         self._all_on_litert = options.target == "litert"
         self._main = CompiledInterpreter(self._specializations, self._opened)
@@ -133,7 +134,9 @@ class Interpreter:
         """Where the model runs and why, what the cache did, and how long each stage took."""
         ran = self._compiled or self._decided
         opened = ran.opened if ran else self._opened if self._all_on_litert else self._main.opened
-        return self._specializations.report(opened)
+        from jitdelegate.api.report import model_report
+
+        return model_report(self._specializations, opened)
 
     def allocate_tensors(self) -> None:
         """Make the model ready; before, only shapes and details are known.
@@ -203,7 +206,7 @@ class Interpreter:
             fallback.fit(self._main.shapes)
         fallback.resize(input_index, sizes, strict)
         if shape is None or not self._main.resize(input_index, shape):
-            self._opened.leave(f"tensor {input_index}, which is no input, was resized to {sizes.tolist()}.")
+            self._opened.fall_back(f"tensor {input_index}, which is no input, was resized to {sizes.tolist()}.")
             self._all_on_litert = True
 
     def _ready(self, subgraph: int, shapes: Mapping[int, tuple[int, ...]]) -> CompiledInterpreter | None:

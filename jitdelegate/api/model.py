@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from jitdelegate.engine.executable import Executable
+from jitdelegate.api import announce
+from jitdelegate.engine import load_path
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.engine.specializations import Specializations
 from jitdelegate.errors import DeviceError, ModelError, ProgramError, TensorError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from jitdelegate.api.report import Report
+    from jitdelegate.engine.executable import Executable
     from jitdelegate.engine.model_file import Source
     from jitdelegate.program.program import Port, Program, Signature
 
@@ -84,7 +86,9 @@ class Model:
         Of a model that is another for each value of some inputs: what the last inference ran.
         """
         opened = self._ran_last if self._program.shape_inputs else self._opened
-        return self._specializations.report(opened)
+        from jitdelegate.api.report import model_report
+
+        return model_report(self._specializations, opened)
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -175,7 +179,7 @@ class Model:
         try:
             return session.run(inputs)
         except ProgramError as error:
-            opened.heal(session, str(error))
+            load_path.recompile(opened, session, str(error))
             return self._run(base, inputs)
 
     def _fitting(self, base: Executable, inputs: Sequence[Any]) -> Executable:
@@ -289,11 +293,11 @@ def load(
         "num_threads": num_threads,
     }
     given = {name: value for name, value in named.items() if value is not None}
-    return _load(ModelFile(path_or_bytes, Options.from_keywords(given, options)))
+    return _load(ModelFile(path_or_bytes, Options.from_keywords(given, options), listener=announce))
 
 
 def _load(source: ModelFile) -> Model:
-    opened = Executable(source)
+    opened = load_path.load(source)
     try:
         opened.allocate()
     except DeviceError:
@@ -308,7 +312,7 @@ def _load_again(origin: str | bytes, fingerprint: str, options: Options) -> Mode
     Raises:
         ModelError: its file holds another model; and what `load` raises.
     """
-    source = ModelFile(origin, options)
+    source = ModelFile(origin, options, listener=announce)
     found = source.fingerprint()
     if found != fingerprint:
         raise ModelError(f"{source.name} is another model: found fingerprint {found}, expected {fingerprint}")

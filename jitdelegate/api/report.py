@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from jitdelegate.cache.counts import counts
+from jitdelegate.engine.specializations import named
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from jitdelegate.engine.executable import Executable
+    from jitdelegate.engine.hosted_model import HostedModel
+    from jitdelegate.engine.specializations import Specializations
     from jitdelegate.program.program import Operator
 
 
@@ -47,7 +53,7 @@ class SubgraphReport:
     Attributes:
         number: of the subgraph.
         signatures: keys of the signatures that enter it.
-        target: "cuda", "cpu" or "litert", where it runs; "" before it is opened, which its first run or
+        target: where it runs, the name of a target; "" before it is opened, which its first run or
             `Model.prepare` does.
         operators: per operator its index, op, place and reason; empty before it is opened.
         outcome: what the cache did, "hit", "miss" or "off"; "" before it is opened.
@@ -109,7 +115,7 @@ class Report:
     """One model's state at the moment it was asked for; `print` gives a table.
 
     Attributes:
-        target: "cuda", "cpu" or "litert", where the model runs.
+        target: where the model runs, the name of a target.
         features: the instruction set or GPU architecture that the code was compiled for, "" on LiteRT.
         device: the GPU's name, "" elsewhere.
         threads: threads that share one inference.
@@ -214,13 +220,88 @@ class Report:
 
     def _where(self) -> str:
         place = " ".join(part for part in (self.target, self.features) if part)
-        if self.target == "cuda":
+        if self.device:
             return f"{place}, {self.device}, {self.launches} launches of {self.kernels} kernels"
         return f"{place}, {self.threads} thread{'s' if self.threads != 1 else ''}, {self.kernels} kernels"
 
     def _stages(self) -> list[str]:
         return [f"{'seconds' if not place else '':<10} {name:<12}{value:>10.6f}"
                 for place, (name, value) in enumerate(self.seconds.items())]  # fmt: skip
+
+
+def model_report(specializations: Specializations, executable: Executable) -> Report:
+    """Of one of the programs of a model's first subgraph, with what is known of all others."""
+    further = [_sentence(each) for each in specializations.further]
+    return _report(executable, further, _signed_subgraphs(specializations))
+
+
+def hosted_report(model: HostedModel) -> Report:
+    """Of a model in LiteRT's own interpreter."""
+    main, *others = model.opened()
+    return _report(main, (), [_subgraph_report(each) for each in others])
+
+
+def _report(executable: Executable, notes: Sequence[str], subgraphs: Sequence[SubgraphReport]) -> Report:
+    program, source = executable.program, executable.source
+    device = executable.device.name if executable.target == executable.device.target.name else ""
+    return Report(
+        target=executable.target,
+        features=program.features,
+        device=device,
+        threads=1 if device else source.threads,
+        kernels=len(program.kernels),
+        launches=sum(kernel.chunks for kernel in program.kernels) if device else 0,
+        operators=executable.operators,
+        cache=_cache_report(executable),
+        seconds=executable.seconds,
+        notes=[*executable.notes, *notes],
+        subgraphs=subgraphs,
+    )
+
+
+def _cache_report(executable: Executable) -> CacheReport:
+    lookup = executable.lookup
+    return CacheReport(
+        outcome=executable.outcome,
+        reason=executable.damage or lookup.reason,
+        path="" if lookup.write_failure else lookup.path or "",
+        write_failure=lookup.write_failure,
+        counters={name: getattr(counts, name) for name in counts.__slots__},
+    )
+
+
+def _subgraph_report(executable: Executable) -> SubgraphReport:
+    signatures = executable.program.signatures
+    return SubgraphReport(
+        number=executable.subgraph,
+        signatures=[signature.key for signature in signatures if signature.graph == executable.subgraph],
+        target=executable.target,
+        operators=executable.operators,
+        outcome=executable.outcome,
+    )
+
+
+def _signed_subgraphs(specializations: Specializations) -> list[SubgraphReport]:
+    """Of every subgraph that a signature enters beside the first."""
+    entered: dict[int, list[str]] = {}
+    for signature in specializations.main.program.signatures:
+        entered.setdefault(signature.graph, []).append(signature.key)
+    known = specializations.open_subgraphs
+    return [
+        _subgraph_report(known[number]) if number in known else SubgraphReport(number=number, signatures=keys)
+        for number, keys in sorted(entered.items())
+        if number
+    ]
+
+
+def _sentence(executable: Executable) -> str:
+    """What a program for other shapes or values is for, and where it runs."""
+    parts = [f"subgraph {executable.subgraph}"] if executable.subgraph else []
+    parts += [named(executable.resized)] if executable.resized else []
+    parts += [f"input {position} being {list(numbers)}" for position, numbers in executable.values]
+    on_litert = f"LiteRT, {executable.reason}"
+    place = on_litert if executable.target == "litert" else f"{executable.target}, cache {executable.outcome}."
+    return f"{', '.join(parts)}: {place}"
 
 
 def _delegated(target: str, operators: Sequence[Operator]) -> int:

@@ -56,20 +56,20 @@ def fingerprint(path_or_bytes: PathOrBytes, *, memo: Memo | None = None) -> str:
 
 
 def _remembered(descriptor: int, memo: Memo) -> str:
-    may_be = _can_be_remembered(descriptor)
-    before = os.fstat(descriptor)
+    before = os.fstat(descriptor)  # first: what is written from here on has another stamp, or is not remembered
+    may_be = _can_be_remembered(descriptor, before)
     found = _hash(descriptor, before.st_size)
     if may_be and _identity(os.fstat(descriptor)) == _identity(before):
         memo.put(before, found)
     return found
 
 
-def _can_be_remembered(descriptor: int) -> bool:
-    """Whether every change from now on moves the file's time stamps.
+def _can_be_remembered(descriptor: int, found: os.stat_result) -> bool:
+    """Whether every change from now on moves the file's time stamps away from those that were `found`.
 
-    A write through a mapping moves them if the page was clean, so all pages are made clean.
+    A write through a mapping moves them if the page was clean, so all pages are made clean. One that is dirty again
+    since has moved them already.
     """
-    found = os.fstat(descriptor)
     if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) <= _SETTLED_NANOSECONDS:
         return False
     try:

@@ -17,28 +17,13 @@ if TYPE_CHECKING:
     Values = tuple[tuple[int, tuple[int, ...]], ...]
 
 MODEL, TOKEN, TOOLCHAIN = "model", "token", "toolchain"
-FEATURES, MULTIPROCESSORS, PRECISION = "features", "multiprocessors", "precision"
+FEATURES = "features"
 SUBGRAPH, SHAPES, VALUES, HOST, NODES = "subgraph", "shapes", "values", "host", "nodes"
 SUFFIX = ".jitd"
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 _LONGEST_PREFIX = 64
-_VERSION_NAMES = ("version_version", "__version__", "version")
-_LARGEST_VERSION_FILE = 1 << 16
-
-CUDA, ANY = "cuda", "any"
-NUMBA_CUDA = "numba_cuda"
-NUMBA_CUDA_VERSIONS = "0.30."
-"""How the versions of numba-cuda begin whose inner parts the code generators know."""
-CUDA_BINDINGS = "cuda_bindings"
-"""Says which CUDA toolkit's libraries are loaded: those of its own major number."""
-_CUDA_PACKAGES = {
-    "12": (NUMBA_CUDA, "numba", "llvmlite", "nvidia_cuda_nvcc_cu12", "nvidia_nvjitlink_cu12"),
-    "13": (NUMBA_CUDA, "numba", "llvmlite", "nvidia_nvvm", "nvidia_nvjitlink"),
-}
-"""What makes NVVM IR, PTX and binaries, by the toolkit's major number; the last one makes the binaries."""
-_BINARIES = "nvidia-nvjitlink"
-_NAMED_PACKAGES = {CUDA_BINDINGS, *(name for names in _CUDA_PACKAGES.values() for name in names)}
-_METADATA_SUFFIX = ".dist-info"
+ANY_MACHINE = "any"
+"""The key part "machine" of what runs wherever its device is."""
 
 
 class Key:
@@ -78,11 +63,6 @@ class Key:
         return tuple(
             (int(place), tuple(int(number) for number in numbers.split(",") if number)) for place, _, numbers in pairs
         )
-
-    @property
-    def gpu(self) -> str:
-        """The kind of GPU that the program is for, as "sm_90:132"; for "sm_90" alone where no part says more."""
-        return ":".join(part for part in (self.part(FEATURES), self.part(MULTIPROCESSORS)) if part)
 
     @property
     def hosted(self) -> bool:
@@ -127,24 +107,37 @@ class Key:
         return None
 
 
-def model_key(
-    *,
-    fingerprint: str,
-    target: str,
-    features: str = "",
-    loader: str = "none",
-    token: str | None = None,
-    options: Parts = (),
-    toolchain: str | None = None,
-) -> Key:
+class KeyParts:
+    """What a device and its compilers decide of a key.
+
+    Attributes:
+        target, features, loader: as in `Program`.
+        machine: system and CPU family that the code is for.
+        toolchain: the compiler's packages with their versions; "" where they are not all there, or none is needed.
+        options: further (name, value) pairs that change the code.
+    """
+
+    __slots__ = ("features", "loader", "machine", "options", "target", "toolchain")
+
+    def __init__(
+        self, target: str, features: str, loader: str, machine: str, *, toolchain: str, options: Parts = ()
+    ) -> None:
+        self.target = target
+        self.features = features
+        self.loader = loader
+        self.machine = machine
+        self.toolchain = toolchain
+        self.options = options
+
+
+def model_key(fingerprint: str, own: KeyParts, *, token: str | None = None, options: Parts = ()) -> Key:
     """The key of one model compiled one way.
 
     Args:
         fingerprint: of the model's content.
-        target, features, loader: as in `Program`.
+        own: what the device decides.
         token: the user's name for the model.
         options: further (name, value) pairs that change the code.
-        toolchain: None asks what is installed.
     """
     if token is not None:
         token = token.encode("utf-8", "backslashreplace").decode()  # file names may hold what is no Unicode
@@ -153,12 +146,13 @@ def model_key(
         *(((TOKEN, token),) if token is not None else ()),
         ("format", str(FORMAT_VERSION)),
         ("generators", GENERATOR_DIGEST),
-        ("target", target),
-        (FEATURES, features),
-        ("loader", loader),
-        ("machine", _machine(target)),
+        ("target", own.target),
+        (FEATURES, own.features),
+        ("loader", own.loader),
+        ("machine", own.machine),
+        *own.options,
         *options,
-        (TOOLCHAIN, installed_toolchain(target) if toolchain is None else toolchain),
+        (TOOLCHAIN, own.toolchain),
     )
     return Key(parts, token)
 
@@ -183,74 +177,10 @@ def variant_parts(
     return (*which, *((name, value) for name, value in named if value))
 
 
-def _machine(target: str) -> str:
-    """System, CPU family and pointer bits: directories may be shared by machines that cannot run each other's code.
-
-    What runs on a GPU does not depend on them, so that it can be compiled elsewhere.
-    """
-    if target == CUDA:
-        return ANY
+def this_machine() -> str:
+    """System, CPU family and pointer bits: directories may be shared by machines that cannot run each other's code."""
     family = os.uname().machine if hasattr(os, "uname") else os.environ.get("PROCESSOR_ARCHITECTURE", "")
     return f"{sys.platform} {family} {sys.maxsize.bit_length() + 1}"
-
-
-def installed_toolchain(target: str = "cpu") -> str:
-    """The compiler's packages with their versions, found without importing them; "" where they are not all there.
-
-    For the CPU that is `llvmlite 0.50.0`: it holds its LLVM, so its version says both. For CUDA it is what makes NVVM
-    IR, PTX and binaries, of the CUDA toolkit whose bindings are installed. A numba-cuda that this version does not
-    compile with counts as none: programs that were compiled elsewhere are taken as they are.
-    """
-    if target == CUDA:
-        return _cuda_toolchain()
-    for folder in sys.path:
-        version = _version(os.path.join(folder or ".", "llvmlite", "_version.py"))
-        if version:
-            return f"llvmlite {version}"
-    return ""
-
-
-def _cuda_toolchain() -> str:
-    """From the names of the packages' metadata, one listing per folder."""
-    versions: dict[str, str] = {}
-    for folder in sys.path:
-        for name, version in _metadata(folder or "."):
-            versions.setdefault(name, version)
-    needed = _CUDA_PACKAGES.get(versions.get(CUDA_BINDINGS, "").partition(".")[0], ())
-    if not needed or not versions.keys() >= {*needed} or not versions[NUMBA_CUDA].startswith(NUMBA_CUDA_VERSIONS):
-        return ""
-    return ", ".join(f"{name.replace('_', '-')} {versions[name]}" for name in needed)
-
-
-def cuda_major(toolchain: str) -> int:
-    """The major number of the CUDA toolkit that makes a toolchain's binaries, 0 where it makes none for GPUs."""
-    name, _, version = toolchain.rpartition(", ")[2].partition(" ")
-    major = version.partition(".")[0]
-    return int(major) if name.startswith(_BINARIES) and major in _CUDA_PACKAGES else 0
-
-
-def _metadata(folder: str) -> list[tuple[str, str]]:
-    """Name and version of the packages of the CUDA toolchain whose metadata lie in `folder`."""
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return []
-    found = (name.removesuffix(_METADATA_SUFFIX).partition("-") for name in names if name.endswith(_METADATA_SUFFIX))
-    return [(name, version) for name, _, version in found if name in _NAMED_PACKAGES]
-
-
-def _version(path: str) -> str:
-    """The version in versioneer's `path`, "" where there is none."""
-    try:
-        with open(path, "rb") as file:
-            text = file.read(_LARGEST_VERSION_FILE).decode("utf-8", "replace")
-    except OSError:
-        return ""
-    for line in text.splitlines():
-        name, _, value = line.partition("=")
-        if name.strip() in _VERSION_NAMES:
-            return value.strip().strip("'\"")
-    return ""
 
 
 def _encode(parts: Parts) -> bytes:

@@ -20,21 +20,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
+from jitdelegate.commands.arguments import TARGETS, Target, new_parser, options_file, print_line, target
 from jitdelegate.errors import JitDelegateError, OptionError
-from jitdelegate.options import TARGETS, Options, file_keywords
+from jitdelegate.options import Options
 
 STDOUT = "-"
-
-
-class Target(NamedTuple):
-    """What --target names: a target of `load`, and a kind of GPU or ""."""
-
-    name: str | None
-    gpu: str
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -48,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     from jitdelegate.analysis.survey import analyze  # not before: it takes the compiler along
 
     try:
-        analysis = analyze(arguments.model, options, arguments.target.gpu)
+        analysis = analyze(arguments.model, options, next(iter(arguments.target.devices), None))
         _write_all(analysis, arguments)
     except (JitDelegateError, OSError, MemoryError) as error:
         print(f"{arguments.model}: {_told(error)}", file=sys.stderr)
@@ -57,21 +50,17 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m jitdelegate.analyze",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser("analyze", __doc__)
     parser.add_argument("model", metavar="MODEL", help="a .tflite file")
     parser.add_argument(
         "--target",
         type=_target,
-        default=Target(None, ""),
+        default=Target(),
         metavar="T",
-        help=f"{', '.join(TARGETS)}, or cuda:sm_90 for a GPU that is not here (default: auto)",
+        help=f"{TARGETS}, or cuda:sm_90 for a GPU that is not here (default: auto)",
     )
     parser.add_argument(
-        "--options", type=_options, default={}, metavar="FILE", help="further options of load from JSON or TOML"
+        "--options", type=options_file, default={}, metavar="FILE", help="further options of load from JSON or TOML"
     )
     parser.add_argument(
         "--json", nargs="?", const=STDOUT, metavar="FILE", help="write all facts; without FILE print them, not the text"
@@ -82,29 +71,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _target(text: str) -> Target:
-    """The value of --target, for argparse."""
-    name, colon, gpu = text.partition(":")
-    if name not in TARGETS or (colon and name != "cuda"):
-        raise argparse.ArgumentTypeError(f"it is {text!r}, expected one of {', '.join(TARGETS)} or cuda:ARCHITECTURE")
-    if not colon:
-        return Target(name, "")
-    from jitdelegate.engine.precompile import gpu_kinds  # the cold road, which --help does not need
-
-    try:
-        found = gpu_kinds(gpu)
-    except OptionError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    if len(found) != 1:
+    """The value of --target: at most one device."""
+    found = target(text)
+    if len(found.devices) > 1:
         raise argparse.ArgumentTypeError(f"it is {text!r}, expected one kind of GPU")
-    return Target(name, found[0])
-
-
-def _options(text: str) -> dict[str, Any]:
-    """The value of --options, for argparse."""
-    try:
-        return file_keywords(text)
-    except OptionError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    return found
 
 
 def _all_options(arguments: argparse.Namespace) -> Options:
@@ -128,7 +99,7 @@ def _write_all(analysis: Any, arguments: argparse.Namespace) -> None:
         from jitdelegate.analysis.model_explorer import model_explorer
 
         _write(arguments.model_explorer, model_explorer(analysis) + "\n")
-    _print(facts if arguments.json == STDOUT else text(analysis))
+    print_line(facts if arguments.json == STDOUT else text(analysis))
 
 
 def _write(path: str, content: str) -> None:
@@ -140,12 +111,3 @@ def _told(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"could not write {error.filename!r}: {error.strerror}"
     return str(error) or type(error).__name__
-
-
-def _print(text: str) -> None:
-    """To stdout, in whatever characters it takes; a reader that goes away is none of our business."""
-    encoding = sys.stdout.encoding or "utf-8"
-    try:
-        print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

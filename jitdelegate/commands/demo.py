@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -15,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from jitdelegate.commands.arguments import new_parser, threads
 from jitdelegate.commands.demo_model import mobilenet_v1
-from jitdelegate.commands.warm import threads
 from jitdelegate.engine.model_file import default_threads
 from jitdelegate.errors import JitDelegateError, ModelError
 from jitdelegate.ir.graph import Tensor
@@ -30,7 +29,7 @@ ROADS = (("cold", "jitdelegate"), ("warm", "jitdelegate"), ("LiteRT", "litert"))
 
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 all three ran, 1 one failed, 2 wrong arguments."""
-    parser = argparse.ArgumentParser(prog="python -m jitdelegate.demo", description=__doc__)
+    parser = new_parser("demo", __doc__)
     parser.add_argument("model", nargs="?", metavar="MODEL", help="a .tflite file (default: a MobileNet v1 made here)")
     parser.add_argument("--threads", type=threads, default=default_threads(), metavar="N")
     arguments = parser.parse_args(argv)

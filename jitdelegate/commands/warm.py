@@ -11,22 +11,26 @@ import json
 import os
 import sys
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 from jitdelegate.api.model import load
-from jitdelegate.errors import CacheWarning, JitDelegateError, OptionError
-from jitdelegate.litert_delegate.hosted_model import prepare_hosted
-from jitdelegate.options import PRECISIONS, TARGETS, Options, file_keywords, thread_count
+from jitdelegate.commands.arguments import (
+    TARGETS,
+    Target,
+    directory,
+    new_parser,
+    options_file,
+    print_line,
+    target,
+    threads,
+)
+from jitdelegate.engine.load_path import open_hosted
+from jitdelegate.engine.model_file import ModelFile
+from jitdelegate.errors import CacheWarning, JitDelegateError
+from jitdelegate.options import PRECISIONS, Options
 from jitdelegate.options.user_warning import PlainWarnings
-
-NO_GPUS = ("",)
-
-
-class Target(NamedTuple):
-    """What --target names: a target of `load`, and the kinds of GPU to compile for where they are listed."""
-
-    name: str | None
-    gpus: tuple[str, ...]
+from jitdelegate.targets.find import target_named
+from jitdelegate.targets.target import Device
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -35,49 +39,52 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if _token(arguments) is not None and len(arguments.model) > 1:
         parser.error(f"--model-token names one entry, but {len(arguments.model)} models were given; expected one")
-    if arguments.output is not None and arguments.target.gpus == NO_GPUS:
+    if arguments.output is not None and not arguments.target.devices:
         parser.error("--output takes programs for --target cuda:ARCHITECTURES only")
-    if arguments.litert_interpreter and arguments.target.gpus != NO_GPUS:
+    if arguments.litert_interpreter and arguments.target.devices:
         parser.error("--litert-interpreter is for the machine that it runs on, not for cuda:ARCHITECTURES")
     with PlainWarnings(CacheWarning):
         results = _warm_all(arguments)
     if arguments.json:
-        _print(json.dumps(results, indent=2))
+        print_line(json.dumps(results, indent=2))
     return 1 if any("error" in result for result in results) else 0
 
 
 def _warm_all(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     results = []
-    jobs = [(model, gpu) for model in arguments.model for gpu in arguments.target.gpus]
-    for place, (model, gpu) in enumerate(jobs, 1):
-        _show_progress(f"[{place}/{len(jobs)}] {model} {gpu}")
-        results.append(warm_for(model, gpu, arguments) if gpu else warm(model, arguments))
+    jobs = [(model, device) for model in arguments.model for device in arguments.target.devices or (None,)]
+    for place, (model, device) in enumerate(jobs, 1):
+        _show_progress(f"[{place}/{len(jobs)}] {model} {device.kind if device else ''}")
+        results.append(warm_for(model, device, arguments) if device else warm(model, arguments))
         _show_progress("")
         if not arguments.json:
-            _print_line(results[-1])
+            _print_result(results[-1])
     return results
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m jitdelegate.warm", description=__doc__)
+    parser = new_parser("warm", __doc__)
     parser.add_argument("model", nargs="+", metavar="MODEL", help="a .tflite file")
     parser.add_argument(
-        "--serialization-dir", type=_directory, metavar="D", help="where programs are kept (default: the user's cache)"
+        "--serialization-dir",
+        type=directory,
+        metavar="D",
+        help="where programs are kept (default: the user's cache)",
     )
     parser.add_argument("--model-token", metavar="T", help="names the entry instead of the model's fingerprint")
     parser.add_argument(
         "--target",
-        type=_target,
-        default=Target(None, NO_GPUS),
+        type=target,
+        default=Target(),
         metavar="T",
-        help=f"{', '.join(TARGETS)}, or cuda:sm_80,sm_90:114 and cuda:all for GPUs that are not here (default: auto)",
+        help=f"{TARGETS}, or cuda:sm_80,sm_90:114 and cuda:all for GPUs that are not here (default: auto)",
     )
     parser.add_argument("--precision", choices=PRECISIONS, help="of CUDA code (default: float32)")
     parser.add_argument(
-        "--options", type=_options, default={}, metavar="FILE", help="further options from JSON or TOML; others win"
+        "--options", type=options_file, default={}, metavar="FILE", help="further options from JSON or TOML; others win"
     )
     parser.add_argument(
-        "--output", type=_directory, metavar="D", help="keep programs for cuda:... in a folder to carry away"
+        "--output", type=directory, metavar="D", help="keep programs for cuda:... in a folder to carry away"
     )
     parser.add_argument(
         "--litert-interpreter", action="store_true", help="also for LiteRT's own interpreter with a GpuDelegate"
@@ -85,37 +92,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=threads, metavar="N", help="threads that share one inference")
     parser.add_argument("--json", action="store_true", help="print one JSON list instead of lines")
     return parser
-
-
-def threads(text: str) -> int:
-    """The value of --threads, for argparse."""
-    try:
-        return thread_count(text)
-    except OptionError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _target(text: str) -> Target:
-    """The value of --target, for argparse."""
-    name, colon, names = text.partition(":")
-    if name not in TARGETS or (colon and name != "cuda"):
-        raise argparse.ArgumentTypeError(f"it is {text!r}, expected one of {', '.join(TARGETS)} or cuda:ARCHITECTURES")
-    if not colon:
-        return Target(name, NO_GPUS)
-    from jitdelegate.engine.precompile import gpu_kinds  # the cold road, which a warm cache never needs
-
-    try:
-        return Target(name, gpu_kinds(names))
-    except OptionError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _options(text: str) -> dict[str, Any]:
-    """The value of --options, for argparse."""
-    try:
-        return file_keywords(text)
-    except OptionError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _token(arguments: argparse.Namespace) -> str | None:
@@ -127,12 +103,6 @@ def _further(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options for which `load` has no argument, and those of the file, over which arguments win."""
     given = {} if arguments.precision is None else {"precision": arguments.precision}
     return {**arguments.options, **given}
-
-
-def _directory(text: str) -> str:
-    if not text:
-        raise argparse.ArgumentTypeError("it is '', expected a directory")
-    return text
 
 
 def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -150,7 +120,7 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
             report = loaded.report()
         if arguments.litert_interpreter:
             given = {name: value for name, value in named.items() if value is not None}
-            prepare_hosted(model, Options.from_keywords(given, _further(arguments)))
+            open_hosted(ModelFile(model, Options.from_keywords(given, _further(arguments)))).prepare()
     except (JitDelegateError, OSError, MemoryError) as error:
         return _failed(model, error, start)
     result = {
@@ -170,8 +140,8 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def warm_for(model: str, gpu: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """As `warm`, for a kind of GPU that need not be here."""
+def warm_for(model: str, device: Device, arguments: argparse.Namespace) -> dict[str, Any]:
+    """As `warm`, for a device that need not be here."""
     from jitdelegate.engine.precompile import precompile
 
     start = time.perf_counter()
@@ -179,17 +149,17 @@ def warm_for(model: str, gpu: str, arguments: argparse.Namespace) -> dict[str, A
     given = {name: value for name, value in named.items() if value is not None}
     options = Options.from_keywords({**given, "target": arguments.target.name}, _further(arguments))
     try:
-        found = precompile(model, gpu, options, arguments.output)
+        found = precompile(model, device, options, arguments.output)
     except (JitDelegateError, OSError, MemoryError) as error:
-        return {**_failed(model, error, start), "gpu": gpu}
+        return {**_failed(model, error, start), "gpu": device.kind}
     program = found.program
     result = {
         "model": model,
-        "gpu": gpu,
+        "gpu": device.kind,
         "state": "hit" if found.hit else "compiled",
         "seconds": time.perf_counter() - start,
         "bytes": _size(found.path),
-        "target": _where(program.target, gpu),
+        "target": _where(program.target, device.kind),
         "delegated": sum(each.delegated for each in (program, *found.further)),
         "operators": sum(len(each.operators) for each in (program, *found.further)),
         "path": found.path,
@@ -201,7 +171,7 @@ def warm_for(model: str, gpu: str, arguments: argparse.Namespace) -> dict[str, A
 
 def _where(target: str, features: str) -> str:
     """Where a program runs, as --target names it."""
-    return f"{target}:{features}" if target == "cuda" else target
+    return f"{target}:{features}" if target_named(target).is_accelerator else target
 
 
 def _failed(model: str, error: BaseException, start: float) -> dict[str, Any]:
@@ -216,22 +186,14 @@ def _size(path: str) -> int:
         return 0
 
 
-def _print_line(result: dict[str, Any]) -> None:
+def _print_result(result: dict[str, Any]) -> None:
     if "error" in result:
         print(f"{result['model']}: {result['error']}", file=sys.stderr)
         return
-    _print(
+    print_line(
         f"{result['model']}: {result['state']}, {result['seconds']:.3f} s, {result['bytes']} bytes, "
         f"{result['delegated']} of {result['operators']} operators delegated, runs on {result['target']}"
     )
-
-
-def _print(text: str) -> None:
-    """To stdout; a reader that has gone away keeps no model from being warmed."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_progress(text: str) -> None:

@@ -70,7 +70,7 @@ class LiteRTPartitions(PartitionedModel):
     def _refused(self, graph: Graph) -> dict[int, str]:
         """Operators with variables, where LiteRT's memory is out of reach of compiled code."""
         users = (position for state in graph.states for position in state_users(graph, state))
-        return dict.fromkeys(users, HOSTED_STATE) if self._key.part("target") == "cuda" else {}
+        return dict.fromkeys(users, HOSTED_STATE) if self._target.is_accelerator else {}
 
     def _claim(self) -> Claim:
         """What is claimed, by the file's shapes or by likelier ones."""

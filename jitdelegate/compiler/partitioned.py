@@ -16,20 +16,19 @@ from jitdelegate.errors import CompileError
 from jitdelegate.ir.graph import ABSENT, Graph, Model, Node
 from jitdelegate.ops.call import Shape
 from jitdelegate.options import Options
-from jitdelegate.passes.cost import BESIDE, Rates, litert_seconds, rates_of
+from jitdelegate.passes.cost import BESIDE, Rates, litert_seconds
 from jitdelegate.passes.delegation import Delegation, delegate, names_others, needs_host
 from jitdelegate.passes.inline_subgraphs import OPERATORS as CONTROL_FLOW
 from jitdelegate.passes.partition import borders, extract
 from jitdelegate.program.layout import aligned
 from jitdelegate.program.program import NO_KERNEL, NO_PARTITION, ZEROS, Kernel, Operator, Partition, Program, State
 from jitdelegate.program.write import write
+from jitdelegate.targets.find import target_named
 from jitdelegate.tflite.cut import Cutter
 from jitdelegate.tflite.read import read
 
 LITERT = "litert"
 NOTHING_ELSE = "Nothing is compiled that it is needed for."
-HOSTING_MACHINE = "linux x86_64 "
-"""How the key's part "machine" begins where LiteRT's interpreter may take the delegate."""
 MOST_CROSSING = 0.002
 """The share of a run that may go into crossings between models of LiteRT's and compiled code; above it LiteRT's own
 interpreter calls the code, which is a matter of a few hundred nanoseconds."""
@@ -91,6 +90,7 @@ class PartitionedModel:
         self._model = model
         self._options = options
         self._key = key
+        self._target = target_named(key.part("target"))
         self._number = key.subgraph
         self._original = model.graphs[self._number]
         self.reasons: list[tuple[int, str]] = []
@@ -147,11 +147,11 @@ class PartitionedModel:
     @property
     def _can_host(self) -> bool:
         """Whether LiteRT's interpreter may take CPU code in."""
-        return self._key.part("target") == "cpu" and self._key.part("machine").startswith(HOSTING_MACHINE)
+        return self._target.runs_in_litert(self._key)
 
     @property
     def _rates(self) -> Rates:
-        return rates_of(self._key.part("target"), "delegate" if self._can_host else "partitions")
+        return self._target.rates("delegate" if self._can_host else "partitions")
 
     def _renumbered(self, graph: Graph) -> str:
         """Which output is not what the file says, but what a variable holds after the run: partitions and callers would

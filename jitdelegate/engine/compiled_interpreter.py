@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jitdelegate.engine.load_path import recompile
 from jitdelegate.errors import DeviceError, ProgramError, TensorError
 from jitdelegate.program.program import NO_TENSOR
 
@@ -120,7 +121,7 @@ class CompiledInterpreter:
         Raises:
             DeviceError: there is none in its place; after `allocate_tensors`, LiteRT runs the model.
         """
-        self.opened.heal(self._session, reason)
+        recompile(self.opened, self._session, reason)
         if self._session is None:
             self._allocated = False
             raise DeviceError(f"{reason}; {self.opened.reason} {NOT_READY}")

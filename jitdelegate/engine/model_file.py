@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jitdelegate.options import Options
     from jitdelegate.runtime.fallback import Fallback
 
+    Listener = Callable[[Any], None]
     Source = str | os.PathLike[str] | ReadableBuffer
 
 MOST_THREADS = 4
@@ -39,19 +40,28 @@ class ModelFile:
         store: where its programs are kept.
         narrow_states: whether LiteRT has to be given a copy of the model, since its own kernel would write past the
             end of states that are too narrow for it.
+        listener: called with programs that leave operators to LiteRT; None for nobody.
     """
 
-    def __init__(self, source: Source, options: Options, litert_arguments: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        options: Options,
+        litert_arguments: Mapping[str, Any] | None = None,
+        listener: Listener | None = None,
+    ) -> None:
         """
         Args:
             source: a path, or the content of a .tflite file.
             litert_arguments: further keyword arguments of LiteRT's interpreter, should the model run there.
+            listener: as the attribute.
         Raises:
             ModelError: it is neither.
         """
         self.options = options
         self.threads = options.num_threads or default_threads()
         self.store = open_store(options.serialization_dir, private_weights=options.private_weights)
+        self.listener = listener
         self.narrow_states = False
         self._source = _keep(source)
         self._fingerprint = ""
@@ -145,7 +155,7 @@ class ModelFile:
     def apart(self) -> ModelFile:
         """The same model without LiteRT's instance: for a delegate in that instance, which else would keep itself alive
         for ever."""
-        other = ModelFile(self._source, self.options, self._litert_arguments)
+        other = ModelFile(self._source, self.options, self._litert_arguments, self.listener)
         other._fingerprint = self._fingerprint
         return other
 

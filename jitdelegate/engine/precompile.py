@@ -1,4 +1,4 @@
-"""Programs for GPUs that this machine does not have: compiled, stored, never opened."""
+"""Programs for devices that this machine does not have: compiled, stored, never opened."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ from dataclasses import dataclass
 from jitdelegate.cache.key import variant_parts
 from jitdelegate.cache.store import Lookup, open_store
 from jitdelegate.compiler.entry import compiled
-from jitdelegate.engine.executable import options_key
-from jitdelegate.errors import ModelError, OptionError
+from jitdelegate.engine.load_path import find_key
+from jitdelegate.errors import ModelError
 from jitdelegate.options import Options
 from jitdelegate.program.program import Program
-from jitdelegate.runtime.cuda.architectures import kind_of, parsed, size_of
-from jitdelegate.targets.cuda.gpu import GPUS
-
-ALL = "all"
+from jitdelegate.targets.target import Device
 
 
 @dataclass(frozen=True, slots=True)
 class Precompiled:
-    """One model's program for one GPU architecture.
+    """One model's program for one device.
 
     Attributes:
         further: the programs of the subgraphs that further signatures enter.
@@ -35,37 +32,18 @@ class Precompiled:
     further: tuple[Program, ...] = ()
 
 
-def gpu_kinds(text: str) -> tuple[str, ...]:
-    """The kinds of GPU in "sm_80,sm_90:114" or "all", each once, as programs are compiled for them: with the number of
-    multiprocessors that the given one counts as, and without it where that is the most usual one.
-
-    Raises:
-        OptionError: one of them is not supported.
-    """
-    names = tuple(GPUS) if text == ALL else text.split(",")
-    try:
-        return tuple(dict.fromkeys(_plain(*parsed(name)) for name in names))
-    except ValueError as error:
-        raise OptionError(f"{error}; or 'all'") from error
-
-
-def _plain(architecture: str, multiprocessors: int) -> str:
-    is_usual = multiprocessors == size_of(architecture)
-    return architecture if is_usual else kind_of(architecture, multiprocessors)
-
-
-def precompile(model: str, gpu: str, options: Options, output: str | None = None) -> Precompiled:
-    """The program of a model for one kind of GPU, from the cache or compiled into it; with those of its further
+def precompile(model: str, device: Device, options: Options, output: str | None = None) -> Precompiled:
+    """The program of a model for one device, from the cache or compiled into it; with those of its further
     signatures.
 
     Args:
         model: path of a .tflite file.
-        gpu: one of what `gpu_kinds` answers.
+        device: it need not be here.
         options: the precision, the token and where programs are kept.
         output: keep the program here instead; the templates' IR stays in `options.serialization_dir`.
     Raises:
         ModelError: the file cannot be read, or is not a model.
-        DeviceError: the compilers are not installed, or the GPU lacks what was asked for.
+        DeviceError: the compilers are not installed, or the device lacks what was asked for.
     """
     store = open_store(options.serialization_dir if output is None else output)
     try:
@@ -76,7 +54,7 @@ def precompile(model: str, gpu: str, options: Options, output: str | None = None
         raise ModelError(f"could not open {model!r}: {error.strerror}") from error
 
     def fetch(subgraph: int) -> Lookup:
-        key = options_key(options, fingerprint, gpu, variant_parts(subgraph))
+        key = find_key(device, options, fingerprint, variant_parts(subgraph))
         return store.fetch(key, lambda: compiled(content, options, key, {}))
 
     found = fetch(0)

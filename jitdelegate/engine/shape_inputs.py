@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jitdelegate.engine.load_path import recompile
 from jitdelegate.errors import ProgramError, TensorError
 
 TYPE_CHECKING = False
@@ -50,7 +51,7 @@ class ShapeInputInterpreter:
         try:
             outputs = opened.session.run(inputs)
         except ProgramError as error:
-            opened.heal(opened.session, str(error))
+            recompile(opened, opened.session, str(error))
             self.invoke()
             return
         ports = opened.program.outputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import _thread
 
 from jitdelegate.cache.key import variant_parts
-from jitdelegate.engine.executable import Executable
+from jitdelegate.engine.load_path import specialize
 from jitdelegate.runtime.buffers import accepted_shape, integers
 
 TYPE_CHECKING = False
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from jitdelegate.api.report import Report, SubgraphReport
     from jitdelegate.cache.key import Shapes, Values
+    from jitdelegate.engine.executable import Executable
 
 MOST_VALUES = 8
 """So many values of inputs that decide shapes are compiled for; with the next ones the model runs on LiteRT, since
@@ -44,14 +44,14 @@ class Specializations:
         self._lock = _thread.allocate_lock()
 
     def subgraph(self, index: int) -> Executable:
-        """The program of a subgraph for the shapes that the file says; raises what `Executable` raises."""
+        """The program of a subgraph for the shapes that the file says; raises what `specialize` raises."""
         found = self._subgraphs.get(index)
         if found is None:
-            found = Executable(self.main.source, main=self.main, variant=variant_parts(index))
+            found = specialize(self.main, variant_parts(index))
         return self._subgraphs.setdefault(index, found)
 
     def resized(self, base: Executable, shapes: Shapes) -> Executable:
-        """The program of the same subgraph as `base` for inputs of these shapes; raises what `Executable` raises.
+        """The program of the same subgraph as `base` for inputs of these shapes; raises what `specialize` raises.
 
         One that falls out of the kept ones goes on for whoever still holds it. `base` itself may be on LiteRT only for
         its shapes, such as the 1 that stands for an unknown size.
@@ -63,7 +63,7 @@ class Specializations:
         if found is None:
             if not self._may_compile(base):
                 return base
-            found = Executable(base.source, main=base, variant=variant_parts(*key))
+            found = specialize(base, variant_parts(*key))
             self._count_failure(found)
         with self._lock:
             found = self._resized.setdefault(key, found)  # another thread may have been faster
@@ -101,7 +101,7 @@ class Specializations:
             found = self._decided.get((resized, values))
             if found is not None or len(self._decided) >= MOST_VALUES:
                 return found or base
-        found = Executable(base.source, main=base, variant=variant_parts(0, resized, values))
+        found = specialize(base, variant_parts(0, resized, values))
         with self._lock:
             return self._decided.setdefault((resized, values), found)
 
@@ -119,28 +119,16 @@ class Specializations:
             if opened.session is not None:
                 opened.session.reset_states(resources=True)
 
-    def report(self, opened: Executable) -> Report:
-        """That of one of the programs of the first subgraph, with what is known of all others."""
-        return opened.report(self._notes(), self._further_subgraphs())
-
-    def _notes(self) -> list[str]:
-        """One sentence per kept program for other shapes or values than the file's."""
-        return [_note(opened) for opened in self._kept() if opened.resized or opened.values]
-
-    def _further_subgraphs(self) -> list[SubgraphReport]:
-        """Of every subgraph that a signature enters beside the first."""
-        from jitdelegate.api.report import SubgraphReport
-
-        entered: dict[int, list[str]] = {}
-        for signature in self.main.program.signatures:
-            entered.setdefault(signature.graph, []).append(signature.key)
+    @property
+    def open_subgraphs(self) -> dict[int, Executable]:
+        """By number, the programs of subgraphs for the shapes that the file says, as far as they are open."""
         with self._lock:
-            known = dict(self._subgraphs)
-        return [
-            known[number].subgraph_report() if number in known else SubgraphReport(number=number, signatures=keys)
-            for number, keys in sorted(entered.items())
-            if number
-        ]
+            return dict(self._subgraphs)
+
+    @property
+    def further(self) -> list[Executable]:
+        """The kept programs for other shapes or values than the file's."""
+        return [executable for executable in self._kept() if executable.resized or executable.values]
 
     def _kept(self) -> list[Executable]:
         with self._lock:
@@ -159,11 +147,3 @@ class Specializations:
 def named(shapes: Shapes) -> str:
     """The shapes of inputs in a sentence."""
     return f"inputs of {' and '.join(str(list(shape)) for shape in shapes)}"
-
-
-def _note(opened: Executable) -> str:
-    parts = [f"subgraph {opened.subgraph}"] if opened.subgraph else []
-    parts += [named(opened.resized)] if opened.resized else []
-    parts += [f"input {position} being {list(numbers)}" for position, numbers in opened.values]
-    place = f"LiteRT, {opened.reason}" if opened.target == "litert" else f"{opened.target}, cache {opened.outcome}."
-    return f"{', '.join(parts)}: {place}"

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 
 from jitdelegate.errors import OptionError
+from jitdelegate.targets.table import NAMES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-TARGETS = ("auto", "cpu", "cuda", "litert")
 CPU_FEATURES = ("auto", "x86-64-v4", "x86-64-v3", "generic")
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
 PREFERENCES = ("FAST_SINGLE_ANSWER", "SUSTAINED_SPEED", "BALANCED")
@@ -137,7 +137,7 @@ class Options:
         only_ops: str | list[str] | tuple[str, ...] | None = None,
         partitioning: str = "cost_model",
     ) -> None:
-        self.target = _choice("target", target, TARGETS)
+        self.target = _choice("target", target, NAMES)
         self.cpu_features = _choice("cpu_features", cpu_features, CPU_FEATURES)
         self.serialization_dir = _directory(serialization_dir)
         if model_token is not None and not isinstance(model_token, str):
@@ -281,8 +281,8 @@ def _keywords(mapping: Mapping[str, Any]) -> dict[str, Any]:
         raise _unknown(unknown)
     keywords = dict(mapping.items())
     if BACKEND in keywords:
-        backend = _choice(BACKEND, keywords.pop(BACKEND), TARGETS)
-        target = _choice("target", keywords.setdefault("target", backend), TARGETS)
+        backend = _choice(BACKEND, keywords.pop(BACKEND), NAMES)
+        target = _choice("target", keywords.setdefault("target", backend), NAMES)
         if target != backend:
             raise OptionError(
                 f"target is {target!r} but backend, another name of it, is {backend!r}; expected one value"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
@@ -33,6 +33,8 @@ INSIDE = Rates(saved=None, crossing=5e-7, copied=3e10)
 """CPU code that LiteRT's interpreter calls."""
 BESIDE = Rates(saved=None, crossing=8e-6, copied=3e10)
 """CPU code between models of LiteRT's; with a subset of it, there is one of these more too."""
+WHOLE = Rates(saved=None, crossing=0.0, copied=inf)
+"""CPU code for a whole graph: there is nobody to cross to."""
 ON_GPU = Rates(saved=0.9, crossing=3e-5, copied=1e10)
 """Reasoned, not measured."""
 MULTIPLIES = 6e10
@@ -44,11 +46,6 @@ CALL = 4e-7
 """Seconds that LiteRT takes for one operator that computes nothing."""
 FUSED = 0.8
 """The share that is saved where an operator is computed together with the one before it."""
-
-
-def rates_of(target: str, loader: str) -> Rates:
-    """The rates of a program's compiled partitions."""
-    return ON_GPU if target == "cuda" else INSIDE if loader == "delegate" else BESIDE
 
 
 def node_bytes(graph: Graph, node: Node) -> int:

@@ -12,10 +12,7 @@ if TYPE_CHECKING:
     Limits = tuple[dict[str, int], dict[str, int]]
 
 IN_PARTITIONS = ("partitions", "delegate")
-LOADERS = {"cpu": ("flat", "object", "none", *IN_PARTITIONS), "cuda": ("cubin", *IN_PARTITIONS), "litert": ("none",)}
-"""How the code of each target may be loaded."""
-PLACES = {"partitions": ("cpu", "cuda", "litert"), "delegate": ("cpu", "cuda")}
-"""Where the partitions of each loader may run."""
+LITERT = "litert"
 LARGEST_MEMORY = 1 << 40
 LARGEST_GRID = ((1 << 31) - 1, (1 << 16) - 1, (1 << 16) - 1)
 LARGEST_BLOCK = (1024, 1024, 64)
@@ -33,8 +30,8 @@ def check(program: Program) -> None:
     Raises:
         ProgramError: a value is out of its bounds; says which, what it is and what was expected.
     """
-    _check_choice("target", program.target, tuple(LOADERS))
-    _check_choice("loader", program.loader, LOADERS[program.target])
+    if (program.target == LITERT) > (program.loader == "none"):
+        raise ProgramError(f"a program for {LITERT} has the loader {program.loader}, expected none")
     for name in ("arena_bytes", "scratch_bytes", "sync_bytes", "num_subgraphs"):
         _check_range(name, getattr(program, name), LARGEST_MEMORY)
     for name, offset in program.entries:
@@ -73,8 +70,9 @@ def _check_partitions(program: Program) -> None:
         raise ProgramError(f"a program with the loader {program.loader} has {len(program.partitions)} partitions")
     _check_range("number of tensors", program.num_tensors, LARGEST_MEMORY)
     _check_range("number of operators", program.num_nodes, LARGEST_MEMORY)
+    places = (program.target, LITERT) if program.loader == "partitions" else (program.target,)
     for number, partition in enumerate(program.partitions):
-        _check_choice(f"place of partition {number}", partition.place, PLACES[program.loader])
+        _check_choice(f"place of partition {number}", partition.place, places)
         _check_partition(program, number, partition)
     for port in program.between:
         _check_port(port)

@@ -41,6 +41,11 @@ class IOBinding:
         for port in others:
             _tensor_class(port)
 
+    @property
+    def note(self) -> str:
+        """What the user should know of the way in which the program runs; "" as a rule."""
+        return ""
+
     def run(self, inputs: Sequence[Any]) -> tuple[Tensor, ...]:
         """One inference: the outputs, in the order of `program.outputs`, in memory of their own.
 

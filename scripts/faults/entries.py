@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from jitdelegate.cache.key import Key, model_key
+from jitdelegate.cache.key import Key, KeyParts, model_key, this_machine
 from jitdelegate.cache.store import Store
 from jitdelegate.errors import ProgramError
 from jitdelegate.program.program import Operator, Port, Program
@@ -22,7 +22,7 @@ Change = Callable[[Path, Path, random.Random], None]
 
 def sample(weights: bytes) -> tuple[Key, bytes]:
     """A key, and a program for it that has a bit of everything."""
-    key = model_key(fingerprint="0" * 32, target="cpu", features="x86-64-v3", loader="flat")
+    key = model_key("0" * 32, KeyParts("cpu", "x86-64-v3", "flat", this_machine(), toolchain=""))
     port = Port(name="x", index=0, shape=(1, 4), dtype="float32", nbytes=16)
     operators = tuple(Operator(index=index, op="CONV_2D", place="cpu") for index in range(20))
     program = Program(

@@ -16,8 +16,8 @@ import numpy as np
 
 import jitdelegate
 from jitdelegate.cache import fingerprint
-from jitdelegate.compiler import partitioned
 from jitdelegate.errors import JitDelegateError
+from jitdelegate.targets.cpu import target as cpu_target
 from jitdelegate.tflite.write import ModelBuilder
 
 WIDTH = 600
@@ -114,7 +114,7 @@ def prepare(start: Start) -> None:
     """Make this process one that starts in this way; before faults are armed."""
     warnings.simplefilter("ignore")
     logging.disable()
-    partitioned.HOSTING_MACHINE = "nowhere" if start.loader == "partitions" else partitioned.HOSTING_MACHINE
+    cpu_target.IN_LITERT = "nowhere" if start.loader == "partitions" else cpu_target.IN_LITERT
     if start.remembered:
         fingerprint.ALWAYS_HASHED, fingerprint._SETTLED_NANOSECONDS = 0, -1
 

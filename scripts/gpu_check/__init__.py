@@ -6,9 +6,9 @@
 - A section is a module with `rows(bundle, *arguments)`, which yields its findings as they come: `device_facts.py` (with
   `ceilings.py`), `restore.py`, `sanitizer.py`, `correctness.py`, `latency.py`, `launches.py`, `ncu.py`,
   `module_load.py`, `warm_start.py`, `side_by_side.py`, `cold_compile.py`, `webgpu.py`.
-- `gpu.py` opens the device and programs with jitdelegate's runtime; `child.py` runs other processes; `run_once.py` and
-  `run_profiled.py` are what tools look at; `sides.py`, `torch_side.py` and `jax_side.py` are what is measured side by
-  side.
+- `gpu.py` opens the device and programs with jitdelegate's runtime; `one_by_one.py` runs them in a child, `child.py`
+  starts other processes; `run_once.py` and `run_profiled.py` are what tools look at; `sides.py`, `torch_side.py` and
+  `jax_side.py` are what is measured side by side.
 - `ceiling_kernels.py` is needed where bundles are prepared, and nowhere else.
 
 Only the sections that compare with other software import anything besides Python, jitdelegate, numpy, flatbuffers,

@@ -1,6 +1,7 @@
 """scripts/gpu_check.sh [DIR] [--run NAME]: check and measure on this machine's GPU with what was prepared in DIR.
 
-Writes gpu-results.json to the folder that $OUT names, else to docs/, and a table to docs/gpu-results.md (and to $OUT).
+Writes gpu-results.json and a table, gpu-results.md, to the folder that $OUT names, adding to the results in it, else to
+docs/.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import datetime
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,7 +35,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             write_rows(arguments.section, arguments.folder, arguments.rows)
             return 0
         if arguments.only_join:
-            write_results(arguments.date, report.joined(*map(report.read_json, arguments.join)))
+            rows = earlier_rows(arguments.join)
+            if "GPU" not in report.facts(rows):
+                parser.error("--only-join takes results that name their GPU: give some with --join")
+            write_results(arguments.date, rows)
+            print_summary(rows)
             return 0
         sections = _sections(arguments)
         needed = seconds_of(sections)
@@ -90,14 +96,15 @@ def check(sections: Sequence[Section], arguments: argparse.Namespace) -> int:
     Raises:
         ProgramError: the folder was not prepared, or the results to be joined are not of this GPU.
     """
-    read_bundle(arguments.folder)
-    earlier = report.joined(*map(report.read_json, arguments.join)) if arguments.join else []
+    # so that whoever ends this process ends the section too, which would keep the GPU busy
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    bundle, earlier = read_bundle(arguments.folder), earlier_rows(arguments.join)
 
     def command(section: Section, path: Path) -> list[str]:
         own = [sys.executable, "-m", "scripts.gpu_check", str(arguments.folder)]
         return [*own, "--section", section.name, "--rows", str(path)]
 
-    rows = run_sections([DEVICE], DEVICE.seconds, command)
+    rows = [row for found in run_sections([DEVICE], DEVICE.seconds, command, bundle.name) for row in found]
     gpu = report.facts(rows).get("GPU")
     if gpu is None:
         print("no GPU was found, so there are no results", file=sys.stderr)
@@ -106,19 +113,31 @@ def check(sections: Sequence[Section], arguments: argparse.Namespace) -> int:
         raise ProgramError(
             f"the results to be joined are of another GPU: {report.facts(earlier)['GPU']}, this is {gpu}"
         )
-    rows += run_sections([WEIGHTS, *sections], arguments.seconds - DEVICE.seconds, command)
-    write_results(arguments.date, report.joined(earlier, rows))
+    for found in run_sections([WEIGHTS, *sections], arguments.seconds - DEVICE.seconds, command, bundle.name):
+        rows += found
+        # now: the machine may be gone, or this process ended, before the next section is through
+        write_results(arguments.date, report.joined(earlier, rows))
+    print_summary(report.joined(earlier, rows))
     return 0 if all(row.holds is not False for row in rows) else 1
 
 
-def write_results(date: str, rows: Sequence[Row]) -> None:
-    """The JSON and the tables, and the tables' last part on stdout."""
-    text = report.table(date, rows)
+def earlier_rows(join: Sequence[Path]) -> list[Row]:
+    """The rows of the results to be joined, and behind them of those that earlier commands left in $OUT."""
     carried = os.environ.get("OUT")
-    report.write_json(Path(carried or DOCS) / report.JSON, date, rows)
-    (DOCS / report.TABLE).write_text(text)
-    if carried:
-        (Path(carried) / report.TABLE).write_text(text)
+    left = [Path(carried) / report.JSON] if carried else []
+    return report.joined(*map(report.read_json, [*join, *(path for path in left if path.exists())]))
+
+
+def write_results(date: str, rows: Sequence[Row]) -> None:
+    """The JSON and the tables."""
+    text = report.table(date, rows)
+    folder = Path(os.environ.get("OUT") or DOCS)
+    report.write_json(folder / report.JSON, date, rows)
+    report.replace_file(folder / report.TABLE, text)
+
+
+def print_summary(rows: Sequence[Row]) -> None:
+    """What a person wants to know first."""
     print("\n".join(["", *report.summary(rows)]), flush=True)
 
 

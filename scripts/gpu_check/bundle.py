@@ -155,6 +155,11 @@ class Bundle:
     ceilings: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def name(self) -> str:
+        """The folder's."""
+        return self.folder.resolve().name
+
+    @property
     def kinds(self) -> list[str]:
         """The kinds of GPU that there are programs for."""
         return sorted({place.split()[0] for case in self.cases for place in case.programs})

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from jitdelegate.cache.key import model_key
+from jitdelegate.cache.key import ANY_MACHINE, KeyParts, model_key
 from jitdelegate.program.program import CUBIN_ALIGNMENT, Kernel, Launch, Program
 from jitdelegate.program.write import write
 from jitdelegate.targets.cuda.compile_templates import compile_templates
@@ -110,7 +110,7 @@ def ceilings_program(kind: str) -> bytes:
         Launch(kernel=number, grid=(whole, 1, 1), block=(THREADS, 1, 1), kinds="ai", values=(0, ITERATIONS))
         for number in range(1, len(templates))
     ]
-    key = model_key(fingerprint="ceilings", target="cuda", features=gpu.architecture, loader="cubin")
+    key = model_key("ceilings", KeyParts("cuda", gpu.architecture, "cubin", ANY_MACHINE, toolchain=""))
     program = Program(
         key=key.parts,
         target="cuda",

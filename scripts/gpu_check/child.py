@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from jitdelegate.errors import DeviceError
+
+PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+def end_with(parent: int) -> None:
+    """Have the kernel end this process when `parent`, which started it, is gone, however it went: nobody else would,
+    and the GPU would stay busy."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it went before
+        os._exit(1)
 
 
 def output_of(arguments: Sequence[str]) -> str:
@@ -40,11 +54,27 @@ def run_tool(command: Sequence[str], log: str, seconds: float) -> tuple[int | No
     """
     path = Path(os.environ.get("OUT") or tempfile.gettempdir()) / log
     with path.open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         try:
-            done = subprocess.run(
-                command, stdout=output, stderr=subprocess.STDOUT, text=True, check=False, timeout=seconds
-            )
-            status: int | None = done.returncode
+            status: int | None = process.wait(seconds)
         except subprocess.TimeoutExpired:
             status = None
+            # such a tool starts what it watches as another process, which would go on using the GPU
+            for each in (*_descendants(process.pid), process.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
+            process.wait()
     return status, path.read_text(errors="replace")
+
+
+def _descendants(process: int) -> list[int]:
+    """The processes that it started, and those that they did."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it ended meanwhile
+            parent = path.read_text().rpartition(")")[2].split()[1]
+            children.setdefault(int(parent), []).append(int(path.parent.name))
+    found = list(children.get(process, ()))
+    for each in found:
+        found.extend(children.get(each, ()))
+    return found

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from jitdelegate.runtime.cuda.driver import dotted
 from scripts.gpu_check import ceilings
 from scripts.gpu_check.bundle import Bundle
+from scripts.gpu_check.child import tool
 from scripts.gpu_check.gpu import gpu
 from scripts.gpu_check.row import LEFT_OUT, Row
 
@@ -42,8 +43,8 @@ def rows(bundle: Bundle) -> Iterator[Row]:
     yield _fact("Python", platform.python_version())
     for package in PACKAGES:
         yield _fact(package, _version(package))
-    for tool in TOOLS:
-        yield _fact(tool, shutil.which(tool) or "not installed")
+    for name in TOOLS:
+        yield _fact(name, tool(name) or "not installed")
     yield _fact("programs for", ", ".join(bundle.kinds))
     for name, reason in bundle.left_out.items():
         yield Row(SECTION, name, LEFT_OUT, note=reason)
@@ -55,10 +56,10 @@ def _fact(quantity: str, text: str) -> Row:
 
 
 def _nvidia_smi(query: str) -> str:
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
+    program = shutil.which("nvidia-smi")
+    if program is None:
         return "no nvidia-smi"
-    command = [tool, f"--query-gpu={query}", "--format=csv,noheader"]
+    command = [program, f"--query-gpu={query}", "--format=csv,noheader"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return (done.stdout or done.stderr).strip()
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from jitdelegate.program.program import Program
 from jitdelegate.program.read import read
-from jitdelegate.runtime.cuda import library as cuda_library
 from jitdelegate.runtime.cuda.device import Device, find_device
 from jitdelegate.runtime.cuda.session import CudaSession
+from jitdelegate.targets.cuda import target as cuda_target
 from scripts.gpu_check.bundle import Bundle, Prepared
 
 
@@ -23,7 +23,7 @@ def gpu() -> Device:
     Raises:
         DeviceError: there is none, or its driver is too old.
     """
-    return find_device(cuda_library.open_library())
+    return find_device(cuda_target.open_library())
 
 
 def prepared_here(bundle: Bundle, group: str = "") -> Iterator[Prepared]:

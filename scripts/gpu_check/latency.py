@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from jitdelegate.errors import JitDelegateError
 from jitdelegate.runtime.cuda.session import CudaSession
 from scripts.gpu_check.bundle import MODEL, Bundle, Prepared
-from scripts.gpu_check.gpu import open_session, prepared_here
+from scripts.gpu_check.gpu import open_session
+from scripts.gpu_check.one_by_one import Child, one_by_one, programs_of
 from scripts.gpu_check.row import Row, measured
 from scripts.gpu_check.sides import RUNS
 
@@ -20,15 +20,25 @@ CALLS = 100
 
 def rows(bundle: Bundle) -> Iterator[Row]:
     """Per model and precision: one CUDA graph, without and with the copies, and one call with host copies and wait."""
-    for prepared in prepared_here(bundle, MODEL):
-        try:
-            session = open_session(prepared)
-            try:
-                yield from _measure(prepared, session)
-            finally:
-                session.close()
-        except JitDelegateError as error:
-            yield Row(SECTION, prepared.name, "kernels", note=str(error))
+    child = Child()
+    yield from one_by_one(child, child.run(programs_of, bundle, MODEL), measure, _failed)
+
+
+def _failed(prepared: Prepared, reason: str) -> Row:
+    return Row(SECTION, prepared.name, "kernels", note=reason)
+
+
+def measure(prepared: Prepared) -> list[Row]:
+    """What `rows` says, of one program.
+
+    Raises:
+        JitDelegateError: it cannot be opened or run.
+    """
+    session = open_session(prepared)
+    try:
+        return list(_measure(prepared, session))
+    finally:
+        session.close()
 
 
 def _measure(prepared: Prepared, session: CudaSession) -> Iterator[Row]:

@@ -16,7 +16,7 @@ KERNELS = 10
 PRECISION = "float16"
 SECONDS = 85.0
 SECTIONS = ("SpeedOfLight", "LaunchStats", "Occupancy", "MemoryWorkloadAnalysis", "WarpStateStats")
-"""Of metrics; the whole output comes back as ncu.csv."""
+"""Of metrics; the whole output comes back as ncu-networks.csv, or what the bundle is called."""
 SHOWN = (
     *("Duration", "Compute (SM) Throughput", "Memory Throughput", "DRAM Throughput", "L2 Cache Throughput"),
     *("Achieved Occupancy", "Theoretical Occupancy", "Waves Per SM", "Registers Per Thread"),
@@ -36,7 +36,7 @@ def rows(bundle: Bundle) -> Iterator[Row]:
     command += ["--cache-control", "none", *(word for name in SECTIONS for word in ("--section", name))]
     command += [sys.executable, "-m", "scripts.gpu_check.run_profiled", str(bundle.folder)]
     command += [word for prepared, number in kernels for word in (str(number), prepared.name)]
-    status, output = run_tool(command, "ncu.csv", SECONDS)
+    status, output = run_tool(command, f"ncu-{bundle.name}.csv", SECONDS)
     found = profiled(output)
     if len(found) < len(kernels):
         words = output.strip().splitlines() or ["no output"]

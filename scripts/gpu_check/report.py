@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from jitdelegate.errors import ProgramError
 from scripts.gpu_check.bundle import FORM
-from scripts.gpu_check.launches import ALL, FAMILY
+from scripts.gpu_check.launches import ALL, LAUNCH
 from scripts.gpu_check.launches import SECTION as LAUNCHES
-from scripts.gpu_check.row import LEFT_OUT, NRMSE, RATIO, SECONDS, Row, newest
+from scripts.gpu_check.row import LEFT_OUT, NRMSE, RATIO, SECONDS, Row, measured, newest
 
 JSON, TABLE = "gpu-results.json", "gpu-results.md"
+FAMILY = "measured / predicted"
 HEAD = ("| what | quantity | median | quartiles | mark | |", "|---|---|---|---|---|---|")
 INTRODUCTION = (
     "Written by `scripts/gpu_check.sh`. Times are medians with quartiles. *Kernels* and *device time* are times on the",
@@ -29,7 +30,14 @@ def write_json(path: Path, date: str, rows: Sequence[Row]) -> None:
     """Every row, with the date and the names of the machine's parts."""
     head = json.dumps({"date": date, **facts(rows)}, indent=1)[:-2]
     lines = ",\n  ".join(json.dumps(row.to_dict()) for row in rows)
-    path.write_text(f'{head},\n "rows": [\n  {lines}\n ]\n}}\n')
+    replace_file(path, f'{head},\n "rows": [\n  {lines}\n ]\n}}\n')
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a file whole or not at all: a command may be ended at any time."""
+    passing = path.with_name(f".{path.name}")
+    passing.write_text(text)
+    passing.replace(path)
 
 
 def read_json(path: Path) -> list[Row]:
@@ -46,7 +54,8 @@ def read_json(path: Path) -> list[Row]:
 
 
 def joined(*runs: Sequence[Row]) -> list[Row]:
-    """The rows of several runs on one GPU: the latest count, and what one lacked that another has is not left out.
+    """The rows of several runs on one GPU: the latest count, and what one lacked that another has is not left out. Of
+    families there are the ratios of all launches of all runs.
 
     Raises:
         ProgramError: they are not of one GPU.
@@ -56,7 +65,20 @@ def joined(*runs: Sequence[Row]) -> list[Row]:
         raise ProgramError(f"the results to be joined are of {len(names)} GPUs: {', '.join(sorted(names))}")
     rows = [row for run in runs for row in run]
     there = {row.subject for row in rows if row.section == "correctness"}
-    return newest([row for row in rows if row.quantity != LEFT_OUT or row.subject not in there])
+    kept = [row for row in newest(rows) if row.quantity != LEFT_OUT or row.subject not in there]
+    kept = [row for row in kept if row.quantity != FAMILY]
+    return [*kept, *_families(kept)]
+
+
+def _families(rows: Sequence[Row]) -> Iterator[Row]:
+    """By family of launches and precision, how far measurements are from predictions."""
+    ratios: dict[str, list[float]] = {}
+    for row in rows:
+        if row.section == LAUNCHES and row.quantity.startswith(LAUNCH) and row.ratio is not None:
+            subject = f"{row.quantity.split()[-1]}, {row.subject.rpartition(', ')[2]}"
+            ratios.setdefault(subject, []).append(row.ratio)
+    for subject, values in ratios.items():
+        yield measured(LAUNCHES, subject, FAMILY, values, unit=RATIO, note=f"{len(values)} launches")
 
 
 def facts(rows: Iterable[Row]) -> Mapping[str, str]:
@@ -88,8 +110,13 @@ def _marks(rows: Iterable[Row]) -> list[str]:
     """One line that counts, and one for each mark that is not kept."""
     asked = [row for row in rows if row.holds is not None]
     kept = [row for row in asked if row.holds]
-    missed = [f"- {row.section}, {row.subject}, {row.quantity}: {_verdict(row)}" for row in asked if not row.holds]
-    return [f"{len(kept)} of {len(asked)} hold.", *missed]
+    missed = [row for row in asked if not row.holds]
+    return [f"{len(kept)} of {len(asked)} hold.", *map(_missed, missed)]
+
+
+def _missed(row: Row) -> str:
+    found = _number(row.value, row) if row.value is not None else row.note
+    return f"- {row.section}, {row.subject}, {row.quantity}: {' '.join(found.split())}, mark {_verdict(row)}"
 
 
 def _without_parts(rows: Sequence[Row]) -> list[Row]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from xxhash import xxh3_128_hexdigest
 
+from jitdelegate.cache.place import open_place
 from jitdelegate.errors import JitDelegateError, ProgramError
 from jitdelegate.program.read import read
 from scripts.gpu_check.row import Row
@@ -38,9 +39,9 @@ def rows(bundle: Bundle) -> Iterator[Row]:
             if trouble:
                 others += 1
                 yield Row(SECTION, one.name, "weights", note=trouble)
-    yield Row(SECTION, "programs", "restored", float(len(prepared)))
-    yield Row(SECTION, "programs", "others than prepared", float(others), limit=0.0)
-    yield Row(SECTION, "programs", "time", time.perf_counter() - start, "s")
+    yield Row(SECTION, bundle.name, "restored", float(len(prepared)))
+    yield Row(SECTION, bundle.name, "others than prepared", float(others), limit=0.0)
+    yield Row(SECTION, bundle.name, "time", time.perf_counter() - start, "s")
 
 
 def _trouble(prepared: Prepared) -> str:
@@ -63,14 +64,16 @@ def restored(kept: bytes, model: Path, shapes: Sequence[Sequence[int]], kind: st
         kind: of the GPU that the program is for.
     Raises:
         ProgramError: the model's weights have no place in the program.
+        CacheError: others may write the folder that the programs are kept in.
     """
     name = xxh3_128_hexdigest(kept + str(model.resolve()).encode())
-    path = Path(tempfile.gettempdir()) / f"{CACHE}-{os.getuid()}" / f"{name}.jitd"
+    folder = Path(tempfile.gettempdir()) / f"{CACHE}-{os.getuid()}"
+    open_place(str(folder))  # anybody could have made it, and what is in it runs on the GPU
+    path = folder / f"{name}.jitd"
     try:
         return path.read_bytes()
     except OSError:
         content = _with_weights(kept, zlib.decompress(model.read_bytes()), shapes, kind, precision)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     passing = path.with_suffix(f".{os.getpid()}")
     passing.write_bytes(content)
     passing.replace(path)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from jitdelegate.runtime.cuda.context import hold_context
-from jitdelegate.runtime.cuda.library import open_library
+from jitdelegate.targets.cuda.target import open_library
 from scripts.gpu_check.bundle import read_bundle
 from scripts.gpu_check.gpu import gpu, open_session, prepared_here
 

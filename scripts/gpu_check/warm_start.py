@@ -9,10 +9,11 @@ from pathlib import Path
 
 from jitdelegate.cache.fingerprint import fingerprint
 from jitdelegate.cache.store import open_store
-from jitdelegate.engine.executable import options_key
+from jitdelegate.engine.load_path import find_key
 from jitdelegate.errors import CacheError
 from jitdelegate.options import Options
 from jitdelegate.program.read import read
+from jitdelegate.targets.cuda.target import CudaDevice
 from scripts.gpu_check import first_output
 from scripts.gpu_check.bundle import Bundle, Prepared
 from scripts.gpu_check.child import output_of
@@ -27,7 +28,7 @@ LIMIT = 0.6
 SETTLE = 2.5
 """Seconds after which a new file's fingerprint is remembered, as that of any model that was not just written."""
 CONTEXT = (
-    "from jitdelegate.runtime.cuda.library import open_library;"
+    "from jitdelegate.targets.cuda.target import open_library;"
     "from jitdelegate.runtime.cuda.device import find_device;"
     "from jitdelegate.runtime.cuda.context import hold_context;"
     "hold_context(find_device(open_library()))"
@@ -76,7 +77,7 @@ def _fill(cache: Path, model: Path, prepared: Prepared) -> None:
 
     store = open_store(str(cache))
     options = Options(target="cuda", precision=prepared.precision)
-    key = options_key(options, fingerprint(model), gpu().kind)
+    key = find_key(CudaDevice(gpu().kind), options, fingerprint(model))
     program = read(prepared.content)
     program.key = key.parts
     trouble = store.put(key, write(program))

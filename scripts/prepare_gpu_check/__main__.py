@@ -24,8 +24,8 @@ from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
 
-from jitdelegate.engine.precompile import gpu_kinds
 from jitdelegate.errors import OptionError
+from jitdelegate.targets.find import target_named
 from scripts.prepare_gpu_check.folder import Folder
 from scripts.prepare_gpu_check.forms import forms
 from scripts.prepare_gpu_check.networks import FURTHER, REFERENCE, example, missing, networks, small_example
@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--mebibytes", type=float, default=MEBIBYTES, help="most of the folder (default: %(default)g)")
     arguments = parser.parse_args(argv)
     try:
-        gpus = gpu_kinds(arguments.architectures)
+        gpus = tuple(device.kind for device in target_named("cuda").devices(arguments.architectures))
     except OptionError as error:
         parser.error(str(error))
     with tempfile.TemporaryDirectory(prefix="gpu-check-templates-") as templates:

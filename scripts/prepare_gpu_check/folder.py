@@ -12,11 +12,12 @@ from xxhash import xxh3_128_hexdigest
 from jitdelegate.cache.fingerprint import fingerprint
 from jitdelegate.cache.key import variant_parts
 from jitdelegate.compiler.compile import compile_model
-from jitdelegate.engine.executable import options_key
+from jitdelegate.engine.load_path import find_key
 from jitdelegate.errors import JitDelegateError, OptionError
 from jitdelegate.options import Options
 from jitdelegate.program.read import read as read_program
 from jitdelegate.program.write import write as write_program
+from jitdelegate.targets.cuda.target import CudaDevice
 from scripts.gpu_check.bundle import Bundle, Case, Entry, Values, pack, write_bundle
 from scripts.gpu_check.ceiling_kernels import ceilings_program
 from scripts.gpu_check.restore import plan_of
@@ -144,7 +145,7 @@ def compiled(source: Source, gpu: str, precision: str, templates: str | bool = F
         JitDelegateError: the model, or part of it, is not compiled.
     """
     options = Options(target="cuda", precision=precision, serialization_dir=templates)
-    key = options_key(options, fingerprint(source.content), gpu, variant_parts(0, source.shapes))
+    key = find_key(CudaDevice(gpu), options, fingerprint(source.content), variant_parts(0, source.shapes))
     content = compile_model(source.content, options, key, {})
     found = read_program(content)
     if found.target != "cuda" or found.loader != "cubin":

@@ -12,8 +12,9 @@ from jitdelegate.analysis.facts import Analysis, NodeFact, Suggestion
 from jitdelegate.analysis.reasons import REASONS
 from jitdelegate.analysis.suggestions import RULES
 from jitdelegate.analysis.survey import analyze
-from jitdelegate.cache.key import installed_toolchain
 from jitdelegate.options import Options
+from jitdelegate.runtime.cuda.toolchain import installed_toolchain
+from jitdelegate.targets.cuda.target import CudaDevice
 from tests.analysis import analyzed_models
 from tests.api import resource_models, small_models
 
@@ -26,7 +27,7 @@ def analysis(content: bytes, folder: Path, architecture: str = "", **options: An
     path.write_bytes(content)
     target = "cuda" if architecture else "cpu"
     given = {"serialization_dir": False, "target": target, **options}
-    return analyze(str(path), Options(**given), architecture)
+    return analyze(str(path), Options(**given), CudaDevice(architecture) if architecture else None)
 
 
 CASES: dict[str, tuple[Callable[[], bytes], dict[str, Any], tuple[int, ...]]] = {
@@ -79,7 +80,7 @@ def test_a_model_that_is_compiled_whole_needs_no_suggestion(tmp_path: Path) -> N
     assert analysis(small_models.two_outputs(), tmp_path).suggestions == ()
 
 
-@pytest.mark.skipif(not installed_toolchain("cuda"), reason="the CUDA compilers are not installed")
+@pytest.mark.skipif(not installed_toolchain(), reason="the CUDA compilers are not installed")
 def test_a_gpu_hears_of_precision_narrow_reads_and_padding(tmp_path: Path) -> None:
     found = analysis(analyzed_models.narrow(), tmp_path, GPU)
     rules = {suggestion.rule: suggestion for suggestion in found.suggestions}

@@ -92,7 +92,7 @@ def test_a_model_that_moves_to_litert_is_all_litert_s(tmp_path: Path, monkeypatc
     def refuse(*_: object) -> None:
         raise DeviceError("memory may not be executed")
 
-    monkeypatch.setattr("jitdelegate.engine.executable.Session", refuse)
+    monkeypatch.setattr("jitdelegate.runtime.cpu.session.Session", refuse)
     file = tmp_path / "model.tflite"
     file.write_bytes(small_models.two_outputs())
     (facts,) = analyze(str(file), Options(serialization_dir=False)).subgraphs

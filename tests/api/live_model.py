@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import jitdelegate
-from jitdelegate.compiler import partitioned
+from jitdelegate.targets.cpu import target as cpu_target
 from jitdelegate.tflite.write import ModelBuilder
 
 RUNS = 3
@@ -43,7 +43,7 @@ def start(road: str, path: str, cache: str) -> Callable[[np.ndarray], bytes]:
     if road in ("partitions", "litert"):
         options |= {"partitioning": "all", "only_ops": ONLY}
     if road == "partitions":
-        partitioned.HOSTING_MACHINE = "nowhere"
+        cpu_target.IN_LITERT = "nowhere"
     if road in ("load", "partitions"):
         loaded = jitdelegate.load(path, options=options)
         assert road == "load" or loaded._opened.program.loader == "partitions"

@@ -12,9 +12,9 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 from ai_edge_litert.interpreter import OpResolverType
 
 import jitdelegate
-from jitdelegate.compiler import partitioned
 from jitdelegate.ir.graph import Quant
 from jitdelegate.litert_delegate.trust import refusal
+from jitdelegate.targets.cpu import target as cpu_target
 from jitdelegate.tflite.write import ModelBuilder
 
 Values = Sequence[np.ndarray]
@@ -34,7 +34,7 @@ def options(**further: Any) -> dict[str, Any]:
 def choose_loader(monkeypatch: pytest.MonkeyPatch, loader: str) -> None:
     """Let models of a few small operators be programs for that loader."""
     if loader == "partitions":
-        monkeypatch.setattr(partitioned, "HOSTING_MACHINE", "nowhere")
+        monkeypatch.setattr(cpu_target, "IN_LITERT", "nowhere")
     else:
         skip_without_host()
 

@@ -230,7 +230,7 @@ def test_wrong_arguments_exit_with_2(arguments: list[str], capsys: pytest.Captur
 def test_a_gpu_s_compilers_are_asked_for_by_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jitdelegate.cache.key.installed_toolchain", lambda target: "")
+    monkeypatch.setattr("jitdelegate.runtime.cuda.toolchain.installed_toolchain", lambda: "")
     assert analyze.main([write(small_models.two_outputs(), tmp_path), "--target", "cuda:sm_90"]) == 1
     told = capsys.readouterr().err
     assert told.endswith("target is 'cuda:sm_90', but its compilers are not installed: pip install jitdelegate[cuda]\n")

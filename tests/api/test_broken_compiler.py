@@ -4,6 +4,7 @@ why; a target that was asked for is one clear error."""
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -160,6 +161,21 @@ def test_variables_are_not_lost_in_silence(tmp_path: Path, break_compiler: Calla
     assert np.array_equal(found, np.asarray(fresh(frame)))
 
 
+def test_variables_are_not_lost_in_silence_where_no_code_may_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise DeviceError("no executable memory: Permission denied")
+
+    jitdelegate.load(streaming(), serialization_dir=tmp_path)
+    _damage_weights(tmp_path)
+    model = jitdelegate.load(streaming(), serialization_dir=tmp_path)
+    monkeypatch.setattr("jitdelegate.runtime.cpu.session.Session", refuse)
+    (port,) = model.inputs
+    with pytest.raises(DeviceError, match=r"; the compiled program cannot be loaded: no executable .*; on LiteRT its"):
+        model(np.ones(port.shape, port.dtype))
+
+
 def _damage_weights(cache: Path) -> None:
     (entry,) = cache.glob("*.jitd")
     content = bytearray(entry.read_bytes())
@@ -182,6 +198,31 @@ def test_inside_litert_the_delegate_stays_out(tmp_path: Path, break_compiler: Ca
     found = partial_models.invoked(interpreter, [[IMAGE]])
     assert np.array_equal(found[0][0], litert(MODEL, IMAGE))
     assert {one.reason for one in delegate.report().operators} == {"the compiler failed with OSError: no LLVM."}
+
+
+def test_who_is_told_of_a_failure_inside_litert_may_ask_for_the_report(break_compiler: Callable[..., None]) -> None:
+    partial_models.skip_without_host()
+
+    def hang(*_: object) -> None:
+        raise TimeoutError
+
+    delegate = jitdelegate.GpuDelegate(serialization_dir=False, partitioning="all")
+    content = small_models.convolution(open_batch=True, seed=100)  # of which nobody was told yet
+    interpreter = LiteRT(model_content=content, experimental_delegates=[delegate])
+    break_compiler(MemoryError)
+    interpreter.resize_tensor_input(0, IMAGES.shape)
+    told: list[str] = []
+    end = jitdelegate.on_message(lambda message: told.append(str(delegate.report())))
+    before = signal.signal(signal.SIGALRM, hang)
+    signal.alarm(30)
+    try:
+        with pytest.warns(DelegateWarning, match="MemoryError"):
+            interpreter.allocate_tensors()
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+        end()
+    assert len(told) == 1
 
 
 def test_warm_reports_what_failed(

@@ -13,12 +13,11 @@ import pytest
 import jitdelegate
 from jitdelegate.cache import entry as entry_module
 from jitdelegate.cache.counts import counts
-from jitdelegate.engine.executable import Executable
 from jitdelegate.errors import DeviceError
 from tests.api import partial_models as partial
 from tests.api import small_models
 from tests.api.resource_models import streaming
-from tests.api.test_deciding import sliced
+from tests.api.test_shape_inputs import sliced
 from tests.entries import only_entry
 from tests.ops.recurrent_models import LstmModel
 
@@ -84,7 +83,7 @@ def test_an_entry_that_is_whole_again_is_opened_again_and_not_compiled(
         assert not any(bytes(model._opened.program.weights))  # what is mapped is gone for good
         only_entry(tmp_path).chmod(0o600)
         only_entry(tmp_path).write_bytes(good)
-        monkeypatch.setattr(Executable, "_compile", never)
+        monkeypatch.setattr("jitdelegate.compiler.entry.compiled", never)
         assert bytes(model(IMAGE)) == expected
     assert only_entry(tmp_path).read_bytes() == good
 
@@ -94,14 +93,14 @@ def test_a_restored_entry_is_no_trouble_at_all(tmp_path: Path, monkeypatch: pyte
         expected, good = bytes(model(IMAGE)), only_entry(tmp_path).read_bytes()
         only_entry(tmp_path).chmod(0o600)
         only_entry(tmp_path).write_bytes(good)
-        monkeypatch.setattr(Executable, "heal", never)
+        monkeypatch.setattr("jitdelegate.engine.load_path.recompile", never)
         assert bytes(model(IMAGE)) == expected
         assert model._opened.session is not None and model._opened.session.shared is not None
 
 
 def test_private_weights_share_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load(small_models.convolution(), tmp_path).close()
-    monkeypatch.setattr(Executable, "heal", never)
+    monkeypatch.setattr("jitdelegate.engine.load_path.recompile", never)
     options = {"private_weights": True}
     with jitdelegate.load(small_models.convolution(), serialization_dir=tmp_path, options=options) as model:
         assert model._opened.session is not None and model._opened.session.shared is None
@@ -203,7 +202,7 @@ def test_a_model_that_cannot_be_healed_says_so_and_runs_on_litert_when_it_is_all
     def refuse(*_: object) -> None:
         raise DeviceError("no memory of 5000 bytes")
 
-    monkeypatch.setattr("jitdelegate.engine.executable.Session", refuse)
+    monkeypatch.setattr("jitdelegate.runtime.cpu.session.Session", refuse)
     with pytest.raises(DeviceError, match="cannot be loaded: no memory of 5000 bytes"):
         made.invoke()
     made.allocate_tensors()

@@ -17,12 +17,14 @@ import jitdelegate
 from jitdelegate.cache import key as key_module
 from jitdelegate.cache.key import Key
 from jitdelegate.commands import warm
-from jitdelegate.engine.executable import options_key
+from jitdelegate.engine.load_path import find_key
 from jitdelegate.errors import DeviceError, OptionError
 from jitdelegate.options import Options
 from jitdelegate.program.program import Operator, Program
 from jitdelegate.program.write import write
-from jitdelegate.runtime.cuda import library as cuda_library
+from jitdelegate.targets.cpu.target import CpuDevice
+from jitdelegate.targets.cuda import target as cuda_target
+from jitdelegate.targets.cuda.target import CudaDevice
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import small_models
 from tests.cuda_stub import library as stub
@@ -137,9 +139,10 @@ def test_the_key_says_what_to_compile_for(compiler: Compiler, gpu: Library) -> N
 
 def test_the_precision_names_programs_for_a_gpu_and_no_others() -> None:
     exact, loose = Options(), Options(is_precision_loss_allowed=True)
-    assert options_key(exact, "0", "sm_90").entry_name() != options_key(loose, "0", "sm_90").entry_name()
-    assert options_key(exact, "0").entry_name() == options_key(loose, "0").entry_name()
-    assert options_key(exact, "0", "sm_90").entry_name() == options_key(Options(device=3), "0", "sm_90").entry_name()
+    gpu, cpu = CudaDevice("sm_90"), CpuDevice()
+    assert find_key(gpu, exact, "0").entry_name() != find_key(gpu, loose, "0").entry_name()
+    assert find_key(cpu, exact, "0").entry_name() == find_key(cpu, loose, "0").entry_name()
+    assert find_key(gpu, exact, "0").entry_name() == find_key(gpu, Options(device=3), "0").entry_name()
 
 
 def test_a_second_start_compiles_nothing(compiler: Compiler, gpu: Library, tmp_path: Path) -> None:
@@ -175,7 +178,7 @@ def test_a_gpu_with_another_number_of_multiprocessors_gets_a_program_of_its_own(
         with load(serialization_dir=tmp_path / "cache") as model:
             np.testing.assert_array_equal(np.asarray(model(X)), EXPECTED)
             assert model.report().notes == ()
-    assert [key.gpu for key in compiler.keys] == ["sm_90:132", "sm_90:114"]
+    assert [key.part("multiprocessors") for key in compiler.keys] == ["132", "114"]
 
 
 @pytest.mark.parametrize("target", ["auto", "cuda"])
@@ -286,7 +289,10 @@ def test_the_stream_that_is_asked_for_is_the_one_that_is_run_in(compiler: Compil
         model(X)  # the stub knows no stream 7
     with pytest.raises(OptionError, match="stream is -1, expected None or the handle of a CUDA stream"):
         load(options={"stream": -1})
-    assert options_key(Options(stream=7), "0", "sm_90").parts == options_key(Options(), "0", "sm_90").parts
+    assert (
+        find_key(CudaDevice("sm_90"), Options(stream=7), "0").parts
+        == find_key(CudaDevice("sm_90"), Options(), "0").parts
+    )
 
 
 def test_the_interpreter_runs_on_the_gpu(compiler: Compiler, gpu: Library) -> None:
@@ -312,8 +318,8 @@ def on_the_cpu(reason: str, **arguments: Any) -> None:
 def test_without_a_driver_the_cpu_takes_over_and_cuda_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda_library, "LIBRARY", "libnonesuch.so.1")
-    monkeypatch.setattr(cuda_library, "DEVICES", str(tmp_path))
+    monkeypatch.setattr(cuda_target, "LIBRARY", "libnonesuch.so.1")
+    monkeypatch.setattr(cuda_target, "DEVICES", str(tmp_path))
     on_the_cpu(f"no NVIDIA device was found in {tmp_path}")
     (tmp_path / "nvidia0").touch()
     on_the_cpu("no NVIDIA driver was found: libnonesuch.so.1: cannot open shared object file")

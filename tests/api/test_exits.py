@@ -57,7 +57,7 @@ WAYS: dict[str, tuple[str, int]] = {
     "litert's interpreter with partitions": ("kept = litert(**PART)", 0),
     "a model in partitions": ("model = loaded(**PART)", 0),
     "a model in partitions of its own": (
-        "from jitdelegate.compiler import partitioned; partitioned.HOSTING_MACHINE = 'nowhere'; model = loaded(**PART)",
+        "from jitdelegate.targets.cpu import target; target.IN_LITERT = 'nowhere'; model = loaded(**PART)",
         0,
     ),
     "several interpreters": ("kept = [litert() for _ in range(5)], [loaded() for _ in range(5)]", 0),

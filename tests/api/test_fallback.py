@@ -11,8 +11,8 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
-from jitdelegate.compiler import partitioned
 from jitdelegate.errors import DeviceError, JitDelegateError, ModelError, TensorError
+from jitdelegate.targets.cpu import target as cpu_target
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial
 
@@ -158,7 +158,7 @@ def test_our_interpreter_in_the_place_of_litert_s_still_finds_litert(monkeypatch
     monkeypatch.setattr("ai_edge_litert.interpreter.Interpreter", jitdelegate.Interpreter)
     for loader in (None, "nowhere"):
         if loader is not None:
-            monkeypatch.setattr(partitioned, "HOSTING_MACHINE", loader)
+            monkeypatch.setattr(cpu_target, "IN_LITERT", loader)
         for options in ({}, {"only_ops": None}, {"target": "litert"}):
             partial.assert_same(partial.by_interpreter(content, rounds, **options), wanted)
             partial.assert_same(partial.by_load(content, rounds, **options), wanted)

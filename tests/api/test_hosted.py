@@ -18,9 +18,9 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 from ai_edge_litert.interpreter import OpResolverType
 
 import jitdelegate
+from jitdelegate.engine import hosted_model as hosted
 from jitdelegate.errors import DelegationError, OptionError, ProgramError
 from jitdelegate.litert_delegate import callbacks
-from jitdelegate.litert_delegate import hosted_model as hosted
 from jitdelegate.program import read as program_file
 from jitdelegate.program.program import Program
 from jitdelegate.tflite.write import ModelBuilder

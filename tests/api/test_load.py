@@ -190,7 +190,7 @@ def test_where_code_cannot_be_loaded_auto_takes_litert_and_cpu_says_so(monkeypat
     def refuse(program: object, num_threads: int) -> None:
         raise DeviceError("no executable memory")
 
-    monkeypatch.setattr("jitdelegate.engine.executable.Session", refuse)
+    monkeypatch.setattr("jitdelegate.runtime.cpu.session.Session", refuse)
     model = jitdelegate.load(small_models.convolution(), serialization_dir=False)
     assert model(IMAGE).shape == (1, 4, 4, 4)
     assert model.report().target == "litert"

@@ -15,7 +15,8 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
 from jitdelegate.api import delegate_warning as messages
-from jitdelegate.api.delegate_warning import DelegateMessage, announce, on_message
+from jitdelegate.api.delegate_warning import on_message
+from jitdelegate.engine.delegate_message import DelegateMessage
 from jitdelegate.errors import DelegateWarning
 from jitdelegate.program.program import CUSTOM, Operator
 from jitdelegate.tflite.write import ModelBuilder
@@ -257,11 +258,6 @@ def test_warnings_can_be_made_errors_and_be_silenced(api: str) -> None:
             LOADS[api](partial.chain(4))
         warnings.simplefilter("ignore", DelegateWarning)
         LOADS[api](partial.chain(6))
-
-
-def test_nothing_is_announced_without_operators_on_litert(heard: list[DelegateMessage]) -> None:
-    announce("a fingerprint", DelegateMessage("m", "cpu", [Operator(index=0, op="TANH", place="cpu")]))
-    assert not heard
 
 
 SCRIPT = """import jitdelegate, sys

@@ -14,7 +14,7 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
 from jitdelegate.cache.counts import counts
-from jitdelegate.cache.key import model_key, variant_parts
+from jitdelegate.cache.key import KeyParts, model_key, variant_parts
 from jitdelegate.engine.specializations import MOST_FAILURES, MOST_SHAPES
 from jitdelegate.errors import DeviceError, TensorError
 from jitdelegate.tflite.write import ModelBuilder
@@ -22,6 +22,9 @@ from tests.api import small_models
 from tests.api.test_interpreter import assert_same_details
 
 CONVOLUTION = small_models.convolution(signature=True, open_batch=True)
+
+
+CPU = KeyParts("cpu", "", "none", "", toolchain="")
 
 
 def images(*shape: int) -> np.ndarray:
@@ -316,13 +319,13 @@ def test_an_output_that_the_file_has_wrong_is_described_as_litert_does(tmp_path:
 
 def test_a_key_tells_its_shapes_and_subgraph() -> None:
     for subgraph, shapes in ((0, ()), (2, ()), (0, ((2, 8), ())), (1, ((),)), (0, ((0,), (3, 4)))):
-        key = model_key(fingerprint="f", target="cpu", options=variant_parts(subgraph, shapes))
+        key = model_key("f", CPU, options=variant_parts(subgraph, shapes))
         assert (key.subgraph, key.shapes) == (subgraph, shapes)
 
 
 def test_the_main_program_s_key_has_no_parts_for_variants() -> None:
     assert variant_parts(0) == ()
-    names = {model_key(fingerprint="f", target="cpu", options=variant_parts(*one)).entry_name() for one in VARIANTS}
+    names = {model_key("f", CPU, options=variant_parts(*one)).entry_name() for one in VARIANTS}
     assert len(names) == len(VARIANTS)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jitdelegate.cache.key import Key, model_key
+from jitdelegate.cache.key import Key, KeyParts, model_key, this_machine
 from jitdelegate.program.program import Program
 from jitdelegate.program.write import write
 
@@ -11,7 +11,8 @@ MODEL_A, MODEL_B = "a" * 32, "b" * 32
 
 def key(model: str = MODEL_A, *, token: str | None = None, toolchain: str = "llvmlite 1") -> Key:
     """The key of a model that nobody compiled."""
-    return model_key(fingerprint=model, target="cpu", features="x86-64-v3", token=token, toolchain=toolchain)
+    own = KeyParts("cpu", "x86-64-v3", "none", this_machine(), toolchain=toolchain)
+    return model_key(model, own, token=token)
 
 
 def content(for_key: Key, weights: bytes = b"weights") -> bytes:

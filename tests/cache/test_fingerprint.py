@@ -116,6 +116,29 @@ def test_a_large_file_is_written_back_so_that_an_edit_through_a_mapping_moves_it
 
 
 @pytest.mark.usefixtures("settled")
+def test_a_page_that_is_written_again_after_the_write_back_is_not_remembered(
+    memo: Memo, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, write_back, hash_content = mmap.mmap(os.open(model, os.O_RDWR), 0), os.fdatasync, module._hash
+
+    def write_back_and_dirty(descriptor: int) -> None:
+        write_back(descriptor)
+        memory[5:9] = b"once"
+
+    def hash_and_change(descriptor: int, nbytes: int) -> str:
+        found = hash_content(descriptor, nbytes)
+        memory[5:9] = b"more"  # which moves no time stamp any more
+        return found
+
+    os.utime(model, (LONG_AGO, LONG_AGO))
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fdatasync", write_back_and_dirty)
+        patch.setattr(module, "_hash", hash_and_change)
+        fingerprint(model, memo=memo)
+    assert fingerprint(model, memo=memo) == fingerprint(model.read_bytes())
+
+
+@pytest.mark.usefixtures("settled")
 @pytest.mark.parametrize("what", ["os.fdatasync", "shared_file.tells_changes"])
 def test_what_may_change_unseen_is_not_remembered(
     memo: Memo, model: Path, hashed: list[int], monkeypatch: pytest.MonkeyPatch, what: str

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from jitdelegate.cache import key as key_module
-from jitdelegate.cache.key import Key, cuda_major, installed_toolchain, model_key
+from jitdelegate.cache.key import ANY_MACHINE, Key, KeyParts, model_key, this_machine
+from jitdelegate.runtime.cuda import toolchain as cuda
+from jitdelegate.targets.cpu import target as cpu
 
 BASE = {
-    "fingerprint": "0" * 32,
-    "token": "token",
     "target": "cpu",
     "features": "x86-64-v4",
     "loader": "flat",
@@ -23,8 +23,9 @@ BASE = {
 }
 
 
-def make(**changes: object) -> Key:
-    return model_key(**{**BASE, **changes})  # type: ignore[arg-type]
+def make(token: str | None = "token", fingerprint: str = "0" * 32, **changes: object) -> Key:
+    own = KeyParts(**{"machine": this_machine(), **BASE, **changes})  # type: ignore[arg-type]
+    return model_key(fingerprint, own, token=token)
 
 
 @pytest.mark.parametrize(
@@ -93,15 +94,15 @@ def test_the_first_part_that_differs_is_named() -> None:
 
 def test_the_toolchain_is_read_without_importing_it() -> None:
     llvmlite = pytest.importorskip("llvmlite")
-    assert installed_toolchain() == f"llvmlite {llvmlite.__version__}"
-    script = "import sys; from jitdelegate.cache.key import installed_toolchain; installed_toolchain()"
+    assert cpu.installed_toolchain() == f"llvmlite {llvmlite.__version__}"
+    script = "import sys; from jitdelegate.targets.cpu.target import installed_toolchain; installed_toolchain()"
     subprocess.run([sys.executable, "-c", f"{script}; assert 'llvmlite' not in sys.modules"], check=True)
 
 
 def test_what_runs_on_a_gpu_does_not_depend_on_the_machine_that_compiled_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = make(target="cuda").entry_name()
+    before = make(machine=ANY_MACHINE).entry_name()
     monkeypatch.setattr(key_module.sys, "platform", "another")
-    assert make(target="cuda").entry_name() == before
+    assert make(machine=ANY_MACHINE).entry_name() == before
 
 
 def install(folder: Path, *packages: str) -> None:
@@ -123,7 +124,7 @@ def test_the_cuda_toolchain_is_read_from_the_names_of_its_metadata(
     install(first, "numba_cuda-0.30.4", "numba_cuda_mlir-0.6.0", "other-1")
     install(second, "numba_cuda-0.29.0", *CUDA_13)
     monkeypatch.setattr(sys, "path", [str(tmp_path / "none"), str(first), str(second)])
-    assert installed_toolchain("cuda") == (
+    assert cuda.installed_toolchain() == (
         "numba-cuda 0.30.4, numba 0.68.1, llvmlite 0.50.0, nvidia-nvvm 13.5.37, nvidia-nvjitlink 13.5.37"
     )
 
@@ -131,7 +132,7 @@ def test_the_cuda_toolchain_is_read_from_the_names_of_its_metadata(
 def test_the_cuda_toolchain_is_that_of_the_installed_bindings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, "numba_cuda-0.30.4", *CUDA_12, *set(CUDA_13) - {"cuda_bindings-13.5.0", *COMMON})
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    assert installed_toolchain("cuda") == (
+    assert cuda.installed_toolchain() == (
         "numba-cuda 0.30.4, numba 0.68.1, llvmlite 0.50.0, nvidia-cuda-nvcc-cu12 12.9.86, nvidia-nvjitlink-cu12 12.9.86"
     )
 
@@ -148,7 +149,7 @@ def test_the_cuda_toolchain_is_that_of_the_installed_bindings(tmp_path: Path, mo
     ],
 )
 def test_a_toolchain_says_which_cuda_made_the_binaries(toolchain: str, major: int) -> None:
-    assert cuda_major(toolchain) == major
+    assert cuda.cuda_major(toolchain) == major
 
 
 @pytest.mark.parametrize(
@@ -168,25 +169,20 @@ def test_a_cuda_toolchain_that_cannot_compile_here_accepts_programs_of_any(
 ) -> None:
     install(tmp_path, *packages)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    assert installed_toolchain("cuda") == ""
-    assert make(target="cuda", toolchain=None).difference(make(target="cuda", toolchain="other").parts) is None
-
-
-def test_a_key_says_which_kind_of_gpu_it_is_for() -> None:
-    parts = (("precision", "float16"), ("multiprocessors", "114"))
-    assert make(target="cuda", features="sm_90", options=parts).gpu == "sm_90:114"
-    assert make(target="cuda", features="sm_90").gpu == "sm_90"
-    assert make(target="cuda", features="sm_90", options=parts).changed("multiprocessors", "60").gpu == "sm_90:60"
+    assert cuda.installed_toolchain() == ""
+    assert make(toolchain=cuda.installed_toolchain()).difference(make(toolchain="other").parts) is None
 
 
 def test_the_cuda_toolchain_is_found_without_importing_it() -> None:
     pytest.importorskip("numba_cuda")
-    script = "import sys; from jitdelegate.cache.key import installed_toolchain; found = installed_toolchain('cuda')"
+    script = (
+        "import sys; from jitdelegate.runtime.cuda.toolchain import installed_toolchain; found = installed_toolchain()"
+    )
     check = "assert found and not {'numba', 'numba_cuda', 'llvmlite', 'cuda'} & set(sys.modules)"
     subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path += {sys.path!r}; {script}; {check}"], check=True)
 
 
 def test_a_toolchain_that_is_not_installed_is_accepted_as_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    assert installed_toolchain() == ""
-    assert make(toolchain=None).difference(make(toolchain="llvmlite 7").parts) is None
+    assert cpu.installed_toolchain() == ""
+    assert make(toolchain="").difference(make(toolchain="llvmlite 7").parts) is None

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from cache_tools.__main__ import main
+from cache_tools.entries import open_entries
+from jitdelegate.cache.entry import LEAST_SHARED
 from jitdelegate.cache.store import Store, open_store
 from jitdelegate.program.write import write
 from tests.cache.programs import MODEL_A, MODEL_B, key
@@ -47,6 +49,26 @@ def test_ls_prints_one_line_per_entry(folder: Path, capsys: pytest.CaptureFixtur
     assert [line.split()[0] for line in lines] == [key(MODEL_A).entry_name(), key(MODEL_B).entry_name()]
     for word in ("bytes", "cpu x86-64-v3", MODEL_A, "1 of 2 ops"):
         assert word in lines[0]
+
+
+def test_entries_keep_no_weights(tmp_path: Path) -> None:
+    path, weights = tmp_path / "programs", bytes(2 * LEAST_SHARED)
+    program = full_program()
+    program.key, program.weights = key().parts, weights
+    assert open_store(str(path)).put(key(), write(program)) == ""
+    before = len(os.listdir("/dev/fd"))
+    (entry,) = open_entries(str(path), verify=True)
+    assert len(os.listdir("/dev/fd")) == before
+    assert entry.program is not None and not len(entry.program.weights)
+    assert entry.details()["segments"]["weights"] == len(weights)
+
+
+def test_no_memory_for_an_entry_makes_it_a_bad_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("cache_tools.entries.open_entry", refuse)
+    assert {entry.trouble for entry in open_entries(str(folder))} == {"there is no memory for it"}
 
 
 def test_ls_prints_json_for_machines(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -186,7 +186,7 @@ class Library:
         self.live.clear()
         self.is_active = False
 
-    def specialize_subgraph(self, name: str) -> None:
+    def enter(self, name: str) -> None:
         self.calls[name] += 1
         planned = self._failures.get(name)
         code = planned.pop(0) if planned else 0

@@ -7,9 +7,11 @@ import sys
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 
+from jitdelegate.engine.hosted_model import HostedModel
+from jitdelegate.engine.load_path import load, recompile, specialize
+from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import DelegateWarning
 from jitdelegate.litert_delegate.delegate_client import Facts
-from jitdelegate.litert_delegate.hosted_model import HostedModel, open_hosted
 from jitdelegate.options import Options
 from jitdelegate.tflite.write import ModelBuilder
 
@@ -37,7 +39,7 @@ def sum_model() -> bytes:
 @pytest.mark.parametrize("code", [ADD, MUL])
 def test_operators_are_compared(code: int, recwarn: pytest.WarningsRecorder) -> None:
     content = sum_model()
-    client = Mistaken(open_hosted(content, Options(serialization_dir=False)).main)
+    client = Mistaken(load(ModelFile(content, Options(serialization_dir=False)), hosted=True), specialize, recompile)
     client.code = code
     interpreter = Interpreter(model_content=content, experimental_delegates=[client.delegate()])
     warned = [str(each.message) for each in recwarn if each.category is DelegateWarning]

@@ -12,9 +12,10 @@ import pytest
 from jitdelegate import passes
 from jitdelegate.ir.graph import Graph, Model, Quant
 from jitdelegate.options import Options
-from jitdelegate.passes.cost import BESIDE, INSIDE, ON_GPU, Rates, litert_seconds, rates_of, saved_seconds
+from jitdelegate.passes.cost import BESIDE, INSIDE, ON_GPU, WHOLE, Rates, litert_seconds, saved_seconds
 from jitdelegate.passes.delegation import Delegation, delegate, needs_host
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
+from jitdelegate.targets.find import target_named
 from jitdelegate.tflite.read import read
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial
@@ -156,8 +157,9 @@ def test_copies_over_a_border_count() -> None:
 
 
 def test_rates_are_those_of_the_place() -> None:
-    assert rates_of("cuda", "delegate") is rates_of("cuda", "partitions") is ON_GPU
-    assert (rates_of("cpu", "delegate"), rates_of("cpu", "partitions")) == (INSIDE, BESIDE)
+    cuda, cpu = target_named("cuda"), target_named("cpu")
+    assert cuda.rates("delegate") is cuda.rates("partitions") is ON_GPU
+    assert (cpu.rates("delegate"), cpu.rates("partitions"), cpu.rates("flat")) == (INSIDE, BESIDE, WHOLE)
     assert INSIDE.crossing < BESIDE.crossing < ON_GPU.crossing
 
 

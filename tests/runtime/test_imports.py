@@ -22,8 +22,9 @@ import os
 before = set(sys.modules)
 import jitdelegate.program.read, jitdelegate.cache.store
 import jitdelegate.runtime.cpu.session, jitdelegate.runtime.cpu.features
-from jitdelegate.cache.key import model_key
-jitdelegate.cache.store.open_store(sys.argv[1]).get(model_key(fingerprint="0", target="cpu"))
+from jitdelegate.cache.key import KeyParts, model_key
+key = model_key("0", KeyParts("cpu", "", "none", "", toolchain=""))
+jitdelegate.cache.store.open_store(sys.argv[1]).get(key)
 jitdelegate.runtime.cpu.features.level()
 import jitdelegate.runtime.cuda.library, jitdelegate.runtime.cuda.device, jitdelegate.runtime.cuda.session
 print(*sorted(set(sys.modules) - before))

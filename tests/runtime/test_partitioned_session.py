@@ -187,6 +187,25 @@ def test_states_are_those_of_the_partitions() -> None:
     assert [np.asarray(each).tobytes() for each in session.run(rounds[0])] == first
 
 
+def test_a_run_that_fails_leaves_states_as_they_were_in_the_partitions_before_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(places: object) -> bool:
+        raise DeviceError("no luck")
+
+    content = partial.remembering()
+    session = opened(program_of(content))
+    rounds = partial.rounds_for(content, 2)
+    session.run(rounds[0])
+    kept = [session.read_state(place) for place in range(2)]
+    assert len(session._partitions) > 1 and session._sessions()[0] is session._states[0][0]
+    with monkeypatch.context() as patch:
+        patch.setattr(session._partitions[-1], "run", refuse)
+        with pytest.raises(DeviceError, match="no luck"):
+            session.run(rounds[1])
+    assert [session.read_state(place) for place in range(2)] == kept
+
+
 def partition_with(partition: Partition, **changes: Any) -> Partition:
     return Partition(**({name: getattr(partition, name) for name in Partition.__slots__} | changes))
 

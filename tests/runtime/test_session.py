@@ -10,6 +10,7 @@ import platform
 import signal as signals
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -132,7 +133,7 @@ def test_workers_are_no_threads_of_pythons_and_take_no_signals() -> None:
 
 
 def test_a_session_finishes_alone_where_there_are_no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(routine: int, argument: int) -> int:
+    def refuse(routine: int, argument: int, threads: list[ctypes.c_void_p]) -> None:
         raise DeviceError("no thread: Resource temporarily unavailable")
 
     monkeypatch.setattr(workers, "start", refuse)
@@ -156,6 +157,28 @@ def test_threads_of_the_caller_take_turns() -> None:
     while len(sums) < 200:
         time.sleep(0.001)
     assert sorted(sums) == [float(run) for run in range(200)]
+
+
+def test_an_interrupt_while_a_worker_starts_loses_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupting:
+        def __getattr__(self, name: str) -> object:
+            return getattr(real, name)
+
+        def pthread_create(self, *arguments: object) -> int:
+            signals.pthread_kill(threading.get_ident(), signals.SIGINT)
+            return int(real.pthread_create(*arguments))
+
+    real, blocked = workers._libc, signals.pthread_sigmask(signals.SIG_BLOCK, ())
+    session = Session(opened(tiny_program()), num_threads=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(workers, "_libc", Interrupting())
+        with pytest.raises(KeyboardInterrupt):
+            session.run([X])
+    assert signals.pthread_sigmask(signals.SIG_BLOCK, ()) == blocked
+    session.run([X])
+    wait_for_workers(session, 1)
+    assert sync_words(session)[WORKERS_CAME] == 1  # a second one would have the first one's scratch memory
+    session.close()
 
 
 def test_a_forked_child_runs_with_workers_of_its_own() -> None:

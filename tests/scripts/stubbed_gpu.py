@@ -65,9 +65,9 @@ def stubbed_environment(folder: Path, kernels: Path) -> dict[str, str]:
 def install() -> None:
     """From now on this process has the stub."""
     from jitdelegate.runtime.cuda import device as cuda_device
-    from jitdelegate.runtime.cuda import library as cuda_library
+    from jitdelegate.targets.cuda import target as cuda_target
 
-    cuda_library.open_library = lambda *, asked_for=True: _gpu()
+    cuda_target.open_library = lambda *, asked_for=True: _gpu()
     cuda_device.declare = lambda library: None
 
 

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 from xxhash import xxh3_128_hexdigest
 
-from jitdelegate.errors import DeviceError, ProgramError
+from jitdelegate.errors import CacheError, DeviceError, ProgramError
 from jitdelegate.program.program import Launch
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
 from jitdelegate.runtime.cuda import device as cuda_device
-from jitdelegate.runtime.cuda import library as cuda_library
+from jitdelegate.targets.cuda import target as cuda_target
 from scripts.gpu_check import (
     __main__,
     child,
@@ -35,6 +35,7 @@ from scripts.gpu_check import (
     launches,
     module_load,
     ncu,
+    one_by_one,
     report,
     restore,
     sanitizer,
@@ -42,6 +43,7 @@ from scripts.gpu_check import (
     warm_start,
     webgpu,
 )
+from scripts.gpu_check import run_sections as run_sections_module
 from scripts.gpu_check.bundle import (
     EXAMPLE,
     FORM,
@@ -89,7 +91,7 @@ def fresh_device() -> Iterator[None]:
 
 def use(monkeypatch: pytest.MonkeyPatch, driver: Library) -> Library:
     """The stub is this machine's driver."""
-    monkeypatch.setattr(cuda_library, "open_library", lambda: driver)
+    monkeypatch.setattr(cuda_target, "open_library", lambda: driver)
     monkeypatch.setattr(cuda_device, "declare", lambda library: None)
     return driver
 
@@ -282,12 +284,33 @@ def test_a_process_that_dies_costs_only_its_own_program(tmp_path: Path, monkeypa
     assert second.holds
 
 
+def test_a_program_that_never_ends_costs_only_its_own_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_by_one, "SECONDS", 3.0)
+    use(monkeypatch, library({**KERNELS, "scale": once(tmp_path / "ran", lambda memory: time.sleep(600))}))
+    first, second = correctness.rows(bundle(tmp_path))
+    assert first.note == "it did not end within 3 s" and first.holds is False
+    assert second.holds
+
+
+@pytest.mark.parametrize(("section", "quantity"), [(latency, "kernels"), (launches, "all launches")])
+def test_a_kernel_that_fails_costs_no_other_model_its_times(
+    section: Any, quantity: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash = once(tmp_path / "ran", lambda memory: memory.read(4, 4))
+    use(monkeypatch, library({**KERNELS, "scale": crash}))
+    rows = [row for row in section.rows(bundle(tmp_path, group=MODEL)) if row.quantity == quantity]
+    assert [row.value is None for row in rows] == [True, False]
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in rows[0].note
+
+
 def test_facts_name_the_machine_and_what_was_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, library(name="Stub 9000", version=13010))
     rows = list(device_facts.rows(bundle(tmp_path)))
     known = report.facts(rows)
     assert known["GPU"] == "Stub 9000" and known["kind"] == "sm_90:132" and known["CUDA of the driver"] == "13.1"
     assert Row("device", "large", "left out", note="no room") in rows
+    monkeypatch.setattr(device_facts, "tool", lambda name: f"/usr/local/cuda/bin/{name}")
+    assert report.facts(device_facts.rows(bundle(tmp_path)))["ncu"] == "/usr/local/cuda/bin/ncu"
 
 
 def test_the_ceilings_are_launches_products_and_bytes_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,7 +326,7 @@ def test_the_ceilings_are_launches_products_and_bytes_a_second(tmp_path: Path, m
 
 
 def test_each_launch_stands_beside_its_prediction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = use(monkeypatch, library())
+    use(monkeypatch, library())
     rows = list(launches.rows(bundle(tmp_path, names=("net", "other"), group=MODEL)))
     found = {row.name[1:]: row for row in rows}
     clock = found["ceilings", "clock"].value
@@ -312,24 +335,27 @@ def test_each_launch_stands_beside_its_prediction(tmp_path: Path, monkeypatch: p
     assert first.predicted == pytest.approx(2000 / clock) and first.ratio == pytest.approx(0.0, abs=1e-6)
     whole = found["net, float32", "all launches"]
     assert whole.predicted == pytest.approx(2500 / clock) and whole.note.startswith("2 launches")
-    families = [row for row in rows if row.subject == "reduce, float16"]
-    assert [(row.quantity, row.unit, row.note) for row in families] == [
-        ("measured / predicted", RATIO, "1 launches"),
-        ("measured / predicted", RATIO, "2 launches"),  # of both models
-    ]
+
+
+def test_measuring_programs_leaves_nothing_on_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = use(monkeypatch, library())
+    found = bundle(tmp_path, group=MODEL)
+    limits, clock = launches.measure_ceilings(found)
+    for prepared in found.prepared("sm_90"):
+        assert correctness.compare(prepared) and latency.measure(prepared)
+        assert launches.measure(prepared, limits=limits, clock=clock)
     assert driver.leaks() == []
 
 
 def test_a_model_whose_launches_cannot_be_timed_costs_only_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver = use(monkeypatch, library())
+    use(monkeypatch, library())
     found = bundle(tmp_path, names=("net", "other"), group=MODEL)
     wrong = replace(found.cases[0], programs={"sm_90 float32": Entry("x", "0" * 32, CYCLES)})
     rows = list(launches.rows(replace(found, cases=[wrong, found.cases[1]])))
     assert rows[1].name[1:] == ("net, float32", "all launches") and rows[1].value is None and rows[1].note
     assert {row.subject for row in rows[2:]} >= {"other, float32", "other, float16"}
-    assert driver.leaks() == []
 
 
 def tools(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, script: str) -> Path:
@@ -339,6 +365,13 @@ def tools(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, script: str)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setenv("OUT", str(folder))
     return folder
+
+
+def test_what_a_tool_watches_is_ended_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = f"{sys.executable} -c 'import time; time.sleep(600)' & echo $! > {tmp_path / 'watched'}; wait"
+    tools(monkeypatch, tmp_path, "slow", script)
+    assert run_tool([str(tmp_path / "slow")], "slow.log", 1)[0] is None
+    wait_for_end(int((tmp_path / "watched").read_text()))
 
 
 def test_a_tool_is_ended_in_time_and_its_output_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -422,18 +455,21 @@ def test_what_nvidia_did_not_install_is_a_row_that_says_so(tmp_path: Path, monke
 
 
 def test_latency_is_measured_of_models_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = use(monkeypatch, library())
+    use(monkeypatch, library())
     rows = list(latency.rows(bundle(tmp_path, group=MODEL)))
     assert [row.quantity for row in rows[:4]] == ["kernels", "kernels and copies", "a call", "launches"]
     assert rows[0].value == pytest.approx(101e-3 / 50)  # fifty times two kernels, between two events
-    assert all(row.value for row in rows) and driver.leaks() == []
+    assert all(row.value for row in rows)
     assert list(latency.rows(bundle(tmp_path))) == []
 
 
 def test_a_model_without_a_session_says_why_it_has_no_latency(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = use(monkeypatch, library(total_bytes=100))
-    rows = list(latency.rows(bundle(tmp_path, group=MODEL)))
+    found = bundle(tmp_path, group=MODEL)
+    rows = list(latency.rows(found))
     assert [row.value for row in rows] == [None, None] and "no GPU memory" in rows[0].note
+    with pytest.raises(DeviceError):
+        latency.measure(next(found.prepared("sm_90")))
     assert driver.leaks() == []
 
 
@@ -507,6 +543,15 @@ def test_weights_that_have_no_place_in_their_program_are_told(tmp_path: Path, mo
     assert "bytes, expected 1004" in first.note
 
 
+def test_programs_that_others_may_write_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restore.tempfile, "gettempdir", lambda: str(tmp_path))
+    folder = tmp_path / f"{restore.CACHE}-{os.getuid()}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(CacheError, match="mode 0777"):
+        restore.restored(b"kept", tmp_path / "model", (), "sm_90", "float32")
+
+
 def test_a_process_that_fails_is_told_by_its_last_words() -> None:
     assert output_of(["-c", "print(1)"]) == "1\n"
     with pytest.raises(DeviceError, match=r"^ValueError: gone$"):
@@ -519,8 +564,28 @@ def sections(*names: str, seconds: float = 60) -> list[Section]:
     return [Section(name, "nowhere", seconds) for name in names]
 
 
+def run(some: list[Section], budget: float, command: Any) -> list[Row]:
+    """All that the sections found on a bundle of no importance."""
+    return [row for found in run_sections(some, budget, command, "first") for row in found]
+
+
 def test_what_sections_wrote_is_collected() -> None:
-    assert [row.subject for row in run_sections(sections("a"), 60, code(line("x") + line("y")))] == ["x", "y", "a"]
+    *found, ended = run(sections("a"), 60, code(line("x") + line("y")))
+    assert [row.subject for row in found] == ["x", "y"]
+    assert (ended.section, ended.subject, ended.quantity, ended.limit, ended.holds) == (
+        "a",
+        "first",
+        "seconds",
+        60,
+        True,
+    )
+
+
+def test_what_a_section_found_is_there_before_the_next_one_begins(tmp_path: Path) -> None:
+    text = f"{line('x')}open({str(tmp_path / 'runs')!r}, 'a').write('.')"
+    for number, found in enumerate(run_sections(sections("a", "b", "c"), 60, code(text), "first"), 1):
+        assert [row.subject for row in found] == ["x", "first"]
+        assert len((tmp_path / "runs").read_text()) == number
 
 
 def test_of_many_findings_those_that_exceed_their_marks_are_printed_first(capsys: pytest.CaptureFixture[str]) -> None:
@@ -528,16 +593,16 @@ def test_of_many_findings_those_that_exceed_their_marks_are_printed_first(capsys
     rows.append(Row("s", "late", "q", 3.0, limit=2.0).to_dict())
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     text = f"open(path, 'a').write({lines!r})"
-    assert len(run_sections(sections("a"), 60, code(text))) == 102
+    assert len(run(sections("a"), 60, code(text))) == 102
     _, first, *_, more, _ = capsys.readouterr().out.splitlines()
     assert first.strip() == "late: q 3  EXCEEDS 2" and more.strip() == "and 61 more"
 
 
 def test_a_section_that_fails_keeps_what_it_found_and_says_how_it_ended() -> None:
-    found, ended, took = run_sections(sections("a"), 60, code(line("x") + "raise ValueError('gone')"))
+    found, ended = run(sections("a"), 60, code(line("x") + "raise ValueError('gone')"))
     assert found.subject == "x"
     assert (ended.section, ended.note) == ("a", "failed with 1: ValueError: gone")
-    assert (took.subject, took.quantity, took.unit) == ("a", "seconds", "s")
+    assert ended.holds is False
 
 
 def wait_for_end(process: int) -> None:
@@ -560,20 +625,34 @@ def test_a_section_that_hangs_is_ended_with_all_its_processes(tmp_path: Path) ->
         f"child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
         f"open({str(tmp_path / 'child')!r}, 'w').write(str(child.pid))\n{line('x')}time.sleep(600)\n"
     )
-    found, ended, _ = run_sections(sections("a", seconds=5), 60, code(text))
-    assert found.subject == "x" and ended.note == "ended after 5 s"
+    found, ended = run(sections("a", seconds=5), 60, code(text))
+    assert found.subject == "x" and ended.note == "ended after 5 s" and ended.holds is False
     wait_for_end(int((tmp_path / "child").read_text()))
 
 
+def test_a_process_that_cannot_be_ended_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kill = os.killpg
+    monkeypatch.setattr(run_sections_module.os, "killpg", lambda group, number: None)  # as where the driver hangs
+    monkeypatch.setattr(run_sections_module, "LEAVE", 0.1)
+    text = (
+        f"import os, time\nopen({str(tmp_path / 'child')!r}, 'w').write(str(os.getpid()))\n{line('x')}time.sleep(600)\n"
+    )
+    try:
+        found, ended = run(sections("a", seconds=3), 60, code(text))
+    finally:
+        kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
+    assert found.subject == "x" and ended.note == "ended after 3 s"
+
+
 def test_half_a_line_of_a_section_that_was_ended_does_not_count() -> None:
-    found, _ = run_sections(sections("a"), 60, code(line("x") + "open(path, 'a').write('{\"sect')"))
+    found, _ = run(sections("a"), 60, code(line("x") + "open(path, 'a').write('{\"sect')"))
     assert found.subject == "x"
 
 
 def test_sections_that_the_time_did_not_suffice_for_are_named() -> None:
-    rows = run_sections(sections("a", "b"), 0, code(line("x")))
+    rows = run(sections("a", "b"), 0, code(line("x")))
     assert [(row.section, row.value) for row in rows] == [("a", None), ("b", None)]
-    assert all("not begun" in row.note for row in rows)
+    assert all("not begun" in row.note and row.holds is False for row in rows)
 
 
 def test_a_later_row_takes_the_place_of_an_earlier_one() -> None:
@@ -691,7 +770,7 @@ def test_the_table_names_the_gpu_and_counts_marks() -> None:
     ]
     text = report.table("2026-01-02", rows)
     assert text.startswith("# Stub 9000, 2026-01-02\n")
-    assert "3 of 4 hold." in text and "2 DIV, float32, form: 1.0e-05 **exceeded**" in text
+    assert "3 of 4 hold." in text and "2 DIV, float32, form: 1.0e-03, mark 1.0e-05 **exceeded**" in text
     assert "2 of 3 graphs hold; worst is 2 DIV" in text and "0 ADD" not in text
     assert "| net, float32 | kernels | 0.2 ms | 0.1 ms to 0.3 ms |  |  |" in text
     assert "no / adapter" in text
@@ -705,8 +784,8 @@ def results(
     docs.mkdir()
     bundle(tmp_path)
 
-    def found(some: list[Section], *rest: Any) -> list[Row]:
-        return [row for row in rows if row.section in {one.name for one in some}]
+    def found(some: list[Section], *rest: Any) -> list[list[Row]]:
+        return [[row for row in rows if row.section == one.name] for one in some]
 
     monkeypatch.setattr(__main__, "DOCS", docs)
     monkeypatch.setattr(__main__, "run_sections", found)
@@ -717,7 +796,7 @@ def results(
 
 
 def test_without_a_gpu_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    status, docs = results(monkeypatch, tmp_path, [Row("device", "device", "outcome", note="no NVIDIA driver")])
+    status, docs = results(monkeypatch, tmp_path, [Row("device", "first", "seconds", note="no NVIDIA driver")])
     assert status == 1 and list(docs.iterdir()) == []
 
 
@@ -734,12 +813,58 @@ def test_results_are_written_and_the_status_says_whether_all_marks_hold(
     assert "Stub 9000" in (docs / "gpu-results.md").read_text()
 
 
-def test_results_also_go_where_out_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_go_where_out_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     carried = tmp_path / "out"
     carried.mkdir()
     _, docs = results(monkeypatch, tmp_path, MACHINE, out=str(carried))
     assert {path.name for path in carried.iterdir()} == {"gpu-results.json", "gpu-results.md"}
-    assert {path.name for path in docs.iterdir()} == {"gpu-results.md"}
+    assert list(docs.iterdir()) == []
+
+
+def test_a_section_that_failed_is_a_mark_that_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = Row("correctness", "first", "seconds", None, "s", limit=130, note="failed with 1: gone")
+    status, docs = results(monkeypatch, tmp_path, [*MACHINE, failed])
+    text = (docs / "gpu-results.md").read_text()
+    assert status == 1 and "0 of 1 hold." in text
+    assert "- correctness, first, seconds: failed with 1: gone, mark 130.000 s **missing**" in text
+
+
+def test_results_are_there_before_the_next_section_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, docs = results(monkeypatch, tmp_path, [])
+    found = Row("correctness", "net, float32", MODEL, 1e-6, NRMSE, limit=1e-5)
+
+    def ended(some: list[Section], *rest: Any) -> Iterator[list[Row]]:
+        if some == [DEVICE]:
+            yield MACHINE
+            return
+        yield [found]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(__main__, "run_sections", ended)
+    with pytest.raises(KeyboardInterrupt):
+        __main__.main([str(tmp_path)])
+    assert report.read_json(docs / "gpu-results.json") == [*MACHINE, found]
+    assert {path.name for path in docs.iterdir()} == {"gpu-results.json", "gpu-results.md"}
+
+
+def test_commands_add_to_what_earlier_ones_left_in_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    carried = tmp_path / "out"
+    carried.mkdir()
+    report.write_json(carried / "gpu-results.json", "2026-01-01", EARLIER)
+    found = Row("correctness", "net, float32", MODEL, 1e-6, NRMSE, limit=1e-5)
+    results(monkeypatch, tmp_path, [*MACHINE, found], out=str(carried))
+    assert report.read_json(carried / "gpu-results.json") == [*MACHINE, *EARLIER[3:], found]
+
+
+def test_families_are_of_all_launches_of_all_results_that_are_joined() -> None:
+    def launch(model: str, number: int, ratio: float) -> Row:
+        return Row("launches", f"{model}, float16", f"launch {number} reduce", ratio, "s", predicted=1.0)
+
+    first = report.joined([*MACHINE, launch("net", 0, 1.0), launch("net", 1, 3.0)])
+    second = report.joined([*MACHINE, launch("other", 0, 2.0)])
+    assert [(row.quantity, row.note) for row in first if row.unit == RATIO] == [("measured / predicted", "2 launches")]
+    (family,) = [row for row in report.joined(first, second) if row.unit == RATIO]
+    assert (family.subject, family.value, family.note) == ("reduce, float16", 2.0, "3 launches")
 
 
 EARLIER = [
@@ -773,6 +898,18 @@ def test_results_are_joined_without_a_gpu(
     assert "1 of 2 hold." in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("names", [(), ("no machine",)])
+def test_results_that_name_no_gpu_are_not_joined(
+    names: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in names:
+        report.write_json(tmp_path / name, "2026-01-01", EARLIER[len(MACHINE) :])
+    with pytest.raises(SystemExit) as ended:
+        __main__.main(["--only-join", *(word for name in names for word in ("--join", str(tmp_path / name)))])
+    assert ended.value.code == 2
+    assert "give some with --join" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [(), ("--only-join",)])
 def test_results_of_another_gpu_are_not_joined(
     arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -803,9 +940,9 @@ def test_what_is_asked_for_by_name_is_run_after_the_machine_was_looked_at(
     ran: list[str] = []
     _, _ = results(monkeypatch, tmp_path, [])
 
-    def note(some: list[Section], *rest: Any) -> list[Row]:
+    def note(some: list[Section], *rest: Any) -> list[list[Row]]:
         ran.extend(section.name for section in some)
-        return MACHINE if some == [DEVICE] else []
+        return [MACHINE] if some == [DEVICE] else []
 
     monkeypatch.setattr(__main__, "run_sections", note)
     assert __main__.main([str(tmp_path), "--only", "warm start", "--only", "latency", "--only", "device"]) == 0

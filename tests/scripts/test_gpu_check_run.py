@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,6 +25,7 @@ from jitdelegate.program.read import read
 from jitdelegate.targets.cuda import compile_templates
 from scripts.gpu_check.bundle import BATCHES, EXAMPLE, FORM, PRECISIONS, read_bundle
 from scripts.gpu_check.sections import BUDGET, RUNS, seconds_of
+from scripts.prepare_gpu_check.__main__ import BUNDLES
 from scripts.prepare_gpu_check.folder import Folder
 from scripts.prepare_gpu_check.networks import network
 from scripts.prepare_gpu_check.source import Feed, Source
@@ -129,18 +135,18 @@ def of(rows: list[dict[str, Any]], section: str) -> list[dict[str, Any]]:
 
 def assert_sections_ended_well(rows: list[dict[str, Any]], run: str) -> None:
     """Every section of a command has its findings, and none was ended or failed."""
-    assert [row for row in rows if row["quantity"] == "outcome"] == []
     for section in ("device", "weights", *(section.name for section in RUNS[run])):
-        assert of(rows, section), section
+        found = {(row["subject"], row["quantity"]): row for row in of(rows, section)}
+        assert len(found) > 1 and found["bundle", "seconds"]["holds"], section
 
 
 def test_the_first_command_runs_from_end_to_end(prepared: tuple[Path, Path], machine: Mapping[str, str]) -> None:
     status, rows, printed = check(prepared[0], machine, "--run", "first")
     assert_sections_ended_well(rows, "first")
-    kept = [row for row in of(rows, "correctness") if "limit" in row]
+    kept = [row for row in of(rows, "correctness") if row.get("unit") == "NRMSE"]
     assert len(kept) == 3 * 3 + 2 and all(row["holds"] for row in kept), printed
     assert [row["subject"] for row in kept[:9]] == [row["subject"] for row in kept if row["quantity"] == "model"]
-    sanitizer = {row["subject"]: row["value"] for row in of(rows, "sanitizer") if "limit" in row}
+    sanitizer = {row["subject"]: row["value"] for row in of(rows, "sanitizer") if row["quantity"] == "errors"}
     assert sanitizer == dict.fromkeys(("memcheck", "racecheck", "synccheck"), 0.0), printed
     assert {row["value"] for row in of(rows, "weights") if row["quantity"] == "others than prepared"} == {0.0}
     ceilings = {row["quantity"] for row in of(rows, "device") if row["subject"] == "ceilings"}
@@ -166,7 +172,7 @@ def test_the_networks_command_runs_from_end_to_end(prepared: tuple[Path, Path], 
     assert "launches, measured over predicted (quartiles):" in printed
     profiled = of(rows, "ncu")
     assert {row["value"] for row in profiled if row["quantity"] == "Achieved Occupancy"} == {25.5}
-    assert (Path(machine["OUT"]) / "ncu.csv").exists()
+    assert (Path(machine["OUT"]) / "ncu-bundle.csv").exists()
 
 
 @pytest.mark.parametrize("precision", ["float16", "tf32"])
@@ -185,12 +191,60 @@ def test_one_section_is_run_and_joined_to_earlier_results(
 ) -> None:
     _, rows, _ = check(prepared[0], machine, "--only", "latency")
     assert {row["section"] for row in rows} == {"device", "weights", "latency"}
+    _, rows, _ = check(prepared[0], machine, "--only", "module load")  # adds to what is in $OUT
+    assert {row["section"] for row in rows} == {"device", "weights", "latency", "module load"}
     earlier = tmp_path / "earlier.json"
     (Path(machine["OUT"]) / "gpu-results.json").rename(earlier)
-    _, rows, _ = check(prepared[0], machine, "--only", "module load", "--join", str(earlier))
-    assert {row["section"] for row in rows} == {"device", "weights", "latency", "module load"}
+    _, rows, _ = check(prepared[0], machine, "--only", "launches", "--join", str(earlier))
+    assert {row["section"] for row in rows} == {"device", "weights", "latency", "module load", "launches"}
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_a_command_that_is_ended_has_written_what_it_found_and_leaves_no_process(
+    number: signal.Signals, status: int, prepared: tuple[Path, Path], machine: Mapping[str, str]
+) -> None:
+    command = [sys.executable, "-c", RUN, str(Path(machine["OUT"])), str(prepared[0]), "--only", "warm start"]
+    results = Path(machine["OUT"]) / "gpu-results.json"
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(machine), cwd=ROOT) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("== warm start"):  # which takes long
+                break
+        wait_until(lambda: len(processes(machine["TMPDIR"])) > 1)
+        process.send_signal(number)
+        assert process.wait(30) == status
+    found = {row["section"] for row in json.loads(results.read_text())["rows"]}
+    assert found == {"device", "weights"}
+    wait_until(lambda: processes(machine["TMPDIR"]) == [])  # the kernel ends one after the other
+
+
+def wait_until(reached: Callable[[], bool]) -> None:
+    for _ in range(250):
+        if reached():
+            return
+        time.sleep(0.02)
+    pytest.fail("it was not reached in 5 s")
+
+
+def processes(word: str) -> list[str]:
+    """The commands of processes that run with this in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if path.name != str(os.getpid()) and word.encode() in (path / "environ").read_bytes():
+                found.append((path / "cmdline").read_text())
+    return found
 
 
 def test_every_command_fits_its_budget_and_ten_minutes() -> None:
     assert all(seconds_of(sections) <= BUDGET for sections in RUNS.values())
     assert BUDGET <= 10 * 60 - 60
+
+
+def test_the_page_names_every_command_and_every_bundle() -> None:
+    page = (ROOT / "docs" / "gpu-check.md").read_text()
+    commands = re.findall(r"`scripts/gpu_check\.sh \.gpu_check/(\w+) --run (\w+)`", page)
+    assert {run for _, run in commands} == set(RUNS)
+    assert {bundle for bundle, _ in commands} == set(BUNDLES)
+    assert all(f"--output .gpu_check/{bundle}" in page for bundle in BUNDLES)
+    assert f"at most {BUDGET:g} s" in " ".join(page.split())

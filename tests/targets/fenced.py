@@ -68,7 +68,9 @@ class Machine:
         self.buffers = [_buffer(graph.tensors[i], at_end=at_end) for i in ports]
         self.io = (ctypes.c_uint64 * len(ports))(*(buffer.address for buffer in self.buffers))
         self.given = [(5 * ctypes.c_void_p)(*self._arguments(scratch)) for scratch in self.scratches[1:]]
-        self.workers = [workers.start(self.code.work, ctypes.addressof(given)) for given in self.given]
+        self.workers: list[ctypes.c_void_p] = []
+        for given in self.given:
+            workers.start(self.code.work, ctypes.addressof(given), self.workers)
 
     def _arguments(self, scratch: Fenced) -> tuple[int, int, int, int, int]:
         io = ctypes.addressof(self.io)

@@ -14,6 +14,7 @@ from jitdelegate.commands.demo_model import mobilenet_v1
 from jitdelegate.options import Options
 from jitdelegate.program.program import Program
 from jitdelegate.program.read import read
+from jitdelegate.targets.cuda.target import CudaDevice
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api.resource_models import streaming
 from tests.conftest import models_dir
@@ -64,7 +65,7 @@ def _compile(content: bytes, folder: Path, **options: Any) -> Program:
     path = folder / "model.tflite"
     path.write_bytes(content)
     given = Options(serialization_dir=str(folder / "cache"), **options)
-    return precompile.precompile(str(path), ARCHITECTURE, given).program
+    return precompile.precompile(str(path), CudaDevice(ARCHITECTURE), given).program
 
 
 def _teach(gpu: Library, program: Program) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from jitdelegate.program.program import Program
+    from jitdelegate.runtime.cpu.workers import Threads
     from jitdelegate.runtime.shared_file import SharedFile
 
 
@@ -42,7 +43,7 @@ class Session(IOBinding):
     def __init__(self, program: Program, num_threads: int = 1) -> None:
         super().__init__(program)
         self._lock = _thread.allocate_lock()
-        self._workers: list[int] = []
+        self._workers: Threads = []
         self._num_threads = num_threads
         self._process = os.getpid()
         self._memory: _Memory | None = None
@@ -192,7 +193,7 @@ class Session(IOBinding):
             from jitdelegate.runtime.cpu import workers  # not before: one thread needs none
 
             try:
-                self._workers.append(workers.start(self._code.work, memory.worker(len(self._workers) + 1)))
+                workers.start(self._code.work, memory.worker(len(self._workers) + 1), self._workers)
             except DeviceError:  # no more threads: the caller finishes alone
                 self._num_threads = len(self._workers) + 1
 

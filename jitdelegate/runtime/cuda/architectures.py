@@ -65,3 +65,9 @@ def parsed(kind: str) -> tuple[str, int]:
         usual = kind_of(architecture, 0)
         raise ValueError(f"{kind!r} has no number of multiprocessors behind the colon, expected one as in {usual!r}")
     return architecture, size_of(architecture, int(text) if colon else 0)
+
+
+def plain_kind(architecture: str, multiprocessors: int) -> str:
+    """As `kind_of`, without the number where it is the most usual one."""
+    is_usual = multiprocessors == size_of(architecture)
+    return architecture if is_usual else kind_of(architecture, multiprocessors)

@@ -11,10 +11,10 @@ from jitdelegate.runtime.cuda.driver import CAPTURE_RELAXED
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
+    from typing import Any
 
     from jitdelegate.runtime.cuda.device import Device
     from jitdelegate.runtime.cuda.driver import Driver
-    from jitdelegate.runtime.cuda.weights import Key, Weights
 
 
 class Context:
@@ -23,7 +23,7 @@ class Context:
     Attributes:
         driver: speaks to its device.
         handle: the driver's name for it.
-        weights: those that sessions share in it.
+        weights: those that sessions share in it, by hash and length.
         is_lost: another library reset the device, so that all that was in it is gone.
     """
 
@@ -32,7 +32,7 @@ class Context:
     def __init__(self, driver: Driver, handle: int) -> None:
         self.driver = driver
         self.handle = handle
-        self.weights: dict[Key, Weights] = {}
+        self.weights: dict[tuple[str, int], Any] = {}
         self.is_lost = False
 
     def current(self) -> Current:
@@ -73,12 +73,13 @@ class Current:
     ) -> None:
         driver = self._context.driver
         try:
-            driver.exchange_capture_mode(self._mode)
+            try:
+                driver.exchange_capture_mode(self._mode)
+            finally:
+                driver.pop_context()
         except DeviceError:  # as every call fails after a kernel did, which is what the caller is to know
             if error is None:
                 raise
-        finally:
-            driver.pop_context()
 
 
 # Python may drop a session in the midst of any call, and its weights are shared under this lock too.

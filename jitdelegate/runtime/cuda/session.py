@@ -7,12 +7,13 @@ import ctypes
 import os
 import time
 
-from jitdelegate.cache.key import TOOLCHAIN, cuda_major
+from jitdelegate.cache.key import TOOLCHAIN
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.runtime.buffers import Borrowed
 from jitdelegate.runtime.cuda.context import hold_context
 from jitdelegate.runtime.cuda.driver import dotted, try_release
 from jitdelegate.runtime.cuda.states import CudaStates
+from jitdelegate.runtime.cuda.toolchain import cuda_major
 from jitdelegate.runtime.cuda.weights import share_weights
 from jitdelegate.runtime.io_binding import IOBinding
 
@@ -51,8 +52,8 @@ class CudaSession(IOBinding):
             DeviceError: the device cannot run it, or has too little memory; nothing is left behind.
         """
         super().__init__(program)
-        if program.target != "cuda":
-            raise ProgramError(f"a program for {program.target} cannot run on a CUDA device")
+        if program.target != "cuda" or program.loader != "cubin":
+            raise ProgramError(f"{program.loader} code for {program.target} cannot run on a CUDA device")
         device.check(program.features, cuda_major(program.part(TOOLCHAIN)))
         self.device = device
         self.graph_failure = ""
@@ -90,6 +91,10 @@ class CudaSession(IOBinding):
             self._graph = self._own(self._capture(self._enqueue_steps), driver.destroy_executable)
         except DeviceError as error:
             self.graph_failure = str(error)
+
+    @property
+    def note(self) -> str:
+        return f"kernels are launched one by one: {self.graph_failure}" if self.graph_failure else ""
 
     def _own(self, handle: Any, release: Callable[[Any], None]) -> Any:
         """The handle, to be released when the session is closed."""

@@ -8,10 +8,10 @@ from importlib.metadata import PackageNotFoundError, version
 
 from xxhash import xxh3_128_digest, xxh3_128_hexdigest
 
-from jitdelegate.cache.key import NUMBA_CUDA_VERSIONS
 from jitdelegate.cache.place import Place
 from jitdelegate.errors import CacheError, DeviceError
 from jitdelegate.program.generator_digest import GENERATOR_DIGEST
+from jitdelegate.runtime.cuda.toolchain import NUMBA_CUDA_VERSIONS
 from jitdelegate.targets.cuda.template import Template
 
 SUFFIX = ".nvvm"

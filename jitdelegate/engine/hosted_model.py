@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import _thread
 import ctypes
-import sys
 
 from jitdelegate.cache.key import variant_parts
-from jitdelegate.engine.executable import Executable
-from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import CompileError, DelegationError, DeviceError, JitDelegateError, ProgramError
 from jitdelegate.litert_delegate.delegate_client import DelegateClient, DelegateKernel, Facts
 from jitdelegate.litert_delegate.native_delegate import NativeDelegate
@@ -19,16 +16,18 @@ from jitdelegate.runtime.litert_layout import LAYOUT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from jitdelegate.api.report import Report
-    from jitdelegate.cache.key import Shapes
-    from jitdelegate.engine.model_file import Source
-    from jitdelegate.options import Options
+    from jitdelegate.cache.key import Parts, Shapes
+    from jitdelegate.engine.executable import Executable
+    from jitdelegate.engine.model_file import ModelFile
     from jitdelegate.program.program import Partition, Port, Program, State
     from jitdelegate.runtime.fallback import Fallback
     from jitdelegate.runtime.io_binding import IOBinding
+
+    Specialize = Callable[[Executable, Parts], Executable]
+    Recompile = Callable[[Executable, IOBinding | None, str], None]
 
 
 class HostedModel(DelegateClient):
@@ -38,31 +37,35 @@ class HostedModel(DelegateClient):
         main: the program of the first subgraph for the shapes that the file says.
     """
 
-    def __init__(self, main: Executable) -> None:
+    def __init__(self, main: Executable, specialize: Specialize, recompile: Recompile) -> None:
         """
         Args:
             main: as the attribute; must not refer to the interpreter, which would keep itself alive.
+            specialize, recompile: those of the load path, which makes the objects of this class.
         """
+        self._specialize = specialize
+        self._recompile = recompile
         self._source = main.source
         self.main = main
         self._opened: dict[tuple[int, Shapes, tuple[int, ...]], Executable] = {(0, (), ()): self.main}
         self._idle = {subgraph.number: subgraph for subgraph in self.main.program.idle}
         self._ready = main
-        self._lock = _thread.allocate_lock()
+        self._lock = _thread.RLock()  # who is told of a failure as a program is opened may ask for the report
         self.num_subgraphs = self.main.program.num_subgraphs
 
     def prepare(self) -> None:
-        """Find or make the programs of all subgraphs, for the file's shapes; raises what `Executable` raises."""
+        """Find or make the programs of all subgraphs, for the file's shapes; raises what `specialize` raises."""
         for subgraph in range(self.num_subgraphs):
             if subgraph not in self._idle:
                 self._open(subgraph)
 
-    def report(self) -> Report:
-        """Of the first subgraph for the shapes that its inputs had at the last allocation, and of the other ones."""
+    def opened(self) -> list[Executable]:
+        """The program of the first subgraph for the shapes that its inputs had at the last allocation, and those of
+        the other subgraphs."""
         with self._lock:
             opened = {key: each for key, each in self._opened.items() if key[0] and not key[2]}
         latest = {key[0]: each for key, each in opened.items()}  # the shapes that came last
-        return self._ready.report(subgraphs=[latest[number].subgraph_report() for number in sorted(latest)])
+        return [self._ready, *(latest[number] for number in sorted(latest))]
 
     def delegate(self) -> NativeDelegate:
         """A delegate for one interpreter; raises what `NativeDelegate` raises."""
@@ -118,7 +121,7 @@ class HostedModel(DelegateClient):
             found = self._opened.get(key)
             if found is None:
                 variant = variant_parts(subgraph, shapes, hosted=True, nodes=nodes)
-                found = self._opened[key] = Executable(self._source, main=self.main, variant=variant)
+                found = self._opened[key] = self._specialize(self.main, variant)
             return found
 
     def _compiled(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
@@ -133,64 +136,12 @@ class HostedModel(DelegateClient):
         try:
             return _kernel(opened, nodes, shapes)
         except ProgramError as error:
-            opened.heal(None, str(error))
+            self._recompile(opened, None, str(error))
             return _kernel(opened, nodes, shapes)
 
 
 def _facts(ports: Sequence[Port]) -> tuple[tuple[int, str, str], ...]:
     return tuple({port.index: (port.index, port.name, port.dtype) for port in ports}.values())
-
-
-def open_hosted(model: Source, options: Options) -> HostedModel:
-    """
-    Raises:
-        ModelError: the model cannot be read.
-        DeviceError: this machine lacks the target that was asked for.
-    """
-    return HostedModel(Executable(ModelFile(model, options), variant=variant_parts(0, hosted=True)))
-
-
-def prepare_hosted(model: str, options: Options) -> None:
-    """Find or make the programs of all subgraphs for LiteRT's own interpreter; raises what `open_hosted` raises."""
-    open_hosted(model, options).prepare()
-
-
-class _Nobody(DelegateClient):
-    """Stays out, and says nothing about it."""
-
-    def warn(self, sentence: str) -> None:
-        pass
-
-
-def native_delegate(options: Options) -> tuple[Any, HostedModel | None, NativeDelegate]:
-    """A delegate for the interpreter whose constructor has asked a `GpuDelegate` for it.
-
-    Returns:
-        A weak reference to the interpreter; the model, None where the delegate stays out; the delegate.
-    Raises:
-        ModelError: the model cannot be read.
-        DeviceError: this machine lacks the target that was asked for.
-        DelegationError: full delegation was required, and some operators cannot be delegated.
-    """
-    import weakref
-
-    interpreter, model, num_threads = _caller()
-    if model is None:
-        DelegateClient().warn(
-            "jitdelegate stays out of this interpreter: it was not made from model_path or model_content"
-        )
-    if model is None or options.target == "litert":
-        return weakref.ref(interpreter), None, NativeDelegate(_Nobody())
-    client = open_hosted(model, options.with_threads(num_threads))
-    client.introduce()
-    return weakref.ref(interpreter), client, client.delegate()
-
-
-def _caller() -> tuple[Any, Any, Any]:
-    """The interpreter that is being made, its model, a path or content, and its threads; None for what it says not."""
-    arguments = sys._getframe(3).f_locals
-    model = arguments.get("model_content") or arguments.get("model_path")
-    return arguments.get("self", _caller), model, arguments.get("num_threads")
 
 
 class _UnknownError(JitDelegateError):
@@ -204,7 +155,7 @@ def _kernel(opened: Executable, nodes: tuple[int, ...], shapes: Mapping[int, tup
         found, expected = _shape_of(port, shapes), port.shape
         if found != expected:
             raise _UnknownError(f"'{port.name}' has the shape {list(found)}, and the program is for {list(expected)}.")
-    return _CompiledKernel(program, opened.open_partition(program))
+    return _CompiledKernel(program, opened.open(program))
 
 
 def _shape_of(port: Port | State, shapes: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:

@@ -1,0 +1,8 @@
+"""`python -m jitdelegate`: lists the commands."""
+
+import sys
+
+from jitdelegate.commands.overview import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""Arguments that commands share, for argparse."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import jitdelegate
+from jitdelegate.errors import OptionError
+from jitdelegate.options import file_keywords, thread_count
+from jitdelegate.targets.find import parse_target
+from jitdelegate.targets.table import NAMES
+from jitdelegate.targets.target import Device
+
+Value = TypeVar("Value")
+TARGETS = ", ".join(NAMES)
+
+
+class Target(NamedTuple):
+    """The value of --target: None for what the options say; the devices are ones that need not be here."""
+
+    name: str | None = None
+    devices: tuple[Device, ...] = ()
+
+
+def new_parser(command: str, description: str | None) -> argparse.ArgumentParser:
+    """The parser of `python -m jitdelegate.<command>`, with --version."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m jitdelegate.{command}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"jitdelegate {jitdelegate.__version__}")
+    return parser
+
+
+def target(text: str) -> Target:
+    """The value of --target."""
+    return Target(*_checked(parse_target, text))
+
+
+def options_file(text: str) -> dict[str, Any]:
+    """The value of --options."""
+    return _checked(file_keywords, text)
+
+
+def threads(text: str) -> int:
+    """The value of --threads."""
+    return _checked(thread_count, text)
+
+
+def directory(text: str) -> str:
+    """The name of a directory, which need not exist."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is '', expected a directory")
+    return text
+
+
+def _checked(check: Callable[[str], Value], text: str) -> Value:
+    try:
+        return check(text)
+    except OptionError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def print_line(text: str) -> None:
+    """To stdout, in whatever characters it takes; a reader that has gone away stops nothing."""
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

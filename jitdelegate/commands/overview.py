@@ -1,0 +1,26 @@
+"""python -m jitdelegate: lists the commands."""
+
+from __future__ import annotations
+
+import sys
+
+import jitdelegate
+
+COMMANDS = {
+    "jitdelegate.warm MODEL...": "compile models into the cache ahead of their first use",
+    "jitdelegate.analyze MODEL": "where each operator of a model would run, why, and what to change",
+    "jitdelegate.demo [MODEL]": "start a model cold, warm and with LiteRT, and compare",
+    "cache_tools COMMAND": "list, check, explain and repair the cache",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit status: 0 listed, 2 wrong arguments."""
+    given = sys.argv[1:] if argv is None else argv
+    if given == ["--version"]:
+        print(f"jitdelegate {jitdelegate.__version__}")
+        return 0
+    print("usage: python -m COMMAND [--help] [--version]\n\ncommands:")
+    for usage, text in COMMANDS.items():
+        print(f"  {usage:<28}{text}")
+    return 2 if given not in ([], ["-h"], ["--help"]) else 0

@@ -1,0 +1,88 @@
+"""What is left to LiteRT of a model, in the words of LiteRT's GPU delegate."""
+
+from __future__ import annotations
+
+from jitdelegate.program.program import CUSTOM
+from jitdelegate.targets.find import target_named
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jitdelegate.program.program import Operator
+
+MOST_LINES = 15
+"""Reasons that a message's text has."""
+
+
+class DelegateMessage:
+    """What is left to LiteRT of one model, in the words of LiteRT's GPU delegate.
+
+    Attributes:
+        model: the model in a sentence.
+        target: where delegated operators run, the name of a target.
+        operators: all operators of the model, each with its place and the reason why it is not delegated.
+    """
+
+    __slots__ = ("model", "operators", "target")
+
+    def __init__(self, model: str, target: str, operators: Sequence[Operator]) -> None:
+        self.model = model
+        self.target = target
+        self.operators = tuple(operators)
+
+    @property
+    def delegated(self) -> int:
+        """How many operators are delegated."""
+        return len(self.operators) - self.remaining
+
+    @property
+    def remaining(self) -> int:
+        """How many operators are left to LiteRT."""
+        return len(self.undelegated)
+
+    @property
+    def undelegated(self) -> tuple[Operator, ...]:
+        """The operators that are left to LiteRT."""
+        return tuple(operator for operator in self.operators if operator.place == "litert")
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """One line per operator name and reason: `WHERE: its number of results is known as it runs only.`"""
+        return tuple(dict.fromkeys(_line(operator) for operator in self.undelegated))
+
+    @property
+    def text(self) -> str:
+        """The message; of more than MOST_LINES reasons the first ones, and where to find the others."""
+        codes = dict.fromkeys(operator.code for operator in self.undelegated if operator.code == CUSTOM)
+        warnings = [f"WARNING: op code #{code} cannot be handled by this delegate." for code in codes]
+        head = "Following operations are not supported by GPU delegate:"
+        return "\n".join((head, *self._shown(), self._counts(), *warnings))
+
+    def _shown(self) -> list[str]:
+        """The lines that the text has, one per operator name first: what a reader looks for."""
+        lines = self.lines
+        if len(lines) <= MOST_LINES:
+            return [*lines]
+        first = {line.partition(":")[0]: line for line in reversed(lines)}
+        chosen = [line for line in lines if line in first.values()][:MOST_LINES]
+        chosen += [line for line in lines if line not in chosen][: MOST_LINES - len(chosen)]
+        rest = f"and {len(lines) - len(chosen)} more reasons, which report() and jitdelegate.on_message list."
+        return [*(line for line in lines if line in chosen), rest]
+
+    def _counts(self) -> str:
+        target = target_named(self.target)
+        place, rest = target.delegated_to, target.left_to
+        if not self.delegated:
+            return f"No operations will run on {place}, and all {self.remaining} operations will run on {rest}."
+        return (
+            f"{self.delegated} operations will run on {place}, "
+            f"and the remaining {self.remaining} operations will run on {rest}."
+        )
+
+    def __repr__(self) -> str:
+        return f"DelegateMessage({self.model}: {self.delegated} of {len(self.operators)} delegated)"
+
+
+def _line(operator: Operator) -> str:
+    return f"{operator.op}: {operator.reason.removeprefix(f'{operator.op}: ')}"

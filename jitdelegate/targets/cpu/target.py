@@ -1,0 +1,143 @@
+"""The CPU as a target; warm path, so whatever compiles is imported when it is asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from jitdelegate.cache.key import KeyParts, this_machine
+from jitdelegate.errors import DeviceError, OptionError
+from jitdelegate.runtime.cpu.features import level
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jitdelegate.cache.key import Key
+    from jitdelegate.ir.graph import Graph
+    from jitdelegate.options import Options
+    from jitdelegate.passes.cost import Rates
+    from jitdelegate.program.program import Program
+    from jitdelegate.runtime.io_binding import IOBinding
+    from jitdelegate.targets.target import Generated, Trace
+
+LEVELS = {"generic": 4, "x86-64-v3": 8, "x86-64-v4": 16}
+"""Instruction sets, each including those before it, and the floats of their vectors."""
+IN_LITERT = "linux x86_64 "
+"""How the key part "machine" begins where LiteRT's interpreter may call compiled code."""
+_VERSION_NAMES = ("version_version", "__version__", "version")
+_LARGEST_VERSION_FILE = 1 << 16
+
+
+class CpuDevice:
+    """This machine's CPU."""
+
+    __slots__ = ()
+    name = kind = ""
+
+    @property
+    def target(self) -> CpuTarget:
+        return TARGET
+
+    def key_parts(self, options: Options) -> KeyParts:
+        features = _features(options.cpu_features)
+        loader = "object" if features == "generic" else "flat"
+        return KeyParts("cpu", features, loader, this_machine(), toolchain=installed_toolchain())
+
+    def usable_key(self, key: Key, options: Options) -> tuple[Key, str]:
+        return key, ""
+
+    def alternatives(self, key: Key) -> Sequence[Key]:
+        return ()
+
+    def difference(self, key: Key) -> str:
+        return ""
+
+    def session(self, program: Program, options: Options, threads: int) -> IOBinding:
+        from jitdelegate.runtime.cpu.session import Session  # a model on LiteRT needs none
+
+        return Session(program, threads)
+
+
+class CpuTarget:
+    """See `targets.target.Target`."""
+
+    name = "cpu"
+    title = "the CPU"
+    delegated_to = "compiled CPU code"
+    left_to = "LiteRT's CPU kernels"
+    is_accelerator = False
+    bare_rows = 0
+
+    def find_device(self, options: Options) -> CpuDevice:
+        return CpuDevice()
+
+    def devices(self, text: str) -> tuple[CpuDevice, ...]:
+        raise OptionError(f"target 'cpu' is this machine's CPU, and has no devices {text!r}")
+
+    def generate(self, graph: Graph, options: Options, key: Key, trace: Trace) -> Generated:
+        from jitdelegate.program.program import Kernel
+        from jitdelegate.targets.cpu.generate import generate  # not before: without LLVM, all but code can be made
+        from jitdelegate.targets.target import Generated
+
+        made = generate(graph, key.part("features"), trace)
+        return Generated(
+            loader=made.loader,
+            code=made.code,
+            weights=made.weights,
+            entries=made.entries,
+            kernels=tuple(Kernel(name=each.name, form=each.form, chunks=each.chunks) for each in made.kernels),
+            origins=tuple(each.origin for each in made.kernels),
+            arena_bytes=made.arena_bytes,
+            scratch_bytes=made.scratch_bytes,
+            sync_bytes=made.sync_bytes,
+        )
+
+    def runs_in_litert(self, key: Key) -> bool:
+        return key.part("machine").startswith(IN_LITERT)
+
+    def rates(self, loader: str) -> Rates:
+        from jitdelegate.passes.cost import BESIDE, INSIDE, WHOLE
+
+        return {"delegate": INSIDE, "partitions": BESIDE}.get(loader, WHOLE)
+
+    def channel_unit(self, features: str) -> int:
+        return LEVELS.get(features, 1)
+
+
+TARGET = CpuTarget()
+
+
+def _features(asked: str) -> str:
+    """The instruction set to compile for, "auto" being the widest that this CPU has."""
+    widest = level()
+    if asked == "auto":
+        return widest
+    order = (*LEVELS,)
+    if order.index(asked) > order.index(widest):
+        raise DeviceError(f"cpu_features is {asked!r}, but this CPU offers {widest!r}")
+    return asked
+
+
+def installed_toolchain() -> str:
+    """`llvmlite 0.50.0`, found without importing it; "" where it is not there. It holds its LLVM, so its version says
+    both."""
+    for folder in sys.path:
+        version = _version(os.path.join(folder or ".", "llvmlite", "_version.py"))
+        if version:
+            return f"llvmlite {version}"
+    return ""
+
+
+def _version(path: str) -> str:
+    """The version in versioneer's `path`, "" where there is none."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read(_LARGEST_VERSION_FILE).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    for line in text.splitlines():
+        name, _, value = line.partition("=")
+        if name.strip() in _VERSION_NAMES:
+            return value.strip().strip("'\"")
+    return ""

@@ -1,0 +1,192 @@
+"""CUDA as a target; warm path, so whatever compiles, and the driver, is imported when it is asked for."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+from jitdelegate.errors import DeviceError, OptionError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from jitdelegate.cache.key import Key, KeyParts
+    from jitdelegate.ir.graph import Graph
+    from jitdelegate.options import Options
+    from jitdelegate.passes.cost import Rates
+    from jitdelegate.program.program import Program
+    from jitdelegate.runtime.cuda.device import Device
+    from jitdelegate.runtime.io_binding import IOBinding
+    from jitdelegate.targets.target import Generated, Trace
+
+LIBRARY = "libcuda.so.1"
+DEVICES = "/dev"
+DEVICE_NAMES = ("nv", "dxg")
+"""How the files of NVIDIA's devices begin: nvidia0, nvmap and nvhost-... on Tegra, dxg in WSL."""
+PRECISION, MULTIPROCESSORS = "precision", "multiprocessors"
+"""Parts of the key."""
+ALL = "all"
+
+
+class CudaDevice:
+    """A kind of GPU, and the one of this machine if it is here.
+
+    Attributes:
+        kind: what programs are compiled for, as "sm_90:132", or "sm_90" for the most usual number of multiprocessors.
+        device: the GPU, None for one that need not be here.
+    """
+
+    __slots__ = ("device", "kind")
+
+    def __init__(self, kind: str, device: Device | None = None) -> None:
+        self.kind = kind
+        self.device = device
+
+    @property
+    def target(self) -> CudaTarget:
+        return TARGET
+
+    @property
+    def name(self) -> str:
+        return self._here.name
+
+    @property
+    def _here(self) -> Device:
+        if self.device is None:
+            raise DeviceError(f"the program is for {self.kind}, which is not of this machine")
+        return self.device
+
+    def key_parts(self, options: Options) -> KeyParts:
+        from jitdelegate.cache.key import ANY_MACHINE, KeyParts
+        from jitdelegate.runtime.cuda.architectures import parsed
+        from jitdelegate.runtime.cuda.toolchain import installed_toolchain
+
+        features, multiprocessors = parsed(self.kind)
+        own = ((PRECISION, options.precision), (MULTIPROCESSORS, str(multiprocessors)))
+        return KeyParts("cuda", features, "cubin", ANY_MACHINE, toolchain=installed_toolchain(), options=own)
+
+    def usable_key(self, key: Key, options: Options) -> tuple[Key, str]:
+        from jitdelegate.cache.key import TOOLCHAIN
+        from jitdelegate.runtime.cuda.toolchain import NUMBA_CUDA_VERSIONS, cuda_major
+
+        if self.device is None:
+            return key, ""
+        toolkit = cuda_major(key.part(TOOLCHAIN))
+        trouble = self.device.toolkit_trouble(toolkit)
+        if trouble:
+            return key.changed(TOOLCHAIN, ""), f"the installed compilers are those of CUDA {toolkit}, {trouble}"
+        if key.part(TOOLCHAIN) or options.target == TARGET.name:
+            return key, ""  # who asks for CUDA is told by the compiler what it lacks, which takes time
+        missing = f"numba-cuda {NUMBA_CUDA_VERSIONS}* with NVVM and nvJitLink is not installed"
+        return key, f"{missing}: pip install jitdelegate[{self.device.extra}]"
+
+    def alternatives(self, key: Key) -> Sequence[Key]:
+        from jitdelegate.runtime.cuda.architectures import other_sizes
+
+        return [key.changed(MULTIPROCESSORS, str(size)) for size in other_sizes(self.kind)]
+
+    def difference(self, key: Key) -> str:
+        device = self._here
+        return (
+            f"the program is for a GPU of {key.part(MULTIPROCESSORS)} multiprocessors, {device.name} has"
+            f" {device.multiprocessors}: pip install jitdelegate[{device.extra}] compiles one that fits"
+        )
+
+    def session(self, program: Program, options: Options, threads: int) -> IOBinding:
+        from jitdelegate.runtime.cuda.session import CudaSession
+
+        return CudaSession(program, self._here, options.stream)
+
+
+class CudaTarget:
+    """See `targets.target.Target`."""
+
+    name = "cuda"
+    title = "a GPU"
+    delegated_to = "the GPU"
+    left_to = "the CPU"
+    is_accelerator = True
+    bare_rows = 4
+
+    def find_device(self, options: Options) -> CudaDevice:
+        library = open_library(asked_for=options.target == self.name)
+        from jitdelegate.runtime.cuda.device import find_device  # not before: most machines have no GPU
+
+        device = find_device(library, options.device)
+        return CudaDevice(device.kind, device)
+
+    def devices(self, text: str) -> tuple[CudaDevice, ...]:
+        """Each kind once, with the number of multiprocessors that the given one counts as; without it where that is
+        the most usual one."""
+        from jitdelegate.runtime.cuda.architectures import SIZES, name_of, parsed, plain_kind
+
+        names = tuple(map(name_of, SIZES)) if text == ALL else text.split(",")
+        try:
+            return tuple(map(CudaDevice, dict.fromkeys(plain_kind(*parsed(name)) for name in names)))
+        except ValueError as error:
+            raise OptionError(f"{error}; or {ALL!r}") from error
+
+    def generate(self, graph: Graph, options: Options, key: Key, trace: Trace) -> Generated:
+        from jitdelegate.cache.store import open_store
+        from jitdelegate.targets.target import Generated
+
+        kind = ":".join(part for part in (key.part("features"), key.part(MULTIPROCESSORS)) if part)
+        try:
+            from jitdelegate.targets.cuda.generate import generate
+
+            made = generate(graph, kind, key.part(PRECISION), open_store(options.serialization_dir).place, trace)
+        except ImportError as error:
+            raise DeviceError(
+                f"{error}; CUDA kernels are compiled by the extra 'cuda': pip install jitdelegate[cuda]"
+            ) from error
+        return Generated(
+            loader="cubin",
+            code=made.code,
+            weights=made.weights,
+            entries=made.entries,
+            kernels=made.kernels,
+            origins=made.origins,
+            arena_bytes=made.arena_bytes,
+            launches=made.launches,
+            input_offsets=made.input_offsets,
+            output_offsets=made.output_offsets,
+        )
+
+    def runs_in_litert(self, key: Key) -> bool:
+        return False
+
+    def rates(self, loader: str) -> Rates:
+        from jitdelegate.passes.cost import ON_GPU
+
+        return ON_GPU
+
+    def channel_unit(self, features: str) -> int:
+        return 32  # the narrowest tile
+
+
+TARGET = CudaTarget()
+
+
+def open_library(*, asked_for: bool = True) -> Any:
+    """libcuda, for `Driver`.
+
+    Args:
+        asked_for: False looks for a device's file first: searching for a library in vain takes three times as long.
+    Raises:
+        DeviceError: there is none.
+    """
+    if not asked_for and not _has_device():
+        raise DeviceError(f"no NVIDIA device was found in {DEVICES}")
+    try:
+        return ctypes.CDLL(LIBRARY)
+    except OSError as error:
+        raise DeviceError(f"no NVIDIA driver was found: {error}") from error
+
+
+def _has_device() -> bool:
+    try:
+        return any(name.startswith(DEVICE_NAMES) for name in os.listdir(DEVICES))
+    except OSError:
+        return True  # nobody knows

@@ -1,0 +1,1 @@
+"""The target for which nothing is compiled: LiteRT runs the whole model."""
