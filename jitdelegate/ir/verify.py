@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jitdelegate.ir.expr import Apply, Arg, Const, Expr, argument_types, result_type
-from jitdelegate.ir.forms import Map
-from jitdelegate.ir.graph import ABSENT, Graph
+import numpy as np
+
+from jitdelegate.ir.expr import RESULT, Apply, Arg, Const, Expr, argument_types, result_type
+from jitdelegate.ir.forms import Form, Map, Window
+from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ir.quantized import HIGHEST_SHIFT, ROUNDINGS, SIZES, Rescale, Table
 from jitdelegate.ir.types import ELEMENT_TYPES
+
+ACCUMULATORS = ("float32", "int32")
+STORED_INTEGERS = ("int8", "uint8", "int16")
+"""Types of data that integer accumulators sum up."""
 
 
 def verify(graph: Graph, stage: str) -> None:
@@ -29,12 +35,32 @@ def verify(graph: Graph, stage: str) -> None:
             assert index not in known, f"{where} writes %{index} a second time"
             known.add(index)
         if node.form is not None:
-            extra = len(node.inputs) - node.form.core
-            assert extra >= len(node.form.operands), f"{where} has {extra} extra inputs for {node.form.operands}"
-        if isinstance(node.form, Map):
-            verify_expression(node.form.epilogue, [graph.tensors[index].dtype for index in node.inputs], where)
+            _verify_form(graph, node, node.form, where)
     for index in graph.outputs:
         assert index in known, f"after {stage}: output %{index} is never written"
+
+
+def _verify_form(graph: Graph, node: Node, form: Form, where: str) -> None:
+    extra = len(node.inputs) - form.core
+    assert extra >= len(form.operands), f"{where} has {extra} extra inputs for {form.operands}"
+    is_fit = form.takes_epilogue or (form.epilogue == RESULT and not form.operands)
+    assert is_fit, f"{where} has an epilogue, which {type(form).__name__} does not take"
+    if isinstance(form, Map):
+        verify_expression(form.epilogue, [graph.tensors[index].dtype for index in node.inputs], where)
+    if isinstance(form, Window):
+        _verify_sums(graph.tensors[node.inputs[0]].dtype, form, where)
+
+
+def _verify_sums(dtype: str, form: Window, where: str) -> None:
+    """A window's accumulator, zero point and halo suit data of this type."""
+    assert form.accumulator in ACCUMULATORS, f"{where} sums up in {form.accumulator}"
+    if form.accumulator == "float32":
+        assert form.input_zero == 0, f"{where} sums up floats from {form.input_zero}"
+        return
+    assert dtype in STORED_INTEGERS, f"{where} sums up {dtype} as integers"
+    for value in (form.input_zero, form.halo_value or 0):
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+        assert low <= value <= high and value == int(value), f"{where} has {value} among its {dtype}"
 
 
 def verify_ports(before: Graph, after: Graph, stage: str) -> None:

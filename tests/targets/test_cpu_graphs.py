@@ -1,4 +1,4 @@
-"""Whole graphs on the CPU target: layouts, margins, fusion and memory reuse together, against the form interpreter."""
+"""Whole graphs on the CPU target: layouts, halos, fusion and memory reuse together, against the form interpreter."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_nothing_beyond_an_operand_is_touched(name: str, features: str) -> None:
         np.testing.assert_array_equal(found, run_graph(graph, feeds)[0])
 
 
-def test_images_with_margins_are_written_and_read() -> None:
+def test_images_with_halos_are_written_and_read() -> None:
     """What a convolution with padding reads has rows and columns of zeros around it."""
     unit = Access.broadcast((1, 6, 5, 3), (1, 6, 5, 3))
     filters = np.random.default_rng(0).uniform(-1, 1, (3, 3, 3, 3)).astype(np.float32)

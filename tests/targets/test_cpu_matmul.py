@@ -72,7 +72,7 @@ def test_columns_that_lie_far_apart_are_copied_first() -> None:
 
 
 @pytest.mark.parametrize("features", RUNNABLE)
-def test_neighbours_of_a_product_may_be_windows_with_margins_and_blocks(features: str) -> None:
+def test_neighbours_of_a_product_may_be_windows_with_halos_and_blocks(features: str) -> None:
     """Both operands and the result are read by windows that reach over the border; a blocked image is added."""
     build = Builder()
     x = build.input(1, 6, 6, 20)

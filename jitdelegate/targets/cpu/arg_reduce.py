@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import ArgReduce
 from jitdelegate.targets.cpu.element import load, store
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel
 from jitdelegate.targets.cpu.reduce import INITIAL, neutral, offset_of
-from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, size_of
+from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.vector_ir import FLOAT, INDEX, Function, Value, element_type, lanes_of, vector
+from jitdelegate.targets.cpu.writer import Writer
 from jitdelegate.targets.scalar.cast import cast
 
 I32 = "i32"
@@ -79,6 +81,11 @@ def places_from(f: Function, first: Value, lanes: int) -> Value:
         return start
     numbers = ", ".join(f"i32 {lane}" for lane in range(lanes))
     return f.emit(start.type, f"add {start}, <{numbers}>")
+
+
+def write_arg_reduce(writer: Writer, node: Node, form: ArgReduce) -> list[Job]:
+    """The jobs of a ArgReduce node."""
+    return ArgReduceWriter(writer.generator).jobs(form, *placed(writer, node))
 
 
 class ArgReduceWriter:

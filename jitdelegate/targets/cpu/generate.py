@@ -17,7 +17,7 @@ from jitdelegate.targets.cpu.plan import plan, plan_text
 from jitdelegate.targets.cpu.schedule import sync_bytes, write_entries
 from jitdelegate.targets.cpu.stamps import Stamps
 from jitdelegate.targets.cpu.vector_ir import Module
-from jitdelegate.targets.cpu.write import StepWriter
+from jitdelegate.targets.cpu.write import write_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore, *, profile: bo
     planned = plan(graph, layouts)
     trace("plan", lambda: plan_text(planned))
     generator = Generator(machine, Module(has_fma=machine.has_fma, avx512_lanes=machine.avx512_lanes))
-    StepWriter(generator, graph, planned).write()
+    write_steps(generator, graph, planned)
     steps = generator.steps
     own_sync_bytes = sync_bytes(len(steps))
     stamps = Stamps(triple(features), len(steps), own_sync_bytes) if profile else None

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Scan
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.element import load, store
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel
 from jitdelegate.targets.cpu.reduce import Axis, offset_of
-from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, size_of
+from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.vector_ir import Function, Value
+from jitdelegate.targets.cpu.writer import Writer
+
+
+def write_scan(writer: Writer, node: Node, form: Scan) -> list[Job]:
+    """The jobs of a Scan node."""
+    return ScanWriter(writer.generator).jobs(form, *placed(writer, node))
 
 
 class ScanWriter:
