@@ -16,6 +16,6 @@ Read `store.py` first.
 - `entry.py`: `open_entry(place, name) -> Program`; large weights are shared with the file.
 - `trouble.py`: `tell(directory, reason)`, a warning and a log line, once per directory.
 - `lock.py`: single flight across processes; correctness never depends on it.
-- `counts.py`: `counts.hits`, `counts.misses` (by kind of reason), `counts.writes`, `counts.write_failures`,
+- `store.counts`: `counts.hits`, `counts.misses` (by kind of reason), `counts.writes`, `counts.write_failures`,
   `counts.lock_timeouts`.
 """

@@ -3,4 +3,5 @@
 - `overview.py`: lists the commands. `arguments.py`: arguments that several commands have.
 - `warm.py`: compiles models into the cache. `analyze.py`: where each operator would run, and why.
 - `demo.py`: a cold and a warm start, with `demo_model.py` and `timed_start.py`.
+- `replay.py`: runs kernels of a dump alone.
 """

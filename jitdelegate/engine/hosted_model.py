@@ -154,7 +154,10 @@ def _kernel(executable: Executable, nodes: tuple[int, ...], shapes: Mapping[int,
         found, expected = _shape_of(port, shapes), port.shape
         if found != expected:
             raise _UnknownError(f"'{port.name}' has the shape {list(found)}, and the program is for {list(expected)}.")
-    return _CompiledKernel(program, executable.open(program))
+    session = executable.open(program)
+    if executable.source.options.profile:
+        executable.hosted_sessions[nodes] = session
+    return _CompiledKernel(program, session)
 
 
 def _shape_of(port: Port | State, shapes: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:

@@ -7,10 +7,16 @@ is the target's business.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from jitdelegate.ir.expr import RESULT, Expr
+from jitdelegate.ir.expr import RESULT, Arg, Expr
+
+Shape = tuple[int, ...]
+Halo = tuple[int, int, int, int]
+"""Rows and columns around an image: (top, bottom, left, right)."""
+NO_HALO: Halo = (0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,19 @@ class Access:
         rank = len(self.dims)
         return self.dims == tuple(range(rank)) and not any(self.starts) and set(self.steps) <= {1}
 
+    def keeps_channels(self, operand: Shape, output: Shape) -> bool:
+        """True where the channels of an image are read at the output's own channel index, or are broadcast."""
+        if len(output) != 4 or len(operand) > 4:
+            return False
+        if not operand:
+            return True
+        if 3 in self.dims[:-1] or self.starts[-1] != 0:
+            return False
+        if self.dims[-1] == -1:
+            return True
+        padded = self.fill is not None and operand[-1] != output[-1]
+        return self.dims[-1] == 3 and self.steps[-1] == 1 and not padded
+
     def runs_along(self, output: tuple[int, ...]) -> bool:
         """True where a kernel that makes the output pixel by pixel can follow the operand with fixed strides.
 
@@ -68,11 +87,53 @@ class Form:
 
     Extra operand k is input number `core + k` of the node, read through `operands[k]`. Operands of a form that
     computes something itself run along its output (`Access.runs_along`); a Map's and a Concat's may be anything.
+
+    The class variables and methods say what passes and targets ask of a form, so that none of them lists forms.
+
+    Attributes:
+        core: inputs that are the form's own operands.
+        takes_epilogue: whether it applies one; else `epilogue` stays RESULT and there are no extra operands.
+        has_result: whether it computes something itself, which the epilogue finds as Arg(0).
+        visits_once: whether it reads at most one element of each operand for every one that it writes.
+        exact_loads: whether kernels load nothing beyond the last element of an operand.
+        is_row_major: whether its own operands and its results lie row-major only, never in blocks of channels.
+        blocks_extra: whether extra operands may lie in blocks all the same.
     """
 
     core: ClassVar[int] = 1
+    takes_epilogue: ClassVar[bool] = True
+    has_result: ClassVar[bool] = True
+    visits_once: ClassVar[bool] = False
+    exact_loads: ClassVar[bool] = False
+    is_row_major: ClassVar[bool] = False
+    blocks_extra: ClassVar[bool] = False
     epilogue: Expr = RESULT
     operands: tuple[Access, ...] = ()
+
+    @property
+    def moves_only(self) -> bool:
+        """Whether its results are elements of its operands as they are."""
+        return False
+
+    def loads_exactly(self, operand: Shape) -> bool:
+        """As `exact_loads` says, for an operand of this shape."""
+        return self.exact_loads
+
+    def reads_images(self, operand: Shape, result: Shape) -> bool:
+        """Whether results come from the pixels around them, which vectors of channels make faster."""
+        return False
+
+    def keeps_blocks(self, operands: Sequence[Shape], result: Shape, lanes: int) -> bool:
+        """Whether blocks of `lanes` channels of its operands make blocks of its result, so that all may lie apart.
+
+        Args:
+            operands: one shape per input of the node; of absent ones any.
+        """
+        return not self.is_row_major
+
+    def halo(self, operand: Shape, result: Shape) -> Halo:
+        """Rows and columns beyond each border of its first operand that it reads."""
+        return NO_HALO
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +144,56 @@ class Map(Form):
     """
 
     core: ClassVar[int] = 0
+    has_result: ClassVar[bool] = False
+    visits_once: ClassVar[bool] = True
+    exact_loads: ClassVar[bool] = True
+
+    @property
+    def moves_only(self) -> bool:
+        return self.epilogue == Arg(0)
+
+    def keeps_blocks(self, operands: Sequence[Shape], result: Shape, lanes: int) -> bool:
+        return all(
+            access.keeps_channels(operand, result) for access, operand in zip(self.operands, operands, strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Window(Form):
-    """A window that slides over H and W of an NHWC operand: kernel, stride and dilation as (h, w), padding as
-    (top, bottom, left, right) rows and columns that are not there."""
+    """A window that slides over H and W of an NHWC operand.
+
+    Attributes:
+        kernel, stride, dilation: (h, w).
+        padding: (top, bottom, left, right) rows and columns that are not there.
+        halo_value: what they read as, as it is stored; None where they are left out of the window.
+        input_zero: the stored value of the data that stands for 0, subtracted from every element that is read.
+        accumulator: type of products and sums, of the bias and of the result that the epilogue finds: "float32", or
+            "int32" for integer data and weights.
+    """
 
     kernel: tuple[int, int] = (1, 1)
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    halo_value: float | None = 0.0
+    input_zero: int = 0
+    accumulator: str = "float32"
+
+    def reads_images(self, operand: Shape, result: Shape) -> bool:
+        return True
+
+    def halo(self, operand: Shape, result: Shape) -> Halo:
+        if len(operand) != 4:
+            return NO_HALO
+        top, bottom = self._halo_along(0, operand[1], result[1])
+        left, right = self._halo_along(1, operand[2], result[2])
+        return top, bottom, left, right
+
+    def _halo_along(self, axis: int, source: int, target: int) -> tuple[int, int]:
+        """Before and after an axis of `source` pixels, 0 for H and 1 for W."""
+        padding = self.padding[2 * axis]
+        last = (target - 1) * self.stride[axis] - padding + (self.kernel[axis] - 1) * self.dilation[axis]
+        return max(0, padding), max(0, last - (source - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +202,33 @@ class Contract(Window):
 
     out[n,y,x,o] = epilogue(bias[o] + sum over ky, kx, c of
         data[n, y*sy - top + ky*dy, x*sx - left + kx*dx, g*I + c] * weights[o,ky,kx,c]), g = o // (O / groups)
+    of data less `input_zero`; integer weights have no zero point.
     Data of another rank than 4 is the image [1, 1, product of the leading sizes, last size], weights [O, I] have a
     1x1 kernel: FULLY_CONNECTED. `transposed`: data pixel (y, x) adds data[n,y,x,c] * weights[o,ky,kx,c] to output
     (y*sy - top + ky, x*sx - left + kx): TRANSPOSE_CONV.
     """
 
     core: ClassVar[int] = 3
+    exact_loads: ClassVar[bool] = True
     groups: int = 1
     transposed: bool = False
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether each pixel of the result comes from the same pixel of the data."""
+        whole = self.groups == 1 and not self.transposed and not any(self.padding)
+        return whole and self.kernel == (1, 1) and self.stride == (1, 1)
+
+    def keeps_blocks(self, operands: Sequence[Shape], result: Shape, lanes: int) -> bool:
+        return self.groups == 1  # others may begin in the middle of a block
+
+    def _halo_along(self, axis: int, source: int, target: int) -> tuple[int, int]:
+        """Transposed, output o reads sources (o + padding - k) / stride, for every tap k that makes it whole."""
+        if not self.transposed:
+            return Window._halo_along(self, axis, source, target)
+        stride, padding = self.stride[axis], self.padding[2 * axis]
+        lowest, highest = (padding - self.kernel[axis] + 1) // stride, (target - 1 + padding) // stride
+        return max(0, -lowest), max(0, highest - (source - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +241,9 @@ class MatMul(Form):
     """
 
     core: ClassVar[int] = 2
+    blocks_extra: ClassVar[bool] = True
+    exact_loads: ClassVar[bool] = True
+    is_row_major: ClassVar[bool] = True
     adj_x: bool = False
     adj_y: bool = False
 
@@ -132,17 +254,28 @@ class Depthwise(Window):
 
     out[n,y,x,o] = epilogue(bias[o] + sum over ky, kx of
         data[n, y*sy - top + ky*dy, x*sx - left + kx*dx, o // multiplier] * weights[0,ky,kx,o]), O = C * multiplier
+    of data less `input_zero`; integer weights have no zero point.
     """
 
     core: ClassVar[int] = 3
     multiplier: int = 1
 
+    def keeps_blocks(self, operands: Sequence[Shape], result: Shape, lanes: int) -> bool:
+        return self.multiplier == 1
+
 
 @dataclass(frozen=True, slots=True)
 class Pool(Window):
-    """Average or maximum over the part of the window that lies inside the image, per channel. kind: "mean" or "max"."""
+    """Average or maximum over the window, per channel: over its part inside the image, where `halo_value` is None.
 
+    kind: "mean" or "max".
+    """
+
+    halo_value: float | None = None
     kind: str = "max"
+
+    def halo(self, operand: Shape, result: Shape) -> Halo:
+        return NO_HALO if self.halo_value is None else Window.halo(self, operand, result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +286,24 @@ class Reduce(Form):
     kind: str = "sum"
     axes: tuple[int, ...] = ()
 
+    def loads_exactly(self, operand: Shape) -> bool:
+        return len(operand) != 4
+
+    def reads_images(self, operand: Shape, result: Shape) -> bool:
+        """Whether it is a pool over everything: a reduction over H and W of an image that keeps it an image."""
+        return self.axes == (1, 2) and len(operand) == len(result) == 4 and self.kind in ("mean", "max")
+
+    def keeps_blocks(self, operands: Sequence[Shape], result: Shape, lanes: int) -> bool:
+        return self.reads_images(operands[0], result)
+
 
 @dataclass(frozen=True, slots=True)
 class Softmax(Form):
     """exp(beta * (x - max)) / sum of the same, over the last axis."""
 
+    takes_epilogue: ClassVar[bool] = False
+    exact_loads: ClassVar[bool] = True
+    is_row_major: ClassVar[bool] = True
     beta: float = 1.0
 
 
@@ -169,13 +315,27 @@ class Resize(Form):
     align_corners: bool = False
     half_pixel_centers: bool = False
 
+    def reads_images(self, operand: Shape, result: Shape) -> bool:
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class Concat(Form):
     """All inputs one after another along `axis`; no extra operands."""
 
     core: ClassVar[int] = 0
+    takes_epilogue: ClassVar[bool] = False
+    exact_loads: ClassVar[bool] = True
     axis: int = 0
+
+    @property
+    def moves_only(self) -> bool:
+        return True
+
+    def keeps_blocks(self, operands: Sequence[Shape], result: Shape, lanes: int) -> bool:
+        """Along channels, all parts but the last one must be whole blocks."""
+        whole = self.axis != 3 or all(shape[3] % lanes == 0 for shape in operands[:-1])
+        return len(result) == 4 and whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +355,7 @@ class Recurrent(Form):
     """
 
     core: ClassVar[int] = 7
+    takes_epilogue: ClassVar[bool] = False
     gates: int = 1
     cell: Expr = RESULT
     output: Expr = RESULT
@@ -206,3 +367,10 @@ class Recurrent(Form):
 @dataclass(frozen=True, slots=True)
 class View(Form):
     """The operand's elements in the same row-major order under another shape; no kernel, no extra operands."""
+
+    takes_epilogue: ClassVar[bool] = False
+    is_row_major: ClassVar[bool] = True
+
+    @property
+    def moves_only(self) -> bool:
+        return True

@@ -124,6 +124,12 @@ class Node:
     form: Form | None = None
 
 
+def form_of(node: Node) -> Form:
+    """How a lowered node is computed."""
+    assert node.form is not None, f"{node.op} is not lowered"
+    return node.form
+
+
 @dataclass(frozen=True, eq=False)
 class State:
     """A value that lives from run to run: one run's output is the next one's input.

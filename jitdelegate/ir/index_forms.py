@@ -15,6 +15,10 @@ from jitdelegate.ir.forms import Form
 class IndexForm(Form):
     """A form without epilogue, all of whose operands and results lie row-major."""
 
+    takes_epilogue: ClassVar[bool] = False
+    exact_loads: ClassVar[bool] = True
+    is_row_major: ClassVar[bool] = True
+
 
 @dataclass(frozen=True, slots=True)
 class Gather(IndexForm):
@@ -26,6 +30,7 @@ class Gather(IndexForm):
     """
 
     core: ClassVar[int] = 2
+    visits_once: ClassVar[bool] = True
     axis: int = 0
     batch: int = 0
 

@@ -1,4 +1,4 @@
-"""How a tensor lies in memory: row-major, or blocked by the vector width, with margins for sliding windows."""
+"""How a tensor lies in memory: row-major, or blocked by the vector width, with halos for sliding windows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from functools import cached_property
 from math import prod
 
 import numpy as np
-
-FLOAT_BYTES = 4
 
 
 def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
@@ -27,16 +25,16 @@ class Layout:
 
     Attributes:
         shape: [N, H, W, C].
-        lanes: floats in a vector register.
+        lanes: channels of a block: as many floats as a vector register holds.
         blocked: see above.
-        margins: (top, bottom, left, right) rows and columns around every image that hold zeros.
-        dtype: of the elements; what is blocked or has margins is float32.
+        halo: (top, bottom, left, right) rows and columns around every image that hold zeros.
+        dtype: of the elements.
     """
 
     shape: tuple[int, int, int, int]
     lanes: int
     blocked: bool = False
-    margins: tuple[int, int, int, int] = (0, 0, 0, 0)
+    halo: tuple[int, int, int, int] = (0, 0, 0, 0)
     dtype: str = "float32"
 
     @cached_property
@@ -56,8 +54,8 @@ class Layout:
 
     @property
     def width(self) -> int:
-        """Columns of a row, margins included."""
-        return self.shape[2] + self.margins[2] + self.margins[3]
+        """Columns of a row, halo included."""
+        return self.shape[2] + self.halo[2] + self.halo[3]
 
     @property
     def pixel(self) -> int:
@@ -73,7 +71,7 @@ class Layout:
 
     @property
     def image(self) -> int:
-        return self.row * (self.shape[1] + self.margins[0] + self.margins[1])
+        return self.row * (self.shape[1] + self.halo[0] + self.halo[1])
 
     @property
     def distances(self) -> tuple[int, int, int, int]:
@@ -82,7 +80,7 @@ class Layout:
 
     @property
     def base(self) -> int:
-        return self.margins[0] * self.row + self.margins[2] * self.pixel
+        return self.halo[0] * self.row + self.halo[2] * self.pixel
 
     @property
     def size(self) -> int:
@@ -93,4 +91,4 @@ class Layout:
     def plain(self) -> bool:
         """True where the elements lie row-major and dense, as the caller's own memory does."""
         dense = not self.blocked or self.shape[:3] == (1, 1, 1)
-        return dense and not any(self.margins)
+        return dense and not any(self.halo)

@@ -48,12 +48,30 @@ _PARTITION_DEFAULTS = {
 """The options that change which operators are delegated, sorted by name."""
 
 
+def _debug_level(text: str) -> int:
+    """
+    Raises:
+        OptionError: JITDELEGATE_DEBUG is no level.
+    """
+    if text not in DEBUG_LEVELS:
+        raise OptionError(f"JITDELEGATE_DEBUG is {text[:_LONGEST_SHOWN]!r}, expected one of {', '.join(DEBUG_LEVELS)}")
+    return int(text)
+
+
+DEBUG_LEVELS = ("0", "1", "2", "3", "4")
+DEBUG_LEVEL = _debug_level(os.environ.get("JITDELEGATE_DEBUG") or "0")
+"""What `options.debug` tells; read once."""
+TIMED_LEVEL = 2
+"""From here on, models are profiled as by the option `profile`."""
+
+
 class Options:
     """One model's options, checked; errors name unknown options and wrong values.
 
     Attributes:
         target: "cuda" compiles for this machine's GPU, "cpu" for its CPU, "litert" runs the whole model on LiteRT,
-            "auto" takes the best there is. Mappings and files may call it "backend".
+            "reference" evaluates it with numpy, to compare with, "auto" takes the best there is. Mappings and files may
+            call it "backend".
         serialization_dir: directory of programs; None is the user's cache directory, False turns the cache off.
         model_token: names the entry instead of the model's fingerprint; the content is still checked.
         num_threads: threads that share one inference; None takes the CPUs this process may use, at most 4.
@@ -87,6 +105,8 @@ class Options:
             2147483647 mean no end; a last position before the first leaves all operators on LiteRT.
         only_ops: for debugging: operators of other names run on LiteRT; None names all. A sorted tuple of names such as
             "CONV_2D", or of custom operators; a list, or one string with commas, is accepted. Names have no spaces.
+        profile: time each kernel, for `Report.kernel_times`. CPU code takes time stamps; a GPU's kernels are launched
+            one by one with events between them. Models run slower.
         partitioning: "cost_model" compiles the partitions that save more than their crossings cost, "all" every
             partition that can be compiled.
     """
@@ -109,6 +129,7 @@ class Options:
         "partitioning",
         "precision",
         "private_weights",
+        "profile",
         "require_full_delegation",
         "serialization_dir",
         "stream",
@@ -139,6 +160,7 @@ class Options:
         last_delegate_node_index: int | None = None,
         only_ops: str | list[str] | tuple[str, ...] | None = None,
         partitioning: str = "cost_model",
+        profile: bool | int = False,
     ) -> None:
         self.target = _choice("target", target, NAMES)
         self.cpu_features = _choice("cpu_features", cpu_features, CPU_FEATURES)
@@ -164,6 +186,7 @@ class Options:
         self.last_delegate_node_index = _last_index(last_delegate_node_index)
         self.only_ops = _operators(only_ops)
         self.partitioning = _choice("partitioning", partitioning, PARTITIONINGS)
+        self.profile = _truth("profile", profile) or DEBUG_LEVEL >= TIMED_LEVEL
 
     def __repr__(self) -> str:
         return f"Options({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
@@ -446,7 +469,7 @@ _NUMBERS = {
     *("num_threads", "stream"),
 }
 _SIGNED = {"is_precision_loss_allowed", "max_delegated_partitions"}
-_TRUE_OR_FALSE = {"is_precision_loss_allowed", "private_weights", "require_full_delegation"}
+_TRUE_OR_FALSE = {"is_precision_loss_allowed", "private_weights", "profile", "require_full_delegation"}
 
 
 def _parse(name: str, text: str) -> str | int | bool | tuple[str, ...] | None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from jitdelegate.ir.expr import Apply, Arg, Cast, Expr, parts, substitute
-from jitdelegate.ir.forms import Access, Concat, Form, Map, Recurrent, Softmax, View
-from jitdelegate.ir.graph import ABSENT, Graph, Node
-from jitdelegate.ir.index_forms import IndexForm
+from jitdelegate.ir.expr import Arg, Expr, substitute
+from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 
 MAX_APPLIES = 24
 """Operations in one epilogue: more would not stay in registers."""
@@ -61,10 +60,10 @@ class _Fusion:
         return None
 
     def _may_join(self, producer: Node, node: Node) -> bool:
-        (value,), (output,) = producer.outputs, node.outputs
-        if isinstance(producer.form, Softmax | Concat | Recurrent | View | IndexForm):
+        (value,), (output,), form = producer.outputs, node.outputs, form_of(producer)
+        if not form.takes_epilogue:
             return False
-        if not isinstance(producer.form, Map) and not self._is_float((*producer.outputs, *node.inputs, *node.outputs)):
+        if form.has_result and not self._is_float((*producer.outputs, *node.inputs, *node.outputs)):
             return False
         same = self._graph.tensors[value].shape == self._graph.tensors[output].shape
         private = len(self._readers[value]) == 1 and value not in self._graph.outputs
@@ -75,41 +74,38 @@ class _Fusion:
 
     def _join(self, producer: Node, node: Node) -> Node | None:
         """Both as one node; None if that would be too large, or read an operand as the producer's form cannot."""
-        assert producer.form is not None
-        assert node.form is not None
-        own = producer.form.core
-        read = list(zip(producer.inputs[own:], producer.form.operands, strict=True))
-        shift = 0 if isinstance(producer.form, Map) else 1
+        form, last = form_of(producer), form_of(node)
+        own = form.core
+        read = list(zip(producer.inputs[own:], form.operands, strict=True))
+        shift = int(form.has_result)
         arguments: list[Expr] = []
-        for index, access in zip(node.inputs, node.form.operands, strict=True):
+        for index, access in zip(node.inputs, last.operands, strict=True):
             if index in producer.outputs:
-                arguments.append(producer.form.epilogue)
+                arguments.append(form.epilogue)
                 continue
             if (index, access) not in read:
                 read.append((index, access))
             arguments.append(Arg(shift + read.index((index, access))))
-        epilogue = substitute(node.form.epilogue, arguments)
+        epilogue = substitute(last.epilogue, arguments)
         if len(read) > MAX_OPERANDS or applies(epilogue) > MAX_APPLIES:
             return None
         output = self._graph.tensors[node.outputs[0]].shape
-        if not isinstance(producer.form, Map) and not all(access.runs_along(output) for _, access in read):
+        if form.has_result and not all(access.runs_along(output) for _, access in read):
             return None
         core = (*producer.inputs, *(ABSENT,) * own)[:own]
-        form: Form = replace(producer.form, epilogue=epilogue, operands=tuple(access for _, access in read))
         return replace(
             producer,
             inputs=(*core, *(index for index, _ in read)),
             outputs=node.outputs,
             origin=tuple(sorted({*producer.origin, *node.origin})),
-            form=form,
+            form=replace(form, epilogue=epilogue, operands=tuple(access for _, access in read)),
         )
 
 
 def _accesses(node: Node, value: int) -> list[Access]:
-    assert node.form is not None
-    return [access for index, access in zip(node.inputs, node.form.operands, strict=True) if index == value]
+    return [access for index, access in zip(node.inputs, form_of(node).operands, strict=True) if index == value]
 
 
 def applies(expr: Expr) -> int:
     """How many operations the expression is."""
-    return isinstance(expr, Apply | Cast) + sum(map(applies, parts(expr)))
+    return bool(expr.parts) + sum(map(applies, expr.parts))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jitdelegate.ir.expr import Arg
-from jitdelegate.ir.forms import Concat, Map, View
-from jitdelegate.ir.graph import Graph, Node
+from jitdelegate.ir.forms import View
+from jitdelegate.ir.graph import Graph, Node, form_of
 
 
 def remove_identity(graph: Graph) -> Graph:
@@ -34,6 +33,5 @@ def remove_identity(graph: Graph) -> Graph:
 def _changes_nothing(graph: Graph, node: Node) -> bool:
     if len(node.inputs) != 1 or graph.tensors[node.inputs[0]].shape != graph.tensors[node.outputs[0]].shape:
         return False
-    if isinstance(node.form, Map):
-        return node.form.epilogue == Arg(0) and node.form.operands[0].is_identity()
-    return isinstance(node.form, View | Concat)
+    form = form_of(node)
+    return form.moves_only and all(access.is_identity() for access in form.operands)

@@ -1,4 +1,4 @@
-"""Layouts: blocks for images that only image kernels touch, margins for windows, row-major for all else."""
+"""Layouts: blocks for images that only image kernels touch, halos for windows, row-major for all else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jitdelegate import passes
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.choose_layout import choose_layout
-from tests.ops.form_reference import run_graph
+from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 from tests.targets.test_cpu_graphs import Network
 
@@ -25,12 +25,12 @@ def net() -> Network:
     return Network(np.random.default_rng(0))
 
 
-def test_a_window_that_reaches_over_the_border_gets_margins(net: Network) -> None:
+def test_a_window_that_reaches_over_the_border_gets_a_halo(net: Network) -> None:
     x = net.input(1, 9, 8, 32)
     graph = net.graph(net.conv(net.depthwise(x, 5, stride=2), 8))
     found = layouts_of(graph)
-    assert found["input"].margins == (2, 2, 1, 2)  # SAME: 9 rows by 2 need 4 more, 8 columns by 2 need 3 more
-    assert found["DEPTHWISE_CONV_2D"].margins == (0, 0, 0, 0)
+    assert found["input"].halo == (2, 2, 1, 2)  # SAME: 9 rows by 2 need 4 more, 8 columns by 2 need 3 more
+    assert found["DEPTHWISE_CONV_2D"].halo == (0, 0, 0, 0)
 
 
 def test_a_transposed_convolution_reads_beyond_both_ends(net: Network) -> None:
@@ -38,7 +38,7 @@ def test_a_transposed_convolution_reads_beyond_both_ends(net: Network) -> None:
     sizes = net.integers(1, 10, 10, 8)
     options = {"padding": "SAME", "stride_h": 2, "stride_w": 2}
     y = net.op("TRANSPOSE_CONV", sizes, net.weights(8, 3, 3, 16), x, shape=(1, 10, 10, 8), **options)
-    assert layouts_of(net.graph(y))["input"].margins == (1, 0, 1, 0)
+    assert layouts_of(net.graph(y))["input"].halo == (1, 0, 1, 0)
 
 
 def test_images_between_convolutions_are_blocked_and_outputs_are_not(net: Network) -> None:

@@ -54,7 +54,7 @@ def run(
     planned = plan(graph, GPUS[architecture], precision)
     memory = Memory()
     places = {index: memory.allocate(max(1, size)) for index, (_, size) in planned.blocks.items()}
-    addresses = {index: places[root] for index, root in planned.names.items() if root in places} | places
+    addresses = {index: places[root] for index, root in planned.buffers.items() if root in places} | places
     weights = memory.place(np.frombuffer(planned.weights or bytes(16), np.uint8))
     for index, array in zip(graph.inputs, inputs, strict=True):
         memory.write(addresses[index], np.ascontiguousarray(array, graph.tensors[index].dtype))

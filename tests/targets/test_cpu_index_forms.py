@@ -12,7 +12,7 @@ from jitdelegate.ir.forms import Access, Contract, Map
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, TopK
 from jitdelegate.targets.cpu.generate import generate
-from tests.ops.form_reference import run_graph
+from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute, program_of
 from tests.targets.fenced import Machine
 from tests.targets.index_graphs import EXAMPLES, Example, graph_of, numbers
@@ -51,7 +51,7 @@ def test_nothing_beyond_an_operand_is_touched(name: str, features: str) -> None:
         np.testing.assert_array_equal(found, run_graph(graph, feeds)[0])
 
 
-def test_images_with_margins_are_written_and_read() -> None:
+def test_images_with_halos_are_written_and_read() -> None:
     """What a convolution with padding reads has rows and columns of zeros around it."""
     unit = Access.broadcast((1, 6, 5, 3), (1, 6, 5, 3))
     filters = np.random.default_rng(0).uniform(-1, 1, (3, 3, 3, 3)).astype(np.float32)

@@ -10,7 +10,7 @@ import pytest
 from jitdelegate.ir.graph import Graph
 from jitdelegate.passes import run
 from jitdelegate.targets.cpu.generate import generate
-from tests.ops.form_reference import run_graph
+from jitdelegate.targets.reference.evaluate import run_graph
 from tests.passes.graphs import Builder
 from tests.targets.execute import program_of
 from tests.targets.fenced import Machine
@@ -72,7 +72,7 @@ def test_columns_that_lie_far_apart_are_copied_first() -> None:
 
 
 @pytest.mark.parametrize("features", RUNNABLE)
-def test_neighbours_of_a_product_may_be_windows_with_margins_and_blocks(features: str) -> None:
+def test_neighbours_of_a_product_may_be_windows_with_halos_and_blocks(features: str) -> None:
     """Both operands and the result are read by windows that reach over the border; a blocked image is added."""
     build = Builder()
     x = build.input(1, 6, 6, 20)

@@ -16,7 +16,7 @@ from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.targets.cuda import back_end, ffma, gemv, mma
 from jitdelegate.targets.cuda.conv_problem import problem_of
 from jitdelegate.targets.cuda.element import Element
-from jitdelegate.targets.cuda.epilogue import Epilogue, Reach
+from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.ffma import TILES, Ffma, Tile
 from jitdelegate.targets.cuda.gemv import Gemv
 from jitdelegate.targets.cuda.gpu import GPUS
@@ -24,7 +24,8 @@ from jitdelegate.targets.cuda.plan import plan
 from jitdelegate.targets.cuda.split_k import Combine
 from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.cuda.writer import Writer
-from tests.ops.form_reference import run_graph
+from jitdelegate.targets.epilogue import Reach
+from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.cuda_execute import ptx_of, run, templates_of
 from tests.targets.cuda_graphs import stored_between
 
@@ -95,7 +96,7 @@ def kinds(case: Case, **options: Any) -> list[type[Template]]:
 def force(tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tile is chosen for all problems, also where it is not worth it."""
     monkeypatch.setattr(ffma, "TILES", (tile,))
-    monkeypatch.setattr(ffma, "MOST_PARTITIONS", 16)
+    monkeypatch.setattr(ffma, "MOST_PIECES", 16)
 
 
 CONVOLUTIONS = {
@@ -265,7 +266,7 @@ def test_tiles_stay_in_registers(tile: Tile, architecture: str) -> None:
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
 def test_tiles_of_single_channels_stay_in_registers(tile: Tile) -> None:
     narrow = heavy(tile, width=1, run=1, is_scattered=True)
-    if narrow.partitions > ffma.MOST_PARTITIONS:
+    if narrow.pieces > ffma.MOST_PIECES:
         narrow = replace(narrow, width=2)
     assert_no_local_memory(narrow, "sm_80")
     assert_no_local_memory(replace(narrow, is_asynchronous=False), "sm_75")

@@ -15,7 +15,8 @@ from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.targets.cuda import image_parts
 from jitdelegate.targets.cuda.depthwise import LONG, DepthwiseTile, DepthwiseWalk
 from jitdelegate.targets.cuda.element import Element
-from jitdelegate.targets.cuda.epilogue import Epilogue, Reach
+from jitdelegate.targets.cuda.epilogue import Epilogue
+from jitdelegate.targets.epilogue import Reach
 from tests.targets.cuda_execute import assert_compiles_everywhere, ptx_of, templates_of
 from tests.targets.cuda_graphs import Shape, compare, stored_between
 

@@ -16,13 +16,14 @@ from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.targets.cuda import back_end, mma
 from jitdelegate.targets.cuda.conv_problem import problem_of
 from jitdelegate.targets.cuda.element import Element
-from jitdelegate.targets.cuda.epilogue import Epilogue, Reach
+from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.gpu import GPUS
 from jitdelegate.targets.cuda.mma import TILES, Mma, Tile
 from jitdelegate.targets.cuda.template import Argument, Launch, NoPointer, TensorPointer, WeightsPointer
 from jitdelegate.targets.cuda.tensor_core import CHUNK, STEP, Operand
 from jitdelegate.targets.cuda.writer import Writer
-from tests.ops.form_reference import run_node
+from jitdelegate.targets.epilogue import Reach
+from jitdelegate.targets.reference.evaluate import run_node
 from tests.ptx_simulator import Memory, Module
 from tests.targets.cuda_execute import ptx_of, text_of
 

@@ -13,13 +13,12 @@ from jitdelegate.ir.expr import RESULT
 from jitdelegate.ir.forms import Access, Contract, Form, Map, Reduce
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.targets.cuda import ffma, mma
-from jitdelegate.targets.cuda import plan as planning
 from jitdelegate.targets.cuda import writer as writing
 from jitdelegate.targets.cuda.cost import COPIED, LATENCY_CYCLES
-from jitdelegate.targets.cuda.epilogue import reach
 from jitdelegate.targets.cuda.gpu import GPUS, gpu_of
 from jitdelegate.targets.cuda.plan import plan
 from jitdelegate.targets.cuda.writer import Writer
+from jitdelegate.targets.epilogue import reach
 from tests.targets.recurrent_graphs import LSTM, recurrent
 
 ZERO = np.zeros((), np.float32)
@@ -93,7 +92,7 @@ def test_too_many_launches_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = node_of(form, (1, 4, 4, 8), (8, 2, 2, 8), (1, 8, 8, 8))
     tensors = (*graph.tensors, Tensor("sum", (1, 8, 8, 1), "float32"))
     nodes = (*graph.nodes, Node("SUM", (2,), (3,), form=Reduce(kind="sum", axes=(3,))))
-    monkeypatch.setattr(planning, "MOST_STEPS", 3)
+    monkeypatch.setattr("jitdelegate.targets.buffer_plan.MOST_STEPS", 3)
     with pytest.raises(CompileError, match="4 launches, expected at most 3"):
         plan(replace(graph, tensors=tensors, nodes=nodes, outputs=(3,)), GPUS["sm_90"], "float16")
 

@@ -24,6 +24,6 @@ def test_a_kernel_that_writes_beyond_its_memory_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sample would notice: an output whose last vector is stored without a mask."""
-    monkeypatch.setattr("jitdelegate.targets.cpu.kernel.Epilogue.lanes_to_mask", lambda *_: 0)
+    monkeypatch.setattr("jitdelegate.targets.cpu.epilogue.Epilogue.lanes_to_mask", lambda *_: 0)
     assert script("fuzz_graphs").main(["--rounds", "25", "--seed", "7", "--features", RUNNABLE[-1]]) == 1
     assert "SIGSEGV" in capsys.readouterr().out

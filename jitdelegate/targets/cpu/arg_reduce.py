@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import ArgReduce
-from jitdelegate.targets.cpu.element import cast, literal, load, store
+from jitdelegate.targets.cpu.element import load, store
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel
 from jitdelegate.targets.cpu.reduce import INITIAL, neutral, offset_of
-from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, size_of
+from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.vector_ir import FLOAT, INDEX, Function, Value, element_type, lanes_of, vector
+from jitdelegate.targets.cpu.writer import Writer
+from jitdelegate.targets.scalar.cast import cast
 
 I32 = "i32"
 SHORT_VECTORS = 4
@@ -80,6 +83,11 @@ def places_from(f: Function, first: Value, lanes: int) -> Value:
     return f.emit(start.type, f"add {start}, <{numbers}>")
 
 
+def write_arg_reduce(writer: Writer, node: Node, form: ArgReduce) -> list[Job]:
+    """The jobs of a ArgReduce node."""
+    return ArgReduceWriter(writer.generator).jobs(form, *placed(writer, node))
+
+
 class ArgReduceWriter:
     """Writes the jobs of ArgReduce nodes."""
 
@@ -102,7 +110,7 @@ class ArgReduceWriter:
             f = kernel.f
             start = kernel.pointer(data.memory) + offset_of(f, number, data.axes[:-1])
             worst = INITIAL[form.kind] if data.dtype == "float32" else neutral(form.kind, data.dtype)
-            values = self._vectors(f, data, start, literal(f, data.dtype, lanes, worst))
+            values = self._vectors(f, data, start, f.constant(data.dtype, worst, lanes))
             extreme = reduce(lambda a, b: f.select(beats(f, a, b, form.kind), a, b), values)
             found = f.splat(_extreme_lane(f, form.kind, extreme), lanes)
             bits = [f.cast("bitcast", equals(f, value, found), f"i{lanes}") for value in values]

@@ -11,11 +11,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from jitdelegate.ir.forms import Contract
-from jitdelegate.ir.layout import FLOAT_BYTES, Layout
+from jitdelegate.ir.graph import Node
+from jitdelegate.ir.layout import Layout
+from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.indirect_gemm import QUAD, Sweep, sweeps
-from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, Stream, split
+from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, split
 from jitdelegate.targets.cpu.tile import TileShape, TileWriter, segments_of
 from jitdelegate.targets.cpu.vector_ir import POINTER, Value
+from jitdelegate.targets.cpu.writer import Writer
+from jitdelegate.targets.implicit_gemm import filters_of
 
 CHUNK_WORK = 4_000_000
 """Floating-point operations that are worth a chunk of their own."""
@@ -79,6 +83,12 @@ class Multiplication:
     has_singles: bool
 
 
+def write_contract(writer: Writer, node: Node, form: Contract) -> list[Job]:
+    """The jobs of a Contract node."""
+    weights, bias = filters_of(writer.constant(node.inputs[1])), writer.optional(node.inputs[2])
+    return ContractWriter(writer.generator).jobs(form, *writer.ends(node), weights, bias, writer.epilogue(node))
+
+
 class ContractWriter:
     """Writes the jobs of Contract nodes."""
 
@@ -96,12 +106,10 @@ class ContractWriter:
         for group in range(form.groups):
             rows = slice(group * outputs, (group + 1) * outputs)
             part = None if bias is None else bias[rows]
-            shift = group * outputs * FLOAT_BYTES
+            a_shift, c_shift = group * inputs * a.layout.element, group * outputs * c.layout.element
             for sweep in sweeps(form, a.layout, c.layout, weights[rows]):
-                moved = replace(
-                    sweep, a_start=sweep.a_start + group * inputs * FLOAT_BYTES, c_start=sweep.c_start + shift
-                )
-                shifted = Epilogue(epilogue.expr, tuple(_shift(s, shift) for s in epilogue.streams))
+                moved = replace(sweep, a_start=sweep.a_start + a_shift, c_start=sweep.c_start + c_shift)
+                shifted = Epilogue(epilogue.expr, tuple(_shift(s, c_shift) for s in epilogue.streams))
                 found += self._sweep_jobs(moved, a, c, part, shifted)
         return found
 

@@ -9,11 +9,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from jitdelegate.ir.forms import Contract, Depthwise
-from jitdelegate.ir.layout import FLOAT_BYTES, Layout
+from jitdelegate.ir.graph import Node
+from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.contract import ContractWriter
+from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.indirect_gemm import sweeps
-from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, Stream, divisor, split
-from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Value
+from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, divisor, split
+from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, INDEX, POINTER, Value
+from jitdelegate.targets.cpu.writer import Writer
+from jitdelegate.targets.implicit_gemm import filters_of
 
 UNROLLED_TAPS = 9
 """Windows with more taps than this loop over their rows."""
@@ -58,12 +62,48 @@ class RowShape:
         return f"{fixed} {self.multiplier} {pixels} {self.epilogue.key}"
 
 
+def write_depthwise(writer: Writer, node: Node, form: Depthwise) -> list[Job]:
+    """The jobs of a Depthwise node that stands alone."""
+    generator, weights, bias = writer.generator, writer.constant(node.inputs[1]), writer.optional(node.inputs[2])
+    ends, epilogue = writer.ends(node), writer.epilogue(node)
+    if form.multiplier > 1 and generator.lanes % form.multiplier:
+        grouped = np.ascontiguousarray(weights.transpose(3, 1, 2, 0))
+        return ContractWriter(generator).jobs(_as_groups(form, weights), *ends, grouped, bias, epilogue)
+    return DepthwiseWriter(generator).jobs(form, *ends, weights, bias, epilogue)
+
+
+def _as_groups(form: Depthwise, weights: np.ndarray) -> Contract:
+    """Filters whose number per channel does not divide the vector: a Contract of depth 1 per channel."""
+    return Contract(
+        kernel=form.kernel,
+        stride=form.stride,
+        dilation=form.dilation,
+        padding=form.padding,
+        groups=weights.shape[3] // form.multiplier,
+    )
+
+
+def write_fused(writer: Writer, depthwise: Node, contract: Node) -> list[Job]:
+    """The jobs of a Depthwise and the 1x1 Contract that alone reads its result."""
+    assert isinstance(depthwise.form, Depthwise)
+    assert isinstance(contract.form, Contract)
+    return DepthwiseWriter(writer.generator).fused_jobs(
+        depthwise.form,
+        contract.form,
+        writer.memory(depthwise.inputs[0]),
+        writer.memory(contract.outputs[0]),
+        (writer.constant(depthwise.inputs[1]), filters_of(writer.constant(contract.inputs[1]))),
+        (writer.optional(depthwise.inputs[2]), writer.optional(contract.inputs[2])),
+        (writer.epilogue(depthwise), writer.epilogue(contract)),
+    )
+
+
 class DepthwiseWriter:
     """Writes the jobs of Depthwise nodes, alone and fused."""
 
-    def __init__(self, generator: Generator, contracts: ContractWriter) -> None:
+    def __init__(self, generator: Generator) -> None:
         self.generator = generator
-        self.contracts = contracts
+        self.contracts = ContractWriter(generator)
 
     # one row of one channel block
 
@@ -247,7 +287,7 @@ class DepthwiseWriter:
         strips = -(-rows // strip)
         between = Layout((1, 1, strip * columns, channels), self.generator.lanes, blocked=True)
         self.generator.reserve_scratch(between.size)
-        sweep = next(sweeps(contract, between, c.layout, weights[1]))
+        (sweep,) = sweeps(contract, between, c.layout, weights[1])
         sweep = replace(sweep, rows=rows, columns=columns, a_row=columns * between.pixel)
         product = self.contracts.multiplication(sweep, c.layout, bias[1], epilogues[1])
         packed = pack(self.generator, weights[0], bias[0])
@@ -290,4 +330,4 @@ class RowOfStrip(Layout):
 
     @property
     def block(self) -> int:
-        return self.strip * self.lanes * FLOAT_BYTES
+        return self.strip * self.lanes * self.element

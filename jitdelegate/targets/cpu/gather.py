@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Gather
-from jitdelegate.targets.cpu.element import ELEMENTS, cast, load
+from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cpu.element import load
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel
 from jitdelegate.targets.cpu.reduce import Axis, offset_of
-from jitdelegate.targets.cpu.rows import Placed, is_dense, job_of_rows, size_of
+from jitdelegate.targets.cpu.rows import Placed, is_dense, job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.vector_ir import Function, Value, vector
+from jitdelegate.targets.cpu.writer import Writer
+from jitdelegate.targets.scalar.cast import cast
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,11 @@ def slices_of(form: Gather, data: Placed, places: Placed, out: Placed) -> Slices
         inner=([], []) if dense else (inner[0][:-1], inner[1][:-1]),
         piece=size_of(inner[0]) if dense else inner[0][-1].size,
     )
+
+
+def write_gather(writer: Writer, node: Node, form: Gather) -> list[Job]:
+    """The jobs of a Gather node."""
+    return GatherWriter(writer.generator).jobs(form, *placed(writer, node))
 
 
 class GatherWriter:
@@ -93,7 +102,7 @@ class GatherWriter:
 
 def look_up(f: Function, dtype: str, at: Value, indexed: Sequence[Axis]) -> tuple[Value, Value]:
     """(bytes to the slice that the places from `at` on name, whether all of them lie inside); 0 where one does not."""
-    nbytes = ELEMENTS[dtype].nbytes
+    nbytes = ELEMENT_TYPES[dtype].nbytes
     start, is_inside = f.index(0), f.literal("i1", 1)
     for number, axis in enumerate(indexed):
         place = cast(f, load(f, dtype, at + number * nbytes, 1, 0), dtype, "int64")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jitdelegate.ir.layout import FLOAT_BYTES, Layout
+from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory
-from jitdelegate.targets.cpu.vector_ir import FLOAT, Value
+from jitdelegate.targets.cpu.vector_ir import FLOAT, FLOAT_BYTES, Value
 
 
 def halo_jobs(generator: Generator, memory: Memory) -> list[Job]:
-    """One chunk per image that clears its margins; none where the layout has no margins."""
+    """One chunk per image that clears its halo; none where the layout has none."""
     layout = memory.layout
-    if not any(layout.margins):
+    if not any(layout.halo):
         return []
 
     def body(kernel: Kernel) -> None:
@@ -21,7 +21,7 @@ def halo_jobs(generator: Generator, memory: Memory) -> list[Job]:
             _clear(kernel, origin + start, size)
 
         def row(y: Value) -> None:
-            start = origin + (y + layout.margins[0]) * layout.row
+            start = origin + (y + layout.halo[0]) * layout.row
 
             def block(b: Value) -> None:
                 for offset, size in _sides(layout):
@@ -29,22 +29,22 @@ def halo_jobs(generator: Generator, memory: Memory) -> list[Job]:
 
             kernel.f.loop(layout.blocks if layout.blocked else 1, block)
 
-        if any(layout.margins[2:]):
+        if any(layout.halo[2:]):
             kernel.f.loop(layout.shape[1], row)
 
-    return [generator.job("margins", layout.shape[0], body)]
+    return [generator.job("halo", layout.shape[0], body)]
 
 
 def _bands(layout: Layout) -> Iterator[tuple[int, int]]:
     """(start, bytes) of the rows above and below an image."""
-    top, bottom, _, _ = layout.margins
+    top, bottom, _, _ = layout.halo
     yield 0, top * layout.row
     yield (top + layout.shape[1]) * layout.row, bottom * layout.row
 
 
 def _sides(layout: Layout) -> Iterator[tuple[int, int]]:
     """(start, bytes) of the columns left and right of one row (of one block)."""
-    _, _, left, right = layout.margins
+    _, _, left, right = layout.halo
     yield 0, left * layout.pixel
     yield (left + layout.shape[2]) * layout.pixel, right * layout.pixel
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from jitdelegate.ir.forms import Contract
-from jitdelegate.ir.layout import FLOAT_BYTES, Layout
+from jitdelegate.ir.layout import Layout
+from jitdelegate.targets.implicit_gemm import GridPhase, grid_phases
 
 QUAD = 4
 """Steps of K in one round of the main loop; what a tap has left of channels goes one by one."""
@@ -23,7 +23,7 @@ class Sweep:
         a_start, a_row, a_pixel: bytes from A's element (0,0,0,0) to the first tap of the first output pixel, and
             between output rows and pixels.
         taps: (count in y, count in x, bytes between taps in y, in x).
-        depth: channels per tap, contiguous but for `a_block` bytes from one block of lanes to the next.
+        depth: channels per tap, `a_element` bytes apart, or `a_block` from one block of lanes to the next.
         c_start, c_row, c_pixel: the same for the output.
         y, x, step: output row y + step * row, output column x + step * column.
         weights: f32[O, K].
@@ -35,6 +35,7 @@ class Sweep:
     a_row: int
     a_pixel: int
     a_block: int
+    a_element: int
     taps: tuple[int, int, int, int]
     depth: int
     c_start: int
@@ -54,7 +55,7 @@ class Sweep:
         """int64[K]: where each k lies, in bytes from the first tap."""
         taps_y, taps_x, tap_y, tap_x = self.taps
         channel = np.arange(self.depth)
-        within = channel // lanes * self.a_block + channel % lanes * FLOAT_BYTES
+        within = channel // lanes * self.a_block + channel % lanes * self.a_element
         taps = np.arange(taps_y)[:, None] * tap_y + np.arange(taps_x) * tap_x
         return (taps[:, :, None] + within).ravel()
 
@@ -64,71 +65,34 @@ class Sweep:
         return np.flatnonzero(~single), np.flatnonzero(single)
 
 
-def sweeps(form: Contract, a: Layout, c: Layout, weights: np.ndarray) -> Iterator[Sweep]:
-    """The sweeps of one group; `weights` are f32[O, kh, kw, I]."""
-    yield from _transposed(form, a, c, weights) if form.transposed else [_direct(form, a, c, weights)]
+def sweeps(form: Contract, a: Layout, c: Layout, weights: np.ndarray) -> list[Sweep]:
+    """The sweeps of one group, in the order of their first taps; `weights` are f32[O, kh, kw, I]."""
+    phases = grid_phases(form, c.shape, weights)
+    ordered = sorted(phases, key=lambda phase: (phase.rows.taps.start, phase.columns.taps.start))
+    return [_sweep(phase, a, c) for phase in ordered]
 
 
-def _direct(form: Contract, a: Layout, c: Layout, weights: np.ndarray) -> Sweep:
-    kernel_y, kernel_x = form.kernel
-    depth = weights.shape[3]
-    taps_x = kernel_x
-    if not a.blocked and form.dilation[1] == 1 and depth == a.shape[3]:
-        depth, taps_x = depth * kernel_x, 1  # the taps of a row lie one after another
+def _sweep(phase: GridPhase, a: Layout, c: Layout) -> Sweep:
+    rows, columns = phase.rows, phase.columns
+    outputs, taps_y, taps_x, depth = phase.weights.shape
+    if not a.blocked and columns.spacing == 1 and depth == a.shape[3]:
+        taps_x, depth = 1, depth * taps_x  # the taps of a row lie one after another
     return Sweep(
-        rows=c.shape[1],
-        columns=c.shape[2],
-        a_start=-form.padding[0] * a.row - form.padding[2] * a.pixel,
-        a_row=form.stride[0] * a.row,
-        a_pixel=form.stride[1] * a.pixel,
+        rows=rows.size,
+        columns=columns.size,
+        a_start=rows.start * a.row + columns.start * a.pixel,
+        a_row=rows.stride * a.row,
+        a_pixel=columns.stride * a.pixel,
         a_block=a.block,
-        taps=(kernel_y, taps_x, form.dilation[0] * a.row, form.dilation[1] * a.pixel),
+        a_element=a.element,
+        taps=(taps_y, taps_x, rows.spacing * a.row, columns.spacing * a.pixel),
         depth=depth,
-        c_start=0,
-        c_row=c.row,
-        c_pixel=c.pixel,
-        weights=weights.reshape(weights.shape[0], -1),
+        c_start=rows.first * c.row + columns.first * c.pixel,
+        c_row=rows.step * c.row,
+        c_pixel=columns.step * c.pixel,
+        weights=phase.weights.reshape(outputs, -1),
+        y=rows.first,
+        x=columns.first,
+        step_y=rows.step,
+        step_x=columns.step,
     )
-
-
-def _transposed(form: Contract, a: Layout, c: Layout, weights: np.ndarray) -> Iterator[Sweep]:
-    """One sweep for each phase (output row mod stride, output column mod stride), over that phase's taps only."""
-    for phase_y in _phases(c.shape[1], form.stride[0], form.padding[0], form.kernel[0]):
-        for phase_x in _phases(c.shape[2], form.stride[1], form.padding[2], form.kernel[1]):
-            part = weights[:, phase_y.taps][:, :, phase_x.taps]
-            yield Sweep(
-                rows=phase_y.count,
-                columns=phase_x.count,
-                a_start=phase_y.source * a.row + phase_x.source * a.pixel,
-                a_row=a.row,
-                a_pixel=a.pixel,
-                a_block=a.block,
-                taps=(part.shape[1], part.shape[2], -a.row, -a.pixel),
-                depth=part.shape[3],
-                c_start=phase_y.first * c.row + phase_x.first * c.pixel,
-                c_row=form.stride[0] * c.row,
-                c_pixel=form.stride[1] * c.pixel,
-                weights=part.reshape(part.shape[0], -1),
-                y=phase_y.first,
-                x=phase_x.first,
-                step_y=form.stride[0],
-                step_x=form.stride[1],
-            )
-
-
-@dataclass(frozen=True)
-class Phase:
-    """Outputs first, first + stride, ... (`count`): output t reads input source + t - j for the j-th of `taps`."""
-
-    first: int
-    count: int
-    source: int
-    taps: slice
-
-
-def _phases(size: int, stride: int, padding: int, kernel: int) -> Iterator[Phase]:
-    for residue in range(stride):
-        first = (residue - padding) % stride
-        count = len(range(first, size, stride))
-        if count:
-            yield Phase(first, count, (first + padding - residue) // stride, slice(residue, kernel, stride))

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
 
-from jitdelegate.ir.expr import RESULT, Expr
-from jitdelegate.ir.forms import Access
-from jitdelegate.ir.layout import FLOAT_BYTES, Layout
-from jitdelegate.targets.cpu.expression import emit
+from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.machine import Machine
-from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Function, Module, Value, lanes_of, vector
+from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, INDEX, POINTER, Function, Module, Value, vector
 
 PARAMETERS = (("arena", POINTER), ("weights", POINTER), ("io", POINTER), ("chunk", INDEX), ("scratch", POINTER))
 """Of every chunk function."""
@@ -153,89 +150,6 @@ class Kernel:
             return self.f.load(POINTER, io + memory.offset * 8, 8) + memory.layout.base
         start = {"arena": arena, "weights": weights, "scratch": scratch}[memory.space]
         return start + (memory.offset + memory.layout.base)
-
-
-@dataclass(frozen=True)
-class Stream:
-    """An extra operand of an epilogue, followed along the output image: distances in bytes, 0 where it is repeated.
-
-    splat: one float serves all lanes (the operand has one channel, the output more).
-    """
-
-    memory: Memory
-    start: int
-    image: int
-    row: int
-    pixel: int
-    block: int
-    splat: bool
-
-    def stepped(self, start: int, row: int, pixel: int) -> Stream:
-        """The stream along every `row`-th row and `pixel`-th pixel, `start` bytes further."""
-        return replace(self, start=self.start + start, row=self.row * row, pixel=self.pixel * pixel)
-
-
-def follow(memory: Memory, access: Access, shape: tuple[int, ...], output: tuple[int, ...]) -> Stream:
-    """The operand of logical `shape`, read by `access`, as a stream along an output of logical shape `output`."""
-    layout = memory.layout
-    distances = {}
-    start = 0
-    for axis, (dim, first, step) in enumerate(zip(access.dims, access.starts, access.steps, strict=True)):
-        distance = _axis_distance(layout, axis, len(shape))
-        start += first * distance
-        if dim >= 0:
-            distances[dim] = step * distance
-    channel = distances.get(len(output) - 1, 0) if output else 0
-    if len(output) == 4:
-        image, row, pixel = (distances.get(d, 0) for d in range(3))
-    else:
-        image, row, pixel = 0, 0, distances.get(len(output) - 2, 0)
-    splat = channel == 0 and bool(output) and output[-1] > 1
-    return Stream(memory, start, image, row, pixel, 0 if channel == 0 else layout.block, splat)
-
-
-def _axis_distance(layout: Layout, axis: int, rank: int) -> int:
-    """Bytes between neighbours along one logical axis of an operand, within a block for the channel axis."""
-    if rank == 4:
-        return layout.distances[axis]
-    return FLOAT_BYTES if axis == rank - 1 else layout.pixel
-
-
-@dataclass(frozen=True)
-class Epilogue:
-    """What happens to a result before it is stored: an expression over the result and streams."""
-
-    expr: Expr = RESULT
-    streams: tuple[Stream, ...] = ()
-
-    @property
-    def key(self) -> str:
-        """Equal for epilogues that are the same code."""
-        return f"{self.expr}|{''.join('s' if s.splat else 'x' if s.memory.exact else 'v' for s in self.streams)}"
-
-    def lanes_to_mask(self, output: Layout) -> int:
-        """Channels of the last block, if whole vectors may not be stored or loaded there; else 0."""
-        exact = any(stream.memory.exact for stream in self.streams)
-        return output.tail if exact or not output.blocked else 0
-
-    def apply(self, f: Function, result: Value, pointers: Sequence[Value], mask: Value | None) -> Value:
-        """The value to store; `pointers` are where the streams are at this pixel and block."""
-        if self.expr == RESULT:
-            return result
-        lanes = lanes_of(result.type)
-        values = [
-            self._read(f, stream, at, result.type, lanes, mask)
-            for stream, at in zip(self.streams, pointers, strict=True)
-        ]
-        return emit(f, self.expr, [result, *values], ["float32"] * (1 + len(values)), lanes)
-
-    @staticmethod
-    def _read(f: Function, stream: Stream, at: Value, type_: str, lanes: int, mask: Value | None) -> Value:
-        if stream.splat:
-            return f.broadcast(at, lanes)
-        if mask is not None and stream.memory.exact:
-            return f.load_masked(type_, at, mask)
-        return f.load(type_, at)
 
 
 def split(total: int, largest: int) -> list[tuple[int, int]]:

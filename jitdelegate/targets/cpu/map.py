@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from jitdelegate.ir.expr import Expr
-from jitdelegate.ir.forms import Access
-from jitdelegate.targets.cpu.element import ELEMENTS, literal, load, store
-from jitdelegate.targets.cpu.expression import emit
+from jitdelegate.ir.expr import Arg, Expr
+from jitdelegate.ir.forms import Access, Concat, Map
+from jitdelegate.ir.graph import Node
+from jitdelegate.ir.layout import Layout, image_shape
+from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cpu.element import load, store
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, distances_along
 from jitdelegate.targets.cpu.vector_ir import Function, Value
+from jitdelegate.targets.cpu.writer import Writer
+from jitdelegate.targets.scalar.expression import emit
 
 CHUNK_ELEMENTS = 16384
 """Elements that are worth a chunk of their own."""
@@ -108,6 +112,47 @@ def _inside(first: int, step: int, size: int) -> tuple[int, int]:
     if step > 0:
         return -(first // step), -((first - size) // step)
     return -((size - 1 - first) // -step), first // -step + 1
+
+
+def write_map(writer: Writer, node: Node, form: Map) -> list[Job]:
+    """The jobs of a Map node."""
+    output = node.outputs[0]
+    pairs = zip(node.inputs, form.operands, strict=True)
+    operands = tuple(_operand(writer, index, access) for index, access in pairs)
+    return MapWriter(writer.generator).jobs(writer.memory(output), writer.shape(output), form.epilogue, operands)
+
+
+def _operand(writer: Writer, index: int, access: Access) -> Operand:
+    tensor = writer.graph.tensors[index]
+    if tensor.data is not None and tensor.data.size == 1 and access.fill is None:
+        return Operand(None, tensor.shape, access, tensor.dtype, tensor.data.flat[0].item())
+    return Operand(writer.memory(index), tensor.shape, access, tensor.dtype)
+
+
+def write_concat(writer: Writer, node: Node, form: Concat) -> list[Job]:
+    """The jobs of a Concat node: a copy of each part to its place."""
+    output, shape = writer.memory(node.outputs[0]), writer.shape(node.outputs[0])
+    maps, jobs, at = MapWriter(writer.generator), list[Job](), 0
+    for index in node.inputs:
+        part = writer.shape(index)
+        starts = tuple(-at if axis == form.axis else 0 for axis in range(len(shape)))
+        access = Access.along(*range(len(shape)), starts=starts)
+        box = whole(shape).between(form.axis, at, at + part[form.axis])
+        operand = Operand(writer.memory(index), part, access, writer.graph.tensors[index].dtype)
+        jobs += maps.jobs(output, shape, Arg(0), (operand,), box)
+        at += part[form.axis]
+    return jobs
+
+
+def copy_jobs(generator: Generator, source: Memory, target: Memory, shape: tuple[int, ...]) -> list[Job]:
+    """The jobs that copy a tensor of this shape to another layout."""
+    dense = Layout(image_shape(shape), generator.lanes, dtype=source.layout.dtype)
+    source, target = (
+        replace(side, layout=dense) if side.layout.plain and side.layout.shape != dense.shape else side
+        for side in (source, target)
+    )
+    operand = Operand(source, shape, Access.along(*range(len(shape))), dense.dtype)
+    return MapWriter(generator).jobs(target, shape, Arg(0), (operand,))
 
 
 class MapWriter:
@@ -270,7 +315,7 @@ class Row:
 
     def _runs_along(self) -> bool:
         """True where every step is to the neighbouring element, or none."""
-        sizes = (ELEMENTS[self.dtype].nbytes, *(operand.element for operand in self.operands))
+        sizes = (ELEMENT_TYPES[self.dtype].nbytes, *(operand.element for operand in self.operands))
         return all(step in (0, sizes[k]) for k, step in zip(self.present, self.steps, strict=True))
 
     def _store(self, at: list[Value], lanes: int, mask: Value | None) -> None:
@@ -280,10 +325,10 @@ class Row:
         values = []
         for k, operand in enumerate(self.operands):
             if operand.memory is None:
-                values.append(literal(f, operand.dtype, lanes, operand.value))
+                values.append(f.constant(operand.dtype, operand.value, lanes))
             else:
                 values.append(load(f, operand.dtype, pointers[k + 1], lanes, steps[k + 1], mask))
-        result = emit(f, self.expr, values, [operand.dtype for operand in self.operands], lanes, self.dtype)
+        result = emit(f, self.expr, values, [operand.dtype for operand in self.operands], self.dtype, lanes)
         store(f, self.dtype, result, pointers[0], mask)
 
 

@@ -12,23 +12,16 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from jitdelegate.ir.forms import MatMul
-from jitdelegate.ir.layout import FLOAT_BYTES
-from jitdelegate.targets.cpu.kernel import (
-    Epilogue,
-    Generator,
-    Job,
-    Kernel,
-    Memory,
-    Stream,
-    distances_along,
-    divisor,
-    split,
-)
+from jitdelegate.ir.graph import Node
+from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
+from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, distances_along, divisor, split
 from jitdelegate.targets.cpu.matmul_dot import DotShape, DotWriter
 from jitdelegate.targets.cpu.matmul_pack import PackedPanel, PackWriter
 from jitdelegate.targets.cpu.matmul_tile import ProductShape, ProductWriter
 from jitdelegate.targets.cpu.reduce import Axis, offset_of
 from jitdelegate.targets.cpu.vector_ir import Value
+from jitdelegate.targets.cpu.writer import Writer
+from jitdelegate.targets.implicit_gemm import matrix_strides
 
 CHUNK_WORK = 4_000_000
 """Floating-point operations that are worth a chunk of their own."""
@@ -62,14 +55,17 @@ class Matrix:
     outer: tuple[Axis, ...]
     row: int
 
+    @property
+    def element(self) -> int:
+        """Bytes of one element."""
+        return self.memory.layout.element
+
 
 def matrix(memory: Memory, shape: tuple[int, ...], leading: tuple[int, ...]) -> Matrix:
     """A tensor of `shape` as matrices, one for each index of the output's `leading` axes."""
     *distances, row, _ = distances_along(memory, shape)
-    own = list(zip(shape[:-2], distances, strict=True))
-    own = [(1, 0)] * (len(leading) - len(own)) + own
-    outer = [Axis(size, far if have == size else 0) for size, (have, far) in zip(leading, own, strict=True)]
-    return Matrix(memory, (shape[-2], shape[-1]), tuple(outer), row)
+    strides = matrix_strides(shape, distances, len(leading))
+    return Matrix(memory, (shape[-2], shape[-1]), tuple(map(Axis, leading, strides)), row)
 
 
 @dataclass(frozen=True)
@@ -106,12 +102,12 @@ class Product:
     @property
     def a_steps(self) -> tuple[int, int]:
         """Bytes in a between the rows of a product, and between the steps of its sums."""
-        return (FLOAT_BYTES, self.a.row) if self.form.adj_x else (self.a.row, FLOAT_BYTES)
+        return (self.a.element, self.a.row) if self.form.adj_x else (self.a.row, self.a.element)
 
     @property
     def is_dot(self) -> bool:
         """Whether sums run along the rows of both operands."""
-        contiguous = not self.form.adj_x or self.a.row == FLOAT_BYTES
+        contiguous = not self.form.adj_x or self.a.row == self.a.element
         return self.form.adj_y and contiguous and self.rows <= MOST_DOT_ROWS
 
     @property
@@ -159,6 +155,14 @@ class Place:
         """The place so many bytes further in each."""
         moved = tuple(pointer + far for pointer, far in zip(self.streams, streams, strict=True))
         return Place(self.a + a, self.b + b, self.c + c, moved)
+
+
+def write_matmul(writer: Writer, node: Node, form: MatMul) -> list[Job]:
+    """The jobs of a MatMul node."""
+    leading = writer.shape(node.outputs[0])[:-2]
+    sides = (*node.inputs[:2], *node.outputs)
+    a, b, c = (matrix(writer.memory(index), writer.shape(index), leading) for index in sides)
+    return MatMulWriter(writer.generator).jobs(form, a, b, c, writer.epilogue(node))
 
 
 class MatMulWriter:
@@ -261,8 +265,8 @@ class MatMulWriter:
         lanes = self.generator.lanes
         blocks = column // lanes
         streams = [blocks * stream.block for stream in product.epilogue.streams]
-        b = column * (product.b.row if product.form.adj_y else FLOAT_BYTES)
-        return place.moved(0, b, column * FLOAT_BYTES, streams)
+        b = column * (product.b.row if product.form.adj_y else product.b.element)
+        return place.moved(0, b, column * product.c.element, streams)
 
     # one chunk
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jitdelegate.ir.layout import FLOAT_BYTES
-from jitdelegate.targets.cpu.kernel import Epilogue, Generator
+from jitdelegate.targets.cpu.epilogue import Epilogue
+from jitdelegate.targets.cpu.kernel import Generator
 from jitdelegate.targets.cpu.matmul_pack import QUAD, transposed
-from jitdelegate.targets.cpu.vector_ir import POINTER, Value
+from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, POINTER, Value
 
 
 @dataclass(frozen=True)

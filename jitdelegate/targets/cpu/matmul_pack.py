@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jitdelegate.ir.layout import FLOAT_BYTES
 from jitdelegate.targets.cpu.kernel import Generator
-from jitdelegate.targets.cpu.vector_ir import POINTER, Function, Value, vector
+from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, POINTER, Function, Value, vector
 
 QUAD = 4
 """Floats in the piece of a row that is read at once; every vector has whole ones."""

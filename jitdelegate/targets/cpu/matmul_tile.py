@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jitdelegate.targets.cpu.kernel import Epilogue, Generator, split
+from jitdelegate.targets.cpu.epilogue import Epilogue
+from jitdelegate.targets.cpu.kernel import Generator, split
 from jitdelegate.targets.cpu.tile import STACK_ALIGN
 from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Value
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Suppress
-from jitdelegate.ir.layout import FLOAT_BYTES
 from jitdelegate.targets.cpu.arg_reduce import Best, beats, best_lane, both, either, places_from
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel
-from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows
-from jitdelegate.targets.cpu.vector_ir import Function, Value
+from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, placed
+from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, Function, Value
+from jitdelegate.targets.cpu.writer import Writer
 
 GONE = float("-inf")
 """The score of a box that is kept already, or suppressed."""
@@ -43,6 +44,11 @@ def overlap_exceeds(f: Function, a: Boxes, b: Boxes, limit: float) -> Value:
     return both(f, exceeds, both(f, f.compare("ogt", a.area, zero), f.compare("ogt", b.area, zero)))
 
 
+def write_suppress(writer: Writer, node: Node, form: Suppress) -> list[Job]:
+    """The jobs of a Suppress node."""
+    return SuppressWriter(writer.generator).jobs(form, *placed(writer, node))
+
+
 class SuppressWriter:
     """Writes the jobs of Suppress nodes."""
 
@@ -52,7 +58,7 @@ class SuppressWriter:
     def jobs(self, form: Suppress, boxes: Placed, scores: Placed, out: Placed) -> list[Job]:
         """One row per class. Scratch memory holds the scores of the boxes that are still to be had."""
         count, size = out.shape[-1], boxes.shape[-1]
-        self.generator.reserve_scratch((size + self.generator.lanes) * FLOAT_BYTES)
+        self.generator.reserve_scratch((size + self.generator.lanes) * scores.nbytes)
 
         def row(kernel: Kernel, number: Value) -> None:
             f = kernel.f

@@ -1,7 +1,7 @@
 """Which tasks a graph is computed in, and where each tensor lies: in the arena or in the caller's own memory.
 
 Tasks are nodes, except that a large Depthwise and the 1x1 Contract after it are one, and that Views and other pure
-renamings are none. Copies bring inputs into layouts with margins or blocks, and bring out what no kernel could write
+renamings are none. Copies bring inputs into layouts with halos or blocks, and bring out what no kernel could write
 straight into the caller's memory.
 """
 
@@ -11,18 +11,14 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from jitdelegate.errors import CompileError
-from jitdelegate.ir.forms import Concat, Contract, Depthwise, Map, MatMul, Reduce, Softmax, View
-from jitdelegate.ir.graph import ABSENT, Graph, Node
-from jitdelegate.ir.index_forms import IndexForm
+from jitdelegate.ir.forms import Contract, Depthwise, View
+from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.ir.layout import Layout, image_shape
+from jitdelegate.targets.buffer_plan import Buffers, check_steps, lives_of, place
 from jitdelegate.targets.cpu.kernel import ALIGN, Memory
-from jitdelegate.targets.plan_memory import Life, plan_memory
 
 FUSE_BYTES = 1024 * 1024
 """A Depthwise result larger than this leaves the second-level cache before the next layer reads it."""
-MAX_TASKS = 20_000
-"""Planning memory takes time with the square of the steps: some ten seconds for this many."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +35,18 @@ class Task:
     shape: tuple[int, ...] = ()
     origin: tuple[int, ...] = ()
 
+    @property
+    def nodes(self) -> list[Node]:
+        """In order; none where it is a copy."""
+        return [node for node in (self.first, self.node) if node is not None]
+
     def reads(self) -> Iterator[int]:
         """Tensors that the step reads, constants included; what stays in scratch memory between two nodes is none."""
         if self.node is None:
             yield self.source
         inside = self.first.outputs if self.first else ()
-        for node in (self.first, self.node):
-            if node is not None:
-                yield from (i for i in node.inputs if i != ABSENT and i not in inside)
+        for node in self.nodes:
+            yield from (i for i in node.inputs if i != ABSENT and i not in inside)
 
     def writes(self) -> int:
         return self.target if self.node is None else self.node.outputs[0]
@@ -68,7 +68,7 @@ def plan_text(planned: Plan) -> str:
     """One line per task: what it computes, and where what it touches lies."""
     lines = [f"arena {planned.arena_bytes} bytes"]
     for step, task in enumerate(planned.tasks):
-        names = [node.op for node in (task.first, task.node) if node] or ["copy"]
+        names = [node.op for node in task.nodes] or ["copy"]
         reads = ", ".join(_place_text(planned, index) for index in task.reads())
         lines.append(f"{step}: {_place_text(planned, task.writes())} = {' + '.join(names)}({reads})")
     return "\n".join(lines) + "\n"
@@ -80,9 +80,9 @@ def _place_text(planned: Plan, index: int) -> str:
     memory = planned.memories[index]
     layout = memory.layout
     kind = "blocked" if layout.blocked else "row-major"
-    margins = f" margins {layout.margins}" if any(layout.margins) else ""
+    halo = f" halo {layout.halo}" if any(layout.halo) else ""
     name = f"%{index}" if index >= 0 else "buffer"
-    return f"{name} {memory.space}+{memory.offset} {list(layout.shape)} {kind}{margins}"
+    return f"{name} {memory.space}+{memory.offset} {list(layout.shape)} {kind}{halo}"
 
 
 def plan(graph: Graph, layouts: dict[int, Layout]) -> Plan:
@@ -103,7 +103,7 @@ class Planner:
         self.result = Plan()
         self.lanes = next(iter(layouts.values())).lanes if layouts else 1
         self.fresh = ABSENT
-        self.alias: dict[int, int] = {}
+        self.buffers = Buffers()
         self.external: dict[int, Memory] = {}
 
     def _new_number(self) -> int:
@@ -120,8 +120,7 @@ class Planner:
         self._place_inputs()
         self._place_nodes()
         self._place_outputs()
-        if len(self.result.tasks) > MAX_TASKS:
-            raise CompileError(f"The graph has {len(self.result.tasks)} steps, more than {MAX_TASKS}.")
+        check_steps("steps", len(self.result.tasks))
         self._place_arena()
         return self.result
 
@@ -145,11 +144,9 @@ class Planner:
         return all(self._loads_exactly(self.graph.nodes[i], index) for i in self.graph.readers[index])
 
     def _loads_exactly(self, node: Node, index: int) -> bool:
-        if isinstance(node.form, Reduce):
-            return len(self.graph.tensors[index].shape) != 4
         if isinstance(node.form, View):
             return self._reads_exactly(node.outputs[0])
-        return isinstance(node.form, Contract | Map | MatMul | Softmax | Concat | IndexForm)
+        return form_of(node).loads_exactly(self.graph.tensors[index].shape)
 
     # nodes
 
@@ -170,12 +167,12 @@ class Planner:
         source, target = node.inputs[0], node.outputs[0]
         shapes = [self.graph.tensors[i].shape for i in (source, target)]
         dense = [self.graph.tensors[source].is_constant or self.layouts[source].plain, self.layouts[target].plain]
-        root = self._root(source)
+        root = self.buffers[source]
         renamable = not self.graph.tensors[root].is_constant and (
             root not in self.external or self._reads_exactly(target)
         )
         if all(dense) and renamable:
-            self.alias[target] = root
+            self.buffers.alias(target, source)
         elif any(dense):
             shape = shapes[0] if dense[1] else shapes[1]
             self.result.tasks.append(Task(source=source, target=target, shape=shape, origin=node.origin))
@@ -184,9 +181,6 @@ class Planner:
             self.layouts[between] = self._dense(source)
             self.result.tasks.append(Task(source=source, target=between, shape=shapes[0], origin=node.origin))
             self.result.tasks.append(Task(source=between, target=target, shape=shapes[1], origin=node.origin))
-
-    def _root(self, index: int) -> int:
-        return self.alias.get(index, index)
 
     def _fusions(self) -> Iterator[tuple[int, int]]:
         """(position of a 1x1 Contract, position of the Depthwise that only it reads)."""
@@ -204,10 +198,10 @@ class Planner:
 
     def _place_outputs(self) -> None:
         """Straight into the caller's memory where the tensor is dense and nobody else reads it; else a copy."""
-        read = {self._root(i) for task in self.result.tasks for i in task.reads()}
-        uses = Counter(map(self._root, self.graph.outputs))
+        read = {self.buffers[i] for task in self.result.tasks for i in task.reads()}
+        uses = Counter(self.buffers[index] for index in self.graph.outputs)
         for position, index in enumerate(self.graph.outputs):
-            root = self._root(index)
+            root = self.buffers[index]
             shape = self.graph.tensors[index].shape
             if 0 in shape:
                 continue
@@ -229,35 +223,24 @@ class Planner:
     # the arena
 
     def _place_arena(self) -> None:
-        lives: dict[int, Life] = {}
-        for step, task in enumerate(self.result.tasks):
-            for index in (*task.reads(), task.writes()):
-                root = self._root(index)
-                if root in self.external or (root >= 0 and self.graph.tensors[root].is_constant):
-                    continue
-                known = lives.get(root)
-                size = self.layouts[root].size + ALIGN  # a vector load of a row-major tail may read beyond the end
-                lives[root] = Life(size, step if known is None else known.first, step)
-        self.result.arena_bytes, offsets = plan_memory(list(lives.values()), align=ALIGN)
+        # a vector load of a row-major tail may read beyond the end
+        lives = lives_of(map(self._touched, self.result.tasks), lambda root: self.layouts[root].size + ALIGN)
+        self.result.arena_bytes, offsets = place(lives, ALIGN)
         memories = dict(self.external)
-        for root, offset in zip(lives, offsets, strict=True):
+        for root, offset in offsets.items():
             memories[root] = Memory("arena", offset, self.layouts[root])
-        for index, root in self.alias.items():
-            base = memories[root]
-            memories[index] = replace(base, layout=self.layouts[index])
+        for index, root in self.buffers.items():
+            memories[index] = replace(memories[root], layout=self.layouts[index])
         self.result.memories = memories
+
+    def _touched(self, task: Task) -> Iterator[int]:
+        """The buffers in the arena that a task reads or writes."""
+        for root in (self.buffers[index] for index in (*task.reads(), task.writes())):
+            if root not in self.external and not (root >= 0 and self.graph.tensors[root].is_constant):
+                yield root
 
 
 def _is_pointwise(node: Node, data: int) -> bool:
     """A Contract that reads `data` pixel by pixel."""
-    form = node.form
-    return (
-        isinstance(form, Contract)
-        and node.inputs[0] == data
-        and data not in node.inputs[1:]
-        and form.kernel == (1, 1)
-        and form.stride == (1, 1)
-        and form.groups == 1
-        and not any(form.padding)
-        and not form.transposed
-    )
+    is_pointwise = isinstance(node.form, Contract) and node.form.is_pointwise
+    return is_pointwise and node.inputs[0] == data and data not in node.inputs[1:]

@@ -1,4 +1,4 @@
-"""Pool and Resize: one channel block at a time, pixel by pixel; windows are clipped to the image, no margins needed."""
+"""Pool and Resize: one channel block at a time, pixel by pixel; windows are clipped to the image, no halo needed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from jitdelegate.ir.forms import Pool, Resize
+from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
 from jitdelegate.ops.resize import bilinear_places, nearest_places
-from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, divisor
+from jitdelegate.targets.cpu.epilogue import Epilogue
+from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, divisor
 from jitdelegate.targets.cpu.vector_ir import FLOAT, INDEX, POINTER, Function, Value
+from jitdelegate.targets.cpu.writer import Writer
 
 CHUNK_ELEMENTS = 8192
 """Output elements that are worth a chunk of their own."""
@@ -18,6 +21,16 @@ LOWEST = float("-inf")
 
 Pixel = Callable[[Function, Value, Value, Value], Value]
 """(function, image pointer at the channel block, y, x) -> the vector of one output pixel."""
+
+
+def write_pool(writer: Writer, node: Node, form: Pool) -> list[Job]:
+    """The jobs of a Pool node."""
+    return ImageWriter(writer.generator).pool(form, *writer.ends(node), writer.epilogue(node))
+
+
+def write_resize(writer: Writer, node: Node, form: Resize) -> list[Job]:
+    """The jobs of a Resize node."""
+    return ImageWriter(writer.generator).resize(form, *writer.ends(node), writer.epilogue(node))
 
 
 class ImageWriter:

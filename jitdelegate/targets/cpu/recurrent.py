@@ -14,10 +14,11 @@ import numpy as np
 
 from jitdelegate.ir.expr import Expr
 from jitdelegate.ir.forms import Recurrent
-from jitdelegate.ir.layout import FLOAT_BYTES
-from jitdelegate.targets.cpu.expression import emit
+from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, channel_vector
-from jitdelegate.targets.cpu.vector_ir import Function, Value
+from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, Function, Value
+from jitdelegate.targets.cpu.writer import Writer
+from jitdelegate.targets.scalar.expression import emit
 
 CHAINS = 8
 """Sums under way together: each waits some cycles for the one before it."""
@@ -83,7 +84,7 @@ class Sequences:
     @property
     def row(self) -> int:
         """Bytes of a sequence's row of `out`."""
-        return self.width * FLOAT_BYTES
+        return self.width * self.out.layout.element
 
     @property
     def ahead(self) -> int:
@@ -93,7 +94,7 @@ class Sequences:
     @property
     def gates_row(self) -> int:
         """Bytes of one gate in `data`."""
-        return self.cells.rows * FLOAT_BYTES
+        return self.cells.rows * self.data.layout.element
 
     @property
     def step(self) -> int:
@@ -104,6 +105,14 @@ class Sequences:
     def sequence(self) -> int:
         """Bytes between the sequences of `data`."""
         return self.form.gates * self.gates_row * (1 if self.form.time_major else self.steps)
+
+
+def write_recurrent(writer: Writer, node: Node, form: Recurrent) -> list[Job]:
+    """The jobs of a Recurrent node."""
+    operands = [writer.memory(index) for index in node.inputs[:3]]
+    weights = Weights.of(writer.constant(node.inputs[3]), *map(writer.optional, node.inputs[4:]))
+    output = node.outputs[0]
+    return RecurrentWriter(writer.generator).jobs(form, writer.shape(output), operands, writer.memory(output), weights)
 
 
 class RecurrentWriter:
@@ -138,7 +147,7 @@ class RecurrentWriter:
             and (self._packed(weights.projection[0], 1), self._vector(weights.projection[1])),
         )
         if node.projection:
-            self.generator.reserve_scratch(node.cells.rows * FLOAT_BYTES)
+            self.generator.reserve_scratch(node.cells.rows * out.layout.element)
         return [self.generator.job("recurrent", batch, lambda kernel: _Sequence(kernel, node).write())]
 
     def _vector(self, values: np.ndarray) -> int:
@@ -174,7 +183,7 @@ class _Sequence:
     def write(self) -> None:
         """The whole chunk."""
         node, f, units = self.node, self.f, self.node.cells.rows
-        first = self._place(node.state, units * FLOAT_BYTES)
+        first = self._place(node.state, units * node.state.layout.element)
         self._panels(units, lambda at, mask: self._store(self._load(first + at, mask), self.state + at, mask))
         backwards = node.form.reverse
         start = node.steps - 1 if backwards else 0
@@ -186,7 +195,7 @@ class _Sequence:
 
         data = self._place(node.data, node.sequence) + start * node.step
         out = self._place(node.out, node.row) + start * node.ahead
-        f.loop(node.steps, one, data, self._place(node.hidden, node.cells.depth * FLOAT_BYTES), out)
+        f.loop(node.steps, one, data, self._place(node.hidden, node.cells.depth * node.hidden.layout.element), out)
 
     def _step(self, data: Value, hidden: Value, out: Value) -> None:
         """From the last hidden values to those in `out`."""
@@ -258,7 +267,7 @@ class _Sequence:
         return first
 
     def _emit(self, expr: Expr, values: Sequence[Value]) -> Value:
-        return emit(self.f, expr, values, ["float32"] * len(values), self.lanes)
+        return emit(self.f, expr, values, ["float32"] * len(values), lanes=self.lanes)
 
     def _load(self, place: Value, mask: Value | None) -> Value:
         return self.f.load(self.vector, place) if mask is None else self.f.load_masked(self.vector, place, mask)

@@ -8,13 +8,17 @@ from math import prod
 
 import numpy as np
 
-from jitdelegate.ir.forms import Reduce, Softmax
-from jitdelegate.ir.layout import FLOAT_BYTES, Layout
-from jitdelegate.targets.cpu.element import literal, load, store
-from jitdelegate.targets.cpu.exponential import exp
-from jitdelegate.targets.cpu.expression import INTEGER_FUNCTIONS
-from jitdelegate.targets.cpu.kernel import Epilogue, Generator, Job, Kernel, Memory, Stream, distances_along, divisor
-from jitdelegate.targets.cpu.vector_ir import BOOL, FLOAT, Function, Value, lanes_of
+from jitdelegate.ir.forms import Pool, Reduce, Softmax
+from jitdelegate.ir.graph import Node
+from jitdelegate.ir.layout import Layout
+from jitdelegate.targets.cpu.element import load, store
+from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
+from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, distances_along, divisor
+from jitdelegate.targets.cpu.pool import ImageWriter
+from jitdelegate.targets.cpu.vector_ir import FLOAT, FLOAT_BYTES, Function, Value, lanes_of
+from jitdelegate.targets.cpu.writer import Writer
+from jitdelegate.targets.scalar.exponential import exp
+from jitdelegate.targets.scalar.functions import apply
 
 INITIAL = {"sum": 0.0, "mean": 0.0, "max": float("-inf"), "min": float("inf"), "prod": 1.0}
 HORIZONTAL = {"sum": "fadd", "mean": "fadd", "max": "fmax", "min": "fmin", "prod": "fmul"}
@@ -28,6 +32,23 @@ class Axis:
 
     size: int
     distance: int
+
+
+def write_reduce(writer: Writer, node: Node, form: Reduce) -> list[Job]:
+    """The jobs of a Reduce node."""
+    (a, c), shape, epilogue = writer.ends(node), writer.shape(node.inputs[0]), writer.epilogue(node)
+    is_float = a.layout.dtype == c.layout.dtype == "float32"
+    if is_float and form.reads_images(shape, writer.shape(node.outputs[0])):
+        window = shape[1], shape[2]
+        pool = Pool(kernel=window, stride=window, kind=form.kind)
+        return ImageWriter(writer.generator).pool(pool, a, c, epilogue)
+    return ReduceWriter(writer.generator).reduce(form, a, shape, c, epilogue)
+
+
+def write_softmax(writer: Writer, node: Node, form: Softmax) -> list[Job]:
+    """The jobs of a Softmax node."""
+    a, c = writer.ends(node)
+    return ReduceWriter(writer.generator).softmax(form, a, writer.shape(node.inputs[0]), c)
 
 
 class ReduceWriter:
@@ -89,7 +110,7 @@ class ReduceWriter:
 
             def block(i: Value, mask: Value | None = None) -> None:
                 position = i * lanes
-                value = self._fold_vectors(f, form.kind, start + position * FLOAT_BYTES, reduced, mask)
+                value = self._fold_vectors(f, form.kind, start + position * a.layout.element, reduced, mask)
                 if form.kind == "mean":
                     value = value / f.literal(value.type, float(total))
                 number = first + position
@@ -125,9 +146,9 @@ class ReduceWriter:
 
                 def fold(j: Value, folded: Value) -> list[Value]:
                     loaded = load(f, dtype, start + offset_of(f, j, reduced), 1, 0)
-                    return [combine_integers(f, form.kind, folded, loaded)]
+                    return [combine_integers(f, form.kind, dtype, folded, loaded)]
 
-                (folded,) = f.loop(total, fold, literal(f, dtype, 1, neutral(form.kind, dtype)))
+                (folded,) = f.loop(total, fold, f.constant(dtype, neutral(form.kind, dtype)))
                 store(f, dtype, folded, target + number * a.layout.element)
 
             f.loop(at_once, one)
@@ -248,11 +269,11 @@ def neutral(kind: str, dtype: str) -> int:
     return int(limits.min if kind == "max" else limits.max)
 
 
-def combine_integers(f: Function, kind: str, a: Value, b: Value) -> Value:
+def combine_integers(f: Function, kind: str, dtype: str, a: Value, b: Value) -> Value:
     """One step of a reduction; the larger of two bools is whether one is true, the smaller whether both are."""
     names = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
-    name = {"max": "or", "min": "and"}[kind] if a.type == BOOL else names[kind]
-    return INTEGER_FUNCTIONS[name](f, a, b)
+    name = {"max": "or", "min": "and"}[kind] if dtype == "bool" else names[kind]
+    return apply(f, name, dtype, a, b)
 
 
 def _combine(f: Function, kind: str, total: Value, value: Value) -> Value:
@@ -266,13 +287,13 @@ def _axes(memory: Memory, shape: tuple[int, ...]) -> list[Axis]:
 
 
 def _image_axes(layout: Layout) -> list[Axis]:
-    """The axes of a row-major image, margins left out."""
+    """The axes of a row-major image, halo left out."""
     return [Axis(*pair) for pair in zip(layout.shape, layout.distances, strict=True)]
 
 
 def _element(kernel: Kernel, stream: Stream, output: Layout, number: Value) -> Value:
     """Where a stream of row-major memory is at element `number` of the output."""
-    distances = (stream.image, stream.row, stream.pixel, FLOAT_BYTES if stream.block else 0)
+    distances = (stream.image, stream.row, stream.pixel, stream.memory.layout.element if stream.block else 0)
     axes = [Axis(*pair) for pair in zip(output.shape, distances, strict=True)]
     return kernel.pointer(stream.memory) + stream.start + offset_of(kernel.f, number, axes)
 

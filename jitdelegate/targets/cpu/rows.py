@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, distances_along
 from jitdelegate.targets.cpu.reduce import Axis
 from jitdelegate.targets.cpu.vector_ir import Function, Value
+from jitdelegate.targets.cpu.writer import Writer
 
 CHUNK_WORK = 16384
 """Elements that are worth a chunk of their own."""
@@ -33,6 +35,11 @@ class Placed:
     @property
     def axes(self) -> list[Axis]:
         return [Axis(*pair) for pair in zip(self.shape, distances_along(self.memory, self.shape), strict=True)]
+
+
+def placed(writer: Writer, node: Node) -> list[Placed]:
+    """The node's operands, then its results."""
+    return [Placed(writer.memory(index), writer.shape(index)) for index in (*node.inputs, *node.outputs)]
 
 
 def size_of(axes: Sequence[Axis]) -> int:

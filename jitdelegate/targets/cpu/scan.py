@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Scan
-from jitdelegate.targets.cpu.element import ELEMENTS, literal, load, store
+from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cpu.element import load, store
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel
 from jitdelegate.targets.cpu.reduce import Axis, offset_of
-from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, size_of
+from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.vector_ir import Function, Value
+from jitdelegate.targets.cpu.writer import Writer
+
+
+def write_scan(writer: Writer, node: Node, form: Scan) -> list[Job]:
+    """The jobs of a Scan node."""
+    return ScanWriter(writer.generator).jobs(form, *placed(writer, node))
 
 
 class ScanWriter:
@@ -62,8 +70,8 @@ def _sums(
     def step(i: Value, total: Value) -> list[Value]:
         place = f.index(size - 1) - i if form.reverse else i
         at = source + place * along[0].distance
-        following = total + load(f, dtype, at, lanes, ELEMENTS[dtype].nbytes, mask)
+        following = total + load(f, dtype, at, lanes, ELEMENT_TYPES[dtype].nbytes, mask)
         store(f, dtype, total if form.exclusive else following, target + place * along[1].distance, mask)
         return [following]
 
-    f.loop(size, step, literal(f, dtype, lanes, 0))
+    f.loop(size, step, f.constant(dtype, 0, lanes))

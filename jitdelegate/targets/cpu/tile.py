@@ -2,7 +2,7 @@
 
 Where each step of K = (ky, kx, c) lies relative to a pixel's first tap stands in a table, four channels an entry, so
 that one short loop serves every window and layout. Pixels are addressed one by one: a tile may go on in the next row of
-the image, and windows need no borders because layouts have margins.
+the image, and windows need no borders because layouts have halos.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jitdelegate.ir.layout import FLOAT_BYTES
+from jitdelegate.targets.cpu.epilogue import Epilogue
 from jitdelegate.targets.cpu.indirect_gemm import QUAD
-from jitdelegate.targets.cpu.kernel import Epilogue, Generator
-from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Value
+from jitdelegate.targets.cpu.kernel import Generator
+from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, INDEX, POINTER, Value
 
 GEOMETRY = (
     *("width", "a_pixel", "a_row", "c_pixel", "c_row", "c_block", "lanes_left"),

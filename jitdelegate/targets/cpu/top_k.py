@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from math import sqrt
 
+from jitdelegate.ir.graph import Node
+from jitdelegate.ir.index_forms import TopK
 from jitdelegate.targets.cpu.arg_reduce import I32, both, places_from
 from jitdelegate.targets.cpu.element import load
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel
 from jitdelegate.targets.cpu.reduce import offset_of
-from jitdelegate.targets.cpu.rows import Placed, job_of_rows, size_of
+from jitdelegate.targets.cpu.rows import Placed, job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.vector_ir import FLOAT, INDEX, Function, Value, element_type, lanes_of, vector
+from jitdelegate.targets.cpu.writer import Writer
 
 HIGHEST_PLACE = (1 << 31) - 1
 RANK_BYTES = 8
@@ -17,6 +20,11 @@ NOTHING = -(1 << 63)
 """As a rank: lower than that of any element."""
 FIRST = (1 << 63) - 1
 """As a rank: higher than that of any element."""
+
+
+def write_top_k(writer: Writer, node: Node, form: TopK) -> list[Job]:
+    """The jobs of a TopK node."""
+    return TopKWriter(writer.generator).jobs(*placed(writer, node))
 
 
 class TopKWriter:

@@ -22,6 +22,7 @@ from jitdelegate.ir.layout import image_shape
 from jitdelegate.targets.cuda.device_code import I16, I32, Code, Value
 from jitdelegate.targets.cuda.element import common_width
 from jitdelegate.targets.cuda.writer import Writer, check_memory
+from jitdelegate.targets.implicit_gemm import GridPhase, filters_of, grid_phases
 
 OUTSIDE = -(2**15)
 """Rows and columns of a tap that is outside of every image: one so far away would have over 2**30 pixels."""
@@ -180,10 +181,9 @@ def problem_of(writer: Writer, node: Node) -> Problem:
     data, weights_index, bias_index = node.inputs[:3]
     output = node.outputs[0]
     image, target = image_shape(writer.shape(data)), image_shape(writer.shape(output))
-    weights = writer.array(weights_index)
-    weights = weights if weights.ndim == 4 else weights[:, None, None]
+    weights = filters_of(writer.array(weights_index))
     bias = np.zeros(target[3], np.float32) if bias_index == ABSENT else writer.array(bias_index)
-    phases = _transposed(form, target, weights) if form.transposed else [_straight(form, target, weights)]
+    phases = [_listed(phase) for phase in grid_phases(form, target, weights)]
     reached = tuple(_within(phase, image) for phase in phases)
     return _as_rows(Problem(node, data, output, image, target, form.groups, bias, reached))
 
@@ -200,43 +200,14 @@ def _as_rows(problem: Problem) -> Problem:
     return replace(problem, image=(images, 1, 1, height * width * channels), phases=(only,))
 
 
-def _straight(form: Contract, target: tuple[int, ...], weights: np.ndarray) -> Phase:
-    rows, columns = (np.arange(size) * dilation for size, dilation in zip(form.kernel, form.dilation, strict=True))
-    return Phase(
-        size=(target[1], target[2]),
-        first=(0, 0),
-        step=(1, 1),
-        start=(-form.padding[0], -form.padding[2]),
-        stride=form.stride,
-        taps=_grid(rows, columns),
-        weights=weights.reshape(len(weights), -1, weights.shape[3]),
+def _listed(phase: GridPhase) -> Phase:
+    """The phase with its taps one by one."""
+    axes, (outputs, height, width, depth) = (phase.rows, phase.columns), phase.weights.shape
+    size, first, step, start, stride = zip(
+        *((axis.size, axis.first, axis.step, axis.start, axis.stride) for axis in axes), strict=True
     )
-
-
-def _transposed(form: Contract, target: tuple[int, ...], weights: np.ndarray) -> list[Phase]:
-    """A phase for each (output row mod stride, output column mod stride), over the taps that reach it."""
-    return [
-        _transposed_phase(form, target, weights, (y, x))
-        for y in range(min(form.stride[0], target[1]))
-        for x in range(min(form.stride[1], target[2]))
-    ]
-
-
-def _transposed_phase(form: Contract, target: tuple[int, ...], weights: np.ndarray, first: tuple[int, int]) -> Phase:
-    """Output row first + stride * t takes kernel row r + stride * j from data row (first + top - r) / stride + t - j,
-    where r = (first + top) mod stride."""
-    shifted = [first[axis] + form.padding[2 * axis] for axis in range(2)]
-    rests = [shifted[axis] % form.stride[axis] for axis in range(2)]
-    part = weights[:, rests[0] :: form.stride[0], rests[1] :: form.stride[1]]
-    return Phase(
-        size=(len(range(first[0], target[1], form.stride[0])), len(range(first[1], target[2], form.stride[1]))),
-        first=first,
-        step=form.stride,
-        start=(shifted[0] // form.stride[0], shifted[1] // form.stride[1]),
-        stride=(1, 1),
-        taps=_grid(-np.arange(part.shape[1]), -np.arange(part.shape[2])),
-        weights=part.reshape(len(part), -1, part.shape[3]),
-    )
+    taps = _grid(*(axis.spacing * np.arange(count) for axis, count in zip(axes, (height, width), strict=True)))
+    return Phase(size, first, step, start, stride, taps, phase.weights.reshape(outputs, height * width, depth))
 
 
 def _grid(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
-from math import prod
 
 from jitdelegate.ir.expr import RESULT, Expr
-from jitdelegate.ir.forms import Access
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element, load
-from jitdelegate.targets.cuda.expression import emit
-
-
-class Reach(Enum):
-    """Which element of an extra operand belongs to channel c of pixel p, of C channels each."""
-
-    ELEMENT = "element"  # p * C + c
-    CHANNEL = "channel"  # c
-    PIXEL = "pixel"  # p
-    SCALAR = "scalar"  # 0
+from jitdelegate.targets.epilogue import Reach
+from jitdelegate.targets.scalar.expression import emit
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +72,3 @@ def load_run(code: Code, element: Element, base: Value, index: Value, count: int
     """The values of `count` neighbouring elements, in as few accesses as there can be."""
     step = min(count, element.widest)
     return [x for at in range(0, count, step) for x in load(code, element, base, index + at, step)]
-
-
-def reach(access: Access, operand: tuple[int, ...], output: tuple[int, ...]) -> Reach | None:
-    """How an epilogue reads this operand; None where none of the ways fits."""
-    if access.fill is not None or any(access.starts) or any(step != 1 for step in access.steps):
-        return None
-    if prod(operand) == 1:
-        return Reach.SCALAR
-    shift, pairs = len(output) - len(operand), zip(access.dims, operand, strict=True)
-    if shift < 0 or any(dim != shift + axis and size != 1 for axis, (dim, size) in enumerate(pairs)):
-        return None
-    channels = output[-1] if output else 1
-    if tuple(operand) == tuple(output)[shift:] and prod(operand) == prod(output):
-        return Reach.ELEMENT
-    if operand[-1] == channels and prod(operand) == channels:
-        return Reach.CHANNEL
-    if operand[-1] == 1 and prod(operand) * channels == prod(output):
-        return Reach.PIXEL
-    return None

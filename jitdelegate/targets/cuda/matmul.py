@@ -19,6 +19,7 @@ from jitdelegate.targets.cuda.device_code import Code
 from jitdelegate.targets.cuda.element import Element, common_width
 from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.gpu import Gpu
+from jitdelegate.targets.cuda.index_map import dense_strides
 from jitdelegate.targets.cuda.matmul_kernel import (
     AXIS_SIZES,
     FLOAT,
@@ -34,6 +35,7 @@ from jitdelegate.targets.cuda.matmul_share import Shares, Side
 from jitdelegate.targets.cuda.template import Definition, Template
 from jitdelegate.targets.cuda.tensor_core import CHUNK, STEP, Operand, WarpTile
 from jitdelegate.targets.cuda.writer import Writer
+from jitdelegate.targets.implicit_gemm import matrix_strides
 
 PAIR = 2
 """Neighbouring columns that a thread has of a fragment, and the most lines of a unit that it turns into chunks."""
@@ -271,7 +273,7 @@ class Product:
 def product_of(form: MatMul, a: tuple[int, ...], b: tuple[int, ...], output: tuple[int, ...]) -> Product:
     """What a node of these shapes multiplies."""
     *leading, rows, columns = output
-    strides = [_strides(shape, len(leading)) for shape in (a, b)]
+    strides = [matrix_strides(shape, dense_strides(shape), len(leading)) for shape in (a, b)]
     axes: list[tuple[int, int, int]] = []
     for size, left, right in zip(leading, *strides, strict=True):
         if axes and axes[-1][1:] == (size * left, size * right):
@@ -279,12 +281,6 @@ def product_of(form: MatMul, a: tuple[int, ...], b: tuple[int, ...], output: tup
         elif size > 1:
             axes.append((size, left, right))
     return Product(rows, columns, a[-2 if form.adj_x else -1], tuple(axes))
-
-
-def _strides(shape: tuple[int, ...], count: int) -> list[int]:
-    """Elements from matrix to matrix along `count` leading axes, 0 where the operand is repeated."""
-    own = [0 if shape[axis] == 1 else prod(shape[axis + 1 :]) for axis in range(len(shape) - 2)]
-    return [0] * (count - len(own)) + own
 
 
 def write_matmul(writer: Writer, node: Node) -> None:

@@ -10,15 +10,14 @@ import numpy as np
 from xxhash import xxh3_128_hexdigest
 
 from jitdelegate.errors import CompileError
-from jitdelegate.ir.forms import Form, Map
-from jitdelegate.ir.graph import ABSENT, Graph, Node
-from jitdelegate.ir.index_forms import Gather
+from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.program.check import LARGEST_GRID
 from jitdelegate.targets.cuda.cost import moving_cycles
 from jitdelegate.targets.cuda.element import OWN, Element
-from jitdelegate.targets.cuda.epilogue import Epilogue, reach
+from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.template import Argument, Launch, Pointer, Template, TensorPointer, WeightsPointer
+from jitdelegate.targets.epilogue import reach
 
 ALIGN = 256
 """Bytes; where tensors and weights begin."""
@@ -124,8 +123,7 @@ class Writer:
 
         Every operand has a `reach`; the planner splits nodes where one has none.
         """
-        form = node.form
-        assert isinstance(form, Form)
+        form = form_of(node)
         output = self.shape(node.outputs[0])
         extra = node.inputs[form.core :]
         found = [reach(access, self.shape(index), output) for access, index in zip(form.operands, extra, strict=True)]
@@ -166,8 +164,7 @@ class Writer:
 
     def _moved(self, node: Node, arguments: Sequence[Argument]) -> int:
         """Bytes that a launch of the node reads and writes, as far as its arguments tell."""
-        # a Map, or a Gather, reads at most an element of each operand for every one that it writes
-        most = self.graph.tensors[node.outputs[0]].size if isinstance(node.form, Map | Gather) else LARGEST_MEMORY
+        most = self.graph.tensors[node.outputs[0]].size if form_of(node).visits_once else LARGEST_MEMORY
         pointers = [argument for argument in arguments if isinstance(argument, TensorPointer | WeightsPointer)]
         return sum(self._nbytes(pointer, most) for pointer in pointers)
 

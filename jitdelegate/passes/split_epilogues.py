@@ -1,0 +1,45 @@
+"""Epilogues whose operands a target's kernels cannot follow, as Maps of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from jitdelegate.ir.expr import RESULT
+from jitdelegate.ir.forms import Access, Map, Shape
+from jitdelegate.ir.graph import Graph, Node, form_of
+
+Follows = Callable[[Access, Shape, Shape], object]
+"""Whether kernels can follow an operand read so, of this shape, along an output of this shape."""
+
+
+def split_epilogues(graph: Graph, follows: Follows) -> Graph:
+    """%2 = CONV_2D(%0, ..., %1) by Contract(epilogue=add(a0, a1)) ->
+    %3 = CONV_2D(%0, ...) by Contract(); %2 = CONV_2D(%3, %1) by Map(add(a0, a1)), where %1 cannot be followed.
+    """
+    tensors, nodes = list(graph.tensors), list[Node]()
+    for node in graph.nodes:
+        form, output = form_of(node), graph.tensors[node.outputs[0]]
+        if not form.has_result or _all_followed(graph, node, follows):
+            nodes.append(node)
+            continue
+        # What a form computes has the type of its data; its epilogue may make another one of it.
+        name, dtype = f"{output.name} before its epilogue", graph.tensors[node.inputs[0]].dtype
+        between = len(tensors)
+        tensors.append(replace(output, name=name, dtype=dtype))
+        core, extra = node.inputs[: form.core], node.inputs[form.core :]
+        alone = replace(form, epilogue=RESULT, operands=())
+        epilogue = Map(form.epilogue, (Access.broadcast(output.shape, output.shape), *form.operands))
+        nodes += (
+            replace(node, inputs=core, outputs=(between,), form=alone),
+            replace(node, inputs=(between, *extra), form=epilogue),
+        )
+    return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
+
+
+def _all_followed(graph: Graph, node: Node, follows: Follows) -> bool:
+    form, output = form_of(node), graph.tensors[node.outputs[0]].shape
+    extra = node.inputs[form.core :] if form.takes_epilogue else ()
+    return all(
+        follows(access, graph.tensors[index].shape, output) for access, index in zip(form.operands, extra, strict=True)
+    )

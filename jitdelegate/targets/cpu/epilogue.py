@@ -1,0 +1,89 @@
+"""Epilogues: the scalar expression that a kernel applies to its own results before it stores them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from jitdelegate.ir.expr import RESULT, Expr
+from jitdelegate.ir.layout import Layout
+from jitdelegate.targets.cpu.kernel import Memory
+from jitdelegate.targets.cpu.vector_ir import Function, Value, lanes_of
+from jitdelegate.targets.epilogue import EpilogueOperand
+from jitdelegate.targets.scalar.expression import emit
+
+
+@dataclass(frozen=True)
+class Stream:
+    """An extra operand of an epilogue, followed along the output image: distances in bytes, 0 where it is repeated.
+
+    splat: one float serves all lanes (the operand has one channel, the output more).
+    """
+
+    memory: Memory
+    start: int
+    image: int
+    row: int
+    pixel: int
+    block: int
+    splat: bool
+
+    def stepped(self, start: int, row: int, pixel: int) -> Stream:
+        """The stream along every `row`-th row and `pixel`-th pixel, `start` bytes further."""
+        return replace(self, start=self.start + start, row=self.row * row, pixel=self.pixel * pixel)
+
+
+def follow(memory: Memory, operand: EpilogueOperand) -> Stream:
+    """The operand, which lies in `memory`, as a stream along its output; other outputs than images are a row."""
+    axes = (None,) * 4 + operand.axes
+    image, row, pixel, channel = (_distance(memory.layout, axis, len(operand.shape)) for axis in axes[-4:])
+    if len(operand.output) != 4:
+        image = row = 0
+    splat = channel == 0 and bool(operand.output) and operand.output[-1] > 1
+    return Stream(memory, 0, image, row, pixel, memory.layout.block if channel else 0, splat)
+
+
+def _distance(layout: Layout, axis: int | None, rank: int) -> int:
+    """Bytes between neighbours along an axis of an operand of that rank, within a block for channels."""
+    if axis is None:
+        return 0
+    if rank == 4:
+        return layout.distances[axis]
+    return layout.element if axis == rank - 1 else layout.pixel
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What happens to a result before it is stored: an expression over the result and streams."""
+
+    expr: Expr = RESULT
+    streams: tuple[Stream, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Equal for epilogues that are the same code."""
+        return f"{self.expr}|{''.join('s' if s.splat else 'x' if s.memory.exact else 'v' for s in self.streams)}"
+
+    def lanes_to_mask(self, output: Layout) -> int:
+        """Channels of the last block, if whole vectors may not be stored or loaded there; else 0."""
+        exact = any(stream.memory.exact for stream in self.streams)
+        return output.tail if exact or not output.blocked else 0
+
+    def apply(self, f: Function, result: Value, pointers: Sequence[Value], mask: Value | None) -> Value:
+        """The value to store; `pointers` are where the streams are at this pixel and block."""
+        if self.expr == RESULT:
+            return result
+        lanes = lanes_of(result.type)
+        values = [
+            self._read(f, stream, at, result.type, lanes, mask)
+            for stream, at in zip(self.streams, pointers, strict=True)
+        ]
+        return emit(f, self.expr, [result, *values], ["float32"] * (1 + len(values)), lanes=lanes)
+
+    @staticmethod
+    def _read(f: Function, stream: Stream, at: Value, type_: str, lanes: int, mask: Value | None) -> Value:
+        if stream.splat:
+            return f.broadcast(at, lanes)
+        if mask is not None and stream.memory.exact:
+            return f.load_masked(type_, at, mask)
+        return f.load(type_, at)

@@ -1,0 +1,77 @@
+"""Where the operands of a plan's nodes are: what the writers of the forms ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from jitdelegate.ir.expr import Arg, Const, Expr, substitute
+from jitdelegate.ir.forms import Access, Shape
+from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
+from jitdelegate.ir.layout import Layout, image_shape
+from jitdelegate.targets.cpu.epilogue import Epilogue, Stream, follow
+from jitdelegate.targets.cpu.kernel import Generator, Memory, channel_vector
+from jitdelegate.targets.cpu.plan import Plan
+from jitdelegate.targets.epilogue import EpilogueOperand
+
+
+@dataclass
+class Writer:
+    """The generator that jobs are added to, and the operands of nodes."""
+
+    generator: Generator
+    graph: Graph
+    plan: Plan
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """Sizes of a tensor."""
+        return self.graph.tensors[index].shape
+
+    def memory(self, index: int) -> Memory:
+        """Where a tensor is; constants are packed row-major on first use."""
+        if index in self.plan.memories:
+            return self.plan.memories[index]
+        tensor = self.graph.tensors[index]
+        assert tensor.data is not None
+        layout = Layout(image_shape(tensor.shape), self.generator.lanes, dtype=tensor.dtype)
+        return Memory("weights", self.generator.weights.add(tensor.data), layout)
+
+    def ends(self, node: Node) -> tuple[Memory, Memory]:
+        """Where the first operand and the result are."""
+        return self.memory(node.inputs[0]), self.memory(node.outputs[0])
+
+    def constant(self, index: int) -> np.ndarray:
+        """The elements of a constant."""
+        data = self.graph.tensors[index].data
+        assert data is not None
+        return data
+
+    def optional(self, index: int) -> np.ndarray | None:
+        """The elements of a constant, None where it is absent."""
+        return None if index == ABSENT else self.constant(index)
+
+    def epilogue(self, node: Node) -> Epilogue:
+        """The form's epilogue with one-element constants as numbers and all else as streams."""
+        form, output = form_of(node), self.shape(node.outputs[0])
+        values: list[Expr] = [Arg(0)]
+        streams: list[Stream] = []
+        for index, access in zip(node.inputs[form.core :], form.operands, strict=True):
+            data = self.graph.tensors[index].data
+            if data is not None and data.size == 1:
+                values.append(Const(float(data.flat[0])))
+            else:
+                streams.append(self._stream(index, access, output))
+                values.append(Arg(len(streams)))
+        return Epilogue(substitute(form.epilogue, values), tuple(streams))
+
+    def _stream(self, index: int, access: Access, output: Shape) -> Stream:
+        tensor = self.graph.tensors[index]
+        if tensor.data is not None and tensor.data.size == tensor.shape[-1] == output[-1]:
+            lanes = self.generator.lanes
+            offset = channel_vector(self.generator.weights, tensor.data, lanes)
+            layout = Layout((1, 1, 1, output[-1]), lanes, blocked=True)
+            return Stream(Memory("weights", offset, layout), 0, 0, 0, 0, layout.block, splat=False)
+        operand = EpilogueOperand.of(access, tensor.shape, output)
+        assert operand is not None, f"{access} does not run along {output}"
+        return follow(self.memory(index), operand)

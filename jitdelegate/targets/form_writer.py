@@ -1,0 +1,49 @@
+"""Finds what writes the kernels of a form on a target: modules are imported when one of their forms first occurs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+from jitdelegate.errors import CompileError
+from jitdelegate.ir.forms import Form, Window
+from jitdelegate.ir.graph import Node, form_of
+
+Writers = Mapping[type[Form], str]
+"""By form, "module.function" in the target's package."""
+
+
+def form_writer(package: str, writers: Writers, node: Node) -> Callable[..., Any]:
+    """The function of the target's `package` that writes the kernels of a node's form.
+
+    Raises:
+        CompileError: the target has none.
+    """
+    form = type(form_of(node))
+    if form not in writers:
+        target = package.rpartition(".")[2].upper()
+        raise CompileError(f"{node.op} needs a {form.__name__}, which has no {target} kernel.")
+    return load(package, writers[form])
+
+
+def check_sums(node: Node) -> None:
+    """Nothing, if the node's form asks for sums that kernels do: of floats, by a window's defaults.
+
+    Raises:
+        CompileError: it asks for others.
+    """
+    form = form_of(node)
+    if not isinstance(form, Window):
+        return
+    asked, known = ((one.accumulator, one.input_zero, one.halo_value) for one in (form, type(form)()))
+    if asked != known:
+        names = "(accumulator, input zero, halo value)"
+        raise CompileError(f"{node.op} needs sums by {names} = {asked}, but kernels only do {known}.")
+
+
+def load(package: str, name: str) -> Callable[..., Any]:
+    """The function "module.function" of a package."""
+    module, function = name.split(".")
+    found: Callable[..., Any] = getattr(import_module(f"{package}.{module}"), function)
+    return found
