@@ -1,4 +1,4 @@
-"""The colours of places and partitions, the same on the page and in Model Explorer; dark letters are legible on all."""
+"""Colours of places and partitions, for the page and for Model Explorer; dark text is legible on all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARTITIONS = (
     "#ffafcc",
     "#a5b4fc",
 )
-"""Of compiled partitions, by their numbers; again from the first where there are more."""
+"""Colours of compiled partitions, by number; repeated if there are more."""
 
 
 def colour(node: NodeFact) -> str:
@@ -26,5 +26,5 @@ def colour(node: NodeFact) -> str:
 
 
 def label(node: NodeFact) -> str:
-    """What the colour stands for."""
+    """The meaning of an operator's colour."""
     return node.place if node.partition is None else f"{node.place} #{node.partition}"

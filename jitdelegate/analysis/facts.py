@@ -1,4 +1,4 @@
-"""The facts of an analysis as plain values; `to_dict` gives them under these very names, as --json prints them."""
+"""The facts of an analysis as plain values; `to_dict` and --json use the same names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 SCHEMA = 1
-"""Grows when a name goes or means something else."""
+"""Incremented when a name is removed or changes its meaning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +16,8 @@ class TensorFact:
 
     Attributes:
         index: among the subgraph's tensors.
-        shape: the sizes that the program is compiled for, where they are known; else those that the file says.
-        shape_signature: the file's sizes, -1 where any may come.
+        shape: the program's sizes if known, else the file's.
+        shape_signature: the file's sizes, -1 for any size.
         type: numpy's name, or TFLite's for types that numpy lacks.
     """
 
@@ -38,14 +38,14 @@ class NodeFact:
     Attributes:
         index: its position in the subgraph.
         code: TFLite's number, 32 for custom operators.
-        delegated: whether LiteRT has nothing to do with it.
-        place: "cpu", "cuda", "litert", "folded" (nothing is left to do at run time).
-        reason: why LiteRT runs it; "" where it does not, or where only others stand in the way.
-        partition: the number of the partition that it is in, None for none.
-        kernel: the form of the kernel that it is part of, None for none.
-        multiply_adds: of one run, an estimate; None where nobody knows. Of a folded operator, what it would take.
-        bytes: that one run reads and writes, constants included.
-        inputs: None stands for one that is not given.
+        delegated: whether LiteRT does not run it.
+        place: name of a target, "litert", or "folded" (computed while compiling).
+        reason: why LiteRT runs it; "" if it does not, or only because of other operators.
+        partition: the number of its partition, None for none.
+        kernel: the form of its kernel, None for none.
+        multiply_adds: estimate for one run, None if unknown; for a folded operator, the work saved.
+        bytes: read and written by one run, constants included.
+        inputs: None for absent ones.
     """
 
     index: int
@@ -69,11 +69,11 @@ class Partition:
     """Operators that run together in one place.
 
     Attributes:
-        place: "cpu", "cuda" or "litert".
-        nodes: their positions.
-        inputs, outputs: the indices of the tensors that come from others and go to others.
-        crossing_bytes: of these tensors.
-        saved_seconds_estimate: what a run is shorter than on LiteRT by the cost model's estimate, None on LiteRT.
+        place: name of a target, or "litert".
+        nodes: positions of the operators.
+        inputs, outputs: indices of the tensors from and for other partitions.
+        crossing_bytes: bytes of these tensors.
+        saved_seconds_estimate: seconds per run saved against LiteRT, by the cost model; None on LiteRT.
     """
 
     index: int
@@ -89,7 +89,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class PlaceTotals:
-    """What runs in one place."""
+    """Sums over the operators in one place."""
 
     operators: int
     partitions: int
@@ -102,12 +102,12 @@ class Totals:
     """Sums over a subgraph.
 
     Attributes:
-        delegated: operators that LiteRT has nothing to do with, folded ones among them.
-        places: by place; "folded" says what folded operators would take.
-        unknown_work: operators that run, and whose multiply-adds nobody knows.
-        share_of_work_delegated: of the known multiply-adds of a run; None where there are none.
-        crossing_bytes: of tensors that pass from one partition to another, or to and from LiteRT, in one run.
-        saved_seconds_estimate: the sum over the partitions, None where there is nothing to estimate.
+        delegated: operators that LiteRT does not run, folded ones included.
+        places: by place; "folded" is the work that folding saved.
+        unknown_work: number of operators that run with unknown multiply-adds.
+        share_of_work_delegated: of the known multiply-adds of a run; None if there are none.
+        crossing_bytes: bytes of tensors that pass between partitions, or to and from LiteRT, in one run.
+        saved_seconds_estimate: the sum over the partitions; None if there is no estimate.
     """
 
     operators: int
@@ -123,18 +123,18 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class SubgraphFacts:
-    """One subgraph that a caller or LiteRT enters.
+    """One subgraph that a caller or LiteRT runs.
 
     Attributes:
         name: in the file.
-        entry: what enters it: "main", "signature" or "control flow".
-        signatures: the keys of those that enter it.
-        target: "cpu", "cuda" or "litert".
-        features: the instruction set or GPU architecture, "" on LiteRT.
-        loader: "flat", "object", "cubin" (compiled whole), "partitions", "delegate" or "none".
+        entry: what runs it: "main", "signature" or "control flow".
+        signatures: keys of the signatures that run it.
+        target: name of a target.
+        features: instruction set or GPU architecture; "" on LiteRT.
+        loader: "partitions", "delegate", "none", or a target's loader for a subgraph that is compiled whole.
         how: the loader in words.
-        shape_inputs: names of the inputs for whose values it may be compiled when they come.
-        inputs, outputs: those of the caller.
+        shape_inputs: names of the shape inputs, for whose values it may be specialized.
+        inputs, outputs: the caller's tensors.
     """
 
     index: int
@@ -155,12 +155,12 @@ class SubgraphFacts:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """What to change in a model or its options.
+    """Suggested change of a model or its options.
 
     Attributes:
-        rule: the name of what found it.
-        nodes: positions of the operators that it is about.
-        change, why, gain: a sentence each.
+        rule: name of the rule that found it.
+        nodes: positions of the operators concerned.
+        change, why, gain: one sentence each.
     """
 
     rule: str
@@ -176,8 +176,8 @@ class Analysis:
     """Attributes:
     model: its path.
     bytes, fingerprint, description: of its file.
-    asked: the target that was asked for.
-    notes: what the runtime says about the model as a whole.
+    asked: the requested target.
+    notes: the runtime's sentences about the model as a whole.
     subgraphs: the main one first.
     """
 

@@ -1,4 +1,4 @@
-"""An analysis as one page that needs nothing else: no network, and no script but its own."""
+"""An analysis as one self-contained page: no network, and no script but its own."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ for (const field of document.querySelectorAll("input[data-table]")) {
 
 
 def page(analysis: Analysis) -> str:
-    """The page. Whatever names the model has, they are text in it; a browser refuses any other script than its own."""
+    """The page. The model's names are escaped; the browser refuses any script but the page's own."""
     allowed = f"'sha256-{b64encode(sha256(SCRIPT.encode()).digest()).decode()}'"
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}"
     parts = [

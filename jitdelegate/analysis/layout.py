@@ -1,4 +1,4 @@
-"""Places for the nodes of a graph: layers by longest path, ordered within a layer by barycentre."""
+"""Positions of a graph's nodes in a picture: layers by longest path, ordered within a layer by barycentre."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 WIDTH, HEIGHT = 176.0, 30.0
-"""Of a node."""
+"""Size of a node."""
 GAP, RISE = 22.0, 58.0
-"""Between the nodes of a layer, and from one layer to the next."""
+"""Gaps between the nodes of a layer, and between layers."""
 BEND = 10.0
-"""Width that an edge takes where it passes a layer."""
+"""Width of an edge that passes a layer."""
 MOST_BENDS = 20_000
-"""Edges bend around nodes as long as there are no more of these places."""
+"""Most bends in all; above it, edges do not bend around nodes."""
 SWEEPS = 12
 
 Point = tuple[float, float]
@@ -21,7 +21,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Points that a line passes downwards, and whether it is one of the marked ones."""
+    """Points of a line, downwards, and whether it is marked."""
 
     points: tuple[Point, ...]
     marked: bool
@@ -30,9 +30,9 @@ class Line:
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Attributes:
-    nodes: the middle of each node.
-    lines: they make up the edges; edges of one source share lines as far as they can.
-    size: (width, height) of all.
+    nodes: the centre of each node.
+    lines: parts of edges; edges of one source share lines where possible.
+    size: (width, height) of the picture.
     """
 
     nodes: tuple[Point, ...]
@@ -41,10 +41,10 @@ class Layout:
 
 
 def layout(count: int, edges: Mapping[tuple[int, int], bool]) -> Layout:
-    """Places for nodes 0 ... count - 1.
+    """Positions for nodes 0 ... count - 1.
 
     Args:
-        edges: (source, target) with source < target -> whether its lines are marked.
+        edges: (source, target) with source < target, to whether its lines are marked.
     """
     layers = _layers(count, sorted(edges))
     chains = _Chains(layers, edges)
@@ -57,7 +57,7 @@ def layout(count: int, edges: Mapping[tuple[int, int], bool]) -> Layout:
 
 
 def _line(chains: _Chains, points: Sequence[Point], way: Sequence[int], marked: bool) -> Line:
-    """From the bottom of a node, or a bend, to the top of a node, or a bend."""
+    """A line from the bottom of a node, or a bend, to the top of a node, or a bend."""
     found = [points[vertex] for vertex in way]
     for end, sign in ((0, 1), (-1, -1)):
         if way[end] < chains.count:
@@ -67,8 +67,8 @@ def _line(chains: _Chains, points: Sequence[Point], way: Sequence[int], marked: 
 
 
 def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """One layer below the lowest source; what has one source at most stands right above its highest target, so that
-    one edge leads there instead of one for each of them."""
+    """Layer of each node: one below its lowest source. A node with at most one source is right above its highest
+    target, so that one edge leads there instead of several."""
     sources: list[list[int]] = [[] for _ in range(count)]
     targets: list[list[int]] = [[] for _ in range(count)]
     for source, target in edges:
@@ -110,7 +110,7 @@ class _Chains:
             self.below[source].append(target)
 
     def _ways(self, edges: Mapping[tuple[int, int], bool]) -> Iterator[tuple[list[int], bool]]:
-        """Per source the bends, marked as far as a marked edge follows them, and per edge the way from there."""
+        """The shared bends of each source, marked up to the last marked edge, and each edge's own line."""
         marked_until: dict[int, int] = {}
         for (source, target), marked in sorted(edges.items()):
             passed = self._bends[source][: max(self.layer[target] - self.layer[source] - 1, 0)]
@@ -146,7 +146,7 @@ def _mean(values: Sequence[float], otherwise: float) -> float:
 
 
 def _places(chains: _Chains, rows: Sequence[Sequence[int]]) -> list[float]:
-    """Where the middle of each vertex is: near its neighbours, in the order of its layer, without overlaps."""
+    """Centre of each vertex: near its neighbours, in the order of its layer, without overlaps."""
     places = [0.0] * len(chains.layer)
     for sweep in range(SWEEPS):
         downwards = sweep % 2 == 0
@@ -159,7 +159,7 @@ def _places(chains: _Chains, rows: Sequence[Sequence[int]]) -> list[float]:
 
 
 def _apart(wished: Sequence[float], widths: Sequence[float]) -> list[float]:
-    """Places near the wished ones, in their order, that leave every width its room."""
+    """Positions near the wished ones, in their order, without overlaps."""
     room = [(left + right) / 2 + GAP for left, right in pairwise(widths)]
     from_left, from_right = list(wished), list(wished)
     for k in range(1, len(wished)):

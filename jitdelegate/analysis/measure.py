@@ -1,4 +1,4 @@
-"""Work and bytes of a subgraph's operators, with the shapes that the program is compiled for."""
+"""Work and bytes of a subgraph's operators, for the program's shapes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LITERT = "litert"
 @dataclass(frozen=True)
 class Measure:
     """Attributes:
-    original: the subgraph as the file has it.
-    folded: the same as the compiler sees it: true shapes, without what is known beforehand.
+    original: the file's subgraph.
+    folded: the same after folding, with true shapes.
     """
 
     original: Graph
@@ -34,7 +34,7 @@ class Measure:
 
     @cached_property
     def _positions(self) -> dict[int, list[int]]:
-        """The folded graph's nodes that stand for each operator of the file."""
+        """Position of an operator of the file to its nodes in the folded graph."""
         found: dict[int, list[int]] = {}
         for position, node in enumerate(self.folded.nodes):
             for origin in node.origin:
@@ -42,12 +42,12 @@ class Measure:
         return found
 
     def nodes(self, index: int) -> list[tuple[Graph, Node]]:
-        """What an operator of the file is to the compiler, or itself where nothing of it is left."""
+        """The folded nodes of an operator of the file; the operator itself if it was folded away."""
         found = [(self.folded, self.folded.nodes[position]) for position in self._positions.get(index, ())]
         return found or [(self.original, self.original.nodes[index])]
 
     def work(self, index: int) -> int | None:
-        """Multiply-adds of an operator of the file; None where nobody knows."""
+        """Multiply-adds of an operator of the file; None if unknown."""
         known = [node_work(graph, node) for graph, node in self.nodes(index) if _knows(graph, node)]
         return sum(known) if known else None
 
@@ -56,7 +56,7 @@ class Measure:
         return sum(node_bytes(graph, node) for graph, node in self.nodes(index))
 
     def saved_seconds(self, operators: Iterable[int], place: str, loader: str) -> float | None:
-        """The cost model's estimate of what compiling these operators together saves; None on LiteRT.
+        """Seconds that compiling these operators together saves, by the cost model; None on LiteRT.
 
         Args:
             place, loader: of the partition and of its program.

@@ -12,11 +12,11 @@ from jitdelegate.analysis.layout import HEIGHT, WIDTH, Layout, Point, layout
 from jitdelegate.analysis.text import printable
 
 LONGEST = 22
-"""Letters that fit in a node."""
+"""Most characters in a node."""
 
 
 def picture(facts: SubgraphFacts) -> str:
-    """The graph; a node leads to its row of the table, `row_id`, and shows its facts when the pointer is on it."""
+    """The graph; a node links to its row of the table, `row_id`, and shows its facts under the pointer."""
     vertices = _Vertices(facts)
     found = layout(vertices.count, vertices.edges)
     width, height = found.size
@@ -42,7 +42,7 @@ def safe(text: object) -> str:
 
 
 def drawn(facts: SubgraphFacts) -> list[NodeFact]:
-    """The operators but those that are folded and follow from constants alone, such as what unpacks weights."""
+    """The operators, except folded ones that depend on constants alone, such as those that unpack weights."""
     known: set[int] = set()
     found = []
     for node in facts.nodes:
@@ -60,8 +60,8 @@ class _Vertices:
     Attributes:
         nodes: the operators that are drawn.
         first: the number of the first operator.
-        count: of all.
-        edges: from writers to readers -> whether it leads from one place or partition to another.
+        count: the number of vertices.
+        edges: (writer, reader) to whether it crosses places or partitions.
     """
 
     def __init__(self, facts: SubgraphFacts) -> None:
@@ -91,7 +91,7 @@ def _edges(found: Layout) -> Iterator[str]:
 
 
 def _curve(points: Sequence[Point]) -> str:
-    """A line that leaves and enters every point downwards."""
+    """The path of a line that passes every point vertically."""
     text = f"M{points[0][0]:.0f} {points[0][1]:.0f}"
     for (x, y), (u, v) in pairwise(points):
         middle = (y + v) / 2

@@ -1,4 +1,4 @@
-"""What stands behind the reasons why LiteRT runs an operator, and what to change; the first entry that fits counts."""
+"""Causes why LiteRT runs an operator, with suggested changes; the first entry that fits counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jitdelegate.passes.functional_state import RESOURCE_OPS
 class Reason:
     """Attributes:
     name: of the rule.
-    fits: whether it is why LiteRT runs an operator.
+    fits: whether it explains why LiteRT runs an operator.
     change: a sentence.
     why: a sentence that may name {count} and {ops}.
     """
@@ -32,7 +32,7 @@ def _says(pattern: str) -> Callable[[NodeFact], bool]:
 
 
 lacks_shape = _says(r"is known only to LiteRT\.$")
-"""Whether an operator is left to LiteRT for what stands before it."""
+"""Whether an operator runs on LiteRT because of an operator before it."""
 _IS_SHAPELESS = _says(r"the rank of '|has no elements, its shape is")
 _IS_FOREIGN = _says(r"^The custom operator |bytes of options are not what its kernel reads\.$")
 
@@ -42,7 +42,7 @@ def _of(ops: frozenset[str]) -> Callable[[NodeFact], bool]:
 
 
 def _is_quantized(node: NodeFact) -> bool:
-    """An operator that is refused for quantized values, or that only makes and unmakes them."""
+    """Whether an operator is refused for quantized values, or only quantizes and dequantizes."""
     tensors = [tensor for tensor in (*node.inputs, *node.outputs) if tensor is not None]
     if not any(tensor.quantized for tensor in tensors):
         return False

@@ -1,4 +1,4 @@
-"""What to change in a model or its options, each rule a function in RULES that speaks only where it is true."""
+"""Suggested changes of a model or its options; each rule is a function in RULES that yields only true findings."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ MOVING = frozenset(
         *("SPACE_TO_DEPTH", "DEPTH_TO_SPACE", "SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND", "CAST", "SHAPE", "RANK"),
     }
 )
-"""Operators that move elements and compute next to nothing."""
+"""Operators that move elements and compute almost nothing."""
 KEPT = frozenset({*RESOURCE_OPS, "WHILE", "IF", "CALL", "STABLEHLO_COMPOSITE"})
-"""Operators that may do more than write their outputs."""
+"""Operators with side effects."""
 CONVOLUTIONS = {"CONV_2D": 0, "TRANSPOSE_CONV": 2}
-"""The operand that is the data; the filter is operand 1."""
+"""Position of the data operand; the filter is operand 1."""
 GROUP = 4
 WORTH = 0.01
-"""The least share of a model's work that is worth a suggestion about channels or precision."""
+"""Least share of a model's work for a suggestion about channels or precision."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What rules look at.
+    """One subgraph, for the rules.
 
     Attributes:
-        facts: the subgraph's.
+        facts: the subgraph's facts.
         measure: its graphs.
-        options: what was asked for.
+        options: the user's options.
     """
 
     facts: SubgraphFacts
@@ -51,7 +51,7 @@ class Subject:
 
     @property
     def target(self) -> Target:
-        """Where compiled operators run."""
+        """The target of compiled operators."""
         return target_named(self.facts.target)
 
     @cached_property
@@ -71,8 +71,8 @@ class Subject:
 
     @cached_property
     def followers(self) -> dict[int, NodeFact]:
-        """Positions of operators whose shapes are unknown only for another operator before them, which LiteRT has for a
-        reason of its own; and that operator."""
+        """Position of an operator whose shapes are unknown only because of an earlier operator on LiteRT, to that
+        operator, which has a reason of its own."""
         writer = {tensor.index: node for node in self.left for tensor in node.outputs}
         found: dict[int, NodeFact] = {}
         for node in filter(lacks_shape, self.left):
@@ -84,11 +84,11 @@ class Subject:
         return found
 
     def share(self, nodes: Iterable[NodeFact]) -> float:
-        """Of a run's known multiply-adds."""
+        """Share of a run's known multiply-adds."""
         return sum(node.multiply_adds or 0 for node in nodes) / self.work if self.work else 0.0
 
     def gain(self, nodes: Sequence[NodeFact]) -> str:
-        """What compiling these operators would bring, as far as it is known."""
+        """Sentence about the gain of compiling these operators, as far as it is known."""
         unknown = sum(node.multiply_adds is None for node in nodes)
         besides = f" (the work of {unknown} is not known)" if unknown else ""
         share = _percent(self.share(nodes))
@@ -100,7 +100,7 @@ Found = tuple[Sequence[NodeFact], str, str, str]
 
 
 def suggestions(subject: Subject) -> list[Suggestion]:
-    """What every rule finds, in the order of RULES."""
+    """The findings of all rules, in the order of RULES."""
     return [
         Suggestion(name, subject.facts.index, tuple(node.index for node in nodes), change, why, gain)
         for name, rule in RULES.items()
@@ -152,7 +152,7 @@ def _deciding(subject: Subject) -> Iterator[Found]:
 
 
 def _open_sizes(subject: Subject) -> Iterator[Found]:
-    """Inputs of open sizes, where something is compiled for the sizes that the file says."""
+    """Inputs with open sizes, if operators are compiled for the file's sizes."""
     open_inputs = [tensor for tensor in subject.facts.inputs if -1 in tensor.shape_signature]
     if open_inputs and subject.compiled and subject.facts.entry != "control flow":
         shown = " and ".join(f"'{tensor.name}' is {_sizes(tensor.shape_signature)}" for tensor in open_inputs)
@@ -180,7 +180,7 @@ def _moving_alone(subject: Subject) -> Iterator[Found]:
 
 
 def _groups(subject: Subject) -> Iterator[list[NodeFact]]:
-    """The operators on LiteRT that hang together through tensors."""
+    """Groups of operators on LiteRT that are connected by tensors."""
     home: dict[int, list[NodeFact]] = {}
     writer: dict[int, int] = {}
     for node in subject.left:
@@ -192,7 +192,7 @@ def _groups(subject: Subject) -> Iterator[list[NodeFact]]:
 
 
 def _crossing(subject: Subject, group: Sequence[NodeFact]) -> int:
-    """Bytes that go from compiled operators into the group and back; 0 if they do not do both."""
+    """Bytes from compiled operators into the group and back; 0 unless both directions exist."""
     written = {tensor.index for node in subject.compiled for tensor in node.outputs}
     read = {index for node in subject.compiled for index in _read(node)}
     graph = subject.measure.folded
@@ -285,7 +285,7 @@ def _depth(node: NodeFact) -> int:
 
 
 def _dead(subject: Subject) -> Iterator[Found]:
-    """Operators on LiteRT whose results nobody reads; compiled code leaves such ones out."""
+    """Operators on LiteRT whose results are never read; compiled code omits such operators."""
     wanted = {tensor.index for tensor in subject.facts.outputs}
     dead = []
     for node in reversed(subject.facts.nodes):
@@ -306,7 +306,7 @@ def _dead(subject: Subject) -> Iterator[Found]:
 
 
 def _precision(subject: Subject) -> Iterator[Found]:
-    """float32 multiply-adds on a GPU, which tensor cores take in other precisions only."""
+    """float32 multiply-adds on a GPU, which tensor cores support in other precisions only."""
     if not subject.target.is_accelerator or subject.options.precision != "float32":
         return
     nodes = [node for node in subject.compiled if node.kernel in ("Contract", "MatMul")]
@@ -320,7 +320,7 @@ def _precision(subject: Subject) -> Iterator[Found]:
 
 
 def _too_small(subject: Subject) -> Iterator[Found]:
-    """A model on a GPU of which the cost model thinks that getting there takes longer."""
+    """A model for a GPU whose transfer takes longer than it saves, by the cost model."""
     saved = subject.facts.totals.saved_seconds_estimate
     if subject.target.is_accelerator and saved is not None and saved < 0:
         yield (
@@ -336,7 +336,7 @@ def _count(nodes: Sequence[NodeFact]) -> str:
 
 
 def _upper(text: str) -> str:
-    """The beginning of a sentence."""
+    """The text with an upper-case first letter."""
     return text[0].upper() + text[1:]
 
 

@@ -1,4 +1,4 @@
-"""A verdict and measures put together: the facts of an analysis."""
+"""The facts of an analysis, from the verdict and the measures."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ HOW = {
     "delegate": "LiteRT's interpreter runs it, with compiled partitions inside",
     "none": "LiteRT runs it whole",
 }
-"""A program's loader in words; all others are those of targets, for models that are COMPILED_WHOLE."""
+"""A program's loader in words; any other is a target's own, for models that are COMPILED_WHOLE."""
 COMPILED_WHOLE = "compiled whole"
 
 
 def analyze(path: str, options: Options, device: Device | None = None) -> Analysis:
-    """All facts about a model, and what to change.
+    """All facts about a model, with suggestions.
 
     Args:
-        options: as for `load`; with `serialization_dir=False` no cache is touched.
-        device: one that need not be here; None for what this machine has.
+        options: as for `load`; with `serialization_dir=False` no cache is used.
+        device: a device that this machine may lack; None for this machine's.
     Raises:
-        ModelError, DeviceError, DelegationError: what `load` raises.
+        ModelError, DeviceError, DelegationError: as `load`.
     """
     found = verdict(path, options, device)
     measures = [Measure.of(found.model, entry.number, hosted=entry.is_hosted) for entry in found.entries]
@@ -80,7 +80,7 @@ def _subgraph(found: Verdict, entry: Entry, measure: Measure) -> SubgraphFacts:
 
 
 class _Tensors:
-    """The tensors of a subgraph, with the shapes that the compiler finds."""
+    """The tensors of a subgraph, with the compiler's inferred shapes."""
 
     def __init__(self, entry: Entry, measure: Measure) -> None:
         ports = (*entry.program.between, *entry.program.inputs, *entry.program.outputs)
@@ -126,7 +126,7 @@ def _node(entry: Entry, operator: Operator, measure: Measure, tensors: _Tensors)
 
 
 def _partition_number(entry: Entry, operator: Operator) -> int | None:
-    """The partition; a program without partitions that is compiled is one."""
+    """Number of an operator's partition; a program that is compiled whole is one partition."""
     if operator.partition != NO_PARTITION:
         return operator.partition
     whole = entry.loader != "none" and not entry.program.partitions
@@ -169,7 +169,7 @@ def _sizes(entry: Entry) -> Mapping[int, int]:
 
 
 def _crossing_bytes(entry: Entry, nodes: Sequence[NodeFact]) -> int:
-    """What each partition takes from another, and inside LiteRT's interpreter what LiteRT's operators take of them."""
+    """Bytes that partitions read from each other, and, inside LiteRT's interpreter, that LiteRT's operators read."""
     if not entry.program.partitions or entry.loader == "none":
         return 0
     sizes, given = _sizes(entry), {port.index for port in entry.program.inputs}

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from jitdelegate.analysis.facts import Analysis, NodeFact, PlaceTotals, SubgraphFacts, Suggestion, Totals
 
 LONGEST_NAME = 80
-"""Characters of an operator's name that are shown."""
+"""Most characters of an operator's name."""
 ALONE = "nothing speaks against it but the others."
-"""Stands for the reason of an operator that LiteRT runs because of others."""
+"""Reason of an operator that LiteRT runs because of others."""
 
 
 def text(analysis: Analysis) -> str:
-    """Header, one line per run of operators that share place, partition and reason, and suggestions; printable
-    characters only, whatever names the model has."""
+    """Header, one line per sequence of operators with the same place, partition and reason, and suggestions; in
+    printable characters only."""
     lines = [f"model      {analysis.model}, {analysis.bytes:,} bytes", f"asked for  {analysis.asked}"]
     lines += [f"note       {note}" for note in analysis.notes]
     for facts in analysis.subgraphs:
@@ -25,7 +25,7 @@ def text(analysis: Analysis) -> str:
 
 
 def printable(line: str) -> str:
-    """The line with what would move a terminal's cursor, or worse, written as escapes."""
+    """The line with control characters, which could harm a terminal, escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in line)
 
 
@@ -41,7 +41,7 @@ def _subgraph(facts: SubgraphFacts) -> Iterator[str]:
 
 
 def totals_lines(totals: Totals) -> Iterator[str]:
-    """A subgraph's sums."""
+    """Lines about a subgraph's sums."""
     folded = f", {totals.folded} of them folded" if totals.folded else ""
     yield f"operators  {totals.delegated} of {totals.operators} delegated{folded}; {totals.litert} on LiteRT"
     share = totals.share_of_work_delegated
@@ -62,7 +62,7 @@ def _place_line(totals: PlaceTotals) -> str:
 
 
 def groups(nodes: Sequence[NodeFact]) -> list[list[NodeFact]]:
-    """Runs of operators that share place, partition and reason."""
+    """Sequences of operators with the same place, partition and reason."""
     found: list[list[NodeFact]] = []
     for node in nodes:
         last = found[-1][-1] if found else None

@@ -1,4 +1,4 @@
-"""Where the runtime runs each operator, found out on the runtime's own road, without a cache."""
+"""Where the runtime runs each operator: the runtime's own decision, without a cache."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Entry:
     """One subgraph and the program that computes it.
 
     Attributes:
-        number: of the subgraph.
-        kind: what enters it.
-        operators: with their places; others than the program's where the program cannot be used here.
-        target: the name of one.
+        number: index of the subgraph.
+        kind: what runs it.
+        operators: with their places; not the program's if the program cannot be used here.
+        target: name of a target.
     """
 
     number: int
@@ -46,18 +46,18 @@ class Entry:
 
     @property
     def is_hosted(self) -> bool:
-        """Whether LiteRT's own interpreter runs it with compiled partitions in it."""
+        """Whether LiteRT's own interpreter runs it, with compiled partitions."""
         return self.kind == CONTROL_FLOW or self.loader == "delegate"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the runtime makes of a model.
+    """The runtime's decisions about a model.
 
     Attributes:
-        entries: the main subgraph's, those of further subgraphs that signatures enter, then those of subgraphs that
-            operators on LiteRT enter and where compiled partitions may be.
-        notes: what the runtime says about the model as a whole.
+        entries: the main subgraph, further subgraphs of signatures, then subgraphs that operators on LiteRT run, which
+            may have compiled partitions.
+        notes: the runtime's sentences about the model as a whole.
     """
 
     model: Model
@@ -68,14 +68,14 @@ class Verdict:
 
 
 def verdict(path: str, options: Options, device: Device | None = None) -> Verdict:
-    """What `load` makes of the model; no cache is read or written if `options` have none.
+    """The decisions that `load` would make; no cache is used if `options` have none.
 
-    Nobody is warned: an analysis tells more, and `load` is to give its one warning yet.
+    There is no warning: an analysis tells more, and `load` has to give its one warning later.
 
     Args:
-        device: one that need not be here; None for what this machine has.
+        device: a device that this machine may lack; None for this machine's.
     Raises:
-        ModelError, DeviceError, DelegationError: what `load` raises. For a `device`, LiteRT is not asked.
+        ModelError, DeviceError, DelegationError: as `load`. For a `device`, LiteRT is not tried.
     """
     source = ModelFile(path, options)
     try:
@@ -109,7 +109,7 @@ def _entry(executable: Executable, kind: str) -> Entry:
 
 
 def _allocate(opened: Executable) -> None:
-    """As `load` does: LiteRT may yet refuse the model, unless inputs may have sizes that do."""
+    """Allocate as `load` does: LiteRT may refuse the model, which is no error if inputs have open sizes."""
     try:
         opened.allocate()
     except DeviceError:
@@ -136,7 +136,7 @@ def _elsewhere(source: ModelFile, device: Device) -> Verdict:
 
 
 def _further(model: Model, entries: Sequence[Entry]) -> Iterator[tuple[int, str]]:
-    """(subgraph, kind) of those beside the main one; `entries` may grow meanwhile."""
+    """(subgraph, kind) of all subgraphs but the main one; `entries` may grow meanwhile."""
     signed = sorted({signature.graph for signature in model.signatures} - {0})
     for number in signed:
         yield number, SIGNATURE
@@ -147,7 +147,7 @@ def _further(model: Model, entries: Sequence[Entry]) -> Iterator[tuple[int, str]
 
 
 def _called(model: Model, main: Entry) -> list[int]:
-    """Subgraphs that operators on LiteRT enter, and those that these enter, in order."""
+    """Subgraphs that operators on LiteRT run, directly or through others, in order."""
     found: list[int] = []
     nodes = model.graphs[main.number].nodes
     left = (nodes[one.index] for one in main.operators if one.place == LITERT)

@@ -4,6 +4,7 @@
 - `interpreter.py`: `Interpreter` and `SignatureRunner`, with LiteRT's methods.
 - `delegate.py`: `GpuDelegate` and `load_delegate`, for our interpreter and for LiteRT's own.
 - `report.py`: `Report`, where each operator runs and why. `delegate_warning.py`: the same as a warning.
+- `kernel_times.py`: `KernelTime`, the time of each kernel of a profiled model.
 """
 
 from __future__ import annotations

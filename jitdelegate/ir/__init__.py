@@ -1,4 +1,9 @@
 """The intermediate representation: graphs of tensors and nodes, scalar expressions and kernel forms.
 
-Only the compile path uses it; it imports numpy (for constants) and nothing of the layers above.
+Only the compile path uses it. Read in this order:
+
+- `graph.py`: `Model`, `Graph`, `Node`, `Tensor`. `types.py`: element types.
+- `expr.py`: scalar expressions; `quantized.py`: those of quantized models.
+- `forms.py`, `index_forms.py`: kernel forms. `layout.py`: where the elements of an image lie in memory.
+- `verify.py`: checks a graph after each pass. `print.py`: graphs as text. `archive.py`: graphs as files.
 """

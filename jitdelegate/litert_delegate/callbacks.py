@@ -1,7 +1,7 @@
 """The functions that LiteRT calls, made once per process and never freed.
 
-An interpreter may outlive every Python object that knows of it, and calls them all the same; so they belong to nobody,
-and find delegates and kernels by number.
+An interpreter may outlive every Python object that refers to it, and still calls them. So no object owns them, and they
+find delegates and kernels by number.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.litert_layout import Layout
 
 NAME = b"jitdelegate"
-"""What LiteRT calls nodes of ours."""
+"""LiteRT's name of our nodes."""
 python_invocations = 0
-"""How many inferences of partitions went through Python."""
+"""Number of inferences of partitions that ran through Python."""
 delegations: dict[int, Delegation] = {}
-"""Delegates whose Python objects live, by number."""
+"""Delegates with living Python objects, by number."""
 kernels: dict[int, Kernel] = {}
 """Kernels between `init` and `free`, by number."""
 
@@ -39,21 +39,20 @@ _name = ctypes.create_string_buffer(NAME)
 _word = ctypes.c_uint64.from_address
 _numbers = iter(range(1, 1 << 62))
 _callbacks: dict[str, Callbacks] = {}
-"""By the layout's digest. Two threads may make them at once: one of them is kept, and both get that one."""
+"""By the layout's digest. If two threads make them at once, one set is kept, and both threads get it."""
 
 
 class Callbacks:
     """All functions for one layout.
 
-    What they answer is a word that `stubs.answering` hands them the place of; until they write it, it says that they
-    failed.
+    Their result is a word at the address that `stubs.answering` passes; it means failure until they write it.
 
     Attributes:
         prepare_graph: the address of TfLiteDelegate.Prepare.
         registration: the bytes of our TfLiteRegistration.
 
     Raises:
-        DeviceError: there is no executable memory.
+        DeviceError: executable memory is not available.
     """
 
     _is_ending = staticmethod(sys.is_finalizing)  # a module's own names are gone before its last objects
@@ -79,7 +78,7 @@ class Callbacks:
             self._report_graph(address, delegation, error)
 
     def _init(self, address: int, params: int, length: int, answer: int) -> None:
-        """LiteRT takes any answer for a success; a node without a kernel fails in `prepare`."""
+        """LiteRT takes any result for a success; a node without a kernel fails in `prepare`."""
         try:
             partition = Partition(self._layout, params)
             delegation = delegations[self._number(partition.delegate)]
@@ -91,9 +90,9 @@ class Callbacks:
             self._report(address, None, error)
 
     def _free(self, address: int, slot: int | None) -> None:
-        """LiteRT may be half gone: whoever wants to know what went wrong is told by the client.
+        """Close a kernel. Errors go to the client's `warn`, since LiteRT may be partly destroyed.
 
-        While Python itself ends, the process gives everything back.
+        While Python exits, nothing is closed: the process frees everything.
         """
         if self._is_ending():
             return
@@ -126,7 +125,7 @@ class Callbacks:
             self._report(address, None if kernel is None else kernel.delegation, error)
 
     def _report_graph(self, address: int, delegation: Delegation | None, error: BaseException) -> None:
-        """Report only through a function that is known to be LiteRT's."""
+        """Report an error, through a function that is known to be LiteRT's."""
         try:
             check_functions(address, self._layout, libraries(litert_folder()))
         except (Doubt, ImportError, OSError):
@@ -134,7 +133,7 @@ class Callbacks:
         self._report(address, delegation, error)
 
     def _report(self, address: int, delegation: Delegation | None, error: BaseException) -> None:
-        """Make the error's words those of the RuntimeError that LiteRT raises."""
+        """Make the error's text that of the RuntimeError that LiteRT raises."""
         if delegation is not None and not isinstance(error, Exception):
             delegation.interruption = error
         Context(address, self._layout).report(f"jitdelegate: {sentence(error).rstrip('. ')}. ")
@@ -150,12 +149,12 @@ class Callbacks:
 
 
 def next_number() -> int:
-    """A number that no delegate and no kernel of this process had; taking one is one step for all threads."""
+    """A number that no delegate or kernel of this process had before; thread-safe."""
     return next(_numbers)
 
 
 def callbacks_for(layout: Layout) -> Callbacks:
-    """Those of a layout, made when they are first asked for.
+    """The callbacks for a layout, made at the first call.
 
     Raises:
         DeviceError: there is no executable memory.

@@ -1,6 +1,6 @@
-"""Is this memory what we take it for? Asked before anything is trusted, with reads that cannot end the process.
+"""Checks that memory has the expected structures, before it is trusted, with reads that cannot end the process.
 
-Whoever calls claims nothing where a `Doubt` is raised, and the model runs on LiteRT as if there were no delegate.
+After a `Doubt` the caller delegates nothing, and the model runs on LiteRT as without a delegate.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _FORMATS: dict[int, Literal["B", "i", "Q"]] = {1: "B", 4: "i", 8: "Q"}
 
 
 class Doubt(Exception):  # noqa: N818 - nothing failed
-    """Something is not as expected; the message says what."""
+    """Something differs from what is expected; the message says what."""
 
 
 class TensorTable:
-    """The tensors of a context, as they were when they were looked at.
+    """A copy of a context's tensors.
 
     Attributes:
-        reader: has the pages that were read.
+        reader: the pages that were read.
         rows: (type, dims, allocation_type, name, is_variable) of each tensor; dims and name are addresses.
     """
 
@@ -48,12 +48,12 @@ class TensorTable:
         self.rows = rows
 
     def name(self, index: int, length: int) -> bytes | None:
-        """So many bytes of a tensor's name and the one behind; None where there are none."""
+        """`length` + 1 bytes of a tensor's name; None where there is no such memory."""
         return self.reader.read(self.rows[index][3], length + 1)
 
 
 def check_functions(address: int, layout: Layout, libraries: Collection[str]) -> None:
-    """The context's functions lie in a library that is trusted.
+    """Check that the context's functions lie in a trusted library.
 
     Raises:
         Doubt: they do not, or there is no such memory.
@@ -73,7 +73,7 @@ def read_tensors(address: int, layout: Layout) -> TensorTable:
     """All tensors of the context at `address`.
 
     Raises:
-        Doubt: a tensor cannot be one.
+        Doubt: a tensor's fields are not plausible.
     """
     reader = SafeReader()
     size = reader.integer(address + layout.context["tensors_size"], 8)
@@ -109,7 +109,7 @@ def difference(table: TensorTable, facts: Facts) -> str:
 
 
 def plan_difference(plan: tuple[int, ...], facts: Facts) -> str:
-    """ "" if the execution plan can be that of the subgraph: whole, or with nodes replaced by other delegates."""
+    """ "" if the execution plan may be the subgraph's: whole, or with nodes replaced by other delegates."""
     if len(plan) == facts.num_nodes == len(set(plan)) and max(plan, default=-1) < facts.num_nodes:
         return ""
     replaced = max(plan, default=-1) >= facts.num_nodes and set(plan) != set(range(len(plan)))
@@ -117,7 +117,7 @@ def plan_difference(plan: tuple[int, ...], facts: Facts) -> str:
 
 
 def node_difference(context: Context, plan: tuple[int, ...], facts: Facts) -> str:
-    """ "" if the nodes are the operators with the tensors that the file says, else the first that differs."""
+    """ "" if the nodes have the file's operators and tensors, else the first difference."""
     present = set(plan)
     for position, code in facts.codes:
         if position in present and context.node(position).builtin_code != code:
@@ -141,7 +141,7 @@ def _column(content: bytes, tensor: Structure, name: str) -> list[int]:
 
 
 def _check_dims(reader: SafeReader, int_array: Structure, index: int, dims: int) -> None:
-    """One read for the usual ranks; where there is less to read, one for the rank and one for the sizes."""
+    """Check a shape: one read for the usual ranks; near the end of a page, one for the rank and one for the sizes."""
     start, place = int_array["data"], int_array["size"]
     content = reader.read(dims, start + 4 * _USUAL_RANK)
     if content is None:

@@ -1,4 +1,4 @@
-"""A TfLiteContext, LiteRT's side of one subgraph: its tensors, nodes and the functions that it offers to a delegate.
+"""A TfLiteContext: the tensors and nodes of one subgraph in LiteRT, and its functions for delegates.
 
 Reads are plain reads, for contexts that passed `check.py`.
 """
@@ -22,7 +22,7 @@ TYPES = (
     *("float64", "complex128", "uint64", "resource", "variant", "uint32", "uint16", "int4", "bfloat16", "int2"),
     *("uint4", "float8_e4m3fn", "float8_e5m2"),
 )
-"""Names of the types that TfLiteTensor.type counts through."""
+"""Names of the types, by the value of TfLiteTensor.type."""
 READ_ONLY, ARENA, DYNAMIC = 1, 2, 4
 """Some of TfLiteTensor.allocation_type: constants of the file, planned memory, memory of its own."""
 _OK = 0
@@ -35,7 +35,7 @@ Word = ctypes.c_uint64
 class Registration(ctypes.Structure):
     """A TfLiteRegistration as an argument: by value, so it is copied to the stack and may be longer than LiteRT's.
 
-    The bytes behind what LiteRT knows today are zero: fields that later versions append say nothing then.
+    The bytes after today's fields are zero, so that fields of later versions are unset.
     """
 
     _fields_ = (("words", _LARGEST_REGISTRATION // 8 * Word),)
@@ -54,7 +54,7 @@ _PREVIEW = ctypes.CFUNCTYPE(ctypes.c_int, Address, Address, Address, Address)
 
 
 class Tensor:
-    """One TfLiteTensor; each attribute is read when it is asked for.
+    """One TfLiteTensor; attributes are read on access.
 
     Attributes:
         index: in the subgraph.
@@ -76,7 +76,7 @@ class Tensor:
 
     @property
     def data(self) -> int:
-        """The address of the elements, 0 where they have none."""
+        """The address of the elements; 0 where they have no memory."""
         return _uint64(self.address + self._fields["data"]).value
 
     @property
@@ -98,12 +98,12 @@ class Tensor:
 
     @property
     def is_variable(self) -> bool:
-        """It keeps its value from run to run."""
+        """Whether it keeps its value from run to run."""
         return bool(_byte(self.address + self._fields["is_variable"]).value)
 
     @property
     def is_dynamic(self) -> bool:
-        """Its shape is known only when the operator that makes it has run."""
+        """Whether its shape is known only after the operator that writes it has run."""
         return self.allocation_type == DYNAMIC
 
 
@@ -129,7 +129,7 @@ class Partition:
     Attributes:
         delegate: the address of the TfLiteDelegate.
         nodes: positions of the operators.
-        inputs: tensors that they read and do not make, constants among them.
+        inputs: tensors that they read and do not write, constants included.
         outputs: tensors that others read.
     """
 
@@ -148,7 +148,7 @@ class Context:
 
     Attributes:
         address: of the structure.
-        layout: where its fields lie.
+        layout: offsets of its fields.
     """
 
     __slots__ = ("address", "layout")
@@ -158,20 +158,20 @@ class Context:
         self.layout = layout
 
     def tensor(self, index: int) -> Tensor:
-        """A tensor of the subgraph, which must have as many."""
+        """A tensor of the subgraph; the index must be valid."""
         return Tensor(self.layout, index, self._tensors() + index * self.layout.tensor.size)
 
     def num_tensors(self) -> int:
-        """LiteRT's own temporary tensors among them."""
+        """Number of tensors, LiteRT's temporary ones included."""
         return _uint64(self.address + self.layout.context["tensors_size"]).value
 
     def data(self, indices: Sequence[int]) -> list[int]:
-        """Addresses of the elements of tensors."""
+        """Addresses of the tensors' elements."""
         first, size = self._tensors() + self.layout.tensor["data"], self.layout.tensor.size
         return [_uint64(first + index * size).value for index in indices]
 
     def execution_plan(self) -> tuple[int, ...]:
-        """The nodes that run, in this order."""
+        """The nodes that run, in order."""
         found = ctypes.c_uint64()
         self._call("GetExecutionPlan", _GET_PLAN, ctypes.addressof(found))
         return integers(self.layout, found.value)
@@ -184,7 +184,7 @@ class Context:
         return Node(self.layout, node.value, registration.value)
 
     def preview(self, nodes: Sequence[int]) -> list[Partition]:
-        """How LiteRT would group `nodes` if a delegate claimed them."""
+        """LiteRT's groups of `nodes`, were they delegated."""
         claimed, first, count = int_array(self.layout, nodes), ctypes.c_uint64(), ctypes.c_int32()
         places = ctypes.addressof(claimed), ctypes.addressof(first), ctypes.addressof(count)
         self._call("PreviewDelegatePartitioning", _PREVIEW, *places)
@@ -192,7 +192,7 @@ class Context:
         return [Partition(self.layout, first.value + number * size) for number in range(count.value)]
 
     def replace(self, registration: bytearray, nodes: Sequence[int], delegate: int) -> None:
-        """Put kernels of `registration`, the bytes of a `Registration`, in the place of `nodes`.
+        """Replace `nodes` by kernels of `registration`, the bytes of a `Registration`.
 
         Raises:
             DeviceError: LiteRT refuses.
@@ -202,7 +202,7 @@ class Context:
         self._call("ReplaceNodeSubsetsWithDelegateKernels", _REPLACE, *arguments)
 
     def resize(self, index: int, shape: Sequence[int]) -> None:
-        """Give a tensor a shape; its memory comes later.
+        """Set a tensor's shape; LiteRT allocates its memory later.
 
         Raises:
             DeviceError: LiteRT refuses.
@@ -215,7 +215,7 @@ class Context:
         self._call("ResizeTensor", _RESIZE, self.tensor(index).address, address)  # which frees the array
 
     def report(self, text: str) -> None:
-        """Make `text` the words of LiteRT's next error."""
+        """Make `text` the text of LiteRT's next error."""
         words = text.replace("%", "%%").encode("utf-8", "replace").replace(b"\0", b"?")
         _REPORT(self._function("ReportError"))(self.address, words)
 
@@ -241,13 +241,13 @@ def integers(layout: Layout, address: int) -> tuple[int, ...]:
 
 
 def int_array(layout: Layout, numbers: Sequence[int]) -> ctypes.Array[ctypes.c_char]:
-    """A TfLiteIntArray in memory of ours."""
+    """A TfLiteIntArray in our memory."""
     content = _int_array_bytes(layout, numbers)
     return ctypes.create_string_buffer(content, len(content))
 
 
 def type_name(number: int) -> str:
-    """The name of a TfLiteType, "type 99" for one that is not known."""
+    """The name of a TfLiteType; "type 99" for an unknown one."""
     return TYPES[number] if 0 <= number < len(TYPES) else f"type {number}"
 
 

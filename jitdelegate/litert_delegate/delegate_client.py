@@ -1,4 +1,4 @@
-"""What the delegate asks about a model, and what it asks to run: the side of the compiler in LiteRT's interpreter."""
+"""DelegateClient: the model behind a delegate in LiteRT's interpreter, and its compiled partitions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 class Facts:
-    """What the file says about one subgraph; LiteRT's tensors and nodes are held against it before any is used.
+    """Facts of the file about one subgraph, which LiteRT's tensors and nodes are compared with before they are used.
 
     Attributes:
         num_tensors: of the subgraph in the file; LiteRT may have appended more.
@@ -16,9 +16,9 @@ class Facts:
         tensors: (index, name, type) of the tensors to compare; types as numpy names them, TFLite's names in lower case
             where numpy has none.
         nodes: (position, inputs, outputs) of the operators to compare, -1 for inputs that are not given; may be empty.
-            They tell subgraphs apart whose tensors are called the same.
-        codes: (position, TFLite's number of the operator) of the operators to compare; may be empty. They tell apart
-            what differs in the operators only.
+            They distinguish subgraphs with the same tensor names.
+        codes: (position, TFLite's number of the operator) of the operators to compare; may be empty. They distinguish
+            subgraphs that differ in operators only.
     """
 
     __slots__ = ("codes", "nodes", "num_nodes", "num_tensors", "tensors")
@@ -42,13 +42,13 @@ class DelegateKernel:
     """A partition, ready to run for one set of shapes.
 
     Attributes:
-        inputs, outputs: tensors of the subgraph, in the order in which `run` takes their addresses. Each input is one
-            that the partition reads from outside; the outputs are all that others read, and no more: LiteRT gives
-            tensors inside a partition no memory. Anything else is refused.
-        output_shapes: of `outputs`; LiteRT is told before it runs.
-        entry: the address of `int f(TfLiteContext*, TfLiteNode*)`, which answers 0 if all went well; 0 calls `run`.
-            Tensors lie where `layout.LAYOUT` says; their addresses may change from run to run.
-        arguments: what that function finds in the second word of the slot that TfLiteNode.user_data points at.
+        inputs, outputs: tensors of the subgraph, in the order of the addresses for `run`. The inputs are read from
+            outside the partition; the outputs are exactly those that others read, since LiteRT allocates no memory for
+            tensors inside a partition. Anything else is refused.
+        output_shapes: shapes of `outputs`, for LiteRT's allocation.
+        entry: the address of `int f(TfLiteContext*, TfLiteNode*)`, which returns 0 for success; 0 calls `run`. Tensor
+            addresses may change from run to run.
+        arguments: second word of the slot that TfLiteNode.user_data points at, for that function.
     """
 
     inputs: tuple[int, ...] = ()
@@ -58,31 +58,31 @@ class DelegateKernel:
     arguments: int = 0
 
     def run(self, addresses: list[int]) -> None:
-        """Calculate; `addresses` are those of the inputs, then of the outputs. What it raises reaches the user."""
+        """Compute; `addresses` are those of the inputs, then of the outputs. Exceptions reach the user."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Give everything back; called once, and nothing runs any more."""
+        """Free everything; called once, after the last run."""
 
 
 class DelegateClient:
-    """A model that wants to run some of its operators itself.
+    """A model that runs some of its operators itself.
 
     Attributes:
-        num_subgraphs: of the file.
+        num_subgraphs: number of subgraphs of the file.
     """
 
     num_subgraphs: int = 0
 
     def facts(self, subgraph: int) -> Facts:
-        """What to hold LiteRT's structures against."""
+        """Facts to compare LiteRT's structures with."""
         raise NotImplementedError
 
     def partitions(self, subgraph: int) -> Sequence[tuple[int, ...]]:
-        """Positions of the operators to claim, grouped as LiteRT's partitioning groups them; empty for none.
+        """Positions of the operators to delegate, in LiteRT's groups; empty for none.
 
         Raises:
-            DelegationError: the model must not run at all; the interpreter is not made.
+            DelegationError: the model must not run; the interpreter is not made.
         """
         raise NotImplementedError
 
@@ -90,17 +90,16 @@ class DelegateClient:
         """The partition of these nodes; called again whenever a shape has changed.
 
         Args:
-            nodes: as LiteRT groups them, which may be in other groups than `partitions` says.
-            shapes: of the tensors that the partition reads from outside, constants among them. Any other tensor of the
-                subgraph answers the shape that it has at this moment to `shapes[index]`, and the kernel is made again
-                when that one changes, too.
+            nodes: one of LiteRT's groups, which may differ from those of `partitions`.
+            shapes: of the tensors that the partition reads from outside, constants included. `shapes[index]` gives the
+                current shape of any other tensor of the subgraph; the kernel is made again when that changes, too.
 
-        Whatever this raises is the user's RuntimeError, with its words.
+        Exceptions reach the user as RuntimeError, with their text.
         """
         raise NotImplementedError
 
     def warn(self, sentence: str) -> None:
-        """Tell the user why the delegate stays out."""
+        """Warn the user that the delegate stays out, and why."""
         import warnings
 
         from jitdelegate.errors import DelegateWarning
@@ -109,7 +108,7 @@ class DelegateClient:
 
 
 class SilentClient(DelegateClient):
-    """Stays out, and says nothing about it."""
+    """Delegates nothing, without a warning."""
 
     def warn(self, sentence: str) -> None:
         pass

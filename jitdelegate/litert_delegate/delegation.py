@@ -1,4 +1,4 @@
-"""What becomes of one delegate: which subgraphs of the model it finds in an interpreter, and what it claims there."""
+"""State of one delegate: which subgraphs of the model it finds in an interpreter, and what it delegates there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jitdelegate.litert_delegate.delegate_client import DelegateClient, Facts
 
 _LONGEST_SENTENCE = 1000
-"""Letters; where memory is not what it is taken for, a number may be a list of thousands."""
+"""Most characters of a warning; in memory of an unexpected layout, a number may be a list of thousands."""
 
 
 class Delegation:
@@ -29,10 +29,10 @@ class Delegation:
 
     Attributes:
         client: the model.
-        subgraph: the one that was claimed from last, -1 before the first.
-        interruption: the KeyboardInterrupt or the like that ended a callback, for whoever can raise it again; LiteRT
-            made a RuntimeError of it.
-        contexts: addresses of the TfLiteContexts that it found its subgraphs in, and which they are.
+        subgraph: the latest subgraph with delegated nodes, -1 before the first.
+        interruption: the KeyboardInterrupt or similar exception that ended a callback, to be raised again by the
+            caller: LiteRT turned it into a RuntimeError.
+        contexts: address of a TfLiteContext to the index of its subgraph.
     """
 
     __slots__ = ("_place", "_warned", "client", "contexts", "interruption", "subgraph")
@@ -46,7 +46,7 @@ class Delegation:
         self._warned = False
 
     def attach(self, context: Context, registration: bytearray, delegate: int) -> None:
-        """Claim what the client wants of a subgraph, or warn and claim nothing.
+        """Delegate the client's nodes of a subgraph, or warn and delegate nothing.
 
         Raises:
             DelegationError: the client refuses the model.
@@ -57,7 +57,7 @@ class Delegation:
             context.replace(registration, nodes, delegate)
 
     def warn(self, sentence: str) -> None:
-        """Once in the life of a delegate."""
+        """Warn the user, once in the life of a delegate."""
         if not self._warned:
             self._warned = True
             self.client.warn(f"jitdelegate stays out of this interpreter: {sentence[:_LONGEST_SENTENCE]}")
@@ -72,7 +72,7 @@ class Delegation:
             return ()
 
     def _choose(self, context: Context) -> tuple[int, ...]:
-        """The nodes to claim."""
+        """The nodes to delegate."""
         self._refuse_unless_trusted(context)
         table = read_tensors(context.address, context.layout)
         plan = context.execution_plan()
@@ -89,7 +89,7 @@ class Delegation:
         check_functions(context.address, context.layout, libraries(litert_folder()))
 
     def _find(self, context: Context, table: TensorTable, plan: tuple[int, ...]) -> int:
-        """Which subgraph this is: LiteRT offers them in order, leaves some out, and offers some again."""
+        """Index of the subgraph: LiteRT offers them in order, skips some, and offers some again."""
         known = self.contexts.get(context.address)
         first = self.subgraph + 1
         reason = "it was in another one already, expected one delegate per interpreter" if first else "no subgraph"
@@ -102,7 +102,7 @@ class Delegation:
 
 
 def sentence(error: BaseException) -> str:
-    """What to tell the user of it."""
+    """The error as a sentence for the user."""
     words = str(error)
     return words if words and isinstance(error, (JitDelegateError, Doubt)) else f"{type(error).__name__}: {words}"
 

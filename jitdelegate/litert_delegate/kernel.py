@@ -19,7 +19,7 @@ _WORD_BYTES = 8
 
 
 class Shapes(dict[int, tuple[int, ...]]):
-    """Shapes of tensors as they are now; those that are not there yet are read when they are asked for."""
+    """Current shapes of tensors by index, read on first access."""
 
     __slots__ = ("_context",)
 
@@ -34,25 +34,25 @@ class Shapes(dict[int, tuple[int, ...]]):
         return self[index]
 
     def seal(self) -> None:
-        """Answer no more than what was asked so far: LiteRT goes on, and the context may change."""
+        """Allow no further reads: LiteRT continues, and the context may change."""
         self._context = None
 
     def hold(self, context: Context) -> bool:
-        """All of them are the same in `context`."""
+        """Whether all of them are unchanged in `context`."""
         return all(context.tensor(index).shape == shape for index, shape in self.items())
 
 
 class Kernel:
-    """What LiteRT's node of a claimed partition stands for.
+    """The kernel behind LiteRT's node of a delegated partition.
 
     Attributes:
-        delegation: whose kernel it is.
-        subgraph: of the file.
+        delegation: of the kernel's delegate.
+        subgraph: index in the file.
         nodes: positions of the operators.
         inputs: tensors that they read from outside.
         outputs: tensors that others read.
         slot: four words that node->user_data points at: the function to run, its arguments, the kernel's number, and
-            a spare one. They stay where they are as long as the kernel lives.
+            one unused. They keep their address while the kernel lives.
     """
 
     __slots__ = (
@@ -80,17 +80,17 @@ class Kernel:
 
     @property
     def address(self) -> int:
-        """Of the slot."""
+        """Address of the slot."""
         return ctypes.addressof(self.slot)
 
     def take(self, partition: Partition) -> None:
-        """Remember what LiteRT said of the partition."""
+        """Keep LiteRT's description of the partition."""
         self.nodes = partition.nodes
         self.inputs = tuple(index for index in partition.inputs if index >= 0)
         self.outputs = partition.outputs
 
     def prepare(self, context: Context) -> None:
-        """Get the client's kernel for the shapes of this moment, and tell LiteRT those of the outputs.
+        """Get the client's kernel for the current shapes, and set the output shapes in LiteRT.
 
         Raises:
             DeviceError: an input's shape is not known yet, or LiteRT refuses a shape.
@@ -108,7 +108,7 @@ class Kernel:
         """One inference through Python.
 
         Raises:
-            DeviceError: `prepare` did not get so far.
+            DeviceError: `prepare` did not succeed.
         """
         found = self._client_kernel
         if found is None:
@@ -116,7 +116,7 @@ class Kernel:
         found.run(context.data((*found.inputs, *found.outputs)))
 
     def close(self) -> None:
-        """Give the client's kernel back; harmless a second time."""
+        """Close the client's kernel; harmless a second time."""
         found, self._client_kernel, self._shapes = self._client_kernel, None, None
         if found is not None:
             found.close()
@@ -136,7 +136,7 @@ class Kernel:
 
 
 def number_at(slot: int) -> int:
-    """The number of the kernel whose slot is there, 0 at 0."""
+    """The number of the kernel with this slot; 0 for the address 0."""
     return ctypes.c_uint64.from_address(slot + _NUMBER * _WORD_BYTES).value if slot else 0
 
 

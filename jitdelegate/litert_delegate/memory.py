@@ -1,4 +1,4 @@
-"""Memory that may not be there: reads that answer None where a plain read would end the process."""
+"""Safe reads of any address: None where a plain read would end the process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import ctypes
 import os
 
 PAGE = 4096
-"""Bytes; memory is there or not there in multiples of this, and a pipe takes this many at once."""
+"""Bytes of a page, the unit of mapped memory; a pipe takes this many at once."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _write = _libc.write
@@ -16,7 +16,7 @@ _write.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
 
 
 class _SymbolPlace(ctypes.Structure):
-    """What dladdr fills in, Dl_info in C."""
+    """Dl_info, the result of dladdr."""
 
     _fields_ = (
         ("library", ctypes.c_char_p),
@@ -32,10 +32,10 @@ if _dladdr is not None:
 
 
 class _Pipe:
-    """A pipe of this process: the system checks what is written to it and answers EFAULT where there is no memory.
+    """A pipe of this process: writing unmapped memory to it fails with EFAULT.
 
     Attributes:
-        process: that may use it; 0 once nobody may.
+        process: the process that may use it; 0 once it is unusable.
     """
 
     __slots__ = ("lock", "process", "reader", "writer")
@@ -51,7 +51,7 @@ class _Pipe:
             try:
                 count = _write(self.writer, address, PAGE)
                 content = os.read(self.reader, count) if count > 0 else b""
-            except BaseException:  # an interrupt between the two: what is left in the pipe is nobody's
+            except BaseException:  # an interrupt between write and read leaves bytes in the pipe
                 self.process = 0
                 raise
         return content if len(content) == PAGE else None
@@ -61,14 +61,14 @@ _pipes: list[_Pipe] = []
 
 
 def _pipe() -> _Pipe:
-    """One per process: after a fork, parent and child would read each other's bytes from the same one."""
+    """The pipe of this process: after a fork, parent and child would read each other's bytes from a shared one."""
     if not _pipes or _pipes[-1].process != os.getpid():
         _pipes.append(_Pipe())
     return _pipes[-1]
 
 
 class SafeReader:
-    """Reads any address, and each page once: what it answers is how memory was when it first looked."""
+    """Reads any address, each page once: later reads see the memory of the first."""
 
     __slots__ = ("_pages", "_pipe")
 
@@ -77,7 +77,7 @@ class SafeReader:
         self._pages: dict[int, bytes | None] = {}
 
     def read(self, address: int, nbytes: int) -> bytes | None:
-        """`nbytes` bytes at `address`, or None where not all of them are there."""
+        """`nbytes` bytes at `address`; None where not all of them are mapped."""
         number, offset = divmod(address, PAGE)
         if offset + nbytes <= PAGE:
             page = self._pages.get(number) or self._page(number)
@@ -106,7 +106,7 @@ class SafeReader:
 
 
 def library_of(address: int) -> str:
-    """The path of the shared object that a function lies in, as the loader knows it; "" for none."""
+    """The path of the shared object with a function, as the loader knows it; "" for none."""
     found = _SymbolPlace()
     if _dladdr is None or not _dladdr(address, ctypes.byref(found)) or not found.library:
         return ""

@@ -1,4 +1,4 @@
-"""NativeDelegate: what LiteRT's own interpreter takes for a delegate in C."""
+"""NativeDelegate: a TfLiteDelegate for LiteRT's own interpreter."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.litert_layout import Layout
 
 ALLOW_DYNAMIC_TENSORS = 1
-"""A flag: models with tensors whose shapes only a run decides are offered too, kernels say their outputs' shapes."""
+"""A flag: LiteRT offers models with dynamic tensors too, and kernels set their outputs' shapes."""
 _SIZE = 256
-"""Bytes of a TfLiteDelegate, more than LiteRT knows: fields that later versions append are zero then."""
+"""Bytes of a TfLiteDelegate, more than LiteRT has today, so that fields of later versions are zero."""
 
 _structures: list[ctypes.Array[ctypes.c_char]] = []
-"""Never freed: an interpreter looks at its delegates until it ends, whatever Python knows of it."""
+"""Never freed: an interpreter uses its delegates until it is destroyed, which Python may not notice."""
 
 
 class NativeDelegate:
     """A client's delegate, for one interpreter.
 
-    Whatever is not as expected, it claims nothing and warns, and the model runs on LiteRT.
+    If anything differs from what is expected, it warns and delegates nothing, and the model runs on LiteRT.
 
     Attributes:
         pointer: the address of the TfLiteDelegate.
@@ -51,8 +51,8 @@ class NativeDelegate:
         Args:
             client: the model.
             flags: TfLiteDelegate.flags.
-            place: where verdicts on LiteRT versions that are not listed are kept.
-            layout: what LiteRT's structures are taken for.
+            place: directory for verdicts on LiteRT versions that are not listed.
+            layout: the assumed layout of LiteRT's structures.
         """
         prepare = callbacks_for(layout).prepare_graph
         self._number = next_number()
@@ -65,22 +65,22 @@ class NativeDelegate:
 
     @property
     def interruption(self) -> BaseException | None:
-        """The KeyboardInterrupt or the like that LiteRT made a RuntimeError of, for whoever can raise it again."""
+        """The KeyboardInterrupt or similar exception that LiteRT turned into a RuntimeError, to be raised again."""
         return self._delegation.interruption
 
     def raise_interruption(self) -> None:
-        """Raise that again, once."""
+        """Raise the interruption again, once."""
         found, self._delegation.interruption = self._delegation.interruption, None
         if found is not None:
             raise found
 
     @property
     def contexts(self) -> dict[int, int]:
-        """Addresses of the TfLiteContexts that it found subgraphs in, and which they are."""
+        """Address of a TfLiteContext to the index of its subgraph."""
         return self._delegation.contexts
 
     def _get_native_delegate_pointer(self) -> int:
-        """What LiteRT's Interpreter calls."""
+        """The address of the TfLiteDelegate, for LiteRT's Interpreter."""
         return self.pointer
 
     def __del__(self) -> None:

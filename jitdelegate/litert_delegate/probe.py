@@ -1,7 +1,7 @@
-"""Tries the delegate on a tiny model, in a process that may die of it: `python -m jitdelegate.litert_delegate.probe`.
+"""Tries the delegate on a tiny model, in a process that may crash: `python -m jitdelegate.litert_delegate.probe`.
 
-The layout to try comes on standard input; the last line of standard output is the verdict. Every field that the
-delegate reads or writes has a part in what is compared here.
+The layout to try comes on standard input; the last line of standard output is the verdict. The comparisons here cover
+every field that the delegate reads or writes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def judge(layout: Layout) -> str:
-    """ "" if the delegate works in this process's LiteRT with the layout, else what was wrong; may end the process."""
+    """ "" if the delegate works with the layout in this process's LiteRT, else the problem; may end the process."""
     try:
         accept(layout)
         _try(layout)
@@ -66,10 +66,10 @@ def judge(layout: Layout) -> str:
 
 
 def _try(layout: Layout) -> None:
-    """The life of an interpreter.
+    """Make, run, resize and fail an interpreter.
 
     Raises:
-        Doubt: something is not as it has to be.
+        Doubt: something differs from what is expected.
     """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
@@ -139,7 +139,7 @@ def _look_at_kernels() -> None:
 
 
 def _resize(interpreter: Any, client: ProbeClient) -> None:
-    """The kernels are opened again, and the model is not offered again."""
+    """Check that after a resize kernels are opened again, and the model is not offered again."""
     for index in (FIRST, SECOND):
         interpreter.resize_tensor_input(index, (SIZES[1],))
     interpreter.allocate_tensors()
@@ -168,7 +168,7 @@ def _run(interpreter: Any, size: int) -> None:
 
 
 def _fail(interpreter: Any, client: ProbeClient) -> None:
-    """The words of an error reach whoever runs the model."""
+    """Check that the text of an error reaches the caller."""
     client.failing = True
     try:
         interpreter.invoke()

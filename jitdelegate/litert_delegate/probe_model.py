@@ -74,15 +74,15 @@ def model() -> bytes:
 
 
 class ProbeClient(DelegateClient):
-    """Claims ADD in machine code, and MUL with ADD in Python.
+    """Delegates ADD in machine code, and MUL with ADD in Python.
 
     Attributes:
         opened: (nodes, shapes) of each call of `kernel`.
-        closed: how many kernels were closed.
-        failing: the next run in Python raises.
-        offers: how often LiteRT offered the model.
-        look: called whenever it does, while LiteRT answers questions about nodes.
-        warnings: what the delegate wanted to tell.
+        closed: number of closed kernels.
+        failing: whether the next run in Python raises.
+        offers: number of times LiteRT offered the model.
+        look: called at each offer, while LiteRT answers questions about nodes.
+        warnings: the delegate's warnings.
     """
 
     num_subgraphs = 1
@@ -98,24 +98,24 @@ class ProbeClient(DelegateClient):
         self.warnings: list[str] = []
 
     def facts(self, subgraph: int) -> Facts:
-        """All of the model."""
+        """Facts of the whole model."""
         tensors = [(index, name, dtype) for index, (name, dtype, _) in enumerate(TENSORS)]
         return Facts(len(TENSORS), len(NODES), tensors, [(index, *node) for index, node in enumerate(NODES)])
 
     def partitions(self, subgraph: int) -> tuple[tuple[int, ...], ...]:
-        """As LiteRT groups them."""
+        """The delegated operators, in LiteRT's groups."""
         self.offers += 1
         self.look()
         return PARTITIONS
 
     def kernel(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
-        """One of two."""
+        """One of the two kernels."""
         self.opened.append((nodes, dict(shapes)))
         kind = _Doubled if nodes == PARTITIONS[0] else _Multiplied
         return kind(self, self._layout, self._code, shapes[FIRST])
 
     def warn(self, sentence: str) -> None:
-        """Kept for the probe's verdict."""
+        """Keep the warning for the probe's verdict."""
         self.warnings.append(sentence)
 
 
@@ -161,7 +161,7 @@ class _Multiplied(_ProbeKernel):
 
 
 def _do_nothing() -> None:
-    """Nobody looks."""
+    """The default of `look`."""
 
 
 def doubling(layout: Layout) -> bytes:

@@ -1,6 +1,6 @@
-"""The little machine code of the delegate itself: x86-64, System V calling convention.
+"""Machine code of the delegate itself: x86-64, System V calling convention.
 
-LiteRT calls C functions with (rdi, rsi, rdx), and takes the answer in rax.
+LiteRT calls C functions with (rdi, rsi, rdx), and takes the result in rax.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CAPACITY = 4096
 
 
 def jump_to_slot(layout: Layout) -> bytes:
-    """int invoke(context, node): go on at the first word of the slot that node->user_data points at."""
+    """int invoke(context, node): jump to the first word of the slot that node->user_data points at."""
     offset = layout.node["user_data"]
     if offset > _LARGEST_DISPLACEMENT:
         raise OptionError(f"user_data at byte {offset}, expected at most {_LARGEST_DISPLACEMENT}")
@@ -27,9 +27,9 @@ def jump_to_slot(layout: Layout) -> bytes:
 
 
 def answering(function: int, default: int) -> bytes:
-    """word f(a, b, c): call `function(a, b, c, &word)`, and answer the word, which is `default` before.
+    """word f(a, b, c): call `function(a, b, c, &word)`, and return the word, which is `default` before.
 
-    A callback in Python that ends in an exception returns whatever ctypes finds on the stack. Its own `try` is no help:
+    A Python callback that ends in an exception returns whatever ctypes finds on the stack. Its own `try` does not help:
     an interrupt that arrives while LiteRT computes is raised before the callback's first line.
     """
     return b"".join(
@@ -46,16 +46,16 @@ def answering(function: int, default: int) -> bytes:
     )
 
 
-def load(*partitions: bytes) -> tuple[int, ...]:
-    """The addresses of the partitions, in memory that is never freed.
+def load(*routines: bytes) -> tuple[int, ...]:
+    """Copy routines to executable memory that is never freed; their addresses.
 
     Raises:
-        DeviceError: there is no executable memory.
+        DeviceError: executable memory is not available.
     """
     content, starts = bytearray(), []
-    for partition in partitions:
+    for routine in routines:
         starts.append(len(content))
-        content += partition.ljust(-(-len(partition) // 16) * 16, b"\xcc")
+        content += routine.ljust(-(-len(routine) // 16) * 16, b"\xcc")
     memory = Memory(max(len(content), _CAPACITY))
     memory.write(bytes(content))
     memory.make_executable()

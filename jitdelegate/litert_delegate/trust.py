@@ -1,7 +1,7 @@
-"""May the delegate touch the installed LiteRT? Yes where its structures were verified, or where a probe says so.
+"""Decides whether the delegate may access the installed LiteRT: in verified wheels, or after a successful probe.
 
-The layout of LiteRT's structures is no promise of LiteRT's. Wheels in which it was verified are listed; for anything
-else a child process tries the delegate on a tiny model, and what becomes of it is remembered beside the programs.
+LiteRT does not promise the layout of its structures. Verified wheels are listed; for any other a child process tries
+the delegate on a tiny model, and the verdict is stored beside the programs.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 VERIFIED = ("1.4.0", "2.0.3", "2.2.0", "2.3.0")
 """Versions of the package ai-edge-litert whose wheels for x86-64 Linux have the structures of LAYOUT."""
 ACCEPTED = "accepted"
-"""The probe's last line where all went well."""
+"""The probe's last line after success."""
 LONGEST_PROBE = 20.0
-"""Seconds after which the probe is taken for hanging."""
+"""Seconds after which the probe counts as hanging."""
 _LARGEST_RECORD = 1 << 20
 _LARGEST_VERDICT = 4096
 _KILLED = 9
@@ -33,15 +33,15 @@ _KILLED = 9
 _verdicts: dict[tuple[str, str], str] = {}
 _libraries: dict[str, tuple[str, ...]] = {}
 probes = 0
-"""How many child processes this process started; tests count them."""
+"""Number of child processes that this process started; for tests."""
 
 
 def refusal(place: Place | None, layout: Layout = LAYOUT) -> str:
     """ "" if the delegate may be used with the installed LiteRT, else one sentence.
 
     Args:
-        place: where verdicts of probes are kept; None asks the probe once per process.
-        layout: what the structures are taken for.
+        place: directory for verdicts of probes; None probes once per process.
+        layout: the assumed layout of the structures.
     """
     try:
         folder = litert_folder()
@@ -65,7 +65,7 @@ def litert_folder() -> str:
 
 
 def libraries(folder: str) -> tuple[str, ...]:
-    """The shared objects of LiteRT in its package's folder, one of which has the interpreter.
+    """The shared objects in the folder of LiteRT's package; one of them has the interpreter.
 
     Raises:
         OSError: the folder cannot be read.
@@ -77,7 +77,7 @@ def libraries(folder: str) -> tuple[str, ...]:
 
 
 def probe(folder: str, layout: Layout = LAYOUT) -> tuple[str, bool]:
-    """Ask a child process now: ("" or why not, whether a later probe would say the same)."""
+    """Run a child process now: ("" or the reason to refuse, whether a later probe would give the same verdict)."""
     import subprocess
 
     global probes
@@ -104,12 +104,12 @@ def probe(folder: str, layout: Layout = LAYOUT) -> tuple[str, bool]:
 
 
 def accept(layout: Layout) -> None:
-    """Ask no more about this layout: for the probe, which is the one that is asked."""
+    """Accept this layout without a probe: for the probe's own process."""
     _verdicts[litert_folder(), layout.digest()] = ""
 
 
 def forget() -> None:
-    """Ask again, as a new process would; for tests."""
+    """Forget all verdicts of this process; for tests."""
     _verdicts.clear()
     _libraries.clear()
 
@@ -138,7 +138,7 @@ def _decide(folder: str, place: Place | None, layout: Layout) -> str:
 
 
 def _is_verified(folder: str) -> bool:
-    """It is a listed wheel, and its libraries have the sizes that the wheel says."""
+    """Whether it is a listed wheel whose libraries have the recorded sizes."""
     for version in VERIFIED:
         record = _read(
             os.path.join(os.path.dirname(os.path.abspath(folder)), f"ai_edge_litert-{version}.dist-info", "RECORD")
@@ -156,7 +156,7 @@ def _is_recorded(library: str, record: bytes) -> bool:
 
 
 def _read(path: str) -> bytes:
-    """The content of a file; b"" where there is none."""
+    """The content of a file; b"" for a missing file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -170,7 +170,7 @@ def _read(path: str) -> bytes:
 
 
 def _key(folder: str, layout: Layout) -> str:
-    """What a verdict depends on."""
+    """Everything that a verdict depends on."""
     lines = [layout.digest(), f"{sys.version_info[0]}.{sys.version_info[1]}"]
     for library in libraries(folder):
         found = os.stat(library)
@@ -179,7 +179,7 @@ def _key(folder: str, layout: Layout) -> str:
 
 
 def _load(place: Place | None, key: str) -> str | None:
-    """The remembered verdict, None where there is none."""
+    """The stored verdict; None where there is none."""
     if place is None:
         return None
     try:
@@ -201,7 +201,7 @@ def _store(place: Place | None, key: str, verdict: str) -> None:
     try:  # noqa: SIM105 - contextlib is not imported on the load path
         place.write(_name(key), f"{_seal(key, verdict)}\n{verdict}".encode(), flush=False)
     except OSError:
-        pass  # the next process asks the probe again
+        pass  # the next process probes again
 
 
 def _name(key: str) -> str:
@@ -209,12 +209,12 @@ def _name(key: str) -> str:
 
 
 def _seal(key: str, verdict: str) -> str:
-    """Nothing but this verdict on this key has it: damage reads as "not known"."""
+    """Hash of a verdict and its key, so that damage reads as "not known"."""
     return xxh3_128_hexdigest(f"{key}\0{verdict}".encode())
 
 
 def _environment(folder: str) -> dict[str, str]:
-    """The child finds the same packages; -P keeps the working directory out."""
+    """Environment in which the child finds the same packages; -P keeps the working directory out."""
     paths = [
         os.path.dirname(os.path.abspath(folder)),
         os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),

@@ -1,4 +1,10 @@
-"""What TFLite's operators mean: OPS holds one object per operator, declared in one place each, one file a family."""
+"""The meaning of TFLite's operators: OPS has one object per operator, each declared in one place, one file per family.
+
+Read `registry.py` first, then `elementwise.py` and `convolution.py`.
+
+- `registry.py`: `Op`, the base class, and `Lowering`. `call.py`: a node with its tensors. `case.py`: test cases.
+- `pointwise.py`, `window.py`, `activation.py`, `recurrent_cell.py` ...: what families share.
+"""
 
 from jitdelegate.ops import (  # noqa: F401 - each enters its operators in OPS
     arithmetic,

@@ -1,7 +1,7 @@
 """The options of a model: names, values, and which of them change the compiled code.
 
 - here: `Options`, checked. `option_file.py`: options in JSON and TOML files.
-- `user_warning.py`: warnings that name the user's line.
+- `user_warning.py`: warnings that name the user's line. `debug.py`: the log of JITDELEGATE_DEBUG.
 
 Load path: plain classes only, no dataclasses, no enum, no typing at import time.
 """
@@ -60,9 +60,9 @@ def _debug_level(text: str) -> int:
 
 DEBUG_LEVELS = ("0", "1", "2", "3", "4")
 DEBUG_LEVEL = _debug_level(os.environ.get("JITDELEGATE_DEBUG") or "0")
-"""What `options.debug` tells; read once."""
+"""Level of the debug log, read once; `options.debug` describes the levels."""
 TIMED_LEVEL = 2
-"""From here on, models are profiled as by the option `profile`."""
+"""Lowest level that turns the option `profile` on."""
 
 
 class Options:

@@ -1,4 +1,11 @@
-"""Rewrites of a graph, each a pure function Graph -> Graph in its own file, and the order in which they run."""
+"""Rewrites of a graph, each a pure function Graph -> Graph in its own file, and the order in which they run.
+
+- here: `PIPELINE`, with reasons for the order; `run` verifies the graph after each pass.
+- `specialize_subgraph.py` runs before: it fixes the subgraph, shapes and values, with `inline_subgraphs.py`,
+  `functional_state.py` and `resize_inputs.py`.
+- `support.py`, `delegation.py`, `partition.py`, `cost.py`, `operator_rates.py`: what is compiled, and why not the rest.
+- `shape_inputs.py`, `likely_shapes.py`, `running_subgraphs.py`: facts about a model for specializations.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +33,13 @@ INFER: tuple[Pass, ...] = (
     decode_custom_options,  # from here on custom operators are like all others
     infer_shapes,  # before anything asks for a shape, or what is a constant
 )
-"""What finds out all that is known when the model is compiled."""
+"""Passes that infer everything known at compile time."""
 
 FOLD: tuple[Pass, ...] = (
     *INFER,
     remove_dead,  # what SHAPE alone read, and what nobody reads
 )
-"""What makes a graph ready for `support.unsupported`: shapes are true, fp16 weights and shape arithmetic are gone."""
+"""Passes before `support.unsupported`: shapes are true, fp16 weights and shape arithmetic are folded."""
 
 REWRITE: tuple[Pass, ...] = (
     fuse_dilation,  # before fuse_scale: what follows BATCH_TO_SPACE_ND then follows the convolution
@@ -46,10 +53,10 @@ REWRITE: tuple[Pass, ...] = (
     copy_images,  # after fuse_elementwise, which would read through the copies
     copy_outputs,  # last: its copies compute nothing, so that others would remove them
 )
-"""What makes a folded graph, every operator of which is supported, ready for a target."""
+"""Passes that lower a folded graph, whose operators are all supported, for a target."""
 
 PIPELINE: tuple[Pass, ...] = (*FOLD, *REWRITE)
-"""Every pass in the order they run, each once but for remove_dead."""
+"""All passes in order, each once except remove_dead."""
 
 
 def _ignore(stage: str, graph: Graph) -> None:
@@ -60,8 +67,8 @@ def run(graph: Graph, trace: Trace = _ignore, passes: Sequence[Pass] = PIPELINE)
     """The graph after all passes, verified after each.
 
     Args:
-        graph: every node of it, once folded, has passed its operator's check, where PIPELINE is run to its end.
-        trace: called with each stage's name and graph.
+        graph: for passes of REWRITE, every node has to pass its operator's check.
+        trace: called with each pass's name and graph.
     """
     for each in passes:
         before, graph = graph, each(graph)

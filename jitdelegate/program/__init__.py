@@ -1,16 +1,17 @@
 """The program file: everything a compiled model needs at run time, in one relocatable, checked file.
 
-- `program.py`: plain classes `Program`, `Port`, `Signature`, `Operator`, `Kernel`, `Launch`; both roads use them.
+Read `program.py` first.
+
+- `program.py`: plain classes `Program`, `Port`, `Signature`, `Operator`, `Kernel`, `Launch`, for both paths.
 - `write.py` (compile path): `write(program) -> bytes`, deterministic.
-- `read.py` (load path): `read(buffer, *, verify_code=True) -> Program`, every check before use, only `ProgramError`;
-  `read_parts(front, weights)` where these lie apart, as `weights_start` says. `verify_weights(program)` hashes the
-  weights, to be called before the first output is released.
-- `check.py`: the bounds of every value that was read. `cubin.py`: the same for CUDA binaries. `launch_list.py`:
-  launches as one list of integers.
-- `layout.py`: the fixed header, and the FlatBuffer tables field by field, shared by writer and reader (`program.fbs` is
-  the same schema for other tools).
+- `read.py` (load path): `read(buffer, *, verify_code=True) -> Program`, with every check before use and no error but
+  `ProgramError`; `read_parts(front, weights)` for separate memory, split at `weights_start`. `verify_weights(program)`
+  hashes the weights; call it before the first output is released.
+- `check.py`: bounds of every value. `cubin.py`: the same for CUDA binaries. `launch_list.py`: launches as integers.
+- `layout.py`: the header, and the FlatBuffer tables field by field, for writer and reader (`program.fbs` is the same
+  schema for other tools). `flatbuffer.py`: reads untrusted FlatBuffers.
 
     header, 120 bytes | FlatBuffer table, zeros up to 4096 n | code, zeros up to 4096 n | weights
 
-The parts touch: each hash covers its part and the zeros behind it, so no byte of the file is unchecked.
+There are no gaps: each hash covers its part and the zeros after it, so every byte of the file is checked.
 """

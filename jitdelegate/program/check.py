@@ -1,4 +1,4 @@
-"""What the runtime relies on without looking again: every value of a program that was read is within its bounds."""
+"""Checks the bounds of every value of a program that was read; the runtime relies on them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LARGEST = {"i": (1 << 31) - 1, "f": (1 << 32) - 1}
 def check(program: Program) -> None:
     """
     Raises:
-        ProgramError: a value is out of its bounds; says which, what it is and what was expected.
+        ProgramError: a value is out of bounds; names it, its value and the expected one.
     """
     if (program.target == LITERT) > (program.loader == "none"):
         raise ProgramError(f"a program for {LITERT} has the loader {program.loader}, expected none")

@@ -1,4 +1,4 @@
-"""What a CUDA binary must be before the driver, which is told an address and no length, may read it."""
+"""Checks a CUDA binary before the driver reads it: the driver gets an address without a length."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Bytes
 
 MAGIC = b"\x7fELF\x02\x01\x01"
-"""Of an ELF file for 64 bits, lowest byte first, version 1."""
+"""First bytes of a 64-bit little-endian ELF file, version 1."""
 CUDA_MACHINE = 190
 _NO_BITS = 8
-"""The type of sections that take no room in the file."""
+"""Type of sections without bytes in the file."""
 # the formats of the ELF specification; pads are fields that nothing here depends on
 _HEADER = struct.Struct("<16x2xH4x8xQQ4x2xHHHH2x")
 _SEGMENT = struct.Struct("<8xQ8x8xQ8x8x")
@@ -31,10 +31,10 @@ def check_cubin(name: str, code: Bytes, offset: int) -> None:
         code: all binaries of a program.
         offset: where this one starts.
     Raises:
-        ProgramError: there is no binary for CUDA, or one of its parts lies past the end of the code.
+        ProgramError: it is not a CUDA binary, or a part of it lies past the end of the code.
     """
     found = bytes(code[offset : offset + len(MAGIC)])
-    # what is no ELF file, the driver would take for text, and read it up to a zero byte wherever that is
+    # the driver would take anything but ELF for text, and read until a zero byte
     if offset % CUBIN_ALIGNMENT or found != MAGIC:
         raise ProgramError(
             f"entry {name}: {found!r} is at {offset}, expected {MAGIC!r} at a multiple of {CUBIN_ALIGNMENT}"
@@ -46,7 +46,7 @@ def check_cubin(name: str, code: Bytes, offset: int) -> None:
 
 
 def _end(name: str, image: memoryview) -> int:
-    """Where the last part that the binary's tables name ends; past the image's end where a table does."""
+    """End of the last part named by the binary's tables; past the image's end where a table is."""
     if len(image) < _HEADER.size:
         return _HEADER.size
     head: tuple[int, ...] = _HEADER.unpack_from(image)

@@ -1,16 +1,15 @@
-"""Reads FlatBuffers that nobody vouches for: every offset, length and count is checked before it is used.
+"""Reads untrusted FlatBuffers: every offset, length and count is checked before it is used.
 
     root = FlatBuffer(content, ModelError).root(b"TFL3", "model")
     for operator in root.tables(3, "operators"):
         code, name = operator.scalar(0, "code", "i", 0), operator.string(1, "name")
 
 An accessor takes the field's slot (its position in the schema, from 0) and its name, which only messages use. An
-absent field reads as its default: the given scalar, "", (), an empty view or None. What breaks a bound is refused with
-the error class that the FlatBuffer was made with; the message gives the path to the place, what was found and what was
-possible.
+absent field reads as its default: the given scalar, "", (), an empty view or None. A value out of bounds raises the
+FlatBuffer's error class; the message has the path to the field, what was found and what was expected.
 
-Offsets may lead several fields to one table, so a small file could unfold into an endless tree. Reading therefore draws
-on an allowance in proportion to the file's size, which is enough to read all that is stored once.
+Several offsets may lead to one table, so a small file could unfold into an endless tree. Reading is therefore limited
+in proportion to the file's size, which is enough to read everything once.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ _SHORT = struct.Struct("<H")
 _OFFSET = struct.Struct("<I")
 _SIGNED_OFFSET = struct.Struct("<i")
 _SCALARS = {code: struct.Struct("<" + code) for code in "?bBhHiIqQfd"}
-# A table takes at least 8 bytes (an offset to it, its own first field), a text 9, an element 1: whatever is stored once
-# may be read once.
+# A table takes at least 8 bytes (an offset to it, its own first field), a string 9, an element 1: all that is stored
+# once can be read once.
 _TABLE_COST = 40
 _TEXT_COST = 16
 _ELEMENT_COST = 4
@@ -37,11 +36,11 @@ _ALLOWANCE_AT_LEAST = 1 << 16
 
 
 class FlatBuffer:
-    """The bytes of one FlatBuffer, and how much may still be read of them.
+    """The bytes of one FlatBuffer, and the remaining limit for reading them.
 
     Args:
         content: anything contiguous with the buffer protocol; it is not copied.
-        error: the class of every refusal.
+        error: the class of every error.
     """
 
     __slots__ = ("allowance", "content", "error", "size")
@@ -56,8 +55,8 @@ class FlatBuffer:
         """The root table.
 
         Args:
-            identifier: the four bytes that have to stand at 4..7; empty for any.
-            name: what messages call the root.
+            identifier: the four bytes expected at 4..7; empty for any.
+            name: name of the root in messages.
         """
         if self.size < 8:
             raise self.error(f"{name}: {self.size} bytes are too few for a FlatBuffer")
@@ -67,7 +66,7 @@ class FlatBuffer:
         return Table(self, _OFFSET.unpack_from(self.content)[0], None, name)
 
     def spend(self, cost: int, where: str) -> None:
-        """Take `cost` from the allowance; refuses a file that unfolds into far more than it holds."""
+        """Take `cost` from the limit; an error for a file that unfolds into far more than it holds."""
         self.allowance -= cost
         if self.allowance < 0:
             raise self.error(
@@ -89,7 +88,7 @@ class Table:
         self._open()
 
     def _open(self) -> None:
-        """Find the list of field offsets (FlatBuffers' "vtable") and check that it and the table lie in the file."""
+        """Find the list of field offsets ("vtable"), and check that it and the table lie in the file."""
         content, size, position = self._buffer.content, self._buffer.size, self._position
         self._buffer.spend(_TABLE_COST, self._name)
         if position + 4 > size:
@@ -117,7 +116,7 @@ class Table:
         return bool(self._offset(slot))
 
     def scalar(self, slot: int, name: str, code: str, default: Number) -> Number:
-        """The field's number; `code` is its type in the language of `struct` (one of ?bBhHiIqQfd)."""
+        """The field's number; `code` is its type as in `struct` (one of ?bBhHiIqQfd)."""
         form = _SCALARS[code]
         at = self._field(slot, name, form.size)
         return form.unpack_from(self._buffer.content, at)[0] if at else default
@@ -127,7 +126,7 @@ class Table:
         return int(self.scalar(slot, name, code, default))
 
     def string(self, slot: int, name: str) -> str:
-        """The field's text; bytes that are not UTF-8 read as `\\xNN`."""
+        """The field's string; bytes that are not UTF-8 read as `\\xNN`."""
         start = self._target(slot, name)
         return self._text(start, name) if start else ""
 
@@ -158,7 +157,7 @@ class Table:
         return self.scalars(slot, name, code)  # type: ignore[return-value]
 
     def strings(self, slot: int, name: str) -> tuple[str, ...]:
-        """A vector of texts."""
+        """A vector of strings."""
         return tuple(self._text(start, name) for start in self._targets(slot, name))
 
     def tables(self, slot: int, name: str) -> tuple[Table, ...]:
@@ -167,14 +166,14 @@ class Table:
         return tuple(Table(self._buffer, start, self, name, index) for index, start in enumerate(starts))
 
     def _offset(self, slot: int) -> int:
-        """How far into the table the field stands; 0 if it is absent."""
+        """Offset of the field in its table; 0 if it is absent."""
         if slot >= self._slots:
             return 0
         offset: int = _SHORT.unpack_from(self._buffer.content, self._fields + 4 + 2 * slot)[0]
         return offset
 
     def _field(self, slot: int, name: str, width: int) -> int:
-        """Where the `width` bytes of the field stand; 0 if it is absent."""
+        """Position of the field's `width` bytes; 0 if it is absent."""
         offset = self._offset(slot)
         if not offset:
             return 0
@@ -183,7 +182,7 @@ class Table:
         return self._position + offset
 
     def _target(self, slot: int, name: str) -> int:
-        """Where the field's offset leads, with at least four bytes left in the file; 0 if it is absent."""
+        """Target of the field's offset, with at least four bytes left in the file; 0 if it is absent."""
         at = self._field(slot, name, 4)
         return self._follow(at, name) if at else 0
 
@@ -206,7 +205,7 @@ class Table:
         return self._counted(start, name, width) if start else (0, 0)
 
     def _targets(self, slot: int, name: str) -> list[int]:
-        """Where the offsets of a vector lead."""
+        """Targets of a vector's offsets."""
         start, count = self._vector(slot, name, 4)
         self._buffer.spend(_ELEMENT_COST * count, name)
         return [self._follow(start + 4 * index, f"{name}[{index}]") for index in range(count)]

@@ -1,6 +1,6 @@
-"""A program's launches as one list of integers, since sixty tables with their vectors would take long to read.
+"""A program's launches as one list of integers, because sixty tables with vectors would take long to read.
 
-Per launch: kernel, grid x, y, z, block x, y, z, shared bytes, number of arguments; one letter's code per argument; one
+Per launch: kernel, grid x, y, z, block x, y, z, shared bytes, number of arguments; one character code per argument; one
 value per argument.
 """
 
@@ -27,10 +27,10 @@ def pack(launches: Iterable[Launch]) -> list[int]:
 
 
 def unpack(numbers: Sequence[int]) -> tuple[Launch, ...]:
-    """The launches in a list that `pack` made, as long as nobody changed it.
+    """The launches of a list made by `pack`.
 
     Raises:
-        ProgramError: the list ends within a launch, or a letter is none.
+        ProgramError: the list ends within a launch, or a character code is invalid.
     """
     launches: list[Launch] = []
     start = 0

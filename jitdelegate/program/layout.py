@@ -1,7 +1,7 @@
-"""How a program lies in its file: the fixed header, and the FlatBuffer tables field by field.
+"""File layout of a program: the header, and the FlatBuffer tables field by field.
 
-Writer and reader both walk these layouts, so a field is added here, in its class and in program.fbs, nowhere else.
-A field's slot is its position in the list; new fields go to the end, and every change raises FORMAT_VERSION.
+Writer and reader both follow these layouts, so a field is added here, in its class and in program.fbs, nowhere else.
+A field's slot is its position in the list; new fields go to the end, and every change increments FORMAT_VERSION.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Layout:
 
     Attributes:
         name: the table's name in program.fbs.
-        make: makes the object from its fields; takes them by keyword.
-        fields: name and kind, by slot; a Layout as the kind is a vector of such tables, a Packed one of integers.
+        make: makes the object from its fields, given by keyword.
+        fields: name and kind, by slot. The kind Layout is a vector of such tables, Packed a vector of integers.
     """
 
     __slots__ = ("fields", "make", "name")
@@ -55,11 +55,11 @@ class Layout:
 
 
 class Packed:
-    """Objects that lie in the file as one vector of integers or of texts, which reads faster than tables.
+    """Objects stored as one vector of integers or strings, which reads faster than tables.
 
     Attributes:
         name: the type of the vector's elements in program.fbs, INTEGER or STRING.
-        pack, unpack: from the objects to the elements and back.
+        pack, unpack: convert the objects to elements, and back.
     """
 
     __slots__ = ("name", "pack", "unpack")
@@ -209,7 +209,7 @@ PROGRAM = Layout(
         ("narrow_states", INTEGER),
     ),
 )
-# Fields that only reports look at; the reader leaves them until then.
+# Fields that only reports use; the reader decodes them on first use.
 FIELDS_READ_LATER = ("operators", "kernels")
 
 

@@ -1,4 +1,4 @@
-"""What a compiled model is made of: plain values that the compiler fills in and the runtime reads.
+"""Program and its parts: plain values that the compiler writes and the runtime reads.
 
 Load path: plain classes, since importing dataclasses costs more than opening a program.
 """
@@ -19,9 +19,9 @@ NO_PARTITION = -1
 CUSTOM = 32
 """TFLite's number of custom operators."""
 ZEROS = -1
-"""Where the first value of a state lies that begins with zeros."""
+"""`State.initial` of a state that begins with zeros."""
 CUBIN_ALIGNMENT = 64
-"""Every CUDA binary starts at a multiple of this many bytes into the code."""
+"""Alignment in bytes of every CUDA binary in the code."""
 
 
 class Record:
@@ -34,7 +34,7 @@ class Record:
         return tuple(getattr(self, name.lstrip("_")) for name in self.__slots__)
 
     def altered(self: Made, **values: object) -> Made:
-        """The same with other values for some of its slots."""
+        """A copy with other values in some slots."""
         return type(self)(**(dict(zip(self.__slots__, self.contents(), strict=True)) | values))
 
     def __eq__(self, other: object) -> bool:
@@ -57,9 +57,9 @@ class Port(Record):
         name: the tensor's name in the model.
         index: its index among the main subgraph's tensors.
         shape: the sizes that the program was compiled for.
-        shape_signature: the model's own sizes, -1 where any size may come; equal to shape where all are fixed.
+        shape_signature: the model's own sizes, -1 for any size; equal to shape where all are fixed.
         dtype: numpy's name of the element type.
-        scales, zero_points, axis: quantization; empty where there is none, more than one value per channel of `axis`.
+        scales, zero_points, axis: quantization; empty without; several values are per channel of `axis`.
         nbytes: bytes of the dense row-major tensor.
     """
 
@@ -95,10 +95,10 @@ class State(Record):
     Attributes:
         name: the variable's name in the model.
         nbytes: its length.
-        initial: where its first value lies in the weights, in bytes; ZEROS for zeros.
-        is_resource: 1 for a resource variable, which LiteRT's `reset_all_variables` leaves as it is, else 0.
-        index: the variable's index among the subgraph's tensors; NO_TENSOR for a resource variable, and for one of
-            another subgraph.
+        initial: offset of its first value in the weights, in bytes; ZEROS for zeros.
+        is_resource: 1 for a resource variable, which LiteRT's `reset_all_variables` keeps, else 0.
+        index: the variable's index among the subgraph's tensors; NO_TENSOR for a resource variable, and for a variable
+            of another subgraph.
         shape, dtype: of the tensor.
     """
 
@@ -125,7 +125,7 @@ class State(Record):
 
 
 class Signature(Record):
-    """A named way to call the model: argument names and the tensor indices behind them."""
+    """A named way to call the model: argument names with their tensor indices."""
 
     __slots__ = ("graph", "inputs", "key", "outputs")
 
@@ -145,9 +145,9 @@ class Operator(Record):
         index: its position in the main subgraph.
         op: TFLite's name.
         place: "cpu", "cuda", "litert", "folded" (evaluated at compile time).
-        reason: one sentence where it is not compiled, else "".
-        kernel: the index of the kernel it became part of, -1 for none.
-        partition: the index of the program's partition that it is in, -1 for none.
+        reason: one sentence why it is not compiled; "" if it is.
+        kernel: index of its kernel, -1 for none.
+        partition: index of its partition in the program, -1 for none.
         code: TFLite's number of the operator; CUSTOM for custom ones.
     """
 
@@ -178,10 +178,10 @@ class Kernel(Record):
 
     Attributes:
         name: unique in the program.
-        form: what it was generated from.
-        chunks: on the CPU the parts that threads may share, on CUDA the number of its launches.
+        form: name of its kernel form.
+        chunks: on the CPU, parts that threads may share; on CUDA, the number of its launches.
         threads: CUDA threads per block.
-        registers, stack_bytes, spill_bytes: what one CUDA thread takes, as the assembler reported it.
+        registers, stack_bytes, spill_bytes: of one CUDA thread, as the assembler reported.
         shared_bytes: static shared memory of one CUDA block.
     """
 
@@ -242,14 +242,14 @@ class Launch(Record):
 
 
 class Partition(Record):
-    """A part of a graph that runs in one place.
+    """Operators of a graph that run together in one place.
 
     Attributes:
-        place: "cpu" or "cuda" for a compiled one, "litert".
+        place: name of a target for a compiled partition, or "litert".
         nodes: the positions of its operators in the subgraph.
-        inputs, outputs: indices of the tensors that it reads from others and writes for others.
-        offset, nbytes: where its content lies in the weights: a program file, or a .tflite file for "litert". Of no
-            bytes is one that nothing is compiled for before LiteRT knows its shapes.
+        inputs, outputs: indices of the tensors that it reads from and writes for other partitions.
+        offset, nbytes: of its content in the weights: a program file, or a .tflite file for "litert". No bytes mean
+            that it is compiled later, when LiteRT knows its shapes.
         hash: xxh3-128 of a .tflite file in hex; "" for a program file, which holds its own.
     """
 
@@ -276,11 +276,11 @@ class Partition(Record):
 
 
 class IdleSubgraph(Record):
-    """A subgraph that nothing runs, as LiteRT's interpreter offers it to a delegate all the same.
+    """A subgraph that never runs, though LiteRT's interpreter offers it to a delegate.
 
     Attributes:
-        number: among the model's subgraphs.
-        num_tensors, num_nodes: as the file has them.
+        number: index among the model's subgraphs.
+        num_tensors, num_nodes: as in the file.
         ports: its inputs and outputs.
         codes: TFLite's numbers of its operators.
     """
@@ -301,33 +301,33 @@ class Program(Record):
     """A compiled model.
 
     Attributes:
-        key: named parts that say what it was compiled from and for.
-        target: "cpu", "cuda", or "litert" for a model that LiteRT runs whole (then there are no segments).
-        features: the instruction set that the code needs; for CUDA the architecture, like "sm_90".
+        key: the parts of its cache key.
+        target: name of its target; "litert" for a model that LiteRT runs whole (without segments).
+        features: instruction set of the code; for CUDA the architecture, like "sm_90".
         loader: "flat" (position-independent blob), "object" (relocatable object for llvmlite's loader), "cubin" (CUDA
-            binaries one after another, each at a multiple of CUBIN_ALIGNMENT), "partitions" (compiled ones and ones for
-            LiteRT, run in order), "delegate" (compiled partitions for LiteRT's own interpreter, which runs the rest) or
-            "none".
+            binaries, each at a multiple of CUBIN_ALIGNMENT), "partitions" (compiled and LiteRT's partitions, run in
+            order), "delegate" (compiled partitions for LiteRT's own interpreter, which runs the rest), the name of a
+            target with a loader of its own, or "none".
         inputs, outputs: the model's tensors in the model's order.
-        states: what lives from run to run. The code takes each as one more input and gives it as one more output, after
-            the model's own.
+        states: values that live from run to run. For the code, each is a further input and a further output, after the
+            model's own.
         signatures, operators, kernels: for interfaces and reports. Operators and kernels may be given as functions,
-            which are called at the first look: decoding hundreds of them costs more than opening the rest.
-        arena_bytes, scratch_bytes, sync_bytes: memory to provide zeroed; scratch_bytes is per thread. For CUDA the
+            which are called on first use: decoding hundreds of them costs more than opening the rest.
+        arena_bytes, scratch_bytes, sync_bytes: zeroed memory to provide; scratch_bytes is per thread. For CUDA the
             arena lies on the device, not zeroed.
         entries: function names and their offsets into the code; for CUDA each kernel's name and the offset of its
-            binary, which several may share.
-        launches: what one inference launches on a CUDA device, in order.
-        input_offsets, output_offsets: where the ports, then the states, lie in a CUDA device's arena, in bytes.
+            binary, which kernels may share.
+        launches: the launches of one inference on a CUDA device, in order.
+        input_offsets, output_offsets: of the ports, then of the states, in a CUDA device's arena, in bytes.
         code, weights: segments; views into the file for a program that was read.
-        partitions: the parts of a graph that is not compiled as a whole; their content lies in the weights.
-        between: the tensors that pass between partitions, in no order.
-        num_subgraphs: subgraphs of the model.
-        num_tensors, num_nodes: of the subgraph, as the file has it.
-        idle: subgraphs that LiteRT's interpreter has, and that nothing runs.
-        narrow_states: 1 where LiteRT has to be given a copy of the model, as `model.svdf_states` makes it, else 0.
-        shape_inputs: positions of the inputs whose values have to be known to compile the model, which runs on LiteRT
-            otherwise.
+        partitions: of a graph that is not compiled as a whole; their content lies in the weights.
+        between: tensors that pass between partitions, in no order.
+        num_subgraphs: number of subgraphs of the model.
+        num_tensors, num_nodes: of the subgraph, as in the file.
+        idle: subgraphs that never run, though LiteRT's interpreter has them.
+        narrow_states: 1 where LiteRT needs the copy of the model that `tflite.svdf_states` makes, else 0.
+        shape_inputs: positions of the shape inputs. The runtime specializes the model, which runs on LiteRT otherwise,
+            for their values.
         weights_hash: xxh3-128 of the weights in hex; `write` sets its own in the file.
     """
 
@@ -436,7 +436,7 @@ class Program(Record):
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
-        """The generated kernels in the order they run."""
+        """The generated kernels, in the order in which they run."""
         if callable(self._kernels):
             self._kernels = self._kernels()
         return self._kernels
@@ -446,10 +446,10 @@ class Program(Record):
         return self.weights[partition.offset : partition.offset + partition.nbytes]
 
     def part(self, name: str) -> str:
-        """The value of a key part, "" where the program has none of that name."""
+        """The value of a key part; "" if there is no such part."""
         return dict(self.key).get(name, "")
 
     @property
     def delegated(self) -> int:
-        """How many operators do not run on LiteRT."""
+        """Number of operators that do not run on LiteRT."""
         return sum(operator.place != "litert" for operator in self.operators)

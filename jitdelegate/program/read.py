@@ -1,4 +1,4 @@
-"""Reads a program's file without trusting one byte of it. Load path: struct and xxhash only."""
+"""Reads a program's untrusted file. Load path: struct and xxhash only."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read(buffer: ReadableBuffer, *, verify_code: bool = True) -> Program:
     """The program in a whole file's bytes. Its weights are a view into them, its table and code a copy.
 
     Args:
-        verify_code: False skips the code's hash, for tools that only look at the table.
+        verify_code: False skips the code's hash, for tools that only read the table.
     Raises:
         ProgramError: the bytes are not a program that this version wrote, or they are damaged.
     """
@@ -48,20 +48,20 @@ def read(buffer: ReadableBuffer, *, verify_code: bool = True) -> Program:
 
 
 def weights_start(head: ReadableBuffer, nbytes: int) -> int:
-    """Where the weights begin in a file of `nbytes` bytes, of which `head` are the first ones.
+    """Offset of the weights in a file of `nbytes` bytes that begins with `head`.
 
     Raises:
-        ProgramError: it is no program that this version wrote, or another one's header.
+        ProgramError: the file is not a program of this version, or its size is wrong.
     """
     start: int = _header(_bytes(head), nbytes).weights
     return start
 
 
 def read_parts(front: ReadableBuffer, weights: ReadableBuffer, *, verify_code: bool = True) -> Program:
-    """The program whose file has `front` before `weights`; code and weights are views into them.
+    """The program of a file that is split into `front` and `weights`; code and weights are views into them.
 
-    Header, table and code are hashed, and every offset, length and count is checked before it is used. The weights
-    are left to `verify_weights`. Nobody may change `front` as long as the program is used.
+    Header, table and code are hashed, and every offset, length and count is checked before it is used.
+    `verify_weights` checks the weights. `front` must not change while the program is used.
 
     Raises:
         ProgramError: as `read`.
@@ -82,10 +82,10 @@ def read_parts(front: ReadableBuffer, weights: ReadableBuffer, *, verify_code: b
 
 
 def verify_weights(program: Program) -> None:
-    """Hash the weights; to be called before anything that was computed from them is used.
+    """Hash the weights; call it before any result computed from them is used.
 
     Raises:
-        ProgramError: the weights are not those that were written.
+        ProgramError: the weights are damaged.
     """
     found = xxh3_128_hexdigest(program.weights)
     if found != program.weights_hash:
@@ -146,7 +146,7 @@ def _header(content: memoryview, nbytes: int) -> _Header:
 
 
 def _check_parts(header: _Header) -> None:
-    """The parts must lie as `write` lays them: one after the other, without a gap or an overlap."""
+    """Check that the parts follow each other without gaps or overlaps, as `write` places them."""
     code = aligned(HEADER_BYTES + header.table_bytes)
     weights = code + aligned(header.code_bytes)
     found = (header.table, header.code, header.weights, header.file_bytes)

@@ -31,7 +31,7 @@ _ELEMENT_BYTES = 8
 def write(program: Program) -> bytes:
     """The bytes of `program`'s file; equal programs give equal bytes in every process.
 
-    The weights' hash in the file is computed from the weights, whatever `program.weights_hash` says.
+    The weights' hash in the file is computed from the weights; `program.weights_hash` is ignored.
     """
     table, code, weights = _table(program), bytes(program.code), program.weights
     code_offset = aligned(HEADER_BYTES + len(table))
@@ -61,7 +61,7 @@ def _table(program: Program) -> bytes:
 
 
 def _write_table(builder: Any, layout: Layout, values: dict[str, Any]) -> int:
-    """Children first, as FlatBuffers wants it, then the table; answers its offset."""
+    """Write the children first, as FlatBuffers requires, then the table; returns its offset."""
     stored = [_write_child(builder, kind, values[name]) for name, kind in layout.fields]
     builder.StartObject(len(stored))
     for slot, ((_, kind), value) in enumerate(zip(layout.fields, stored, strict=True)):
@@ -73,7 +73,7 @@ def _write_table(builder: Any, layout: Layout, values: dict[str, Any]) -> int:
 
 
 def _write_child(builder: Any, kind: str | Layout | Packed, value: Any) -> int:
-    """The offset of what stands outside the table, 0 for nothing; an integer itself, which stands inside."""
+    """Offset of a value stored outside the table, 0 for none; an integer, stored inside, as it is."""
     if kind == INTEGER:
         return int(value)
     if not len(value):

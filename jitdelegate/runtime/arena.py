@@ -36,17 +36,17 @@ libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class Memory:
-    """Private zeroed pages, freed by `close` and by nothing else.
+    """Private zeroed pages, freed by `close` only.
 
-    The system is asked directly: Python's mmap objects would be unmapped when the interpreter ends, while a worker
-    thread may still be in the code or spinning on the words in here.
+    They come from the system directly: Python's mmap objects would be unmapped when the interpreter ends, while a
+    worker thread may still run code or spin on words in them.
 
     Attributes:
         address: of the first byte, page-aligned; 0 once closed.
-        nbytes: at least one.
+        nbytes: size, at least 1.
 
     Raises:
-        DeviceError: the system gives no such memory.
+        DeviceError: out of memory, or the system does not allow it.
     """
 
     __slots__ = ("address", "nbytes")
@@ -62,12 +62,12 @@ class Memory:
         memoryview((ctypes.c_char * self.nbytes).from_address(self.address)).cast("B")[: len(content)] = content
 
     def make_executable(self) -> None:
-        """Turn it into code; it cannot be written any more."""
+        """Make it executable and read-only."""
         if libc.mprotect(self.address, self.nbytes, _EXECUTABLE):
             raise _refusal("no executable memory")
 
     def replace(self, address: int) -> None:
-        """Put these pages in the place of those from `address` on, in one step; then this object has none. Linux."""
+        """Move these pages to `address` atomically, over the pages there; this object is empty then. Linux only."""
         move = libc.mremap
         move.restype = ctypes.c_void_p
         move.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
@@ -76,7 +76,7 @@ class Memory:
         self.address = 0
 
     def close(self) -> None:
-        """Give the pages back; harmless a second time."""
+        """Free the pages; harmless a second time."""
         address, self.address = self.address, 0
         if address:
             libc.munmap(address, self.nbytes)

@@ -63,7 +63,7 @@ class Borrowed:
     """The memory of a contiguous object, held in place until `release`.
 
     Attributes:
-        address: of its first byte, 0 for no bytes.
+        address: of its first byte; 0 for no bytes.
         nbytes: its length.
     """
 
@@ -77,7 +77,7 @@ class Borrowed:
         self.nbytes: int = self._buffer.nbytes
 
     def release(self) -> None:
-        """Let go of the memory; harmless a second time."""
+        """Release the memory; harmless a second time."""
         self._give_back(self._buffer)
 
     def __del__(self) -> None:
@@ -85,13 +85,13 @@ class Borrowed:
 
 
 def borrow(value: Any, port: Port) -> Borrowed:
-    """The memory of an input, checked against its port as `checked` does it.
+    """The memory of an input, checked against its port as by `checked`.
 
-    What is not contiguous or not aligned to its elements is copied.
+    Memory that is not contiguous or not aligned to its elements is copied.
 
     Raises:
         TensorError: the type, shape or length is not the port's.
-        DeviceError: there is no memory for a copy.
+        DeviceError: out of memory for a copy.
     """
     view = checked(value, port, port.shape)
     if not view.c_contiguous:
@@ -115,15 +115,15 @@ def no_memory(port: Port, nbytes: int) -> DeviceError:
 
 
 def checked(value: Any, port: Port, shape: tuple[int, ...]) -> memoryview:
-    """The elements of an input in row-major order, wherever the model runs.
+    """The elements of an input in row-major order, for any target.
 
-    An array must have the port's element type and `shape`. Flat buffers that know no shape (bytes, array.array, ctypes
-    arrays) count by their length, in elements of the port's type or in bytes (format B, b or c). Nested lists of
+    An array must have the port's element type and `shape`. Flat buffers without a shape (bytes, array.array, ctypes
+    arrays) must have the right length, in elements of the port's type or in bytes (format B, b or c). Nested lists of
     numbers and objects with numpy's array protocols go through numpy.
 
     Raises:
-        TensorError: the type, shape or length is another.
-        DeviceError: there is no memory to make an array.
+        TensorError: the type, shape or length is wrong.
+        DeviceError: out of memory for an array.
     """
     view = _view(value, port)
     if not (_is_raw(view, port) or _is_typed(view, port, shape, hasattr(value, "dtype"))):
@@ -135,9 +135,9 @@ def checked(value: Any, port: Port, shape: tuple[int, ...]) -> memoryview:
 
 
 def accepted_shape(value: Any, port: Port) -> tuple[int, ...]:
-    """The shape that an input takes with this value: the port's, or an array's own where the model leaves it open.
+    """The input's shape for this value: the port's, or an array's own shape where the model leaves sizes open.
 
-    Only an array of the port's type has a shape of its own; a buffer's length says nothing about sizes.
+    Only an array of the port's type counts; the length of a flat buffer determines no sizes.
     """
     found = getattr(value, "shape", None)
     if not isinstance(found, tuple) or found == port.shape:
@@ -151,7 +151,7 @@ def accepted_shape(value: Any, port: Port) -> tuple[int, ...]:
 
 
 def integers(value: Any, port: Port, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The elements of an input of int32 or int64, row-major; raises what `checked` raises."""
+    """The elements of an int32 or int64 input, row-major; raises the errors of `checked`."""
     content = memoryview(_copy(checked(value, port, shape), port))
     return tuple(content.cast("i" if port.dtype == "int32" else "q").tolist())
 
@@ -175,7 +175,7 @@ def _view(value: Any, port: Port) -> memoryview:
 
 
 def _numbers(found: Any, value: Any, port: Port) -> Any:
-    """A list's numbers in the port's type; numpy would also make them from None and from texts, and cut fractions."""
+    """A list's numbers in the port's type; numpy alone would also accept None and strings, and truncate fractions."""
     import numpy
 
     kinds = "bui" if port.dtype.startswith(("int", "uint", "bool")) else "buifc"
@@ -194,12 +194,12 @@ def _is_typed(view: memoryview, port: Port, shape: tuple[int, ...], is_array: bo
 
 
 def _code(view: memoryview) -> str:
-    """The element's format without its mark for this machine's byte order."""
+    """The element's format without a mark for native byte order."""
     return view.format.lstrip("@=<")
 
 
 def _dtype(view: memoryview) -> str:
-    """numpy's name of the element type; the format itself where there is none."""
+    """numpy's name of the element type; the format if there is none."""
     code = _code(view)
     if code == "?":
         return "bool"
@@ -210,7 +210,7 @@ def _dtype(view: memoryview) -> str:
 
 
 class Tensor:
-    """What every output is: memory with a shape, an element type and the buffer protocol.
+    """An output: memory with a shape, an element type and the buffer protocol.
 
     `numpy.asarray(tensor)` shares the memory; `bytes(tensor)` copies it.
 
@@ -226,7 +226,7 @@ class Tensor:
     nbytes: int
 
     def tolist(self) -> Any:
-        """Nested lists of Python numbers; a number alone for rank 0."""
+        """Nested lists of Python numbers; a number for rank 0."""
         return _nested(self, len(self.shape))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
@@ -240,7 +240,7 @@ class Tensor:
         return array.astype(dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """How copies and pickles are made: of the type, the shape and the elements."""
+        """Copy and pickle by type, shape and elements."""
         return _tensor_of, (self.dtype, self.shape, bytes(self))  # type: ignore[call-overload]
 
     def __repr__(self) -> str:
@@ -266,7 +266,7 @@ def tensor_class(dtype: str, shape: tuple[int, ...]) -> Any:
     """The class of zeroed tensors of this type and shape; its objects own their memory.
 
     Raises:
-        TensorError: there are no tensors of this element type, or none so large.
+        TensorError: unknown element type, or too large.
     """
     key = (dtype, shape)
     if key not in _classes:

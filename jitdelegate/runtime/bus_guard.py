@@ -1,12 +1,11 @@
-"""A net under mapped files: where one has become too short, or its disk fails, reads give zeros and the process lives.
+"""A guard for mapped files: if one is truncated, or its disk fails, reads give zeros and the process survives.
 
-A read of a page that a mapped file has no more ends the process by SIGBUS. The handler here looks the address up in a
-table of our mappings, puts zeros over the whole of that mapping and counts it; whoever reads has to look at the count
-before what was read is used. It is machine code without a line of Python, so it works in every thread, whether or not
-that thread holds the interpreter's lock. x86-64 Linux.
+Reading a page beyond the end of a mapped file raises SIGBUS, which ends the process. The handler here finds the address
+in a table of our mappings, maps zeros over that whole mapping and counts the event. Readers have to check the count
+before they use what they read. The handler is machine code, so it works in every thread, with or without the
+interpreter's lock. x86-64 Linux.
 
-Any other SIGBUS goes to the handler that was there before: the handler here puts that one back in its place and sends
-it the same signal again.
+Any other SIGBUS goes to the handler before: this one restores it and sends the signal again.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from jitdelegate.runtime.arena import Memory, libc
 
 _WORD = 8
 _TABLE_BYTES = 4096
-"""The words of the table: how many signals were passed on; one word free; three dispositions as the kernel has them
-(handler, flags, restorer, mask), of which the last one stays SIG_DFL; then the rows (first address, address after the
-last, hits, one word free)."""
+"""The words of the table: number of signals passed on; one unused; three dispositions in the kernel's format (handler,
+flags, restorer, mask), the last one always SIG_DFL; then the rows (first address, address after the last, hits, one
+unused)."""
 _PASSED, _DISPOSITIONS, _ROWS = 0, 2, 16
 _DISPOSITION_WORDS = _ROW_WORDS = 4
 _PREVIOUS = 2
-"""Dispositions that are kept: a handler like faulthandler's puts back, and signals, what it found before itself."""
+"""Number of dispositions kept: a handler like faulthandler's restores the one before it, and signals again."""
 _START, _END, _HITS = 0, 1, 2
 
 _RT_SIGACTION = 13
@@ -110,10 +109,10 @@ _RESTORER = bytes.fromhex(
 
 
 class Net:
-    """A range of addresses under which the net is spread, until `release`.
+    """A guarded range of addresses, until `release`.
 
     Attributes:
-        hits: how often a read found nothing there and got zeros.
+        hits: number of reads that failed and got zeros.
     """
 
     __slots__ = ("_guard", "_row")
@@ -127,23 +126,23 @@ class Net:
         return self._guard.words[self._row + _HITS] if self._guard else 0
 
     def release(self) -> None:
-        """Take the net away; has to come before the mapping goes. Harmless a second time."""
+        """End guarding; call it before unmapping. Harmless a second time."""
         guard, self._guard = self._guard, None
         if guard:
-            guard.words[self._row + _END] = 0  # first: a row without an end holds nothing
+            guard.words[self._row + _END] = 0  # first: a row without an end is empty
             guard.words[self._row + _START] = 0
             guard.free.append(self._row)
 
 
 class _Guard:
-    """The handler and its table, which stay for the life of the process.
+    """The handler and its table, which live as long as the process.
 
     Attributes:
         words: the table.
-        free: the rows that hold nothing.
+        free: the empty rows.
 
     Raises:
-        DeviceError: the system gives no executable memory, or takes no handler.
+        DeviceError: executable memory is not available, or the system refuses a handler.
     """
 
     def __init__(self) -> None:
@@ -159,7 +158,7 @@ class _Guard:
         self._install()
 
     def _install(self) -> None:
-        """Come first, and keep what comes after."""
+        """Install the handler first, and keep the disposition before it."""
         found = (ctypes.c_uint64 * _DISPOSITION_WORDS)()
         self._seen = _others()
         self.words[_PASSED] = 0
@@ -176,12 +175,12 @@ class _Guard:
             self.words[place] = word
 
     def renew(self) -> None:
-        """Come first again where Python, or its faulthandler, has taken the signal since, or it was passed on."""
+        """Install the handler again if Python or its faulthandler replaced it, or a signal was passed on."""
         if self.words[_PASSED] or self._seen != _others():
             self._install()
 
     def spread(self, address: int, nbytes: int) -> Net | None:
-        """A net under these bytes, to the end of their last page; None where there are too many."""
+        """Guard these bytes, to the end of their last page; None if there are too many mappings."""
         if not self.free:
             return None
         row = self.free.pop()
@@ -196,10 +195,10 @@ _guard: _Guard | None = None
 
 
 def spread_net(address: int, nbytes: int) -> Net | None:
-    """A net under `nbytes` bytes at `address`, which begins a page; None where there can be none.
+    """Guard `nbytes` bytes at the page-aligned `address`; None where that is impossible.
 
-    There is none on other systems and CPUs, where a process may have no executable memory or no handler of its own, and
-    for more than a hundred mappings at a time.
+    It is impossible on other systems and CPUs, without executable memory or the right to set a handler, and for more
+    than a hundred mappings at a time.
     """
     global _guard
     if sys.platform != "linux" or os.uname().machine != "x86_64" or ctypes.sizeof(ctypes.c_void_p) != _WORD:
@@ -213,15 +212,15 @@ def spread_net(address: int, nbytes: int) -> Net | None:
 
 
 def renew_net() -> None:
-    """Make sure that the net holds; to be called before mapped memory is read again.
+    """Make sure that the guard works; call it before mapped memory is read again.
 
-    Not noticed is a handler that native code sets later, past Python, and a faulthandler that was off and is on again.
+    It does not detect a handler that native code sets, nor a faulthandler that was disabled and enabled again.
     """
     if _guard:
         _guard.renew()
 
 
 def _others() -> tuple[object, bool]:
-    """Python's own handler, and whether its faulthandler is on: both take the signal without a word to anybody."""
+    """Python's own handler, and whether its faulthandler is on: both replace the handler silently."""
     faulthandler = sys.modules.get("faulthandler")
     return getsignal(SIGBUS), faulthandler is not None and faulthandler.is_enabled()

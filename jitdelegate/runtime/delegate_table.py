@@ -1,4 +1,4 @@
-"""The words that the entry `invoke` of compiled code works by when LiteRT's interpreter calls it."""
+"""The table of words for the entry `invoke` of compiled code, which LiteRT's interpreter calls."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ if TYPE_CHECKING:
     from typing import Any
 
 WORD = 8
-"""Bytes."""
+"""Bytes of an element that `invoke` copies."""
 FILLS, COPIES, HEAD = 5, 6, 7
-"""The words are: the five arguments of `run`, how many fills, how many copies, then the fills, then the copies."""
+"""The words are: the five arguments of `run`, number of fills, number of copies, the fills, the copies."""
 ELEMENT_BYTES = 4
 
 
 def hosting_words(
     arguments: Sequence[int], fills: Sequence[tuple[int, int]], copies: Sequence[tuple[int, int, int]]
 ) -> Any:
-    """The words, as a ctypes array whose memory has to live as long as LiteRT may call.
+    """The words, as a ctypes array that has to live as long as LiteRT may call.
 
     Args:
         arguments: of the entry `run`.
-        fills: (number of a pointer in io, offset of its data's address in LiteRT's array of tensors) pairs, followed
-            before `run`.
-        copies: (address, offset as in `fills`, elements of ELEMENT_BYTES) of what is copied to LiteRT after `run`.
+        fills: (number of a pointer in io, offset of its data pointer in LiteRT's array of tensors) pairs, read before
+            `run`.
+        copies: (address, offset as in `fills`, elements of ELEMENT_BYTES) of memory to copy to LiteRT after `run`.
     """
     content = [*arguments, len(fills), len(copies), *(word for each in (*fills, *copies) for word in each)]
     return (ctypes.c_int64 * len(content))(*content)

@@ -1,6 +1,6 @@
-"""Runs a whole model on LiteRT's own kernels, for everything that is not compiled.
+"""Runs a whole model on LiteRT's own kernels.
 
-LiteRT and numpy are imported when a model is opened here, so the load path of compiled models never sees them.
+LiteRT and numpy are imported when a model is opened here, never for compiled models.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 XNNPACK_WORD = "XNNPack"
-"""Stands, in some spelling, in every message with which LiteRT's default delegate refuses a model."""
+"""Word, in any case, in every message by which LiteRT's default delegate refuses a model."""
 
 NO_REASON = "it gives no reason, as where there is too little memory"
 
@@ -32,7 +32,7 @@ class Fallback:
     Attributes:
         interpreter: LiteRT's interpreter; `allocate` may replace it by one without XNNPACK.
         default_delegate: False once XNNPACK refused the model and LiteRT's builtin kernels took over.
-        in_use: whether it may hold values that its user would miss in another instance.
+        in_use: whether it may hold values that the user set, which another instance would lack.
     """
 
     def __init__(
@@ -43,15 +43,15 @@ class Fallback:
         arguments: Mapping[str, Any] | None = None,
         make_delegate: Callable[[], Any] | None = None,
     ) -> None:
-        """Create the instance; `allocate` makes it ready to run.
+        """Create the instance; `allocate` prepares it.
 
         Args:
             model: a path, or the content of a .tflite file.
             num_threads: as LiteRT's argument.
             arguments: further keyword arguments of LiteRT's Interpreter.
-            make_delegate: makes a delegate of ours for each interpreter.
+            make_delegate: makes our delegate for each interpreter.
         Raises:
-            ModelError: LiteRT cannot read the model; the message carries LiteRT's own.
+            ModelError: LiteRT cannot read the model; has LiteRT's message.
         """
         self._arguments = {"num_threads": num_threads, **(arguments or {})}
         self._make_delegate = make_delegate
@@ -64,7 +64,7 @@ class Fallback:
         self.default_delegate = True
         self.in_use = False
         self.interpreter = self._create()
-        # Taken now, since LiteRT forgets the file's shapes and which sizes are open once an input was resized.
+        # Read now: LiteRT forgets the file's shapes and open sizes once an input was resized.
         self._inputs = self._details()
 
     def _details(self) -> list[dict[str, Any]]:
@@ -89,10 +89,10 @@ class Fallback:
             raise ModelError(f"LiteRT cannot open this model: {_text(error)}") from error
 
     def resize(self, index: int, shape: Sequence[int] | np.ndarray, strict: bool = False) -> None:
-        """Give an input another shape; takes effect with the next `allocate`.
+        """Set another shape for an input; takes effect with the next `allocate`.
 
         Raises:
-            TensorError, DeviceError: LiteRT refuses it, by a ValueError or a RuntimeError; carries LiteRT's message.
+            TensorError, DeviceError: LiteRT refuses it, by a ValueError or a RuntimeError; has LiteRT's message.
         """
         try:
             self.interpreter.resize_tensor_input(index, shape, strict)
@@ -104,10 +104,10 @@ class Fallback:
         self._allocated = False
 
     def allocate(self) -> None:
-        """Make the model ready to run, without XNNPACK where that refuses it.
+        """Prepare the model, without XNNPACK where that refuses it.
 
         Raises:
-            DeviceError: neither XNNPACK nor LiteRT's builtin kernels can run the model; carries LiteRT's message.
+            DeviceError: neither XNNPACK nor LiteRT's builtin kernels can run the model; has LiteRT's message.
         """
         try:
             self.interpreter.allocate_tensors()
@@ -116,7 +116,7 @@ class Fallback:
         self._allocated = True
 
     def invoke(self) -> None:
-        """LiteRT's own `invoke` on what its inputs hold, a second time without XNNPACK where only that failed."""
+        """Run on the current input values; again without XNNPACK if only that failed."""
         self.in_use = True
         try:
             self.interpreter.invoke()
@@ -135,10 +135,10 @@ class Fallback:
         return self.default_delegate and XNNPACK_WORD.lower() in str(error).lower()
 
     def recover(self, error: Exception) -> None:
-        """Begin again without XNNPACK, where that is what failed.
+        """Make a new instance without XNNPACK, if XNNPACK failed.
 
         Raises:
-            DeviceError: something else did; carries LiteRT's message.
+            DeviceError: something else failed; has LiteRT's message.
         """
         self._raise_interruption()
         if not self._is_default_delegates(error):
@@ -148,18 +148,18 @@ class Fallback:
         self._restore()
 
     def _raise_interruption(self) -> None:
-        """Let an interrupt be one that reached LiteRT through our delegate as an error."""
+        """Raise an interrupt again that LiteRT turned into an error of our delegate."""
         if self._delegate is not None:
             self._delegate.raise_interruption()
 
     def _restore(self) -> None:
-        """Give a new instance the shapes of the one before it, and make it ready."""
+        """Set the former instance's shapes in a new one, and prepare it."""
         for index, (shape, strict) in self._resizes.items():
             self.interpreter.resize_tensor_input(index, shape, strict)
         self.allocate()
 
     def reset(self) -> None:
-        """Begin again with a new instance: LiteRT's own `reset_all_variables` leaves resource variables as they are."""
+        """Make a new instance: LiteRT's own `reset_all_variables` does not reset resource variables."""
         with self._lock:
             self.interpreter = self._create()
             self._restore()
@@ -167,14 +167,14 @@ class Fallback:
     def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """One inference; inputs and outputs in the model's order.
 
-        Inputs are what compiled programs take (`runtime.buffers.checked`); strings come as arrays or nested lists of
-        bytes. An input whose file shape leaves a dimension open may have any size there.
+        Inputs are as for compiled programs (`runtime.buffers.checked`); strings are arrays or nested lists of bytes. A
+        dimension that the file leaves open may have any size.
 
         Returns:
             One tensor object per output; strings as numpy arrays of bytes.
         Raises:
             TensorError: wrong number, type or shape of inputs.
-            DeviceError: LiteRT failed while running; carries LiteRT's message.
+            DeviceError: LiteRT failed while running; has LiteRT's message.
         """
         with self._lock:
             if len(inputs) != len(self._inputs):
@@ -187,7 +187,7 @@ class Fallback:
             return self._invoke(values)
 
     def run_signature(self, key: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """As `run`, for one signature: its results by name, for values by the names of its arguments."""
+        """As `run`, for one signature, with inputs and results by its names."""
         with self._lock:
             self.in_use = True
             details = self._arguments_of(key)
@@ -200,19 +200,19 @@ class Fallback:
             return {name: _tensor(array) for name, array in outputs.items()}
 
     def _arguments_of(self, key: str) -> dict[str, dict[str, Any]]:
-        """A signature's inputs as the file has them."""
+        """A signature's inputs with the file's shapes."""
         if key not in self._signatures:
             self._signatures[key] = self.interpreter.get_signature_runner(key).get_input_details()
         return self._signatures[key]
 
     def fit(self, shapes: Sequence[tuple[int, ...]]) -> None:
-        """Give the inputs these shapes, in order; takes effect with the next `allocate`."""
+        """Set the inputs' shapes, in order; takes effect with the next `allocate`."""
         for shape, detail in zip(shapes, self.interpreter.get_input_details(), strict=True):
             if shape != tuple(detail["shape"]):
                 self.resize(detail["index"], shape)
 
     def _invoke(self, values: list[np.ndarray]) -> tuple[Any, ...]:
-        """Run, a second time without XNNPACK where only that failed (some shapes show while running)."""
+        """Run; again without XNNPACK if only that failed (some shapes are known only while running)."""
         try:
             return self._invoke_once(values)
         except (ValueError, RuntimeError) as error:
@@ -228,7 +228,7 @@ class Fallback:
 
 
 def _array(value: Any, detail: dict[str, Any]) -> np.ndarray:
-    """The value as an array that LiteRT takes for this input; what compiled programs refuse is refused here too."""
+    """The value as an array for LiteRT; values that compiled programs refuse are refused here too."""
     import numpy as np
 
     if detail["dtype"] in (np.bytes_, np.object_, np.str_):
@@ -266,7 +266,7 @@ def _check_shape(shape: tuple[int, ...], detail: dict[str, Any]) -> None:
 
 
 def _tensor(array: Any) -> Any:
-    """LiteRT's output as a tensor object; what only numpy can hold, as strings, stays an array."""
+    """LiteRT's output as a tensor object; types that only numpy has, as strings, stay arrays."""
     if array.dtype.name not in ELEMENTS:
         return array
     try:

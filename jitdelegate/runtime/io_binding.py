@@ -1,4 +1,4 @@
-"""What every session is to its caller: inputs checked, outputs made, persistent tensors for LiteRT's interface."""
+"""IOBinding: the caller's side of a session: checks inputs, makes outputs, keeps tensors for LiteRT's interface."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 class IOBinding:
-    """The part of a session that is the same wherever the program runs.
+    """Base class of all sessions: inputs, outputs and persistent tensors.
 
     Attributes:
-        program: what it runs.
+        program: the program that it runs.
 
     Raises:
-        ProgramError: a tensor is of no type that there is, or its length is not that of its shape.
+        ProgramError: a tensor has an unknown element type, or its length does not fit its shape.
     """
 
     _is_ending = staticmethod(sys.is_finalizing)  # a module's own names are gone before its last objects
@@ -44,7 +44,7 @@ class IOBinding:
 
     @property
     def note(self) -> str:
-        """What the user should know of the way in which the program runs; "" as a rule."""
+        """Sentence for the user about how the program runs; usually ""."""
         return ""
 
     def run(self, inputs: Sequence[Any]) -> tuple[Tensor, ...]:
@@ -55,7 +55,7 @@ class IOBinding:
         Raises:
             TensorError: the number, type, shape or length of the inputs is wrong.
             ProgramError: the weights are damaged; nothing was computed. Compile again.
-            DeviceError: the session is closed, the device failed, or there is no memory for the outputs.
+            DeviceError: the session is closed, the device failed, or out of memory for the outputs.
         """
         ports = self.program.inputs
         if len(inputs) != len(ports):
@@ -78,15 +78,15 @@ class IOBinding:
         ctypes.memmove(ctypes.addressof(target), source.address, source.nbytes)
 
     def input_memory(self, position: int) -> Any:
-        """The tensor that `invoke` reads an input from, zero at first; it stays valid after `close`."""
+        """The tensor from which `invoke` reads an input, zero at first; it stays valid after `close`."""
         return self._stage(position, self.program.inputs[position])
 
     def output_memory(self, position: int) -> Any:
-        """The tensor that `invoke` writes an output to, zero at first; it stays valid after `close`."""
+        """The tensor to which `invoke` writes an output, zero at first; it stays valid after `close`."""
         return self._stage(len(self.program.inputs) + position, self.program.outputs[position])
 
     def invoke(self) -> None:
-        """One inference from `input_memory` to `output_memory`; raises what `run` raises."""
+        """One inference from `input_memory` to `output_memory`; raises the errors of `run`."""
         try:
             if self._staged is None:
                 inputs = [self.input_memory(position) for position in range(len(self.program.inputs))]
@@ -97,34 +97,34 @@ class IOBinding:
             raise DeviceError("no memory for a run") from error
 
     def reset_states(self, *, resources: bool) -> None:
-        """Let the next run find every state as the first run did.
+        """Reset every state to its first value.
 
         Args:
-            resources: False leaves resource variables as they are.
+            resources: False keeps the values of resource variables.
         """
         raise NotImplementedError
 
     def read_state(self, place: int) -> bytes:
-        """What the next run finds in a state, as row-major bytes; raises what `run` raises."""
+        """Current value of a state, as row-major bytes; raises the errors of `run`."""
         raise NotImplementedError
 
     def write_state(self, place: int, content: bytes) -> None:
-        """Let the next run find `content`, as many bytes as the state has; raises what `run` raises."""
+        """Set a state to `content`, which has the state's length; raises the errors of `run`."""
         raise NotImplementedError
 
     def states_so_far(self) -> list[bytes | None]:
-        """What the next run finds in each state, None for first values, without a look at the weights."""
+        """Current value of each state, None for first values; does not read the weights."""
         raise NotImplementedError
 
     def take_over(self, other: IOBinding) -> None:
-        """Go on in the place of another session of the same model: with its states, and in its persistent memory."""
+        """Replace another session of the same model: take its states and its persistent memory."""
         self._staging, self._staged = other._staging, None
         for place, content in enumerate(other.states_so_far()):
             if content is not None:
                 self.write_state(place, content)
 
     def verify(self) -> None:
-        """Hash the weights, unless that was done and nothing has happened to them since; no output is released before.
+        """Hash the weights, unless that was done and they have not changed since; called before outputs are released.
 
         Raises:
             ProgramError: the weights are damaged.
@@ -136,14 +136,14 @@ class IOBinding:
         return [None] * len(self.program.kernels)
 
     def _begin_log(self) -> None:
-        """Let the debug log have the time of each kernel in the end, where its level asks for that."""
+        """Arrange that the time of each kernel is logged at the end, if the debug level asks for that."""
         if DEBUG_LEVEL >= TIMED_LEVEL:
             from jitdelegate.runtime.profile import log_times_at_exit  # not before: few people look
 
             log_times_at_exit(self.kernel_seconds, self.program.kernels)
 
     def _end_log(self) -> None:
-        """What `_begin_log` promised, before the session is closed."""
+        """Log the time of each kernel, before the session is closed."""
         if DEBUG_LEVEL >= TIMED_LEVEL:
             from jitdelegate.runtime.profile import log_times
 
@@ -151,7 +151,7 @@ class IOBinding:
 
     @property
     def shared(self) -> SharedFile | None:
-        """The file that a run reads where it is mapped; None where all that it reads is private."""
+        """The mapped file that a run reads; None if all of its memory is private."""
         return None
 
     def close(self) -> None:
@@ -163,12 +163,12 @@ class IOBinding:
         raise NotImplementedError
 
     def compute(self, addresses: list[int]) -> None:
-        """As `run_on`, for who looks after `shared` himself: where there is such a file, states go on at `advance`, and
-        the same run may be computed again before."""
+        """As `run_on`, for callers that watch `shared` themselves. With such a file, states change only at `advance`,
+        and the run may be repeated before."""
         self.run_on(addresses)
 
     def advance(self) -> None:
-        """What `compute` left in the states is what the next run finds."""
+        """Make the states that `compute` left the current ones."""
 
     def _stage(self, key: int, port: Port) -> Tensor:
         tensor = self._staging.get(key)
@@ -178,7 +178,7 @@ class IOBinding:
 
 
 def _make(tensor_type: type[Tensor], port: Port) -> Tensor:
-    """A tensor of zeros; raises DeviceError where there is no memory for it."""
+    """A tensor of zeros; raises DeviceError when out of memory."""
     try:
         return tensor_type()
     except MemoryError as error:
@@ -189,7 +189,7 @@ def _tensor_class(port: Port | State) -> type[Tensor]:
     """The class of a port's or variable's tensors.
 
     Raises:
-        ProgramError: there is no such type, or the port's length is not that of its shape.
+        ProgramError: the element type is unknown, or the port's length does not fit its shape.
     """
     try:
         made: type[Tensor] = tensor_class(port.dtype, port.shape)

@@ -1,4 +1,4 @@
-"""LiteRT's own classes, whatever stands under their names by now."""
+"""LiteRT's own classes, even if a program has replaced them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 def interpreter_class() -> Any:
     """LiteRT's class `Interpreter`; imports LiteRT.
 
-    Programs put ours in its place, `ai_edge_litert.interpreter.Interpreter = jitdelegate.Interpreter`. What we leave to
-    LiteRT would then come back to us for ever. The class that LiteRT derives from its own still knows it.
+    Programs may replace it by ours, `ai_edge_litert.interpreter.Interpreter = jitdelegate.Interpreter`, and falling
+    back to LiteRT would recurse without end. A class that LiteRT derives from its own still refers to it.
     """
     from ai_edge_litert import interpreter
 

@@ -1,6 +1,6 @@
-"""Where the fields of LiteRT's C structures lie: the part of its binary interface that the delegate relies on.
+"""Offsets of the fields of LiteRT's C structures: the part of its binary interface that the delegate relies on.
 
-A layout is data, so that the probe can be given another one, and tests every wrong one.
+A layout is data, so that the probe can try another one, and tests every wrong one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONTEXT_FUNCTIONS = (
     "ReplaceNodeSubsetsWithDelegateKernels",
     "PreviewDelegatePartitioning",
 )
-"""The fields of TfLiteContext that are functions which the delegate calls."""
+"""The fields of TfLiteContext with functions that the delegate calls."""
 _STRUCTURES = ("context", "tensor", "node", "registration", "delegate", "params", "int_array")
 
 
@@ -31,7 +31,7 @@ class Structure:
     """One C structure.
 
     Attributes:
-        size: bytes from one to the next in an array; 0 for structures that are only met behind pointers.
+        size: bytes from one to the next in an array; 0 for structures that are only used through pointers.
         fields: name to (offset, size), both in bytes, in the order of their offsets.
     """
 
@@ -47,21 +47,21 @@ class Structure:
         return self._offsets[name]
 
     def end(self) -> int:
-        """The first byte behind the last field."""
+        """Offset after the last field."""
         return max(offset + size for offset, size in self.fields.values())
 
 
 class Layout:
-    """The structures, by what they are for.
+    """The layouts of all structures.
 
     Attributes:
         context: TfLiteContext, one per subgraph.
         tensor: TfLiteTensor.
         node: TfLiteNode.
-        registration: TfLiteRegistration, which LiteRT gets by value.
+        registration: TfLiteRegistration, passed to LiteRT by value.
         delegate: TfLiteDelegate, which we make.
-        params: TfLiteDelegateParams, what LiteRT says of a partition.
-        int_array: TfLiteIntArray, a length and as many integers.
+        params: TfLiteDelegateParams, LiteRT's description of a partition.
+        int_array: TfLiteIntArray, a length and this number of integers.
     """
 
     __slots__ = ("_digest", *_STRUCTURES)
@@ -87,7 +87,7 @@ class Layout:
         self._digest = ""
 
     def altered(self, **structures: Structure) -> Layout:
-        """The same with other structures in the place of those named."""
+        """A copy with some structures replaced."""
         return Layout(**{name: structures.get(name, getattr(self, name)) for name in _STRUCTURES})
 
     def text(self) -> str:
@@ -96,10 +96,10 @@ class Layout:
 
     @classmethod
     def from_text(cls, text: str) -> Layout:
-        """The layout that has this text.
+        """The layout of a text made by `text`.
 
         Raises:
-            OptionError: it is no such text.
+            OptionError: the text is not one.
         """
         try:
             return cls(**dict(map(_parse, text.splitlines())))
@@ -107,7 +107,7 @@ class Layout:
             raise OptionError(f"{text[:80]!r} is not the text of a layout: {error}") from error
 
     def digest(self) -> str:
-        """16 hex digits that tell layouts apart."""
+        """16 hex digits that identify the layout."""
         self._digest = self._digest or xxh3_64_hexdigest(self.text().encode())
         return self._digest
 

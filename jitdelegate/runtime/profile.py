@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Kernel
 
 ROWS = 64
-"""Runs that are kept; a power of two."""
+"""Number of runs that are kept; a power of two."""
 
 
 def medians(runs: list[list[float]], kernels: int) -> list[float | None]:
@@ -32,7 +32,7 @@ def _kernel_line(seconds: float | None, total: float, form: str, text: str) -> s
 
 
 def log_times(seconds: Sequence[float | None], kernels: Sequence[Kernel]) -> None:
-    """Log the table of a session that is to be closed, if it ran."""
+    """Log the table of a session that is being closed, if it ran."""
     from jitdelegate.options.debug import log
 
     if any(each is not None for each in seconds):
@@ -41,10 +41,10 @@ def log_times(seconds: Sequence[float | None], kernels: Sequence[Kernel]) -> Non
 
 
 def log_times_at_exit(measure: Callable[[], Sequence[float | None]], kernels: Sequence[Kernel]) -> None:
-    """Log the table of a session that is still there when Python ends.
+    """Log the table of a session that is still open when Python exits.
 
     Args:
-        measure: its method; it is not kept alive.
+        measure: the session's method; the session is not kept alive.
     """
     import atexit
     from weakref import WeakMethod

@@ -1,8 +1,8 @@
-"""SharedFile: a file's bytes where all processes have the same pages of them, used only as long as nobody changes it.
+"""SharedFile: a mapped file whose pages all processes share, with detection of changes by others.
 
-Weights are most of a model, and every process that maps them has them in the same memory. But whoever may write the
-file can change them, or cut them off, under a running process. So reads go through the net of `bus_guard`, what was
-computed is released only if the file is as it was before, and where that cannot be had, the bytes become private.
+Weights are most of a model, and all processes that map them share their memory. But anyone who may write the file can
+change or truncate it under a running process. So reads are guarded by `bus_guard`, results are released only if the
+file has not changed, and otherwise the bytes become private.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     Stamp = tuple[int, int, int, int, int]
 
 _TICK = 20_000_000
-"""Nanoseconds after which a further change moves a time stamp on; Linux's clock for them ticks every 10 ms at most."""
+"""Nanoseconds after which another change gets another time stamp; Linux's clock for them ticks at least every 10 ms."""
 _TICKS = 4
-"""So many are waited for at most: a file that changes all the time is not used anyway."""
+"""Most attempts to get a settled stamp: a file that changes all the time is not used anyway."""
 _SECOND = 1_000_000_000
 _STATFS_BYTES = 256
-"""More than a struct statfs has anywhere."""
+"""Bytes, more than struct statfs has on any system."""
 _LOCAL_DISKS = {
     0xEF53,  # ext2, ext3, ext4
     0x58465342,  # XFS
@@ -38,17 +38,17 @@ _LOCAL_DISKS = {
     0xF2F52010,  # F2FS
     0x2FC12FC1,  # ZFS
     0xCA451A4E,  # bcachefs
-    0x794C7630,  # overlayfs, which passes on what the file system below it tells
+    0x794C7630,  # overlayfs, which passes on the stamps of the file system below
 }
 """File systems by their number in Linux's magic.h."""
 
 
 class SharedFile(mmap.mmap):
-    """Part of a file, to be read; `share` makes it. Views into it keep it alive.
+    """A read-only mapping of a part of a file; `share` makes it. Views into it keep it alive.
 
     Attributes:
         shared: False once the bytes are private.
-        changes: how many changes were noticed; what was verified at another number is to be verified again.
+        changes: number of changes noticed; data verified at another number has to be verified again.
     """
 
     shared: bool
@@ -74,10 +74,10 @@ class SharedFile(mmap.mmap):
         return True
 
     def look(self) -> None:
-        """Notice what has happened to the file since the last look.
+        """Detect changes of the file since the last call.
 
         Raises:
-            DeviceError: the file is out of reach, and there is no memory for a copy.
+            DeviceError: the file is inaccessible, and there is no memory for a copy.
         """
         if not self.shared:
             return
@@ -89,14 +89,14 @@ class SharedFile(mmap.mmap):
         except OSError:
             self.own()
             return
-        if found[:2] != self._stamp[:2]:  # another file: whoever closes all descriptors closed this one too
+        if found[:2] != self._stamp[:2]:  # another file: somebody closed the descriptor, and its number was reused
             self.own()
             return
         self._stamp, self._hits = found, self._net.hits
         self.changes += 1
 
     def own(self) -> None:
-        """Make the bytes private, at the same address. They count as changed: what was copied may be anything.
+        """Make the bytes private, at the same address. They count as changed, since the copy may be damaged.
 
         Raises:
             DeviceError: there is no memory for a copy.
@@ -114,13 +114,13 @@ class SharedFile(mmap.mmap):
         self.changes += 1
 
     def _forget(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         shared, self.shared = getattr(self, "shared", False), False
         if not shared:
             return
         self._net.release()
         try:
-            if _stamp(self._descriptor)[:2] == self._stamp[:2]:  # else it is somebody else's by now
+            if _stamp(self._descriptor)[:2] == self._stamp[:2]:  # else the number is somebody else's now
                 os.close(self._descriptor)
         except OSError:
             pass
@@ -130,10 +130,10 @@ class SharedFile(mmap.mmap):
 
 
 def share(descriptor: int, start: int) -> SharedFile | None:
-    """The bytes of an open file from `start` on, None where they have to be read instead.
+    """The bytes of an open file from `start` on; None where they have to be read instead.
 
     Raises:
-        OSError: the system maps nothing there.
+        OSError: the file cannot be mapped.
         ValueError: there are no bytes.
     """
     found = os.fstat(descriptor)
@@ -144,13 +144,13 @@ def share(descriptor: int, start: int) -> SharedFile | None:
 
 
 def _stamp(descriptor: int) -> Stamp:
-    """What tells one content of a file from another."""
+    """The file's identity, size and time stamps, which change with its content."""
     found = os.fstat(descriptor)
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _settled_stamp(descriptor: int) -> Stamp:
-    """The stamp once a further change will move it. That takes as long as a tick of the system's clock."""
+    """A stamp that any further change will move. Getting it takes as long as a tick of the system's clock."""
     for _ in range(_TICKS):
         found = _stamp(descriptor)
         age = time.time_ns() - max(found[3:])
@@ -161,15 +161,15 @@ def _settled_stamp(descriptor: int) -> Stamp:
 
 
 def _counts_seconds(found: os.stat_result) -> bool:
-    """Whether the file system's time stamps are whole seconds, in which much may happen unseen."""
+    """Whether the file system's time stamps are whole seconds, which would hide changes."""
     return not (found.st_mtime_ns % _SECOND or found.st_ctime_ns % _SECOND)
 
 
 def tells_changes(descriptor: int) -> bool:
-    """Whether every change of this file, whoever makes it and however, moves its time stamps at once.
+    """Whether every change of this file moves its time stamps at once.
 
-    So it is on Linux's file systems for local disks. Memory (tmpfs) does not note what is written through a mapping,
-    and of a change on another machine (NFS) a time stamp tells only later. Where nothing is known the answer is False.
+    True for Linux's file systems on local disks. tmpfs does not record writes through a mapping, and NFS shows changes
+    by other machines late. Unknown file systems are False.
     """
     if sys.platform != "linux":
         return False

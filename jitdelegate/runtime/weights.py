@@ -1,4 +1,4 @@
-"""Weights: a program's constants where its code reads them, and whether they are what was written."""
+"""Weights: a program's constants in memory, and whether they are intact."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.shared_file import SharedFile
 
 TRIES = 2
-"""Runs that may be disturbed before the weights become private."""
+"""Most disturbed runs before the weights become private."""
 _NEVER = -1
 
 
@@ -22,14 +22,14 @@ class Weights:
     """The weights of one program, held in place until `release`.
 
     Attributes:
-        address: of the first byte, which begins a page.
-        file: the file that they are shared with, None where they are private from the start.
+        address: of the first byte, page-aligned.
+        file: the file that they are shared with; None if they are private from the start.
     """
 
     __slots__ = ("_held", "_program", "_verified", "address", "file")
 
     def __init__(self, program: Program) -> None:
-        """The program's weights, where they are if they begin a page; else the program gets a copy that does."""
+        """Use the program's weights in place if they are page-aligned; else give the program an aligned copy."""
         self._held = Borrowed(program.weights)
         if self._held.address % PAGE:
             self._held.release()
@@ -41,10 +41,10 @@ class Weights:
         self._verified = _NEVER
 
     def verify(self) -> None:
-        """Hash the weights, if that was not done since the file last changed.
+        """Hash the weights, unless that was done since the file last changed.
 
         Raises:
-            ProgramError: they are not those that were written.
+            ProgramError: they are damaged.
         """
         changes = self.file.changes if self.file else 0
         if self._verified != changes:
@@ -52,7 +52,7 @@ class Weights:
             self._verified = changes
 
     def release(self) -> None:
-        """Let go of the memory; harmless a second time."""
+        """Release the memory; harmless a second time."""
         self._held.release()
 
 
@@ -65,20 +65,20 @@ def _copy_at_page(weights: Bytes) -> memoryview:
 
 
 def shared_file(weights: Bytes) -> SharedFile | None:
-    """The file that these bytes are shared with, None for private ones."""
+    """The file that these bytes are shared with; None for private ones."""
     owner: SharedFile | None = getattr(weights, "obj", None)
-    return owner if getattr(owner, "shared", False) else None  # without the class, which most programs never need
+    return owner if getattr(owner, "shared", False) else None  # without the class, which most programs do not need
 
 
 def undisturbed(file: SharedFile | None, run: Callable[[], None]) -> None:
-    """Call `run`, which reads the file's bytes, until nothing happened to the file meanwhile.
+    """Call `run`, which reads the file's bytes, until the file did not change meanwhile.
 
     Args:
-        file: None where the bytes are private.
-        run: verifies what it reads if `changes` is not what it was the last time. It may be called several times, and
-            only what the last one did counts.
+        file: None if the bytes are private.
+        run: verifies what it reads if `changes` differs from the last call. It may be called several times; only the
+            last call counts.
     Raises:
-        DeviceError: the file changes all the time, and there is no memory for a copy.
+        DeviceError: the file keeps changing, and there is no memory for a copy.
     """
     if file is None:
         run()

@@ -1,1 +1,8 @@
-"""`.tflite` files: `read` turns bytes into a Model, `write` builds small ones."""
+"""`.tflite` files. Read `read.py` first.
+
+- `read.py`: `read(content) -> Model`. `subgraph.py`: one subgraph as a Graph; `constants.py`, `quantization.py`,
+  `sparsity.py`, `options.py`, `calls.py`: its tensors and operators. `record.py`: a table as a dictionary of fields.
+- `write.py`: `ModelBuilder` makes small models. `pack.py`: a dictionary of fields as a table.
+- `cut.py`: a partition of a model as a model. `svdf_states.py`: models whose states LiteRT needs wider.
+- `schema.py`: TFLite's schema as data, generated.
+"""

@@ -10,7 +10,7 @@ from jitdelegate.ir.graph import Graph, Node
 
 
 def called_subgraphs(node: Node) -> Iterator[tuple[str, int]]:
-    """(option, subgraph) for every subgraph that the node's options name."""
+    """(option, subgraph) pairs for the subgraphs in the node's options."""
     for name, value in node.attrs.items():
         if name.endswith("subgraph_index"):
             yield name, value
@@ -19,10 +19,10 @@ def called_subgraphs(node: Node) -> Iterator[tuple[str, int]]:
 
 
 def check_calls(graphs: Sequence[Graph]) -> None:
-    """Nothing, if every subgraph named by an operator exists and none calls itself, directly or through others.
+    """Check that every subgraph named by an operator exists, and that none calls itself, directly or through others.
 
     Raises:
-        ModelError: one does not exist, or the calls never end.
+        ModelError: a subgraph does not exist, or calls itself.
     """
     calls = {index: _called(graph, index, len(graphs)) for index, graph in enumerate(graphs)}
     try:

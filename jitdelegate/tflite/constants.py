@@ -1,4 +1,4 @@
-"""The bytes behind tensors: the file's buffers, and constants as read-only views on them."""
+"""The file's buffers, and constants as read-only views of them."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _SHARING_AT_LEAST = 1 << 20
 
 
 class Buffers:
-    """The buffers of a model, inline ones and those that lie behind the FlatBuffer in files of more than 2 GB.
+    """The buffers of a model, inline or, in files of more than 2 GB, behind the FlatBuffer.
 
-    Tensors may share a buffer, and later stages may copy each (to widen it, say). So a small file must not be able to
-    present a huge number of bytes: together they are at most 64 times the file.
+    Tensors may share a buffer, and later stages may copy each of them (to widen it, for example). So the total is
+    limited to 64 times the file's size.
     """
 
     def __init__(self, content: memoryview, records: Sequence[Record]) -> None:
@@ -47,10 +47,10 @@ class Buffers:
         self._left = _SHARING_PER_BYTE * len(content) + _SHARING_AT_LEAST
 
     def data(self, index: int, where: str) -> memoryview:
-        """The bytes of buffer `index`, not copied; empty for the values of a run. Buffer 0 stands for no data.
+        """The bytes of buffer `index`, not copied; empty for runtime values. Buffer 0 means no data.
 
         Raises:
-            ModelError: there is no such buffer, it reaches out of the file, or buffers are shared without measure.
+            ModelError: there is no such buffer, it lies partly outside the file, or shared buffers exceed the limit.
         """
         if index == 0:
             return memoryview(b"")
@@ -62,7 +62,7 @@ class Buffers:
         return self.external(record["offset"], record["size"], f"{where}: buffer {index}")
 
     def external(self, offset: int, size: int, where: str) -> memoryview:
-        """`size` bytes from `offset` on; empty where one of the two is 0 or 1, which TFLite reads as "not set".
+        """`size` bytes from `offset` on; empty if either is 0 or 1, which TFLite reads as "not set".
 
         Raises:
             ModelError: as `data`.
@@ -83,10 +83,10 @@ class Buffers:
 
 
 def constant(data: memoryview, shape: tuple[int, ...], dtype: str, where: str) -> np.ndarray:
-    """`data` as a read-only array of `shape`; as uint8[n] where numpy has no such type. Nothing is copied.
+    """`data` as a read-only array of `shape`, not copied; uint8[n] for types that numpy lacks.
 
     Raises:
-        ModelError: the number of bytes is not that of the shape and type.
+        ModelError: the number of bytes does not fit shape and type.
     """
     elements = prod(shape)
     expected = (elements * bits(dtype) + 7) // 8
@@ -98,7 +98,7 @@ def constant(data: memoryview, shape: tuple[int, ...], dtype: str, where: str) -
 
 
 def stored_values(data: memoryview, dtype: str, where: str) -> np.ndarray:
-    """The values of a sparse constant as a read-only array [n], uint8 where numpy has no such type."""
+    """The stored values of a sparse constant as a read-only array [n]; uint8 for types that numpy lacks."""
     if dtype in _BITS_WITHOUT_NUMPY:
         return _view(data, "uint8")
     width = bits(dtype) // 8

@@ -3,7 +3,7 @@
     cutter = Cutter(content)
     partition = cutter.partition(graph, 0, graph.nodes[3:8], inputs=(7, 9), outputs=(12,))
 
-Operators, tensors and constants are taken over from the file as they stand there, also what `Graph` says nothing of.
+Operators, tensors and constants are copied from the file unchanged, also fields that `Graph` does not have.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 _IDENTIFIER = b"TFL3"
 _VERSION = 3
 _EXTERNAL = 1024
-"""Constants of as many bytes lie behind the FlatBuffer: they are copied once, and may be larger than it may be."""
+"""Bytes from which on constants lie behind the FlatBuffer: they are copied once, and may exceed its size limit."""
 
 _NO_TABLE: tuple[str, Record] = ("", {})
-"""Stands for a union without a value."""
+"""A union without a value."""
 
 
 class Cutter:
     """Cuts partitions out of one file.
 
     Args:
-        content: a .tflite file that `read` accepts; it must not change any more.
+        content: a .tflite file that `read` accepts; it must not change.
     """
 
     def __init__(self, content: ReadableBuffer) -> None:
@@ -53,14 +53,14 @@ class Cutter:
         """A model of one subgraph that computes `nodes`; equal arguments give equal bytes in every process.
 
         Args:
-            graph: the file's subgraph `number`, folded, where nodes still are operators of the file. Its first tensors
-                are those of the file; further ones, and those that were folded, are written as the graph has them.
-            nodes: what the partition computes, in this order.
-            inputs, outputs: tensors of the graph, in the order that the partition is to have them.
+            graph: the file's subgraph `number`, folded but not lowered. Its first tensors are the file's; further and
+                folded ones are written as in the graph.
+            nodes: the nodes of the partition, in order.
+            inputs, outputs: tensors of the graph, in the partition's order.
 
         Raises:
-            CompileError: a node is not one operator of the file or needs another subgraph, a value is neither given nor
-                computed nor constant, or all is too large for a file; one sentence.
+            CompileError: a node is not exactly one operator of the file or needs another subgraph, a value is neither
+                input nor computed nor constant, or the file would be too large; one sentence.
         """
         partition = _Partition(
             self, graph, self._file["subgraphs"][number], {*inputs, *(i for n in nodes for i in n.outputs)}
@@ -74,13 +74,13 @@ class Cutter:
         return codes
 
     def buffer(self, number: int) -> memoryview:
-        """The bytes of the file's buffer; those of the run's values are empty."""
+        """The bytes of a buffer of the file; empty for runtime values."""
         if number not in self._read:
             self._read[number] = self._buffers.data(number, f"buffer {number}")
         return self._read[number]
 
     def custom_options(self, operator: Record, position: int) -> memoryview | None:
-        """The raw options of an operator, wherever in the file they are; None where it has none."""
+        """The raw options of an operator, inline or external; None where it has none."""
         inline: memoryview | None = operator.get("custom_options")
         if inline is not None:
             return inline
@@ -89,11 +89,11 @@ class Cutter:
 
 
 class _Partition:
-    """One partition while it is made.
+    """One partition under construction.
 
     Attributes:
         _whole: the file's SubGraph.
-        _running: tensors whose values come in or are computed; no other may be without data.
+        _running: tensors that are inputs or computed; all others need data.
     """
 
     def __init__(self, cutter: Cutter, graph: Graph, whole: Record, running: set[int]) -> None:
@@ -140,7 +140,7 @@ class _Partition:
                 )
 
     def _has_value(self, tensor: Record) -> bool:
-        """Whether it has one before anything runs; LiteRT knows no data of constants without elements."""
+        """Whether the tensor has a value before a run; constants without elements have no data in LiteRT."""
         return bool(tensor["buffer"] or tensor.get("is_variable") or 0 in tensor["shape"])
 
     def _operator(self, node: Node) -> Record:
@@ -153,7 +153,7 @@ class _Partition:
         return found | {
             "opcode_index": self._codes.setdefault(code, len(self._codes)),
             "inputs": self._all(node.inputs),
-            # A pass may have given the node further outputs, which LiteRT's kernel knows nothing of.
+            # A pass may have given the node further outputs, which LiteRT's kernel does not have.
             "outputs": self._all(node.outputs[: len(found.get("outputs", ()))]),
             "intermediates": self._all(found["intermediates"]) if "intermediates" in found else None,
             "custom_options": self._cutter.custom_options(found, position),
@@ -185,7 +185,7 @@ class _Partition:
         }
 
     def _quantization(self, found: Record) -> Record:
-        """With scales and zero points that are tensors of their own taken along."""
+        """The quantization, with scales and zero points that are tensors added to the partition."""
         kind, details = found.get("details") or _NO_TABLE
         if "scales" not in _names(kind):
             return found
@@ -204,7 +204,7 @@ class _Partition:
         return self._added(("graph", id(tensor.data)), tensor.data.reshape(-1).view("uint8").data)
 
     def _added(self, key: tuple[str, int], data: memoryview) -> int:
-        """The buffer with this data, made where it is first asked for."""
+        """The number of the buffer with this data, added on first use."""
         place = self._buffer_places.setdefault(key, len(self._buffers))
         if place == len(self._buffers):
             external = len(data) >= _EXTERNAL
@@ -222,12 +222,12 @@ def _refuse_calls(operator: Record, position: int) -> None:
 
 
 def _names(kind: str) -> list[str]:
-    """The fields of a table; none of a kind that the schema does not have."""
+    """The names of a table's fields; none for a table that the schema lacks."""
     return [field[0] for field in TABLES.get(kind, ()) if field is not None]
 
 
 def _new_tensor(tensor: Tensor) -> Record:
-    """The record of a tensor that no file has."""
+    """The record of a tensor that is not in the file."""
     if tensor.sparsity is not None or (tensor.quant is not None and tensor.quant.block_size):
         raise CompileError(f"'{tensor.name}' is sparse or quantized in blocks, and no tensor of the file.")
     quantization = None if tensor.quant is None else quantization_record(tensor.quant)
@@ -237,7 +237,7 @@ def _new_tensor(tensor: Tensor) -> Record:
 def stored(table: Table, kind: str) -> Record:
     """The fields of `table` that the file stores, as `pack` takes them.
 
-    `record` gives absent fields their defaults. But LiteRT tells absent texts and vectors from empty ones.
+    `record` gives absent fields their defaults. But LiteRT distinguishes absent strings and vectors from empty ones.
     """
     fields: Record = {}
     for slot, field in enumerate(TABLES[kind]):
@@ -265,7 +265,7 @@ def _value(table: Table, slot: int, name: str, code: str, of: str) -> Any:
 
 
 def _child(table: Table, slot: int, name: str, code: str, of: str) -> Any:
-    """The fields of a table; of the value of a union, its kind too, and None where the union has none."""
+    """The fields of a table; for a union, (kind, fields), or None without a value."""
     child = table.table(slot, name)
     if child is None or code == "t":
         return child and stored(child, of)

@@ -1,4 +1,4 @@
-"""Which of the schema's tables holds the options of a builtin operator."""
+"""Options of builtin operators: which of the schema's tables holds them, and their values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NAMED_OTHERWISE = {
 
 
 def _tables_by_operator() -> dict[str, str]:
-    """Builtin operator to its table: the names agree but for case and underscores, with the exceptions above."""
+    """Builtin operator to its table: names match up to case and underscores, with the exceptions above."""
     tables = {
         table.lower(): table for union in ("BuiltinOptions", "BuiltinOptions2") for table in UNIONS[union].values()
     }
@@ -43,8 +43,7 @@ OPTIONS_TABLE: dict[str, str] = _tables_by_operator()
 def attributes(op: str, operator: Record) -> Mapping[str, Any]:
     """The options of a builtin operator, by their names in the schema.
 
-    Options that the file leaves out, or gives in a table meant for another operator (LiteRT ignores such), have the
-    schema's defaults.
+    Options that are absent, or in another operator's table (which LiteRT ignores), have the schema's defaults.
     """
     expected = OPTIONS_TABLE.get(op)
     if expected is None:

@@ -1,4 +1,4 @@
-"""A dictionary of fields as a table of a .tflite file: `record` the other way round."""
+"""Packs a dictionary of fields as a table of a .tflite file: the inverse of `record`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jitdelegate.errors import OptionError
 from jitdelegate.tflite.schema import ENUMS, TABLES, UNIONS
 
 _ALIGNMENT = 16
-"""LiteRT wants buffers on multiples of this many bytes."""
+"""Alignment of buffers in bytes, which LiteRT requires."""
 
 _PREPEND: dict[str, Callable[..., None]] = {
     "?": Builder.PrependBoolSlot,
@@ -28,7 +28,7 @@ _PREPEND: dict[str, Callable[..., None]] = {
 
 
 class _Stored(NamedTuple):
-    """A field as the builder takes it: a number, or the offset of what has been appended before."""
+    """A field for the builder: a number, or the offset of an object appended before."""
 
     slot: int
     code: str
@@ -37,7 +37,7 @@ class _Stored(NamedTuple):
 
 
 def outside(size: int) -> dict[str, int]:
-    """The Buffer of `size` bytes that lie behind the FlatBuffer, before it is known where."""
+    """The record of a Buffer of `size` bytes behind the FlatBuffer, before its offset is known."""
     return {"offset": _ALIGNMENT, "size": size}
 
 
@@ -46,11 +46,11 @@ def pack_model(model: Mapping[str, Any], external: Mapping[int, bytes | memoryvi
 
     Args:
         model: its fields, as `pack` takes them.
-        external: buffers that are to lie behind the FlatBuffer, by their numbers; `model` has `outside` for them.
+        external: buffers behind the FlatBuffer, by number; in `model` they are `outside` records.
 
     Raises:
         OptionError: as `pack`.
-        BuilderSizeError: what is not external takes more than 2 GB.
+        BuilderSizeError: all but the external buffers exceeds 2 GB.
     """
     builder = Builder()
     builder.Finish(pack(builder, "Model", model), b"TFL3")
@@ -62,7 +62,7 @@ def pack_model(model: Mapping[str, Any], external: Mapping[int, bytes | memoryvi
 
 
 def _place(content: bytearray, external: Mapping[int, bytes | memoryview]) -> None:
-    """Enter where the external buffers lie, one after another, which is not known before the FlatBuffer is whole."""
+    """Append the external buffers and set their offsets, which are unknown until the FlatBuffer is finished."""
     start = _aligned(len(content))
     model = Table(content, encode.Get(packer.uoffset, content, 0))
     buffers = model.Vector(model.Offset(_field_position("Model", "buffers")))
@@ -74,7 +74,7 @@ def _place(content: bytearray, external: Mapping[int, bytes | memoryview]) -> No
 
 
 def _field_position(kind: str, name: str) -> int:
-    """Where a table's list of field offsets has that of a field."""
+    """Position of a field in its table's list of field offsets."""
     names = [field[0] if field is not None else "" for field in TABLES[kind]]
     return 4 + 2 * names.index(name)
 
@@ -84,12 +84,12 @@ def _aligned(size: int) -> int:
 
 
 def pack(builder: Builder, kind: str, fields: Mapping[str, Any]) -> int:
-    """Append a table of the schema's `kind`; its offset. Fields not given are left out.
+    """Append a table of the schema's `kind`, and return its offset. Absent fields are left out.
 
-    Values are as `record` reads them. Of a union only the value is given, as (table name, fields).
+    Values are as in `record`. A union is given by its value alone, as (table name, fields).
 
     Raises:
-        OptionError: the table has no field of that name, or an enum no such value.
+        OptionError: unknown field, or unknown value of an enum.
     """
     refuse_unknown(kind, fields)
     stored: list[_Stored] = []
@@ -110,7 +110,10 @@ def pack(builder: Builder, kind: str, fields: Mapping[str, Any]) -> int:
 
 
 def refuse_unknown(kind: str, fields: Mapping[str, Any]) -> None:
-    """Nothing, if every field is one of the schema's `kind`; otherwise an OptionError that names it."""
+    """
+    Raises:
+        OptionError: a field is not one of the schema's `kind`; names it.
+    """
     known = [field[0] for field in TABLES[kind] if field is not None]
     for name in fields:
         if name not in known:
@@ -135,7 +138,7 @@ def _number_of(names: Mapping[int, str], of: str, field: str, value: str) -> int
 
 
 def _reference(builder: Builder, code: str, of: str, name: str, value: Any) -> int:
-    """Append text, a table or a vector; its offset."""
+    """Append a string, a table or a vector, and return its offset."""
     if code == "s":
         return int(builder.CreateString(value))
     if code == "t":
@@ -158,7 +161,7 @@ def _offsets(builder: Builder, offsets: Sequence[int]) -> int:
 
 
 def _bytes(builder: Builder, value: bytes | memoryview) -> int:
-    """As the builder's CreateByteVector, which cannot align."""
+    """Append an aligned vector of bytes; the builder's CreateByteVector cannot align."""
     builder.StartVector(1, len(value), _ALIGNMENT)
     builder.head -= len(value)
     builder.Bytes[builder.head : builder.head + len(value)] = value

@@ -12,9 +12,9 @@ from jitdelegate.tflite.record import Record
 
 
 def quantization(record: Record | None, shape: tuple[int, ...], where: str) -> Quant | None:
-    """Scales and zero points per tensor or per slice; None where the file gives no scales.
+    """Scales and zero points per tensor or per slice; None where the file has no scales.
 
-    Blockwise quantization keeps its scales in another tensor: the answer then has `block_size` set and no scales, which
+    Blockwise quantization keeps its scales in another tensor: the result then has `block_size` and no scales, which
     `with_block_scales` adds.
 
     Raises:
@@ -59,15 +59,15 @@ def _block_size(details: Record, where: str) -> int:
 def with_block_scales(
     tensors: tuple[Tensor, ...], records: Sequence[Record], places: Sequence[str]
 ) -> tuple[Tensor, ...]:
-    """The tensors, those quantized in blocks with their scales and zero points, which are tensors of their own.
+    """The tensors, with the scales and zero points of blocks, which are tensors themselves, filled in.
 
     Args:
-        tensors: the subgraph's, without these scales.
-        records: the Tensor tables they come from.
-        places: what messages call them.
+        tensors: the subgraph's tensors, without these scales.
+        records: their Tensor tables.
+        places: their names in messages.
 
     Raises:
-        ModelError: there is no such constant, or its elements are not one for each block.
+        ModelError: the scales are not a constant with one element per block.
     """
     numbers = _Numbers(tensors)
     return tuple(
@@ -89,7 +89,7 @@ def _with_block_scales(tensor: Tensor, details: Record, numbers: _Numbers, where
 
 
 class _Numbers:
-    """The elements of constants as tuples, each made once however many tensors share it."""
+    """The elements of constants as tuples, cached for tensors that share them."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._tensors = tensors
@@ -115,7 +115,7 @@ class _Numbers:
 
 
 def quantization_record(quant: Quant) -> Record:
-    """The record of quantization that is not by blocks, as `pack` takes it."""
+    """The record of quantization without blocks, for `pack`."""
     return {
         "scale": quant.scales,
         "zero_point": quant.zero_points,

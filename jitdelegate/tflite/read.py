@@ -1,4 +1,4 @@
-"""`.tflite` bytes to a Model. Whatever the bytes are, the answer is a well-formed Model or a ModelError."""
+"""`.tflite` bytes to a Model. Any bytes give a well-formed Model or a ModelError."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _VERSION = 3
 
 
 def read(content: ReadableBuffer) -> Model:
-    """The model in `content`; its constants are read-only views on these bytes, which must not change any more.
+    """The model in `content`; its constants are read-only views of these bytes, which must not change.
 
     Raises:
-        ModelError: the bytes are no model, or one that contradicts itself; the message names the place, what was found
-            there and what was expected.
+        ModelError: the bytes are not a consistent model; the message names the place, the value found and the expected
+            one.
     """
     source = FlatBuffer(content, ModelError)
     file = record(source.root(_IDENTIFIER, "model"), "Model")
@@ -65,7 +65,7 @@ def _arguments(maps: tuple[Record, ...], tensors: int, where: str) -> Mapping[st
 
 
 def _metadata(file: Record, buffers: Buffers, source: FlatBuffer) -> Mapping[str, bytes]:
-    """Name to bytes; entries may share buffers, so that copying them draws on the allowance for reading."""
+    """Name to bytes; entries may share buffers, so copying counts against the limit for reading."""
     found: dict[str, bytes] = {}
     for index, each in enumerate(file["metadata"]):
         where = label("metadata", index, each["name"])

@@ -1,4 +1,4 @@
-"""A table of a .tflite file as a dictionary of its fields, decoded as TFLite's schema says."""
+"""A table of a .tflite file as a dictionary of its fields, decoded by TFLite's schema."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from jitdelegate.program.flatbuffer import Table
 from jitdelegate.tflite.schema import ENUMS, TABLES, UNIONS
 
 Record = dict[str, Any]
-"""Field names to numbers, texts, enum names, tuples of these, records, tuples of records, bytes or None (no table)."""
+"""Field names to numbers, strings, enum names, tuples of these, records, tuples of records, bytes or None."""
 
 
 def record(table: Table, kind: str) -> Record:
-    """Every field of `table`, of the schema's table `kind`, in the schema's order; absent ones as their defaults.
+    """Every field of `table`, of the schema's `kind`, in the schema's order; absent fields have their defaults.
 
     Raises:
-        ModelError: an offset or length leads out of the file, or an enum has a number that the schema does not know.
+        ModelError: an offset or length leads out of the file, or an enum has an unknown number.
     """
     fields: Record = {}
     for slot, field in enumerate(TABLES[kind]):
@@ -27,7 +27,7 @@ def record(table: Table, kind: str) -> Record:
 
 
 def default(kind: str) -> Record:
-    """The fields of a table `kind` in which nothing is stored."""
+    """The fields of an empty table of the schema's `kind`."""
     return {field[0]: _default(field[1], field[2], field[3]) for field in TABLES[kind] if field is not None}
 
 
@@ -45,7 +45,7 @@ def _value(table: Table, slot: int, name: str, code: str, of: str, default: floa
     if code == "[s]":
         return table.strings(slot, name)
     if code == "[B]":
-        # Only a Buffer has `data`: up to gigabytes, which nobody may copy.
+        # Only a Buffer has `data`: up to gigabytes, which must not be copied.
         return table.memory(slot, name) if name == "data" else table.blob(slot, name)
     if code[0] == "[":
         numbers = table.scalars(slot, name, code[1])
@@ -55,7 +55,7 @@ def _value(table: Table, slot: int, name: str, code: str, of: str, default: floa
 
 
 def _child(table: Table | None, kind: str) -> Record | None:
-    """The record of a table, None for the value of a union whose type says that there is none."""
+    """The record of a table; None for a union whose type is NONE."""
     return None if table is None or kind == "NONE" else record(table, kind)
 
 

@@ -14,7 +14,7 @@ _VALUES_AT_LEAST = 1024
 
 
 def sparsity(record: Record, shape: tuple[int, ...], values: int, where: str) -> Sparsity:
-    """The traversal of a sparse constant of `shape` with `values` stored values, so checked that it can be expanded.
+    """The traversal of a sparse constant of `shape` with `values` stored values, checked so that it can be expanded.
 
     Raises:
         ModelError: the orders, sizes, segments or indices do not describe such a constant.
@@ -42,7 +42,7 @@ def _values(vector: Record | None) -> tuple[int, ...]:
 
 
 def _check_order(found: Sparsity, rank: int, where: str) -> None:
-    """Every dimension of the shape, then every block, is traversed exactly once."""
+    """Check that every dimension of the shape, then every block, is traversed exactly once."""
     if sorted(found.traversal_order) != list(range(rank + len(found.block_map))):
         raise ModelError(
             f"{where}: its traversal order of {len(found.traversal_order)} steps is none of {rank} dimensions"
@@ -59,7 +59,7 @@ def _check_order(found: Sparsity, rank: int, where: str) -> None:
 
 
 def _sizes(found: Sparsity, shape: tuple[int, ...], where: str) -> list[int]:
-    """The number of steps of every traversed dimension; a block shortens the dimension that it cuts."""
+    """The number of steps of each traversed dimension; a block shortens the dimension that it divides."""
     sizes = list(shape) + [0] * len(found.block_map)
     for level, dimension in zip(found.traversal_order, found.dimensions, strict=True):
         if level >= len(shape):
@@ -72,7 +72,7 @@ def _sizes(found: Sparsity, shape: tuple[int, ...], where: str) -> list[int]:
 
 
 def _check_levels(found: Sparsity, sizes: list[int], values: int, where: str) -> None:
-    """Walking the levels from the outermost ends at as many places as there are values."""
+    """Check that the levels, from the outermost on, lead to exactly as many places as there are values."""
     places = 1
     for level, dimension in zip(found.traversal_order, found.dimensions, strict=True):
         if dimension.sparse:

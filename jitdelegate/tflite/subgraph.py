@@ -24,7 +24,7 @@ _LONGEST_NAME = 80
 
 
 def label(kind: str, index: int, name: str) -> str:
-    """How messages name a place: its kind, its index in the file and its (shortened) name."""
+    """Name of a place in messages: its kind, its index in the file and its (shortened) name."""
     shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
     return f"{kind} {index} {shown!r}" if name else f"{kind} {index}"
 
@@ -38,8 +38,7 @@ def read_subgraph(record: Record, index: int, codes: Sequence[Record], buffers: 
         buffers: the model's buffers.
 
     Raises:
-        ModelError: a tensor or operator makes no sense by itself, or a value is written twice or read before it is
-            written.
+        ModelError: a tensor or operator is invalid, or a value is written twice or read before it is written.
     """
     where = label("subgraph", index, record["name"])
     tensors = _tensors(record, buffers, where)
@@ -72,7 +71,7 @@ def _tensor(record: Record, buffers: Buffers, says_rank: bool, where: str) -> Te
         quantization(record["quantization"], shape, where),
         _signature(record["shape_signature"], shape, where),
         record["is_variable"],
-        # Converters of before 2023 never write has_rank, and then an empty shape is a scalar.
+        # Converters before 2023 never wrote has_rank; then an empty shape is a scalar.
         has_rank=record["has_rank"] or bool(shape) or data is not None or not says_rank,
         sparsity=sparse,
     )
@@ -132,7 +131,7 @@ def _node(record: Record, position: int, codes: Sequence[Record], buffers: Buffe
 
 
 def operator_name(code: Record, where: str) -> str:
-    """The builtin operator of an OperatorCode. Files of before 2020 have only the one-byte field, newer ones both.
+    """The builtin operator of an OperatorCode. Files from before 2020 have only the one-byte field, newer ones both.
 
     Raises:
         ModelError: the schema has no such operator, or a custom one has no name.
@@ -156,7 +155,7 @@ def _custom_options(record: Record, buffers: Buffers, where: str) -> bytes:
 def _with_empty_constants(
     tensors: tuple[Tensor, ...], nodes: Sequence[Node], inputs: Sequence[int]
 ) -> tuple[Tensor, ...]:
-    """Files give constants without elements no data, so that they look like runtime values that nobody writes."""
+    """The tensors, with data for constants without elements, which in the file look like unwritten runtime values."""
     written = {index for node in nodes for index in node.outputs} | set(inputs)
     return tuple(tensor if index in written else _as_empty_constant(tensor) for index, tensor in enumerate(tensors))
 
@@ -175,7 +174,7 @@ def _check_ports(graph: Graph, where: str) -> None:
 
 
 def _check_order(graph: Graph, where: str) -> None:
-    """Every value is written once and before it is read."""
+    """Check that every value is written once, and before it is read."""
     known = {index for index, tensor in enumerate(graph.tensors) if tensor.is_constant or tensor.is_variable}
     known |= set(graph.inputs)
     for position, node in enumerate(graph.nodes):

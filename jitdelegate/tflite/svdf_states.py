@@ -1,7 +1,7 @@
-"""SVDF's states, which LiteRT's integer kernel takes for int16 whatever their type, as it does the weights over time.
+"""SVDF's states and time weights, which LiteRT's integer kernel treats as int16 whatever their type.
 
-It would write past the end of int8 states, which TensorFlow Lite for Microcontrollers knows. So LiteRT gets such models
-with both widened to int16, which changes no number in them.
+It would write past the end of int8 states, which TensorFlow Lite for Microcontrollers supports. So LiteRT gets such
+models with both widened to int16, with the same values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NARROW, _WIDE = "int8", "int16"
 
 @dataclass(frozen=True, slots=True)
 class NarrowState:
-    """An SVDF that LiteRT cannot run as it stands.
+    """An SVDF that LiteRT cannot run unchanged.
 
     Attributes:
         graph, position: of the operator.
@@ -42,7 +42,7 @@ def narrow_states(model: Model) -> tuple[NarrowState, ...]:
     """The SVDF operators with int8 states.
 
     Raises:
-        ModelError: LiteRT would access memory beyond a state or weights of another type, and nothing can be done.
+        ModelError: LiteRT would access memory beyond states or weights that cannot be widened.
     """
     found = []
     for number, graph in enumerate(model.graphs):
@@ -56,10 +56,10 @@ def narrow_states(model: Model) -> tuple[NarrowState, ...]:
 
 
 def widened(content: bytes) -> bytes:
-    """The model with what `narrow_states` finds as int16.
+    """The model with the states and weights found by `narrow_states` as int16.
 
     Raises:
-        ModelError: the file holds constants behind the FlatBuffer.
+        ModelError: the file has constants behind the FlatBuffer.
     """
     file = stored(FlatBuffer(content, ModelError).root(b"TFL3", "model"), "Model")
     if any(buffer.get("offset", 0) > 1 for buffer in file["buffers"]):
@@ -90,7 +90,7 @@ def _narrow(graph: Graph, node: Node, position: int) -> list[int]:
     """The operands that have to be widened.
 
     Raises:
-        ModelError: one is neither of the type that LiteRT's kernel takes it for, nor int8.
+        ModelError: an operand has neither the type that LiteRT's kernel assumes, nor int8.
     """
     is_integer = graph.tensors[node.inputs[0]].dtype == _NARROW
     expected = {_TIME: _WIDE, _STATE: _WIDE} if is_integer else {_STATE: "float32"}

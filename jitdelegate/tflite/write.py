@@ -1,4 +1,4 @@
-"""Writes .tflite files: examples, tests, and whatever else needs a model without a converter.
+"""Writes .tflite files without a converter, for examples and tests.
 
     model = ModelBuilder()
     image = model.input((1, 8, 8, 3), name="image")
@@ -30,7 +30,7 @@ _LARGEST_DEPRECATED_CODE = 127
 
 
 class _File:
-    """What the subgraphs of one model share: buffers and operator codes."""
+    """Buffers and operator codes, which the subgraphs of one model share."""
 
     def __init__(self) -> None:
         self.buffers: list[Record] = [{}]
@@ -70,16 +70,16 @@ class GraphBuilder:
         is_variable: bool = False,
         has_rank: bool = True,
     ) -> int:
-        """A value of the run; its index.
+        """Add a runtime value, and return its index.
 
         Args:
             shape: sizes, outermost first.
             dtype: numpy's name, or TFLite's in lower case for types that numpy lacks.
             name: its name in the file; `t<index>` if empty.
             quant: quantization parameters; with a `block_size`, its scales become constants right before the tensor.
-            shape_signature: as `shape`, with -1 for sizes not known.
-            is_variable: it keeps its value from run to run.
-            has_rank: False where even the number of dimensions is not known; the shape is then ().
+            shape_signature: as `shape`, with -1 for unknown sizes.
+            is_variable: whether it keeps its value from run to run.
+            has_rank: False if even the number of dimensions is unknown; the shape is then ().
         """
         quantization = None if quant is None else self._quantization(quant)
         index = len(self._tensors)
@@ -125,13 +125,13 @@ class GraphBuilder:
         sparsity: Sparsity | None = None,
         external: bool = False,
     ) -> int:
-        """A constant; its index.
+        """Add a constant, and return its index.
 
         Args:
-            values: an array, or what numpy makes one of.
-            dtype, shape: where they differ from the array's, as for packed int4 and sparse constants.
-            sparsity: how `values` are the stored values of a sparse constant of `shape`.
-            external: keep the bytes behind the FlatBuffer, as files of more than 2 GB do.
+            values: an array, or anything that numpy turns into one.
+            dtype, shape: if they differ from the array's, as for packed int4 and sparse constants.
+            sparsity: how `values` represent a sparse constant of `shape`.
+            external: store the bytes behind the FlatBuffer, as in files of more than 2 GB.
             name, quant: as in `tensor`.
         """
         array = np.asarray(values)
@@ -153,7 +153,7 @@ class GraphBuilder:
         quant: Quant | None = None,
         version: int = 1,
     ) -> int:
-        """An operator with one output of `shape`; the output's index. `node` has the arguments, `tensor` the others."""
+        """Add an operator with one output of `shape`, and return the output's index. Arguments as `node`, `tensor`."""
         output = self.tensor(shape, dtype, name=name, quant=quant)
         self.node(op, inputs, [output], options=options, version=version)
         return output
@@ -168,17 +168,17 @@ class GraphBuilder:
         version: int = 1,
         custom_options: bytes | None = None,
     ) -> None:
-        """An operator over tensors that exist.
+        """Add an operator over existing tensors.
 
         Args:
             op: TFLite's builtin name, or the name of a custom operator if `custom_options` are given.
-            inputs: tensors; None for optional ones that are not given.
-            options: by TFLite's names, enums as their names; those not given have the schema's defaults.
+            inputs: tensors; None for absent optional ones.
+            options: by TFLite's names, enums as their names; absent ones have the schema's defaults.
             version: of the operator.
             custom_options: the raw options of a custom operator; may be empty.
 
         Raises:
-            OptionError: no such operator or option; that an option has no such value is found in `finish`.
+            OptionError: unknown operator or option; `finish` finds wrong values of options.
         """
         custom = custom_options is not None
         if op not in BUILTIN_CODES and not custom:
@@ -193,7 +193,7 @@ class GraphBuilder:
         self._operators.append(operator if custom else operator | _options(op, options or {}))
 
     def output(self, *tensors: int) -> None:
-        """Make tensors the next outputs of the subgraph."""
+        """Append tensors to the outputs of the subgraph."""
         self._outputs.extend(tensors)
 
     def _quantization(self, quant: Quant) -> Record:
@@ -202,7 +202,7 @@ class GraphBuilder:
         return quantization_record(quant)
 
     def _blocks(self, quant: Quant) -> Record:
-        """Scales and zero points of blocks are constants of the subgraph."""
+        """The record of blockwise quantization, with scales and zero points added as constants."""
         return {
             "scales": self.constant(np.array(quant.scales, np.float16)),
             "zero_points": self.constant(np.array(quant.zero_points, np.int32)),
@@ -220,7 +220,7 @@ class GraphBuilder:
 
 
 class ModelBuilder(GraphBuilder):
-    """A model, and at the same time its main subgraph."""
+    """A model and its main subgraph."""
 
     def __init__(self, name: str = "main", description: str = "") -> None:
         super().__init__(_File(), name)
@@ -230,12 +230,12 @@ class ModelBuilder(GraphBuilder):
         self._metadata: list[Record] = []
 
     def subgraph(self, name: str = "") -> GraphBuilder:
-        """A further subgraph; the second one has index 1, and so on."""
+        """Add a further subgraph; the first further one has index 1."""
         self._graphs.append(GraphBuilder(self._file, name))
         return self._graphs[-1]
 
     def signature(self, key: str, inputs: Mapping[str, int], outputs: Mapping[str, int], graph: int = 0) -> None:
-        """A named entry into subgraph `graph`: argument names to tensors."""
+        """Add a signature of subgraph `graph`: argument names to tensors."""
         self._signatures.append(
             {
                 "signature_key": key,
@@ -246,14 +246,14 @@ class ModelBuilder(GraphBuilder):
         )
 
     def metadata(self, name: str, data: bytes) -> None:
-        """Bytes stored under a name."""
+        """Store bytes under a name."""
         self._metadata.append({"name": name, "buffer": self._file.add_buffer(data)})
 
     def finish(self) -> bytes:
         """The file; equal calls give equal bytes.
 
         Raises:
-            OptionError: an option or a type does not exist.
+            OptionError: unknown option or type.
         """
         return pack_model(self._model(), self._file.external)
 
