@@ -95,7 +95,7 @@ def kinds(case: Case, **options: Any) -> list[type[Template]]:
 def force(tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tile is chosen for all problems, also where it is not worth it."""
     monkeypatch.setattr(ffma, "TILES", (tile,))
-    monkeypatch.setattr(ffma, "MOST_PARTITIONS", 16)
+    monkeypatch.setattr(ffma, "MOST_PIECES", 16)
 
 
 CONVOLUTIONS = {
@@ -265,7 +265,7 @@ def test_tiles_stay_in_registers(tile: Tile, architecture: str) -> None:
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
 def test_tiles_of_single_channels_stay_in_registers(tile: Tile) -> None:
     narrow = heavy(tile, width=1, run=1, is_scattered=True)
-    if narrow.partitions > ffma.MOST_PARTITIONS:
+    if narrow.pieces > ffma.MOST_PIECES:
         narrow = replace(narrow, width=2)
     assert_no_local_memory(narrow, "sm_80")
     assert_no_local_memory(replace(narrow, is_asynchronous=False), "sm_75")

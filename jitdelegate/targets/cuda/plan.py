@@ -34,7 +34,7 @@ from jitdelegate.targets.cuda.contract import write_contract
 from jitdelegate.targets.cuda.depthwise import write_depthwise
 from jitdelegate.targets.cuda.element import OWN
 from jitdelegate.targets.cuda.epilogue import reach
-from jitdelegate.targets.cuda.gather import write_look_up
+from jitdelegate.targets.cuda.gather import write_gather
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.map import copy, write_map
 from jitdelegate.targets.cuda.matmul import write_matmul
@@ -55,7 +55,7 @@ WRITERS: Mapping[type[Form], Callable[[Writer, Node], None]] = {
     Concat: write_concat,
     Contract: write_contract,
     Depthwise: write_depthwise,
-    Gather: write_look_up,
+    Gather: write_gather,
     Map: write_map,
     MatMul: write_matmul,
     Pool: write_pool,
