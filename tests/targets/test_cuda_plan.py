@@ -133,7 +133,7 @@ def test_a_launch_is_expected_to_take_what_its_tile_was_chosen_by(kind: str) -> 
     graph, gpu = node_of(Contract(), (1 << 14, 64), (96, 64), (1 << 14, 96)), gpu_of(kind)
     (launch,) = plan(graph, gpu, "float32").launches
     assert isinstance(launch.template, ffma.Ffma)
-    assert launch.cycles == ffma.cycles(gpu, launch.template, 1, 1 << 14, 96, 64, 1) > LATENCY_CYCLES
+    assert launch.cycles == launch.template.tile.cycles(gpu, 1, 1 << 14, 96, 64, 1) > LATENCY_CYCLES
     (launch,) = plan(graph, gpu, "float16").launches
     assert isinstance(launch.template, mma.Mma)
     assert launch.cycles == launch.template.tile.cycles(gpu, 1, 1 << 14, 96, 2 * 64, 1) > LATENCY_CYCLES
