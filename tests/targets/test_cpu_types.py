@@ -80,8 +80,8 @@ def test_comparisons_give_truth_values(name: str, dtype: str, features: str) -> 
 
 @pytest.mark.parametrize("features", RUNNABLE)
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "uint32", "bool"])
-@pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge", "max", "min", "shift_right"])
-def test_integers_of_all_sizes_compare_by_their_own_sign(name: str, dtype: str, features: str) -> None:
+@pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge", "max", "min", "shift_right", "add", "sub", "mul"])
+def test_integers_of_all_sizes_wrap_and_compare_by_their_own_sign(name: str, dtype: str, features: str) -> None:
     if dtype == "bool":
         edges = np.array([False, True])
     else:
