@@ -11,7 +11,7 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.targets.cpu.element import ELEMENTS, literal, load, store
 from jitdelegate.targets.cpu.expression import emit
-from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, distances_along
+from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory, distances_along
 from jitdelegate.targets.cpu.vector_ir import Function, Value
 from jitdelegate.targets.cpu.writer import Writer
 
@@ -154,11 +154,8 @@ def copy_jobs(generator: Generator, source: Memory, target: Memory, shape: tuple
     return MapWriter(generator).jobs(target, shape, Arg(0), (operand,))
 
 
-class MapWriter:
+class MapWriter(JobWriter):
     """Writes the jobs of Map and Concat nodes and of copies between layouts."""
-
-    def __init__(self, generator: Generator) -> None:
-        self.generator = generator
 
     def jobs(
         self, output: Memory, shape: tuple[int, ...], expr: Expr, operands: tuple[Operand, ...], box: Box | None = None
