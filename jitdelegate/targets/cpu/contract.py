@@ -13,7 +13,7 @@ import numpy as np
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
-from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
+from jitdelegate.targets.cpu.epilogue import Epilogue, Stream, stream_pointers
 from jitdelegate.targets.cpu.indirect_gemm import QUAD, Sweep, sweeps
 from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory, split
 from jitdelegate.targets.cpu.tile import TileShape, segments_of, tile_function
@@ -184,7 +184,7 @@ class ContractWriter(JobWriter):
             number, image = rest % count, rest // count
             pointers = [kernel.pointer(a) + (image * a.layout.image + sweep.a_start)]
             pointers += [kernel.pointer(c) + (image * c.layout.image + sweep.c_start)]
-            pointers += [kernel.pointer(s.memory) + (image * s.image + s.start) for s in product.streams]
+            pointers += stream_pointers(kernel, product.streams, image)
             first = part * pixel_chunks[0][1]
 
             def run(pixels: int) -> None:

@@ -12,7 +12,7 @@ from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.contract import ContractWriter
-from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
+from jitdelegate.targets.cpu.epilogue import Epilogue, stream_pointers
 from jitdelegate.targets.cpu.indirect_gemm import sweeps
 from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory, divisor, split
 from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, INDEX, POINTER, Value
@@ -204,7 +204,7 @@ class DepthwiseWriter(JobWriter):
             image, first = start // rows, start % rows
             source = kernel.pointer(a) + image * a.layout.image
             target = kernel.pointer(c) + image * c.layout.image
-            extra = [kernel.pointer(s.memory) + (image * s.image + s.start) for s in epilogue.streams]
+            extra = stream_pointers(kernel, epilogue.streams, image)
 
             def row(i: Value) -> None:
                 y = first + i
@@ -292,8 +292,8 @@ class DepthwiseWriter(JobWriter):
             number, image = kernel.chunk % strips, kernel.chunk // strips
             first = number * strip
             source = kernel.pointer(a) + image * a.layout.image
-            extra = self._row_pointers(kernel, epilogues[0].streams, image)
-            results = [kernel.pointer(c) + image * c.layout.image, *self._row_pointers(kernel, product.streams, image)]
+            extra = stream_pointers(kernel, epilogues[0].streams, image)
+            results = [kernel.pointer(c) + image * c.layout.image, *stream_pointers(kernel, product.streams, image)]
             moves = [c.layout.row, *(s.row for s in product.streams)]
 
             def row(i: Value) -> None:
@@ -310,10 +310,6 @@ class DepthwiseWriter(JobWriter):
             f.when_last(number, strips, lambda: run(strip), lambda: run(rows - (strips - 1) * strip))
 
         return [self.generator.job("depthwise_contract", images * strips, body)]
-
-    @staticmethod
-    def _row_pointers(kernel: Kernel, streams: tuple[Stream, ...], image: Value) -> list[Value]:
-        return [kernel.pointer(s.memory) + (image * s.image + s.start) for s in streams]
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def slice_at(code: Code, element: Element, places: Value, first: Value, sizes: S
     return code.select(is_inside, number, 0), is_inside
 
 
-def write_look_up(writer: Writer, node: Node) -> None:
+def write_gather(writer: Writer, node: Node) -> None:
     """Launch of a Gather node."""
     form, (source, index), target = node.form, node.inputs, node.outputs[0]
     assert isinstance(form, Gather)
