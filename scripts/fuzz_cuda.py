@@ -23,9 +23,9 @@ from jitdelegate.ir.print import graph_text
 from jitdelegate.passes.support import unsupported
 from jitdelegate.runtime.cpu.features import level
 from jitdelegate.targets.cuda.gpu import GPUS
+from jitdelegate.targets.reference.evaluate import run_graph
 from jitdelegate.tflite.read import read
 from scripts.fuzz_graphs import LIMIT, difference
-from tests.ops.form_reference import run_graph
 from tests.ops.litert import model_of
 from tests.ptx_simulator import SimulationError
 from tests.targets.cuda_execute import run

@@ -29,7 +29,7 @@ LAYERS = (
     ("api",),
     ("analysis",),
     ("commands",),
-    ("warm", "demo", "analyze", "__main__"),
+    ("warm", "demo", "analyze", "replay", "__main__"),
 )
 """Parts of the package, lowest first; a part imports its own layer's and lower ones. The table of targets names modules
 and imports none."""

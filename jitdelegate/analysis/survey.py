@@ -23,14 +23,12 @@ from jitdelegate.targets.target import Device
 
 FOLDED = "folded"
 HOW = {
-    "flat": "compiled whole",
-    "object": "compiled whole",
-    "cubin": "compiled whole",
     "partitions": "compiled in partitions; LiteRT runs the other partitions as models of their own",
     "delegate": "LiteRT's interpreter runs it, with compiled partitions inside",
     "none": "LiteRT runs it whole",
 }
-"""A program's loader in words."""
+"""A program's loader in words; all others are those of targets, for models that are COMPILED_WHOLE."""
+COMPILED_WHOLE = "compiled whole"
 
 
 def analyze(path: str, options: Options, device: Device | None = None) -> Analysis:
@@ -71,7 +69,7 @@ def _subgraph(found: Verdict, entry: Entry, measure: Measure) -> SubgraphFacts:
         target=entry.target,
         features="" if entry.target == LITERT else entry.program.features,
         loader=entry.loader,
-        how=HOW[entry.loader],
+        how=HOW.get(entry.loader, COMPILED_WHOLE),
         shape_inputs=tuple(entry.program.inputs[position].name for position in entry.program.shape_inputs),
         inputs=tuple(tensors.fact(index) for index in graph.inputs),
         outputs=tuple(tensors.fact(index) for index in graph.outputs),

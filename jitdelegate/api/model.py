@@ -275,7 +275,8 @@ def load(
     Args:
         path_or_bytes: a .tflite file's path, or its content.
         target: "auto" takes the best there is, "cuda" compiles for the GPU, "cpu" for this CPU, "litert" runs the whole
-            model on LiteRT. None is what `options` say, "auto" where they do not.
+            model on LiteRT, "reference" evaluates it with numpy, to compare with. None is what `options` say, "auto"
+            where they do not.
         serialization_dir: where compiled programs are kept; None is the user's cache directory, False keeps none.
         model_token: names the cache entry instead of the model's fingerprint; the content is checked all the same.
         num_threads: threads that share one inference; None takes the CPUs this process may use, at most 4.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jitdelegate.cache.counts import counts
+from jitdelegate.cache.store import counts
 from jitdelegate.engine.specializations import named
 
 TYPE_CHECKING = False
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from jitdelegate.api.kernel_times import KernelTime
     from jitdelegate.engine.executable import Executable
     from jitdelegate.engine.hosted_model import HostedModel
     from jitdelegate.engine.specializations import Specializations
@@ -120,6 +121,7 @@ class Report:
         device: the GPU's name, "" elsewhere.
         threads: threads that share one inference.
         kernels: compiled kernels in the program.
+        kernel_times: one `KernelTime` per kernel of the main program, where the option `profile` is set.
         launches: kernels that one inference launches on a GPU.
         operators: per operator of the main subgraph its index, op, place and reason.
         subgraphs: the further subgraphs that run, among them those of further signatures.
@@ -132,6 +134,7 @@ class Report:
         "cache",
         "device",
         "features",
+        "kernel_times",
         "kernels",
         "launches",
         "notes",
@@ -156,6 +159,7 @@ class Report:
         device: str = "",
         launches: int = 0,
         subgraphs: Sequence[SubgraphReport] = (),
+        kernel_times: Sequence[KernelTime] = (),
     ) -> None:
         self.target = target
         self.features = features
@@ -163,6 +167,7 @@ class Report:
         self.launches = launches
         self.threads = threads
         self.kernels = kernels
+        self.kernel_times = tuple(kernel_times)
         self.operators = tuple(operators)
         self.subgraphs = tuple(subgraphs)
         self.cache = cache
@@ -188,6 +193,7 @@ class Report:
             "device": self.device,
             "threads": self.threads,
             "kernels": self.kernels,
+            "kernel_times": [one.to_dict() for one in self.kernel_times],
             "launches": self.launches,
             "fully_delegated": self.fully_delegated,
             "delegated": self.delegated,
@@ -203,8 +209,12 @@ class Report:
         return f"Report({self.target}, {delegated}, cache {self.cache.outcome})"
 
     def __str__(self) -> str:
-        further = [line for one in self.subgraphs for line in _further_places(one)]
-        return "\n".join([*self._summary(), *self._stages(), *_places(self.operators), *further])
+        from jitdelegate.engine.decisions import operator_lines  # not before: few reports are printed
+
+        partial = [one for one in self.subgraphs if one.delegated < len(one.operators)]
+        further = [line for one in partial for line in (one.name, *operator_lines(one.operators))]
+        own = operator_lines(self.operators)
+        return "\n".join([*self._summary(), *self._stages(), *own, *further, *self._kernel_lines()])
 
     def _summary(self) -> list[str]:
         told = (self.cache.outcome, self.cache.reason, self.cache.write_failure, self.cache.path)
@@ -227,6 +237,15 @@ class Report:
     def _stages(self) -> list[str]:
         return [f"{'seconds' if not place else '':<10} {name:<12}{value:>10.6f}"
                 for place, (name, value) in enumerate(self.seconds.items())]  # fmt: skip
+
+    def _kernel_lines(self) -> list[str]:
+        from jitdelegate.runtime.profile import kernel_lines  # not before: few models are profiled
+
+        ops = {one.index: f"{one.index} {one.op}" for one in self.operators}
+        lines = kernel_lines(
+            (one.seconds, one.form, ", ".join(ops[index] for index in one.operators)) for one in self.kernel_times
+        )
+        return [f"{'kernels' if not place else '':<10} {line}" for place, line in enumerate(lines)]
 
 
 def model_report(specializations: Specializations, executable: Executable) -> Report:
@@ -256,7 +275,16 @@ def _report(executable: Executable, notes: Sequence[str], subgraphs: Sequence[Su
         seconds=executable.seconds,
         notes=[*executable.notes, *notes],
         subgraphs=subgraphs,
+        kernel_times=_kernel_times(executable),
     )
+
+
+def _kernel_times(executable: Executable) -> Sequence[KernelTime]:
+    if not executable.source.options.profile:
+        return ()
+    from jitdelegate.api.kernel_times import kernel_times  # not before: few models are profiled
+
+    return kernel_times(executable)
 
 
 def _cache_report(executable: Executable) -> CacheReport:
@@ -310,33 +338,3 @@ def _delegated(target: str, operators: Sequence[Operator]) -> int:
 
 def _operator(one: Operator) -> dict[str, Any]:
     return {"index": one.index, "op": one.op, "place": one.place, "reason": one.reason}
-
-
-def _further_places(subgraph: SubgraphReport) -> list[str]:
-    """The operators of a subgraph of which some are left to LiteRT."""
-    if subgraph.delegated == len(subgraph.operators):
-        return []
-    return [subgraph.name, *_places(subgraph.operators)]
-
-
-def _places(operators: Sequence[Operator]) -> list[str]:
-    """One line per run of operators that share place and reason, so that a large model stays readable."""
-    lines: list[str] = []
-    for group in _groups(operators):
-        first, last = group[0], group[-1]
-        span = str(first.index) if first is last else f"{first.index}-{last.index}"
-        ops = ", ".join(dict.fromkeys(operator.op for operator in group))
-        reason = first.reason.removeprefix(f"{ops}: ")
-        lines.append(f"{span:>10} {first.place:<8}{ops}" + (f": {reason}" if reason else ""))
-    return lines
-
-
-def _groups(operators: Sequence[Operator]) -> list[list[Operator]]:
-    groups: list[list[Operator]] = []
-    for operator in operators:
-        last = groups[-1][-1] if groups else None
-        if last is not None and (last.place, last.reason) == (operator.place, operator.reason):
-            groups[-1].append(operator)
-        else:
-            groups.append([operator])
-    return groups

@@ -14,6 +14,6 @@
 - `entry.py`: `open_entry(place, name) -> Program`, its weights shared with the file where they are large.
 - `trouble.py`: `tell(directory, reason)`, a warning and a line in the log, once.
 - `lock.py`: single flight across processes; correctness never depends on it.
-- `counts.py`: `counts.hits`, `counts.misses` (by kind of reason), `counts.writes`, `counts.write_failures`,
+- `store.counts`: `counts.hits`, `counts.misses` (by kind of reason), `counts.writes`, `counts.write_failures`,
   `counts.lock_timeouts`.
 """

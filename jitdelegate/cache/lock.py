@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 
-from jitdelegate.cache.counts import counts
 from jitdelegate.cache.place import LOCK_SUFFIX, close_quietly
 
 try:
@@ -25,14 +24,19 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 
 
 class Lock:
-    """Held between `acquire` and `release`."""
+    """Held between `acquire` and `release`.
 
-    __slots__ = ("_descriptor", "_name", "_place")
+    Attributes:
+        timed_out: whether `acquire` waited for another process in vain.
+    """
+
+    __slots__ = ("_descriptor", "_name", "_place", "timed_out")
 
     def __init__(self, place: Place, entry: str) -> None:
         self._place = place
         self._name = f".{entry}{LOCK_SUFFIX}"
         self._descriptor = -1
+        self.timed_out = False
 
     def acquire(self, longest_wait: float) -> bool:
         """Whether the lock is held; False after `longest_wait` seconds, or where there can be none."""
@@ -45,7 +49,7 @@ class Lock:
             except OSError:
                 return False
             if time.monotonic() >= deadline:
-                counts.lock_timeouts += 1
+                self.timed_out = True
                 return False
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)

@@ -10,7 +10,6 @@ import errno
 import os
 import time
 
-from jitdelegate.cache.counts import counts
 from jitdelegate.cache.entry import open_entry
 from jitdelegate.cache.fingerprint import Memo
 from jitdelegate.cache.fingerprint import fingerprint as hash_content
@@ -36,6 +35,38 @@ STALE_AFTER = 3600.0
 
 HIT, ABSENT, UNREADABLE, UNTRUSTED, DAMAGED = "hit", "absent", "unreadable", "untrusted", "damaged"
 OFF, NO_DIRECTORY = "off", "directory"
+
+
+class Counts:
+    """Running totals.
+
+    Attributes:
+        hits: entries that were used.
+        misses: by the kind of reason (`Lookup.kind`).
+        writes: entries that were written.
+        write_failures: entries that could not be written.
+        lock_timeouts: compilations that did not wait for another process any longer.
+    """
+
+    __slots__ = ("hits", "lock_timeouts", "misses", "write_failures", "writes")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """All to zero."""
+        self.hits = 0
+        self.misses: dict[str, int] = {}
+        self.writes = 0
+        self.write_failures = 0
+        self.lock_timeouts = 0
+
+    def miss(self, kind: str) -> None:
+        """Count one miss."""
+        self.misses[kind] = self.misses.get(kind, 0) + 1
+
+
+counts = Counts()
 
 
 class Lookup:
@@ -125,6 +156,7 @@ class Store:
 
         lock = Lock(self.place, key.entry_name())
         lock.acquire(longest_wait)
+        counts.lock_timeouts += lock.timed_out
         try:
             again = self._look_up(key)  # another process may have compiled it since the first look
             if again.hit:

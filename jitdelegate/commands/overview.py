@@ -10,6 +10,7 @@ COMMANDS = {
     "jitdelegate.warm MODEL...": "compile models into the cache ahead of their first use",
     "jitdelegate.analyze MODEL": "where each operator of a model would run, why, and what to change",
     "jitdelegate.demo [MODEL]": "start a model cold, warm and with LiteRT, and compare",
+    "jitdelegate.replay KERNEL...": "run kernels of a dump alone, timed and compared with numpy",
     "cache_tools COMMAND": "list, check, explain and repair the cache",
 }
 
@@ -22,5 +23,5 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     print("usage: python -m COMMAND [--help] [--version]\n\ncommands:")
     for usage, text in COMMANDS.items():
-        print(f"  {usage:<28}{text}")
+        print(f"  {usage:<32}{text}")
     return 2 if given not in ([], ["-h"], ["--help"]) else 0

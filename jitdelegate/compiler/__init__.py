@@ -3,5 +3,5 @@
 - `entry.py`: the one door, where whatever is wrong with the compiler becomes an error of ours.
 - `compile.py`: the table of contents. `codegen.py`: a lowered graph to the code of its target.
 - `partitioned.py`: graphs that are compiled in part; `litert_partitions.py`: those for LiteRT's own interpreter.
-- `program_metadata.py`: ports, states and operators of a program. `dump.py`: graphs and code for whoever asks.
+- `program_metadata.py`: ports, states and operators of a program. `trace.py`: dumps and the debug log.
 """

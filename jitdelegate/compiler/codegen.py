@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from jitdelegate.cache.key import FEATURES, Key
-from jitdelegate.compiler.dump import dump
 from jitdelegate.compiler.program_metadata import ports, states
+from jitdelegate.compiler.trace import Trace
 from jitdelegate.ir.graph import Graph
 from jitdelegate.options import Options
 from jitdelegate.program.program import Program
@@ -14,15 +14,16 @@ Origins = tuple[tuple[int, ...], ...]
 """Per kernel, the positions of the operators that it computes."""
 
 
-def target_program(graph: Graph, options: Options, key: Key) -> tuple[Program, Origins]:
+def target_program(graph: Graph, options: Options, key: Key, trace: Trace) -> tuple[Program, Origins]:
     """Code for the whole lowered `graph`, for the target that the key names.
 
     Raises:
         CompileError: the code would take too long to compile.
         DeviceError: there are no compilers for the target, or its device lacks what was asked for.
     """
+    trace.kernels(graph)
     target = key.part("target")
-    generated = target_named(target).generate(graph, options, key, dump)
+    generated = target_named(target).generate(graph, options, key, trace.text)
     weights, found = states(graph, generated.weights)
     program = Program(
         key=tuple(key.parts),

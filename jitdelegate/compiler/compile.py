@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from jitdelegate import passes
 from jitdelegate.cache.key import Key
 from jitdelegate.compiler.codegen import target_program
-from jitdelegate.compiler.dump import dump_graph
 from jitdelegate.compiler.litert_partitions import LiteRTPartitions
 from jitdelegate.compiler.partitioned import NOTHING_ELSE, PartitionedModel
 from jitdelegate.compiler.program_metadata import (
@@ -23,6 +22,7 @@ from jitdelegate.compiler.program_metadata import (
     ports,
     signatures,
 )
+from jitdelegate.compiler.trace import Trace, open_trace
 from jitdelegate.errors import CompileError, ModelError
 from jitdelegate.ir.graph import ABSENT, Graph, Model
 from jitdelegate.ops import find
@@ -52,12 +52,13 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
         ModelError: the bytes are not a model, or one that would corrupt LiteRT's memory.
         DeviceError: there are no compilers for the GPU, or it lacks what was asked for.
     """
+    trace = open_trace(key)
     with _stage(seconds, "read"):
         model = read(content)
     if not key.hosted:
-        program = _program(content, model, options, key, seconds)
+        program = _program(content, model, options, key, seconds, trace)
     if key.hosted or program is None:
-        program = _hosted_program(content, model, options, key, seconds)
+        program = _hosted_program(content, model, options, key, seconds, trace)
     _describe(program, model, key)
     with _stage(seconds, "write"):
         return write(program)
@@ -76,13 +77,13 @@ def uncompiled_program(content: bytes, key: Key, reason: str) -> Program:
 
 
 def _program(
-    content: bytes, model: Model, options: Options, key: Key, seconds: MutableMapping[str, float]
+    content: bytes, model: Model, options: Options, key: Key, seconds: MutableMapping[str, float], trace: Trace
 ) -> Program | None:
     """A program that runs by itself, or one that says why LiteRT runs the model; None where LiteRT can take a part of
     it in its own interpreter only."""
     with _stage(seconds, "passes"):
         entered = specialize_subgraph(model, key.subgraph, key.shapes, key.values)
-        folded = _folded(entered.graphs[key.subgraph])
+        folded = _folded(entered.graphs[key.subgraph], trace)
         reasons = _reasons(entered, folded, options, key)
     narrow = narrow_states(model)
     if narrow:  # nothing of it is compiled, and LiteRT runs a copy
@@ -93,22 +94,22 @@ def _program(
         return litert_program(model, key, reasons, deciding)
     with _stage(seconds, "generate"):
         if not reasons and not options.partition_key and not port_problem(folded):
-            return _whole_program(model, folded, options, key)
+            return _whole_program(model, folded, options, key, trace)
         refuse_unsafe(model, key)
-        partitioned = PartitionedModel(content, model, options, key)
+        partitioned = PartitionedModel(content, model, options, key, trace)
         program = partitioned.cut(folded)
         return program if program or partitioned.needs_host else _undelegated(model, partitioned, key)
 
 
 def _hosted_program(
-    content: bytes, model: Model, options: Options, key: Key, seconds: MutableMapping[str, float]
+    content: bytes, model: Model, options: Options, key: Key, seconds: MutableMapping[str, float], trace: Trace
 ) -> Program:
     """A program for LiteRT's own interpreter; without partitions where that runs the whole subgraph."""
     refuse_unsafe(model, key)
     with _stage(seconds, "host generate"):
         if options.target == "litert":
             return litert_program(model, key, [(WHOLE_MODEL, ASKED)])
-        partitions = LiteRTPartitions(content, model, options, key)
+        partitions = LiteRTPartitions(content, model, options, key, trace)
         return partitions.program() or _undelegated(model, partitions, key)
 
 
@@ -116,9 +117,9 @@ def _undelegated(model: Model, partitioned: PartitionedModel, key: Key) -> Progr
     return litert_program(model, key, [*partitioned.reasons, (WHOLE_MODEL, NOTHING_ELSE)])
 
 
-def _folded(graph: Graph) -> Graph:
-    dump_graph("read", graph)
-    return passes.run(graph, dump_graph, passes.FOLD)
+def _folded(graph: Graph, trace: Trace) -> Graph:
+    trace.graph("read", graph)
+    return passes.run(graph, trace.graph, passes.FOLD)
 
 
 def _reasons(model: Model, graph: Graph, options: Options, key: Key) -> list[tuple[int, str]]:
@@ -130,11 +131,11 @@ def _reasons(model: Model, graph: Graph, options: Options, key: Key) -> list[tup
     return unsupported(model, graph, key.subgraph)
 
 
-def _whole_program(model: Model, folded: Graph, options: Options, key: Key) -> Program:
+def _whole_program(model: Model, folded: Graph, options: Options, key: Key, trace: Trace) -> Program:
     """A program of the whole folded graph."""
-    lowered = passes.run(folded, dump_graph, passes.REWRITE)
+    lowered = passes.run(folded, trace.graph, passes.REWRITE)
     try:
-        program, origins = target_program(lowered, options, key)
+        program, origins = target_program(lowered, options, key, trace)
     except CompileError as error:
         return litert_program(model, key, [(WHOLE_MODEL, str(error))])
     program.operators = compiled_operators(model.graphs[key.subgraph], lowered, origins, program.target)

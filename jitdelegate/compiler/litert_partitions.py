@@ -65,7 +65,8 @@ class LiteRTPartitions(PartitionedModel):
 
     def _entered(self, shapes: Sequence[Positions], chosen: Sequence[passes.Pass]) -> Graph:
         entered = specialize_subgraph(self._model, self._number, shapes, hosted=True)
-        return passes.run(entered.graphs[self._number], passes=chosen)
+        self._trace.graph("specialize_subgraph", entered.graphs[self._number])
+        return passes.run(entered.graphs[self._number], self._trace.graph, chosen)
 
     def _refused(self, graph: Graph) -> dict[int, str]:
         """Operators with variables, where LiteRT's memory is out of reach of compiled code."""

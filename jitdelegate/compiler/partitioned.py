@@ -12,6 +12,7 @@ from jitdelegate import passes
 from jitdelegate.cache.key import Key
 from jitdelegate.compiler.codegen import Origins, target_program
 from jitdelegate.compiler.program_metadata import as_in_file, code, ports
+from jitdelegate.compiler.trace import Trace
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.graph import ABSENT, Graph, Model, Node
 from jitdelegate.ops.call import Shape
@@ -79,17 +80,19 @@ class PartitionedModel:
         needs_host: why `cut` gave nothing although something is delegated; "" else.
     """
 
-    def __init__(self, content: bytes, model: Model, options: Options, key: Key) -> None:
+    def __init__(self, content: bytes, model: Model, options: Options, key: Key, trace: Trace) -> None:
         """
         Args:
             content: the .tflite file.
             model: as it was read.
             key: says which subgraph and which target.
+            trace: receives the graphs.
         """
         self._bytes = content
         self._model = model
         self._options = options
         self._key = key
+        self._trace = trace
         self._target = target_named(key.part("target"))
         self._number = key.subgraph
         self._original = model.graphs[self._number]
@@ -186,9 +189,11 @@ class PartitionedModel:
             RefusedError: code for these nodes would take too long to compile.
         """
         part = extract(graph, nodes, inputs, outputs)
+        trace = self._trace.partition(positions or origins_of(graph, nodes))
+        trace.graph("extract", part)
         try:
-            lowered = passes.run(part, passes=passes.REWRITE)
-            program, origins = target_program(lowered, self._options, self._key)
+            lowered = passes.run(part, trace.graph, passes.REWRITE)
+            program, origins = target_program(lowered, self._options, self._key, trace)
         except CompileError as error:
             raise RefusedError(nodes, str(error)) from error
         program.key = ()

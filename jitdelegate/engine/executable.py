@@ -40,6 +40,7 @@ class Executable:
         failure: why the compiler failed, so that the model runs on LiteRT; "" if it did not.
         damage: why the program was replaced, "" if it was not.
         lock: held while the program is replaced.
+        hosted_sessions: of a profiled model, the sessions of partitions in LiteRT's interpreter, by their operators.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Executable:
         self.lookup: Lookup
         self.hosted = hosted
         self.session: IOBinding | None = None
+        self.hosted_sessions: dict[tuple[int, ...], IOBinding] = {}
         self.notes = notes
         self.seconds = seconds
         self.failure = self.damage = ""

@@ -155,7 +155,10 @@ def _kernel(opened: Executable, nodes: tuple[int, ...], shapes: Mapping[int, tup
         found, expected = _shape_of(port, shapes), port.shape
         if found != expected:
             raise _UnknownError(f"'{port.name}' has the shape {list(found)}, and the program is for {list(expected)}.")
-    return _CompiledKernel(program, opened.open(program))
+    session = opened.open(program)
+    if opened.source.options.profile:
+        opened.hosted_sessions[nodes] = session
+    return _CompiledKernel(program, session)
 
 
 def _shape_of(port: Port | State, shapes: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from jitdelegate.cache.store import ABSENT, open_store
 from jitdelegate.engine.executable import LITERT, Executable
 from jitdelegate.engine.model_file import ChangedModelError
 from jitdelegate.errors import CompilerFailedError, DeviceError, ProgramError
+from jitdelegate.options import DEBUG_LEVEL
 from jitdelegate.targets.find import candidates
 from jitdelegate.targets.table import AUTO
 
@@ -216,6 +217,8 @@ def _open(
         try:
             fetch(executable, source.store)
             _open_session(executable)
+            if DEBUG_LEVEL:
+                _log(executable)
             return executable
         except DeviceError as error:
             if len(executable.devices) == 1:
@@ -224,6 +227,12 @@ def _open(
             tried = sum(taken for name, taken in seconds.items() if name != "fingerprint")
             seconds = {"device": tried, "fingerprint": seconds["fingerprint"]}
     raise AssertionError("the last device returns or raises")
+
+
+def _log(executable: Executable) -> None:
+    from jitdelegate.engine.decisions import log_decisions  # few people look
+
+    log_decisions(executable)
 
 
 def _announced(executable: Executable) -> Executable:
@@ -311,7 +320,7 @@ def _client(executable: Executable) -> Executable:
     if executable.subgraph or executable.resized or executable.values:
         return _open(source, executable.devices, variant_parts(0, hosted=True), notes, {})
     client = Executable(source, executable.devices, executable.key, hosted=True, notes=notes, seconds={})
-    client.lookup = executable.lookup
+    client.lookup, client.hosted_sessions = executable.lookup, executable.hosted_sessions
     return client
 
 

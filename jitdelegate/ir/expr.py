@@ -1,8 +1,9 @@
 """Scalar expressions over one element: what a Map computes and what an epilogue adds to a kernel.
 
 An expression is an immutable tree. Targets emit it as vector instructions, `evaluate` runs it on numpy arrays.
-Every part has a type, that of its operands: "float32", "int32", "int64" or "bool"; a constant takes the type of what
-it meets. Each operation rounds once, except that a target may contract a * b + c into one FMA; integers wrap.
+Every part has a type, a name of `ir.types`: that of its operands; a constant takes the type of what it meets. Each
+operation rounds once, except that a target may contract a * b + c into one FMA; integers wrap. `ir.quantized` has the
+expressions of quantized models.
 """
 
 from __future__ import annotations
@@ -97,6 +98,27 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 class Expr:
     """One node of an expression tree; built by arithmetic on `Arg`s, Python numbers and the functions below."""
 
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        """The expressions that it is made of."""
+        return ()
+
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+        """The same of other parts."""
+        return self
+
+    def part_types(self, found: Sequence[str | None]) -> tuple[str, ...]:
+        """In which type each part is computed; `found` are the parts' own types, None for constants."""
+        return ()
+
+    def type_of(self, part_types: Sequence[str]) -> str:
+        """The type of the result."""
+        raise NotImplementedError
+
+    def compute(self, parts: Sequence[np.ndarray], dtype: str) -> Any:
+        """The result, of type `dtype`, from arrays of the parts."""
+        raise NotImplementedError
+
     def __add__(self, other: Expr | float) -> Expr:
         return Apply("add", (self, wrap(other)))
 
@@ -165,6 +187,26 @@ class Apply(Expr):
     def __str__(self) -> str:
         return f"{self.function}({', '.join(map(str, self.arguments))})"
 
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return self.arguments
+
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+        return Apply(self.function, parts)
+
+    def part_types(self, found: Sequence[str | None]) -> tuple[str, ...]:
+        """One type for all but the condition of a "select"; of constants among themselves, float32."""
+        first = int(self.function == "select")
+        common = next((dtype for dtype in found[first:] if dtype is not None), "float32")
+        return ("bool",) * first + (common,) * (len(found) - first)
+
+    def type_of(self, part_types: Sequence[str]) -> str:
+        return "bool" if self.function in COMPARISONS else part_types[-1]
+
+    def compute(self, parts: Sequence[np.ndarray], dtype: str) -> Any:
+        functions: tuple[dict[str, Callable[..., Any]], ...] = (UNARY, BINARY, COMPARISONS, {"select": np.where})
+        return next(table[self.function] for table in functions if self.function in table)(*parts)
+
 
 @dataclass(frozen=True, slots=True)
 class Cast(Expr):
@@ -176,6 +218,22 @@ class Cast(Expr):
 
     def __str__(self) -> str:
         return f"{self.dtype}({self.value})"
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return (self.value,)
+
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+        return Cast(parts[0], self.dtype)
+
+    def part_types(self, found: Sequence[str | None]) -> tuple[str, ...]:
+        return (found[0] or "float32",)
+
+    def type_of(self, part_types: Sequence[str]) -> str:
+        return self.dtype
+
+    def compute(self, parts: Sequence[np.ndarray], dtype: str) -> Any:
+        return converted(parts[0], dtype)
 
 
 def wrap(value: Expr | float) -> Expr:
@@ -221,44 +279,26 @@ def substitute(expr: Expr, arguments: Sequence[Expr]) -> Expr:
     """`expr` with every `Arg(i)` replaced by `arguments[i]`."""
     if isinstance(expr, Arg):
         return arguments[expr.index]
-    if isinstance(expr, Apply):
-        return Apply(expr.function, tuple(substitute(a, arguments) for a in expr.arguments))
-    if isinstance(expr, Cast):
-        return Cast(substitute(expr.value, arguments), expr.dtype)
-    return expr
-
-
-def parts(expr: Expr) -> tuple[Expr, ...]:
-    """The expressions that `expr` is made of."""
-    if isinstance(expr, Apply):
-        return expr.arguments
-    return (expr.value,) if isinstance(expr, Cast) else ()
+    return expr.rebuilt(tuple(substitute(part, arguments) for part in expr.parts))
 
 
 def arity(expr: Expr) -> int:
     """One more than the highest `Arg` index in `expr`; 0 if there is none."""
     if isinstance(expr, Arg):
         return expr.index + 1
-    return max(map(arity, parts(expr)), default=0)
+    return max(map(arity, expr.parts), default=0)
 
 
 def result_type(expr: Expr, types: Sequence[str]) -> str | None:
     """The type of `expr` where Arg(i) has types[i]; None for constants, which take any."""
     if isinstance(expr, Arg):
         return types[expr.index]
-    if isinstance(expr, Cast):
-        return expr.dtype
-    if isinstance(expr, Apply):
-        return "bool" if expr.function in COMPARISONS else argument_types(expr, types)[-1]
-    return None
+    return None if isinstance(expr, Const) else expr.type_of(argument_types(expr, types))
 
 
 def argument_types(expr: Expr, types: Sequence[str]) -> tuple[str, ...]:
-    """In which type each of the `parts` of `expr` is computed; of constants among themselves, float32."""
-    found = [result_type(part, types) for part in parts(expr)]
-    first = 1 if isinstance(expr, Apply) and expr.function == "select" else 0
-    common = next((dtype for dtype in found[first:] if dtype is not None), "float32")
-    return ("bool",) * first + (common,) * (len(found) - first)
+    """In which type each of the parts of `expr` is computed."""
+    return expr.part_types([result_type(part, types) for part in expr.parts])
 
 
 def evaluate(expr: Expr, arguments: Sequence[np.ndarray]) -> np.ndarray:
@@ -272,14 +312,8 @@ def _evaluate(expr: Expr, arguments: Sequence[np.ndarray], types: Sequence[str],
         return arguments[expr.index]
     if isinstance(expr, Const):
         return np.asarray(expr.value, dtype)
-    inner = zip(parts(expr), argument_types(expr, types), strict=True)
-    values = [_evaluate(part, arguments, types, of) for part, of in inner]
-    if isinstance(expr, Cast):
-        return converted(values[0], dtype)
-    assert isinstance(expr, Apply)
-    functions: tuple[dict[str, Callable[..., Any]], ...] = (UNARY, BINARY, COMPARISONS, {"select": np.where})
-    function = next(table[expr.function] for table in functions if expr.function in table)
-    return np.asarray(function(*values), dtype)
+    inner = zip(expr.parts, argument_types(expr, types), strict=True)
+    return np.asarray(expr.compute([_evaluate(part, arguments, types, of) for part, of in inner], dtype), dtype)
 
 
 def converted(values: np.ndarray, dtype: str) -> np.ndarray:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from jitdelegate.ir.expr import RESULT
-from jitdelegate.ir.forms import Form, Window
+from jitdelegate.ir.expr import RESULT, Apply, Arg, Const, Expr, argument_types, result_type
+from jitdelegate.ir.forms import Form, Map, Window
 from jitdelegate.ir.graph import ABSENT, Graph, Node
+from jitdelegate.ir.quantized import HIGHEST_SHIFT, ROUNDINGS, SIZES, Rescale, Table
+from jitdelegate.ir.types import ELEMENT_TYPES
 
 ACCUMULATORS = ("float32", "int32")
 STORED_INTEGERS = ("int8", "uint8", "int16")
@@ -41,6 +45,8 @@ def _verify_form(graph: Graph, node: Node, form: Form, where: str) -> None:
     assert extra >= len(form.operands), f"{where} has {extra} extra inputs for {form.operands}"
     is_fit = form.takes_epilogue or (form.epilogue == RESULT and not form.operands)
     assert is_fit, f"{where} has an epilogue, which {type(form).__name__} does not take"
+    if isinstance(form, Map):
+        verify_expression(form.epilogue, [graph.tensors[index].dtype for index in node.inputs], where)
     if isinstance(form, Window):
         _verify_sums(graph.tensors[node.inputs[0]].dtype, form, where)
 
@@ -74,3 +80,56 @@ def verify_ports(before: Graph, after: Graph, stage: str) -> None:
         assert kept, f"after {stage}: output %{old} has become %{new}, another tensor"
         types = before.tensors[old].dtype, after.tensors[new].dtype
         assert types[0] == types[1], f"after {stage}: output %{old} was {types[0]} and is {types[1]}"
+
+
+def verify_expression(expr: Expr, types: Sequence[str], where: str) -> None:
+    """Nothing, if every part of `expr` has the types that it takes, where Arg(i) has types[i].
+
+    Raises:
+        AssertionError: it has not.
+    """
+    if isinstance(expr, Arg):
+        assert expr.index < len(types), f"{where}: {expr} of {len(types)} operands"
+        return
+    for part in expr.parts:
+        verify_expression(part, types, where)
+    found = tuple(result_type(part, types) for part in expr.parts)
+    if isinstance(expr, Apply):
+        expected = argument_types(expr, types)
+        pairs = zip(found, expected, strict=True)
+        assert all(one in (None, other) for one, other in pairs), f"{where}: {expr} of {found}, expected {expected}"
+    elif isinstance(expr, Rescale):
+        _verify_rescale(expr, found, where)
+    elif isinstance(expr, Table):
+        _verify_table(expr, found, where)
+
+
+def _verify_rescale(expr: Rescale, found: Sequence[str | None], where: str) -> None:
+    source, element = ELEMENT_TYPES[found[0] or "int64"], ELEMENT_TYPES[expr.dtype]
+    types = (source.kind, element.kind, *(dtype or "int32" for dtype in found[1:]))
+    assert {*types[:2]} <= {"int", "uint"}, f"{where}: {expr} of {source.name}, expected integers"
+    assert types[2:] == ("int32", "int32"), f"{where}: {expr} by {types[2:]}, expected int32"
+    for one, zero in ((source, expr.input_zero), (element, expr.output_zero)):
+        assert one.bits <= 16 or zero == 0, f"{where}: {expr} has a zero point for {one.name}"
+        assert one.minimum <= zero <= one.maximum, f"{where}: {expr} has a zero point out of the range of {one.name}"
+    limits = element.minimum, expr.low, expr.high, element.maximum
+    assert list(limits) == sorted(limits), f"{where}: the limits of {expr} are out of range or order"
+    assert expr.rounding in ROUNDINGS, f"{where}: {expr} has an unknown rounding"
+    most = 15 if source.bits == 64 else 31
+    _verify_number(expr, expr.multiplier, range(1 << most), where)
+    _verify_number(expr, expr.shift, range(2, HIGHEST_SHIFT + 1), where)
+
+
+def _verify_number(expr: Rescale, part: Expr, numbers: range, where: str) -> None:
+    assert not isinstance(part, Const) or part.value in numbers, f"{where}: {part} in {expr}, expected it in {numbers}"
+
+
+def _verify_table(expr: Table, found: Sequence[str | None], where: str) -> None:
+    source = found[0] or "int8"
+    assert SIZES.get(source) == len(expr.entries), f"{where}: {expr} of {source}, expected entries as in {SIZES}"
+    dtype = "int16" if source == "int16" else expr.dtype
+    assert source != "int16" or expr.dtype == "int32", f"{where}: {expr} of int16, expected an int32"
+    element = ELEMENT_TYPES[dtype]
+    assert element.kind in ("int", "uint") and element.bits <= 32, f"{where}: {expr}, expected at most 32 bits"
+    inside = element.minimum <= min(expr.entries) and max(expr.entries) <= element.maximum
+    assert inside, f"{where}: entries of {expr} are out of the range of {dtype}"

@@ -55,7 +55,6 @@ class ScaledDotProductAttention(Op):
     `scale` is 1 / sqrt(H) where it is not given. cap(x) is tanh(x / logit_cap) * logit_cap, x where that is not given.
     """
 
-    saves = 0.3
     folds = 0
     least, most = 3, 4
     cases = (

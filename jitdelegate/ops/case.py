@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 
-if TYPE_CHECKING:
-    from jitdelegate.ops.registry import Op
-
 Shape = tuple[int, ...]
+
+
+class Operator(Protocol):
+    """The parts of an operator that a case needs; `ops.registry.Op` has them."""
+
+    name: ClassVar[str]
+    version: ClassVar[int]
+    custom: ClassVar[bool]
+
+    def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        """The outputs in plain numpy."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +86,16 @@ class Case:
         pairs = zip(self.inputs, self.arrays(), strict=True)
         return [array for entry, array in pairs if is_fed(entry) and array is not None]
 
-    def outputs(self, op: Op) -> list[np.ndarray]:
+    def outputs(self, op: Operator) -> list[np.ndarray]:
         """What the operator's reference answers."""
         return op.reference(self.arrays(), self.attrs)
 
-    def expected(self, op: Op) -> np.ndarray:
+    def expected(self, op: Operator) -> np.ndarray:
         """As `outputs`, of an operator with one."""
         (output,) = self.outputs(op)
         return output
 
-    def graph(self, op: Op) -> Graph:
+    def graph(self, op: Operator) -> Graph:
         """The operator alone: fed operands are the graph's inputs, its outputs are the graph's outputs."""
         tensors: list[Tensor] = []
         operands: list[int] = []

@@ -36,7 +36,6 @@ MAX_ZEROS = 1 << 26
 class Weighted(Op):
     """Operands (data, filter, optional bias) and a fused activation."""
 
-    saves, alone, lays_out = 0.2, -0.3, True
     least, most = 2, 3
     folds = 0
     activates = True
@@ -312,8 +311,6 @@ class FullyConnected(Weighted):
 class TransposeConv(Weighted):
     """Every input pixel adds its multiple of the filter to the output; operands (output shape, filter, data, bias)."""
 
-    saves, slow = 0.5, 3.0
-    alone = 0.5
     least, most = 3, 4
     parameters = (0,)
     bias_operand = 3

@@ -31,7 +31,6 @@ class DepthwiseConv2D(Weighted):
     """One filter per channel, or the same number of filters for each, whatever `depth_multiplier` says."""
 
     multiplies = True
-    saves = alone = 0.4
     cases = (
         Case(((1, 8, 8, 4), Weights((1, 3, 3, 4)), Weights((4,))), {**UNIT, "padding": "SAME", OPTION: "RELU6"}),
         Case(((2, 9, 7, 17), Weights((1, 3, 3, 17)), Weights((17,))), {**UNIT, "padding": "VALID"}),

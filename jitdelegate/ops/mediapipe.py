@@ -32,8 +32,6 @@ MAX_TAPS = 16
 class Convolution2DTransposeBias(Weighted):
     """TRANSPOSE_CONV with a bias, whose output's size follows from the input's; SAME drops what VALID has too much."""
 
-    saves, slow = 0.5, 3.0
-    alone = 0.5
     least = most = 3
     activates = False
     cases = (

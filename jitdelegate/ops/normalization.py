@@ -33,7 +33,6 @@ ROWS = (
 class Rows(Op):
     """One operand, and an output of its shape, row by row."""
 
-    saves = 0.2
     cases: ClassVar[tuple[Case, ...]] = ROWS
 
     def problems(self, call: Call) -> Iterator[str]:
@@ -50,7 +49,6 @@ class Rows(Op):
 class Softmax(Rows):
     """exp(beta * (x - max)) / sum of the same, over the last axis."""
 
-    slow = 4.0
     cases = tuple(Case(case.inputs, {"beta": beta}) for case, beta in zip(ROWS, (1, 0.5, 1, 2, 1, 1, 1), strict=True))
 
     def lowering(self, call: Call) -> Lowering:

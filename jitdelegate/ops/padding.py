@@ -27,7 +27,6 @@ def widened(shape: Shape, margins: Margins) -> Shape:
 class Padding(Op):
     """Something around the data: row a of the second operand says how much goes before and after axis a."""
 
-    saves, slow = 0.7, 2.0
     types = ANY
     least = most = 2
     parameters = (1,)

@@ -24,7 +24,6 @@ class Pointwise(Op):
     against LiteRT's kernels.
     """
 
-    fuses = True
     formula: ClassVar[Expr]
     """One element of the output; X, Y and Z are the operands."""
 

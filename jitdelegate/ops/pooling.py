@@ -27,7 +27,6 @@ def _case(shape: Shape, kernel: tuple[int, int], stride: tuple[int, int], paddin
 class Pooling(Op):
     """A window over an NHWC image; what lies outside the image does not count. A fused activation."""
 
-    saves, lays_out = -0.3, True
     folds = 0
     activates = True
     kind: ClassVar[str]

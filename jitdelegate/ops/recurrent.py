@@ -55,7 +55,6 @@ class Recurrence(Op):
     A subclass names the states and says what it computes.
     """
 
-    saves = 0.5
     states: ClassVar[tuple[int, ...]]
 
     def updates(self, node: Node) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg, Expr, clamp, parts, substitute, unary
+from jitdelegate.ir.expr import Arg, Expr, clamp, substitute, unary
 from jitdelegate.ir.forms import Access, Concat, Contract, Map, Recurrent, Reduce
 from jitdelegate.ir.graph import ABSENT
 from jitdelegate.ops.activation import ACTIVATIONS
@@ -252,4 +252,4 @@ def _arguments(expr: Expr) -> set[int]:
     """The numbers of the Args in an expression."""
     if isinstance(expr, Arg):
         return {expr.index}
-    return {number for part in parts(expr) for number in _arguments(part)}
+    return {number for part in expr.parts for number in _arguments(part)}

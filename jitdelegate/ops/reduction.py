@@ -20,7 +20,6 @@ from jitdelegate.ops.shape import axis_problems
 class Reduction(Op):
     """Operands (data, axes); negative axes count from the end, the option `keep_dims` leaves size 1 behind."""
 
-    saves = -0.5
     least = most = 2
     parameters = (1,)
     types: ClassVar[tuple[str, ...]] = NUMBERS

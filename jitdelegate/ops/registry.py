@@ -108,17 +108,6 @@ class Op:
     folds: ClassVar[int] = MAX_ELEMENTS
     """Most elements of the outputs of a node that is computed when the model is compiled. `reference` is slow where it
     is there for tests above all."""
-    saves: ClassVar[float] = 0.0
-    """The share of the time of LiteRT's kernel that compiled code on the same CPU does not take, as measured; below 0
-    where it takes longer."""
-    alone: ClassVar[float | None] = None
-    """As `saves`, where neither the node before nor the one behind is compiled with it; None for the same."""
-    slow: ClassVar[float] = 1.0
-    """How many times as long as its work says LiteRT's kernel takes, as measured."""
-    fuses: ClassVar[bool] = False
-    """True where compiled code takes next to no time behind the node that writes an operand."""
-    lays_out: ClassVar[bool] = False
-    """True where compiled code brings images into a layout of its own, and back."""
     activates: ClassVar[bool] = False
     """True where the option `fused_activation_function` is obeyed."""
     cases: ClassVar[tuple[Case, ...]] = ()

@@ -48,7 +48,6 @@ def bilinear_places(
 class Resizing(Op):
     """Operands (NHWC image, [height, width]); options `align_corners` and `half_pixel_centers`."""
 
-    saves, slow, lays_out = 0.5, 2.0, True
     least = most = 2
     parameters = (1,)
     kind: ClassVar[str]

@@ -51,7 +51,6 @@ def one_axis_problems(call: Call, operand: int, of: int = 0, added: int = 0) -> 
 class Relabel(Op):
     """The same elements in the same order under another shape."""
 
-    fuses = True
     types = ANY
 
     def lowering(self, call: Call) -> Lowering:
@@ -159,7 +158,6 @@ class ExpandDims(Relabel):
 class Transpose(Op):
     """Output axis a is axis `permutation[a]` of the data."""
 
-    saves = -0.5
     types = ANY
     least = most = 2
     parameters = (1,)

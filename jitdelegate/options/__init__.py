@@ -45,12 +45,30 @@ _PARTITION_DEFAULTS = {
 """The options that change which operators are delegated, sorted by name."""
 
 
+def _debug_level(text: str) -> int:
+    """
+    Raises:
+        OptionError: JITDELEGATE_DEBUG is no level.
+    """
+    if text not in DEBUG_LEVELS:
+        raise OptionError(f"JITDELEGATE_DEBUG is {text[:_LONGEST_SHOWN]!r}, expected one of {', '.join(DEBUG_LEVELS)}")
+    return int(text)
+
+
+DEBUG_LEVELS = ("0", "1", "2", "3", "4")
+DEBUG_LEVEL = _debug_level(os.environ.get("JITDELEGATE_DEBUG") or "0")
+"""What `options.debug` tells; read once."""
+TIMED_LEVEL = 2
+"""From here on, models are profiled as by the option `profile`."""
+
+
 class Options:
     """One model's options, checked; unknown names and values are refused by name.
 
     Attributes:
         target: "cuda" compiles for this machine's GPU, "cpu" for its CPU, "litert" runs the whole model on LiteRT,
-            "auto" takes the best there is. Mappings and files may call it "backend".
+            "reference" evaluates it with numpy, to compare with, "auto" takes the best there is. Mappings and files may
+            call it "backend".
         serialization_dir: where programs are kept; None is the user's cache directory, False turns the cache off.
         model_token: names the entry instead of the model's fingerprint; the content is checked all the same.
         num_threads: threads that share one inference; None takes the CPUs this process may use, at most 4.
@@ -84,6 +102,8 @@ class Options:
             has TFLite's 2147483647; a last one before the first leaves all to LiteRT.
         only_ops: for debugging: all but operators of these names, as "CONV_2D", or a custom operator's own, stay with
             LiteRT; None names all. A sorted tuple; a list or one text with commas is taken too. Names have no spaces.
+        profile: time each kernel, for `Report.kernel_times`: CPU code takes time stamps, a GPU's kernels are launched
+            one by one with events between them. Meant for finding slow kernels: models run slower.
         partitioning: "cost_model" compiles the parts that are worth their crossings between LiteRT and compiled code,
             "all" every part that may be compiled.
     """
@@ -106,6 +126,7 @@ class Options:
         "partitioning",
         "precision",
         "private_weights",
+        "profile",
         "require_full_delegation",
         "serialization_dir",
         "stream",
@@ -136,6 +157,7 @@ class Options:
         last_delegate_node_index: int | None = None,
         only_ops: str | list[str] | tuple[str, ...] | None = None,
         partitioning: str = "cost_model",
+        profile: bool | int = False,
     ) -> None:
         self.target = _choice("target", target, NAMES)
         self.cpu_features = _choice("cpu_features", cpu_features, CPU_FEATURES)
@@ -161,6 +183,7 @@ class Options:
         self.last_delegate_node_index = _last_index(last_delegate_node_index)
         self.only_ops = _operators(only_ops)
         self.partitioning = _choice("partitioning", partitioning, PARTITIONINGS)
+        self.profile = _truth("profile", profile) or DEBUG_LEVEL >= TIMED_LEVEL
 
     def __repr__(self) -> str:
         return f"Options({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
@@ -438,7 +461,7 @@ _NUMBERS = {
     *("num_threads", "stream"),
 }
 _SIGNED = {"is_precision_loss_allowed", "max_delegated_partitions"}
-_TRUE_OR_FALSE = {"is_precision_loss_allowed", "private_weights", "require_full_delegation"}
+_TRUE_OR_FALSE = {"is_precision_loss_allowed", "private_weights", "profile", "require_full_delegation"}
 
 
 def _parse(name: str, text: str) -> str | int | bool | tuple[str, ...] | None:

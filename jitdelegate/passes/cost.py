@@ -11,6 +11,7 @@ import numpy as np
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ops import find
 from jitdelegate.ops.call import Call
+from jitdelegate.passes.operator_rates import operator_rate
 from jitdelegate.passes.partition import borders
 
 
@@ -76,7 +77,7 @@ def litert_seconds(graph: Graph, node: Node) -> float:
 def _kernel_seconds(graph: Graph, node: Node) -> float:
     op = find(node)
     usual = max(node_work(graph, node) / MULTIPLIES, node_bytes(graph, node) / BYTES)
-    return usual * (op.slow if op is not None else 1.0)
+    return usual * (operator_rate(op).slowdown if op is not None else 1.0)
 
 
 def saved_seconds(graph: Graph, nodes: Collection[int], rates: Rates) -> float:
@@ -92,11 +93,12 @@ def _share(node: Node, written: Collection[int], read: Collection[int], rates: R
     op = find(node)
     if rates.saved is not None or op is None:
         return rates.saved or 0.0
+    rate = operator_rate(op)
     follows = any(index in written for index in node.inputs)
-    if follows and op.fuses:
+    if follows and rate.fuses:
         return FUSED
     together = follows or any(index in read for index in node.outputs)
-    return op.saves if together or op.alone is None else op.alone
+    return rate.saved if together or rate.saved_alone is None else rate.saved_alone
 
 
 def _moved_bytes(graph: Graph, nodes: Collection[int], rates: Rates) -> int:
@@ -108,5 +110,5 @@ def _moved_bytes(graph: Graph, nodes: Collection[int], rates: Rates) -> int:
 
 def _laid_out(node: Node, rates: Rates) -> tuple[int, ...]:
     op = find(node)
-    moves = rates.saved is not None or (op is not None and op.lays_out)
+    moves = rates.saved is not None or (op is not None and operator_rate(op).changes_layout)
     return (*node.inputs, *node.outputs) if moves else ()

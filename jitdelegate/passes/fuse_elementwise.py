@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from jitdelegate.ir.expr import Apply, Arg, Cast, Expr, parts, substitute
+from jitdelegate.ir.expr import Arg, Expr, substitute
 from jitdelegate.ir.forms import Access, Map
 from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 
@@ -108,4 +108,4 @@ def _accesses(node: Node, value: int) -> list[Access]:
 
 def applies(expr: Expr) -> int:
     """How many operations the expression is."""
-    return isinstance(expr, Apply | Cast) + sum(map(applies, parts(expr)))
+    return bool(expr.parts) + sum(map(applies, expr.parts))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 
 from jitdelegate.errors import ProgramError
-from jitdelegate.program.launch_list import pack, unpack
 from jitdelegate.program.program import IdleSubgraph, Kernel, Operator, Partition, Port, Program, Signature, State
 
 TYPE_CHECKING = False
@@ -17,8 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from jitdelegate.program.program import Launch
+
 MAGIC = b"\x89JITDEL\n"
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 TABLE_IDENTIFIER = b"JITD"
 ALIGNMENT = 4096
 
@@ -158,7 +159,23 @@ IDLE_SUBGRAPH = Layout(
     IdleSubgraph,
     (("number", INTEGER), ("num_tensors", INTEGER), ("num_nodes", INTEGER), ("ports", PORT), ("codes", INTEGERS)),
 )
-LAUNCHES = Packed(INTEGER, pack, unpack)
+
+
+def _pack_launches(launches: Sequence[Launch]) -> list[int]:
+    from jitdelegate.program.launch_list import pack
+
+    return pack(launches)
+
+
+def _unpack_launches(numbers: Sequence[int]) -> tuple[Launch, ...]:
+    if not numbers:
+        return ()
+    from jitdelegate.program.launch_list import unpack  # most programs are for the CPU
+
+    return unpack(numbers)
+
+
+LAUNCHES = Packed(INTEGER, _pack_launches, _unpack_launches)
 KEY = Packed(STRING, _flat, _pairs)
 PROGRAM = Layout(
     "Program",

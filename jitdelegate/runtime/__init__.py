@@ -15,6 +15,7 @@
                                                     the same on persistent buffers, for LiteRT's Interpreter
       `session.verify()`                            hashes the weights; `run` and `invoke` do it themselves
       `session.take_over(other)`                    goes on with another one's states and persistent buffers
+      `session.kernel_seconds()`                    the time of each kernel, where it is profiled (`profile.py`)
       `session.close()`                             ends the workers and frees the memory, on the device too
 - `partitioned_session.py`: the same for a program in partitions, some of them LiteRT's. `delegate_table.py`: how
   LiteRT's interpreter calls compiled code without Python; `litert_layout.py`: where its structures' fields lie.

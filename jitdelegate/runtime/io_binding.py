@@ -6,6 +6,7 @@ import ctypes
 import sys
 
 from jitdelegate.errors import DeviceError, ProgramError, TensorError
+from jitdelegate.options import DEBUG_LEVEL, TIMED_LEVEL
 from jitdelegate.program.program import NO_TENSOR
 from jitdelegate.runtime.buffers import borrow, no_memory, tensor_class
 
@@ -129,6 +130,24 @@ class IOBinding:
             ProgramError: the weights are damaged.
         """
         raise NotImplementedError
+
+    def kernel_seconds(self) -> list[float | None]:
+        """Seconds of each kernel of the program in one run, the median of the last runs; None where none was timed."""
+        return [None] * len(self.program.kernels)
+
+    def _begin_log(self) -> None:
+        """Let the debug log have the time of each kernel in the end, where its level asks for that."""
+        if DEBUG_LEVEL >= TIMED_LEVEL:
+            from jitdelegate.runtime.profile import log_times_at_exit  # not before: few people look
+
+            log_times_at_exit(self.kernel_seconds, self.program.kernels)
+
+    def _end_log(self) -> None:
+        """What `_begin_log` promised, before the session is closed."""
+        if DEBUG_LEVEL >= TIMED_LEVEL:
+            from jitdelegate.runtime.profile import log_times
+
+            log_times(self.kernel_seconds(), self.program.kernels)
 
     @property
     def shared(self) -> SharedFile | None:

@@ -149,6 +149,9 @@ class PartitionedSession(IOBinding):
         """Of the compiled partitions."""
         return [one.session for one in self._partitions if isinstance(one, _Compiled)]
 
+    def kernel_seconds(self) -> list[float | None]:
+        return [seconds for session in self._sessions() for seconds in session.kernel_seconds()]
+
     def verify(self) -> None:
         for session in self._sessions():
             session.verify()

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 AUTO = "auto"
-ROWS = {"cuda": True, "cpu": True, "litert": False}
+ROWS = {"cuda": True, "cpu": True, "reference": False, "litert": False}
 """Per target, whether "auto" may choose it; in the order in which it tries them."""
 NAMES = (AUTO, *sorted(ROWS))

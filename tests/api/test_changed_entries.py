@@ -12,7 +12,7 @@ import pytest
 
 import jitdelegate
 from jitdelegate.cache import entry as entry_module
-from jitdelegate.cache.counts import counts
+from jitdelegate.cache.store import counts
 from jitdelegate.errors import DeviceError
 from tests.api import partial_models as partial
 from tests.api import small_models

@@ -122,6 +122,17 @@ def test_a_model_runs_on_the_gpu_where_there_is_one(target: str, compiler: Compi
     assert gpu.leaks() == []
 
 
+def test_the_option_profile_gives_times_of_kernels(compiler: Compiler, gpu: Library) -> None:
+    with load(target="cuda", options={"profile": True}) as model:
+        np.testing.assert_array_equal(np.asarray(model(X)), EXPECTED)
+        found = model.report().kernel_times
+    assert [(each.name, each.operators, bool(each.seconds)) for each in found] == [
+        ("scale", (0,), True),
+        ("shift", (1,), True),
+    ]
+    assert gpu.calls["cuGraphLaunch"] == 0
+
+
 def test_the_key_says_what_to_compile_for(compiler: Compiler, gpu: Library) -> None:
     load(options={"precision": "tf32"})
     (key,) = compiler.keys

@@ -13,8 +13,8 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
-from jitdelegate.cache.counts import counts
 from jitdelegate.cache.key import KeyParts, model_key, variant_parts
+from jitdelegate.cache.store import counts
 from jitdelegate.engine.specializations import MOST_FAILURES, MOST_SHAPES
 from jitdelegate.errors import DeviceError, TensorError
 from jitdelegate.tflite.write import ModelBuilder

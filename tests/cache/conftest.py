@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jitdelegate.cache.counts import counts
-from jitdelegate.cache.store import Store, open_store
+from jitdelegate.cache.store import Store, counts, open_store
 
 
 @pytest.fixture(autouse=True)

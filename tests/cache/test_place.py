@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jitdelegate.cache.counts import counts
 from jitdelegate.cache.place import open_place
-from jitdelegate.cache.store import Store, open_store
+from jitdelegate.cache.store import Store, counts, open_store
 from jitdelegate.errors import CacheError
 from tests.cache.programs import Compiler, content, key
 

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from jitdelegate.cache import lock as lock_module
-from jitdelegate.cache.counts import counts
 from jitdelegate.cache.lock import Lock
-from jitdelegate.cache.store import Store, open_store
+from jitdelegate.cache.store import Store, counts, open_store
 from jitdelegate.program.read import verify_weights
 from jitdelegate.program.write import write
 from tests.cache.programs import Compiler, content, key

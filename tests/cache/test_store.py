@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from jitdelegate.cache import place as place_module
-from jitdelegate.cache.counts import counts
-from jitdelegate.cache.store import STALE_AFTER, Store, open_store
+from jitdelegate.cache.store import STALE_AFTER, Store, counts, open_store
 from jitdelegate.errors import ProgramError
 from jitdelegate.program.read import verify_weights
 from jitdelegate.program.write import write

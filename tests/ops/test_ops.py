@@ -9,7 +9,7 @@ from jitdelegate.ir.verify import verify
 from jitdelegate.ops import OPS
 from jitdelegate.ops.case import Case, Weights
 from jitdelegate.passes.lower import lower
-from tests.ops.form_reference import run_graph
+from jitdelegate.targets.reference.evaluate import run_graph
 from tests.ops.litert import answers
 
 CASES = [pytest.param(name, case, id=f"{name}-{i}") for name, op in OPS.items() for i, case in enumerate(op.cases)]

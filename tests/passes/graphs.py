@@ -8,7 +8,7 @@ import numpy as np
 
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.passes import lower
-from tests.ops.form_reference import run_graph
+from jitdelegate.targets.reference.evaluate import run_graph
 
 UNIT = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
 

@@ -11,7 +11,7 @@ from jitdelegate import passes
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.passes import inline_subgraphs as module
 from jitdelegate.passes.inline_subgraphs import inline_subgraphs
-from tests.ops.form_reference import run_graph
+from jitdelegate.targets.reference.evaluate import run_graph
 
 MAIN, CONDITION, BODY = range(3)
 LOOP = {"cond_subgraph_index": CONDITION, "body_subgraph_index": BODY}

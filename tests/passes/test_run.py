@@ -1,13 +1,11 @@
-"""The pipeline as a whole: traced, dumped, and refused where a pass leaves a malformed graph."""
+"""The pipeline as a whole: traced, and refused where a pass leaves a malformed graph."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from jitdelegate.compiler.dump import dump, dump_graph
 from jitdelegate.ir.graph import Graph
 from jitdelegate.passes import PIPELINE, run
 from tests.passes.graphs import Builder, assert_same
@@ -69,22 +67,3 @@ def test_a_pass_that_leaves_a_malformed_graph_is_named() -> None:
 
     with pytest.raises(AssertionError, match="after forget: node 0 CONV_2D reads"):
         run(network(), passes=[forget])
-
-
-def test_the_folder_in_the_environment_receives_one_file_per_stage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("JITDELEGATE_DUMP", str(tmp_path / "new"))
-    run(network(), dump_graph)
-    dump("kernels", lambda: "text")
-    names = sorted(path.name for path in (tmp_path / "new").iterdir())
-    assert names[0] == "00_decode_custom_options.txt"
-    assert names[-1] == f"{len(PIPELINE):02}_kernels.txt"
-    assert "CONV_2D" in (tmp_path / "new" / names[0]).read_text()
-
-
-def test_nothing_is_dumped_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("JITDELEGATE_DUMP", raising=False)
-    monkeypatch.chdir(tmp_path)
-    run(network(), dump_graph)
-    assert not list(tmp_path.iterdir())

@@ -77,6 +77,38 @@ def test_a_session_runs_in_the_callers_stream_after_what_is_in_it_and_leaves_it(
     assert driver.leaks() == ["Stream"]
 
 
+def test_a_profiled_session_has_an_event_before_the_first_launch_and_one_after_each() -> None:
+    driver = library()
+    running = CudaSession(opened(scale_and_shift()), Device(Driver(driver), 0), profile=True)
+    assert running.kernel_seconds() == [None, None]
+    before = driver.calls.copy()
+    for _ in range(3):
+        np.testing.assert_array_equal(np.asarray(running.run([X])[0]), EXPECTED)
+    counts = driver.calls - before
+    names = ("cuLaunchKernel", "cuEventRecord", "cuEventElapsedTime", "cuGraphLaunch", "cuEventCreate")
+    assert [counts[name] for name in names] == [6, 9, 6, 0, 0]
+    assert running.kernel_seconds() == [pytest.approx(0.002)] * 2  # a launch and an event
+    running.close()
+    assert driver.leaks() == []
+
+
+def test_launches_of_one_kernel_are_added_up() -> None:
+    program = scale_and_shift()
+    program.launches = (*program.launches, program.launches[1])
+    running = CudaSession(opened(program), Device(Driver(library()), 0), profile=True)
+    running.run([X])
+    first, second = running.kernel_seconds()
+    assert first and second == pytest.approx(2 * first)
+
+
+def test_a_profiled_session_that_gets_no_events_leaves_nothing() -> None:
+    driver = library()
+    driver.fail("cuEventCreate", stub.OUT_OF_MEMORY, after=2)
+    with pytest.raises(DeviceError, match="cuEventCreate"):
+        CudaSession(opened(scale_and_shift()), Device(Driver(driver), 0), profile=True)
+    assert driver.leaks() == []
+
+
 def test_outputs_of_two_runs_do_not_share_memory() -> None:
     running = session(library())
     (first,), (second,) = running.run([X]), running.run([X + 1])

@@ -9,7 +9,7 @@ import numpy as np
 from jitdelegate.ir.expr import RESULT
 from jitdelegate.ir.forms import Access, Form, Map
 from jitdelegate.ir.graph import Graph, Node, Tensor
-from tests.ops.form_reference import run_graph
+from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.cuda_execute import run
 
 Shape = tuple[int, ...]

@@ -15,7 +15,7 @@ from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ops import OPS
 from jitdelegate.runtime.cpu.features import level
 from jitdelegate.targets.cpu.generate import generate
-from tests.ops.form_reference import run_graph
+from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 
 LEVELS = ("generic", "x86-64-v3", "x86-64-v4")

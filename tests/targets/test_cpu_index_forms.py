@@ -12,7 +12,7 @@ from jitdelegate.ir.forms import Access, Contract, Map
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, TopK
 from jitdelegate.targets.cpu.generate import generate
-from tests.ops.form_reference import run_graph
+from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute, program_of
 from tests.targets.fenced import Machine
 from tests.targets.index_graphs import EXAMPLES, Example, graph_of, numbers

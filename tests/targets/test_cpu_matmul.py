@@ -10,7 +10,7 @@ import pytest
 from jitdelegate.ir.graph import Graph
 from jitdelegate.passes import run
 from jitdelegate.targets.cpu.generate import generate
-from tests.ops.form_reference import run_graph
+from jitdelegate.targets.reference.evaluate import run_graph
 from tests.passes.graphs import Builder
 from tests.targets.execute import program_of
 from tests.targets.fenced import Machine

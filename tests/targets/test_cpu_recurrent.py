@@ -9,7 +9,7 @@ import pytest
 
 from jitdelegate.ir.graph import Graph
 from jitdelegate.runtime.cpu.features import level
-from tests.ops.form_reference import run_graph
+from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 from tests.targets.recurrent_graphs import CLIPPED, COUPLED, LSTM, PEEPHOLES, PLAIN, kept, recurrent
 

@@ -32,6 +32,8 @@ def test_a_function_of_one_value_agrees_with_numpy_everywhere(function: str, fea
     with np.errstate(all="ignore"):
         expected = UNARY[function](VALUES)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=2e-38)
+    zeros = expected == 0
+    np.testing.assert_array_equal(np.signbit(found[zeros]), np.signbit(expected[zeros]))
 
 
 def of_two(function: str, a: np.ndarray, b: np.ndarray, features: str) -> np.ndarray:

@@ -9,7 +9,7 @@ from jitdelegate.ir.expr import Arg, Cast, Expr, binary, evaluate, maximum, mini
 from jitdelegate.ir.forms import Access, Concat, Form, Map, Reduce, View
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.runtime.cpu.features import level
-from tests.ops.form_reference import run_graph
+from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 
 LEVELS = ("generic", "x86-64-v3", "x86-64-v4")
@@ -76,6 +76,20 @@ def test_comparisons_give_truth_values(name: str, dtype: str, features: str) -> 
         a[0, :3] = np.nan
     elementwise(binary(name, A, B), [a, b], features)
     elementwise(binary("and", binary(name, A, B), unary("not", C)), [a, b, values((37,), "bool", 2)], features)
+
+
+@pytest.mark.parametrize("features", RUNNABLE)
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "uint32", "bool"])
+@pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge", "max", "min", "shift_right"])
+def test_integers_of_all_sizes_compare_by_their_own_sign(name: str, dtype: str, features: str) -> None:
+    if dtype == "bool":
+        edges = np.array([False, True])
+    else:
+        limits = np.iinfo(dtype)
+        edges = np.array([0, 1, 3, 7, 31, limits.max, limits.max // 2, limits.max // 2 + 1, limits.min], dtype)
+    if dtype != "bool" or name in ("eq", "ne", "max", "min"):
+        a, b = (np.ascontiguousarray(grid.ravel()) for grid in np.meshgrid(edges, edges))
+        elementwise(binary(name, A, B), [a, b], features)
 
 
 @pytest.mark.parametrize("features", RUNNABLE)

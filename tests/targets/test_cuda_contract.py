@@ -25,7 +25,7 @@ from jitdelegate.targets.cuda.split_k import Combine
 from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.cuda.writer import Writer
 from jitdelegate.targets.epilogue import Reach
-from tests.ops.form_reference import run_graph
+from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.cuda_execute import ptx_of, run, templates_of
 from tests.targets.cuda_graphs import stored_between
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.index_forms import ArgReduce, TopK
-from tests.ops.form_reference import run_graph
+from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
 from tests.targets.cuda_graphs import stored_between
 from tests.targets.index_graphs import EXAMPLES, Example, graph_of

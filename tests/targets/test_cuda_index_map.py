@@ -12,7 +12,7 @@ import pytest
 from jitdelegate.ir.forms import Access
 from jitdelegate.targets.cuda.division import divisor
 from jitdelegate.targets.cuda.index_map import IndexMap, Walk, canonical, walk
-from tests.ops.form_reference import read
+from jitdelegate.targets.reference.evaluate import read
 
 Shape = tuple[int, ...]
 

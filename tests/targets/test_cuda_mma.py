@@ -23,7 +23,7 @@ from jitdelegate.targets.cuda.template import Argument, Launch, NoPointer, Tenso
 from jitdelegate.targets.cuda.tensor_core import CHUNK, STEP, Operand
 from jitdelegate.targets.cuda.writer import Writer
 from jitdelegate.targets.epilogue import Reach
-from tests.ops.form_reference import run_node
+from jitdelegate.targets.reference.evaluate import run_node
 from tests.ptx_simulator import Memory, Module
 from tests.targets.cuda_execute import ptx_of, text_of
 

@@ -12,7 +12,7 @@ from jitdelegate.errors import CompileError
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr, binary, select
 from jitdelegate.ir.forms import Access, Concat, Contract, Map, Reduce, View
 from jitdelegate.ir.graph import Graph, Node, Tensor
-from tests.ops.form_reference import run_graph
+from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
 from tests.targets.cuda_graphs import Shape, graph_of
 

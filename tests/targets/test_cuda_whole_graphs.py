@@ -10,6 +10,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 
 import jitdelegate
+from jitdelegate.commands import replay
 from jitdelegate.commands.demo_model import mobilenet_v1
 from jitdelegate.options import Options
 from jitdelegate.program.program import Program
@@ -208,3 +209,23 @@ def test_litert_s_own_interpreter_hands_operators_to_the_gpu(gpu: Library, tmp_p
         found = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
         expected = found if expected is None else expected
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_dumped_kernel_is_replayed_on_a_gpu(tmp_path: Path, gpu: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ModelBuilder()
+    x = model.input((2, 40), name="x")
+    model.output(model.op("TANH", [x], (2, 40), name="y"))
+    monkeypatch.setenv("JITDELEGATE_DUMP", str(tmp_path / "dump"))
+    _compile(model.finish(), tmp_path)
+    (path,) = tmp_path.glob("dump/00_cuda_*/kernels/*.npz")
+    session = CudaDevice.session
+
+    def taught(device: CudaDevice, program: Program, options: Options, threads: int) -> Any:
+        _teach(gpu, program)
+        return session(device, program, options, threads)
+
+    monkeypatch.setattr(CudaDevice, "session", taught)
+    found = replay.replay(path, Options(target="cuda", profile=True, serialization_dir=str(tmp_path / "cache")), runs=2)
+    assert found.error < TOLERANCES["float32"]
+    assert len(found.times) == 1 and "100.0% Map" in found.times[0]
+    assert gpu.leaks() == []

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 ENTRIES = ("run", "work", "stop")
 HOST_ENTRY = "invoke"
+CLOCK_ENTRY = "clock"  # of profiled code
 
 # void f(arena, weights, io, sync, scratch); the interpreter's lock is released around each call
 _PROTOTYPE = ctypes.CFUNCTYPE(None, *(5 * [ctypes.c_void_p]))
@@ -31,9 +32,10 @@ class Code:
         work: the address of `void *work(void *arguments)`, the life of a worker thread on five pointers in memory.
         stop: makes every worker return, also one that has not started yet.
         invoke: the address of the entry for LiteRT's interpreter, 0 where there is none.
+        clock: the address of profiled code's clock, else 0.
     """
 
-    __slots__ = ("_owner", "invoke", "run", "stop", "work")
+    __slots__ = ("_owner", "clock", "invoke", "run", "stop", "work")
 
     def __init__(self, addresses: dict[str, int], owner: Any) -> None:
         missing = [name for name in ENTRIES if not addresses.get(name)]
@@ -44,6 +46,7 @@ class Code:
         self.work = addresses["work"]
         self.stop: Function = _PROTOTYPE(addresses["stop"])
         self.invoke = addresses.get(HOST_ENTRY, 0)
+        self.clock = addresses.get(CLOCK_ENTRY, 0)
 
     def close(self) -> None:
         """Free the code; nothing may run in it any more."""
@@ -61,7 +64,9 @@ def load(program: Program) -> Code:
         return _load_flat(program)
     if program.loader == "object":
         return _load_object(program)
-    raise ProgramError(f"a program for {program.target} has no code to load")
+    raise ProgramError(
+        f"a program for {program.target} has code for the loader {program.loader}, expected flat or object"
+    )
 
 
 def _load_flat(program: Program) -> Code:

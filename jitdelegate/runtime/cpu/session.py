@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from jitdelegate.program.program import Program
+    from jitdelegate.runtime.cpu.profile import KernelClock
     from jitdelegate.runtime.cpu.workers import Threads
     from jitdelegate.runtime.shared_file import SharedFile
 
@@ -53,6 +54,8 @@ class Session(IOBinding):
         except DeviceError:
             self._code.close()
             raise
+        self._clock = self._memory.kernel_clock(program, self._code.clock) if self._code.clock else None
+        self._begin_log()
 
     @property
     def shared(self) -> SharedFile | None:
@@ -70,6 +73,7 @@ class Session(IOBinding):
         """
         if self._is_ending():
             return
+        self._end_log()
         self._follow_fork()
         with self._lock:
             memory, self._memory = self._memory, None
@@ -167,6 +171,11 @@ class Session(IOBinding):
             fills = list(enumerate([*inputs, *states, *outputs]))
             return self._code.invoke, hosting_words(memory.arguments[0], fills, copies)
 
+    def kernel_seconds(self) -> list[float | None]:
+        self._follow_fork()
+        with self._lock:
+            return self._clock.kernel_seconds() if self._clock and self._memory else super().kernel_seconds()
+
     def _prepared_states(self) -> States:
         """The states, first values filled in."""
         memory = self._opened_memory()
@@ -251,6 +260,13 @@ class _Memory:
     def worker(self, thread: int) -> int:
         """The address of a thread's arguments, as the entry `work` takes them."""
         return ctypes.addressof(self._given[thread])
+
+    def kernel_clock(self, program: Program, clock: int) -> KernelClock | None:
+        """Reader of the stamps that profiled code leaves; None where the sync memory has no room for them."""
+        from jitdelegate.runtime.cpu.profile import KernelClock, stamp_bytes  # not before: few programs are profiled
+
+        has_room = program.sync_bytes >= stamp_bytes(len(program.kernels))
+        return KernelClock(program, clock, self._sync) if has_room else None
 
     def clear_sync(self) -> None:
         """As if no worker had ever come."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Launch, Program
     from jitdelegate.runtime.cuda.context import Context, Current
     from jitdelegate.runtime.cuda.device import Device
+    from jitdelegate.runtime.cuda.profile import LaunchClock
 
     Step = tuple[int, tuple[int, int, int], tuple[int, int, int], int, int]
 
@@ -42,11 +43,12 @@ class CudaSession(IOBinding):
         graph_failure: why the driver gave no graph, so that kernels are launched one by one; "" if it did.
     """
 
-    def __init__(self, program: Program, device: Device, stream: int | None = None) -> None:
+    def __init__(self, program: Program, device: Device, stream: int | None = None, *, profile: bool = False) -> None:
         """
         Args:
             stream: the handle of a stream of the device's primary context, which has to outlive the session: runs
                 follow what is in it. None is a stream of the session's own.
+            profile: time each launch, for `kernel_seconds`; then there is no graph.
         Raises:
             ProgramError: the program is not for CUDA, does not fit together, or its weights are damaged.
             DeviceError: the device cannot run it, or has too little memory; nothing is left behind.
@@ -64,12 +66,13 @@ class CudaSession(IOBinding):
         self._context: Context | None = hold_context(device)
         try:
             with self._context.current():
-                self._open(self._context, stream)
+                self._open(self._context, stream, profile=profile)
         except BaseException:
             self._free()
             raise
+        self._begin_log()
 
-    def _open(self, context: Context, stream: int | None) -> None:
+    def _open(self, context: Context, stream: int | None, *, profile: bool) -> None:
         driver, program = self._driver, self.program
         # not on the caller's: it may be the default one, which cannot be captured, or have work in it to wait for
         self._preparing = self._own(driver.create_stream(), driver.destroy_stream)
@@ -87,10 +90,21 @@ class CudaSession(IOBinding):
             for launch, address in zip(program.launches, self._arguments.addresses, strict=True)
         ]
         self._graph = 0
+        self._clock: LaunchClock | None = None
+        if profile:
+            self._open_clock()
+            return
         try:
             self._graph = self._own(self._capture(self._enqueue_steps), driver.destroy_executable)
         except DeviceError as error:
             self.graph_failure = str(error)
+
+    def _open_clock(self) -> None:
+        from jitdelegate.runtime.cuda.profile import LaunchClock  # not before: few sessions are profiled
+
+        driver = self._driver
+        events = [self._own(driver.create_event(), driver.destroy_event) for _ in range(len(self._steps) + 1)]
+        self._clock = LaunchClock(self.program, driver, events)
 
     @property
     def note(self) -> str:
@@ -177,7 +191,7 @@ class CudaSession(IOBinding):
 
     def _enqueue_steps(self, stream: int) -> None:
         self._enqueue_inputs(stream)
-        self._enqueue_kernels(stream)
+        self._enqueue_kernels(stream, self._clock)
         for pinned, address, nbytes in self._outputs:
             if nbytes:
                 self._driver.download(pinned, address, nbytes, stream)
@@ -187,10 +201,14 @@ class CudaSession(IOBinding):
             if nbytes:
                 self._driver.upload(address, pinned, nbytes, stream)
 
-    def _enqueue_kernels(self, stream: int) -> None:
+    def _enqueue_kernels(self, stream: int, clock: LaunchClock | None = None) -> None:
         self._states.enqueue_before(stream)
-        for step in self._steps:
+        for number, step in enumerate(self._steps):
+            if clock:
+                clock.record(number, stream)
             self._driver.launch(*step, stream)
+        if clock:
+            clock.record(len(self._steps), stream)
         self._states.enqueue_after(stream)
 
     def _enqueue(self) -> None:
@@ -210,8 +228,14 @@ class CudaSession(IOBinding):
                 ctypes.memmove(pinned, source, nbytes)
             self._enqueue()
             self._driver.synchronize(self._stream)
+            if self._clock:
+                self._clock.count_run()
             for target, (pinned, _, nbytes) in zip(addresses[count:], self._outputs, strict=True):
                 ctypes.memmove(target, pinned, nbytes)
+
+    def kernel_seconds(self) -> list[float | None]:
+        with self._lock:
+            return self._clock.kernel_seconds() if self._clock and self._context else super().kernel_seconds()
 
     def reset_states(self, *, resources: bool) -> None:
         self._refuse_fork()
@@ -337,6 +361,7 @@ class CudaSession(IOBinding):
         While Python itself ends, nothing is done: the driver may have gone before, and the process gives all back.
         """
         if not self._is_ending() and self._process == os.getpid():
+            self._end_log()
             with self._lock:
                 self._free()
 

@@ -8,12 +8,13 @@ from functools import reduce
 
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import ArgReduce
-from jitdelegate.targets.cpu.element import cast, literal, load, store
+from jitdelegate.targets.cpu.element import load, store
 from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.reduce import INITIAL, neutral, offset_of
 from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.vector_ir import FLOAT, INDEX, Function, Value, element_type, lanes_of, vector
 from jitdelegate.targets.cpu.writer import Writer
+from jitdelegate.targets.scalar.cast import cast
 
 I32 = "i32"
 SHORT_VECTORS = 4
@@ -106,7 +107,7 @@ class ArgReduceWriter(JobWriter):
             f = kernel.f
             start = kernel.pointer(data.memory) + offset_of(f, number, data.axes[:-1])
             worst = INITIAL[form.kind] if data.dtype == "float32" else neutral(form.kind, data.dtype)
-            values = self._vectors(f, data, start, literal(f, data.dtype, lanes, worst))
+            values = self._vectors(f, data, start, f.constant(data.dtype, worst, lanes))
             extreme = reduce(lambda a, b: f.select(beats(f, a, b, form.kind), a, b), values)
             found = f.splat(_extreme_lane(f, form.kind, extreme), lanes)
             bits = [f.cast("bitcast", equals(f, value, found), f"i{lanes}") for value in values]

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from jitdelegate.ir.expr import RESULT, Expr
 from jitdelegate.ir.layout import Layout
-from jitdelegate.targets.cpu.expression import emit
 from jitdelegate.targets.cpu.kernel import Kernel, Memory
 from jitdelegate.targets.cpu.vector_ir import Function, Value, lanes_of
 from jitdelegate.targets.epilogue import EpilogueOperand
+from jitdelegate.targets.scalar.expression import emit
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Epilogue:
             self._read(f, stream, at, result.type, lanes, mask)
             for stream, at in zip(self.streams, pointers, strict=True)
         ]
-        return emit(f, self.expr, [result, *values], ["float32"] * (1 + len(values)), lanes)
+        return emit(f, self.expr, [result, *values], ["float32"] * (1 + len(values)), lanes=lanes)
 
     @staticmethod
     def _read(f: Function, stream: Stream, at: Value, type_: str, lanes: int, mask: Value | None) -> Value:

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Gather
-from jitdelegate.targets.cpu.element import ELEMENTS, cast, load
+from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cpu.element import load
 from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.reduce import Axis, offset_of
 from jitdelegate.targets.cpu.rows import Placed, is_dense, job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.vector_ir import Function, Value, vector
 from jitdelegate.targets.cpu.writer import Writer
+from jitdelegate.targets.scalar.cast import cast
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class GatherWriter(JobWriter):
 
 def look_up(f: Function, dtype: str, at: Value, indexed: Sequence[Axis]) -> tuple[Value, Value]:
     """(bytes to the slice that the places from `at` on name, whether all of them lie inside); 0 where one does not."""
-    nbytes = ELEMENTS[dtype].nbytes
+    nbytes = ELEMENT_TYPES[dtype].nbytes
     start, is_inside = f.index(0), f.literal("i1", 1)
     for number, axis in enumerate(indexed):
         place = cast(f, load(f, dtype, at + number * nbytes, 1, 0), dtype, "int64")

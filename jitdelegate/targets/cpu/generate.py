@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from jitdelegate.ir.graph import Graph
+from jitdelegate.runtime.cpu.library import CLOCK_ENTRY
+from jitdelegate.runtime.cpu.profile import stamp_bytes
 from jitdelegate.targets.choose_layout import choose_layout
 from jitdelegate.targets.cpu.host_entry import write_host_entry
 from jitdelegate.targets.cpu.kernel import ALIGN, Generator
@@ -13,6 +15,7 @@ from jitdelegate.targets.cpu.link import link
 from jitdelegate.targets.cpu.machine import MACHINES, assembly, compile_object, triple
 from jitdelegate.targets.cpu.plan import plan, plan_text
 from jitdelegate.targets.cpu.schedule import sync_bytes, write_entries
+from jitdelegate.targets.cpu.stamps import Stamps
 from jitdelegate.targets.cpu.vector_ir import Module
 from jitdelegate.targets.cpu.write import write_steps
 
@@ -55,13 +58,14 @@ def _ignore(stage: str, make: Callable[[], str]) -> None:
     """No trace."""
 
 
-def generate(graph: Graph, features: str, trace: Trace = _ignore) -> Generated:
+def generate(graph: Graph, features: str, trace: Trace = _ignore, *, profile: bool = False) -> Generated:
     """Code for one lowered graph and one instruction set; equal graphs give equal bytes.
 
     Args:
         graph: every node carries a form.
         features: a key of `machine.MACHINES`.
         trace: called with the plan of steps and memory, the LLVM IR and the machine code.
+        profile: the code leaves time stamps for `runtime.cpu.profile`.
     Raises:
         CompileError: the code would take too long to compile.
     """
@@ -71,12 +75,15 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore) -> Generated:
     trace("plan", lambda: plan_text(planned))
     generator = Generator(machine, Module(has_fma=machine.has_fma, avx512_lanes=machine.avx512_lanes))
     write_steps(generator, graph, planned)
-    write_entries(generator.module, generator.steps, has_threads=machine.has_threads)
+    steps = generator.steps
+    own_sync_bytes = sync_bytes(len(steps))
+    stamps = Stamps(triple(features), len(steps), own_sync_bytes) if profile else None
+    write_entries(generator.module, steps, has_threads=machine.has_threads, stamps=stamps)
     write_host_entry(generator.module)
     ir = generator.module.text(triple(features))
     trace("kernels", lambda: ir)
     trace("assembly", lambda: assembly(ir, features))
-    code, entries = _machine_code(ir, features)
+    code, entries = _machine_code(ir, features, (*ENTRIES, CLOCK_ENTRY) if profile else ENTRIES)
     return Generated(
         code=code,
         loader="flat" if machine.has_threads else "object",
@@ -84,17 +91,17 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore) -> Generated:
         weights=bytes(generator.weights.content) + bytes(ALIGN),  # a vector load of a tail may read beyond the end
         arena_bytes=planned.arena_bytes,
         scratch_bytes=generator.scratch,
-        sync_bytes=sync_bytes(len(generator.steps)),
+        sync_bytes=own_sync_bytes + (stamp_bytes(len(steps)) if profile else 0),
         kernels=tuple(
             KernelNote(step.jobs[0].function, step.form, sum(job.chunks for job in step.jobs), step.origin)
-            for step in generator.steps
+            for step in steps
         ),
     )
 
 
-def _machine_code(ir: str, features: str) -> tuple[bytes, tuple[tuple[str, int], ...]]:
+def _machine_code(ir: str, features: str, names: tuple[str, ...]) -> tuple[bytes, tuple[tuple[str, int], ...]]:
     code = compile_object(ir, features)
     if not MACHINES[features].has_threads:
-        return code, tuple((name, 0) for name in ENTRIES)
+        return code, tuple((name, 0) for name in names)
     blob, exports = link(code)
-    return blob, tuple((name, exports[name]) for name in ENTRIES)
+    return blob, tuple((name, exports[name]) for name in names)

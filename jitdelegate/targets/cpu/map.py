@@ -9,11 +9,12 @@ from jitdelegate.ir.expr import Arg, Expr
 from jitdelegate.ir.forms import Access, Concat, Map
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout, image_shape
-from jitdelegate.targets.cpu.element import ELEMENTS, literal, load, store
-from jitdelegate.targets.cpu.expression import emit
+from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cpu.element import load, store
 from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory, distances_along
 from jitdelegate.targets.cpu.vector_ir import Function, Value
 from jitdelegate.targets.cpu.writer import Writer
+from jitdelegate.targets.scalar.expression import emit
 
 CHUNK_ELEMENTS = 16384
 """Elements that are worth a chunk of their own."""
@@ -311,7 +312,7 @@ class Row:
 
     def _runs_along(self) -> bool:
         """True where every step is to the neighbouring element, or none."""
-        sizes = (ELEMENTS[self.dtype].nbytes, *(operand.element for operand in self.operands))
+        sizes = (ELEMENT_TYPES[self.dtype].nbytes, *(operand.element for operand in self.operands))
         return all(step in (0, sizes[k]) for k, step in zip(self.present, self.steps, strict=True))
 
     def _store(self, at: list[Value], lanes: int, mask: Value | None) -> None:
@@ -321,10 +322,10 @@ class Row:
         values = []
         for k, operand in enumerate(self.operands):
             if operand.memory is None:
-                values.append(literal(f, operand.dtype, lanes, operand.value))
+                values.append(f.constant(operand.dtype, operand.value, lanes))
             else:
                 values.append(load(f, operand.dtype, pointers[k + 1], lanes, steps[k + 1], mask))
-        result = emit(f, self.expr, values, [operand.dtype for operand in self.operands], lanes, self.dtype)
+        result = emit(f, self.expr, values, [operand.dtype for operand in self.operands], self.dtype, lanes)
         store(f, self.dtype, result, pointers[0], mask)
 
 

@@ -15,10 +15,10 @@ import numpy as np
 from jitdelegate.ir.expr import Expr
 from jitdelegate.ir.forms import Recurrent
 from jitdelegate.ir.graph import Node
-from jitdelegate.targets.cpu.expression import emit
 from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel, Memory, channel_vector
 from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, Function, Value
 from jitdelegate.targets.cpu.writer import Writer
+from jitdelegate.targets.scalar.expression import emit
 
 CHAINS = 8
 """Sums under way together: each waits some cycles for the one before it."""
@@ -264,7 +264,7 @@ class _Sequence:
         return first
 
     def _emit(self, expr: Expr, values: Sequence[Value]) -> Value:
-        return emit(self.f, expr, values, ["float32"] * len(values), self.lanes)
+        return emit(self.f, expr, values, ["float32"] * len(values), lanes=self.lanes)
 
     def _load(self, place: Value, mask: Value | None) -> Value:
         return self.f.load_masked(self.vector, place, mask)

@@ -11,14 +11,14 @@ import numpy as np
 from jitdelegate.ir.forms import Pool, Reduce, Softmax
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
-from jitdelegate.targets.cpu.element import literal, load, store
+from jitdelegate.targets.cpu.element import load, store
 from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
-from jitdelegate.targets.cpu.exponential import exp
-from jitdelegate.targets.cpu.expression import INTEGER_FUNCTIONS
 from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel, Memory, distances_along, divisor
 from jitdelegate.targets.cpu.pool import ImageWriter
-from jitdelegate.targets.cpu.vector_ir import BOOL, FLOAT, FLOAT_BYTES, Function, Value, lanes_of
+from jitdelegate.targets.cpu.vector_ir import FLOAT, FLOAT_BYTES, Function, Value, lanes_of
 from jitdelegate.targets.cpu.writer import Writer
+from jitdelegate.targets.scalar.exponential import exp
+from jitdelegate.targets.scalar.functions import apply
 
 INITIAL = {"sum": 0.0, "mean": 0.0, "max": float("-inf"), "min": float("inf"), "prod": 1.0}
 HORIZONTAL = {"sum": "fadd", "mean": "fadd", "max": "fmax", "min": "fmin", "prod": "fmul"}
@@ -140,9 +140,9 @@ class ReduceWriter(JobWriter):
 
                 def fold(j: Value, folded: Value) -> list[Value]:
                     loaded = load(f, dtype, start + offset_of(f, j, reduced), 1, 0)
-                    return [combine_integers(f, form.kind, folded, loaded)]
+                    return [combine_integers(f, form.kind, dtype, folded, loaded)]
 
-                (folded,) = f.loop(total, fold, literal(f, dtype, 1, neutral(form.kind, dtype)))
+                (folded,) = f.loop(total, fold, f.constant(dtype, neutral(form.kind, dtype)))
                 store(f, dtype, folded, target + number * a.layout.element)
 
             f.loop(at_once, one)
@@ -263,11 +263,11 @@ def neutral(kind: str, dtype: str) -> int:
     return int(limits.min if kind == "max" else limits.max)
 
 
-def combine_integers(f: Function, kind: str, a: Value, b: Value) -> Value:
+def combine_integers(f: Function, kind: str, dtype: str, a: Value, b: Value) -> Value:
     """One step of a reduction; the larger of two bools is whether one is true, the smaller whether both are."""
     names = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
-    name = {"max": "or", "min": "and"}[kind] if a.type == BOOL else names[kind]
-    return INTEGER_FUNCTIONS[name](f, a, b)
+    name = {"max": "or", "min": "and"}[kind] if dtype == "bool" else names[kind]
+    return apply(f, name, dtype, a, b)
 
 
 def _combine(f: Function, kind: str, total: Value, value: Value) -> Value:

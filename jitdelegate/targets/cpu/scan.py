@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Scan
-from jitdelegate.targets.cpu.element import ELEMENTS, literal, load, store
+from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cpu.element import load, store
 from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.reduce import Axis, offset_of
 from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, placed, size_of
@@ -66,8 +67,8 @@ def _sums(
     def step(i: Value, total: Value) -> list[Value]:
         place = f.index(size - 1) - i if form.reverse else i
         at = source + place * along[0].distance
-        following = total + load(f, dtype, at, lanes, ELEMENTS[dtype].nbytes, mask)
+        following = total + load(f, dtype, at, lanes, ELEMENT_TYPES[dtype].nbytes, mask)
         store(f, dtype, total if form.exclusive else following, target + place * along[1].distance, mask)
         return [following]
 
-    f.loop(size, step, literal(f, dtype, lanes, 0))
+    f.loop(size, step, f.constant(dtype, 0, lanes))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Scatter
-from jitdelegate.targets.cpu.element import ELEMENTS, literal, load, store
-from jitdelegate.targets.cpu.expression import INTEGER_FUNCTIONS
+from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cpu.element import load, store
 from jitdelegate.targets.cpu.gather import look_up
 from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.reduce import Axis, offset_of
 from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, placed, size_of
-from jitdelegate.targets.cpu.vector_ir import FLOAT, Function, Value, element_type
+from jitdelegate.targets.cpu.vector_ir import Function, Value
 from jitdelegate.targets.cpu.writer import Writer
+from jitdelegate.targets.scalar.functions import apply
 
 FUNCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
@@ -53,7 +54,7 @@ class ScatterWriter(JobWriter):
     def _fill(
         f: Function, form: Scatter, dtype: str, target: Value, axes: list[Axis], lanes: int, mask: Value | None
     ) -> None:
-        initial = literal(f, dtype, lanes, form.initial)
+        initial = f.constant(dtype, form.initial, lanes)
         f.loop(size_of(axes), lambda i: store(f, dtype, initial, target + offset_of(f, i, axes), mask))
 
     @staticmethod
@@ -67,7 +68,7 @@ class ScatterWriter(JobWriter):
     ) -> None:
         f, (updates, places, out), (source, target) = kernel.f, tensors, ends
         start, count = kernel.pointer(places.memory), len(places.shape) - 1
-        step = ELEMENTS[out.dtype].nbytes
+        step = ELEMENT_TYPES[out.dtype].nbytes
 
         def one(i: Value) -> None:
             distance, is_inside = look_up(
@@ -77,17 +78,9 @@ class ScatterWriter(JobWriter):
             def combine() -> None:
                 at = target + distance
                 update = load(f, out.dtype, source + offset_of(f, i, updates.axes[:count]), lanes, step, mask)
-                store(f, out.dtype, combined(f, form.kind, load(f, out.dtype, at, lanes, step, mask), update), at, mask)
+                old = load(f, out.dtype, at, lanes, step, mask)
+                store(f, out.dtype, apply(f, FUNCTIONS[form.kind], out.dtype, old, update), at, mask)
 
             f.when(is_inside, combine)
 
         f.loop(size_of(places.axes[:-1]), one)
-
-
-def combined(f: Function, kind: str, a: Value, b: Value) -> Value:
-    """Two values, floats or integers, as one."""
-    if element_type(a.type) != FLOAT:
-        return INTEGER_FUNCTIONS[FUNCTIONS[kind]](f, a, b)
-    if kind in ("max", "min"):
-        return f.maximum(a, b) if kind == "max" else f.minimum(a, b)
-    return a * b if kind == "prod" else a + b

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from jitdelegate.targets.cpu.kernel import Job, Step
+from jitdelegate.targets.cpu.stamps import Stamps
 from jitdelegate.targets.cpu.vector_ir import BOOL, INDEX, POINTER, Function, Module, Value
 
 ENTRY_PARAMETERS = (
@@ -35,21 +36,23 @@ def sync_bytes(steps: int) -> int:
     return FIRST_STEP + 2 * LINE * max(steps, 1)
 
 
-def write_entries(module: Module, steps: Sequence[Step], *, has_threads: bool) -> None:
+def write_entries(module: Module, steps: Sequence[Step], *, has_threads: bool, stamps: Stamps | None = None) -> None:
     """Adds `run`, `work` and `stop` to the module; without threads the latter two do nothing. `runtime.cpu.Code` says
-    what they are.
+    what they are. With `stamps`, runs leave them, and there is a `clock`.
 
     Where no step has more than one chunk, help would only cost: such a graph runs alone.
     """
     _write_dispatch(module, steps)
+    if stamps:
+        stamps.write_clock(module)
     if not has_threads or all(sum(job.chunks for job in step.jobs) == 1 for step in steps):
-        _write_alone(module, steps)
+        _write_alone(module, steps, stamps)
         return
     chunks = module.constant("chunk_counts", [sum(job.chunks for job in step.jobs) for step in steps] or [0])
     _write_wake_and_sleep(module)
     _write_claim(module)
-    _write_pass(module, chunks, len(steps))
-    _write_run(module, len(steps))
+    _write_pass(module, chunks, len(steps), stamps)
+    _write_run(module, len(steps), stamps)
     _write_help(module)
     _write_work(module, lambda f, arguments: f.call("help", *arguments))
     _write_stop(module)
@@ -85,18 +88,30 @@ def _call_jobs(f: Function, jobs: Sequence[Job], arguments: list[Value]) -> None
     f.jump("end")
 
 
-def _write_alone(module: Module, steps: Sequence[Step]) -> None:
+def _write_alone(module: Module, steps: Sequence[Step], stamps: Stamps | None) -> None:
     f = module.function("run", ENTRY_PARAMETERS, exported=True)
-    arena, weights, io, _, scratch = f.parameters
+    arena, weights, io, sync, scratch = f.parameters
+    run = _count_run(f, sync) if stamps else f.index(0)
+    if stamps:
+        stamps.begin(f, sync, run)
     for number, step in enumerate(steps):
 
         def body(chunk: Value, number: int = number) -> None:
             f.call("dispatch", arena, weights, io, chunk, scratch, f.index(number))
 
         f.loop(sum(job.chunks for job in step.jobs), body)
+        if stamps:
+            stamps.end(f, sync, run, f.index(number))
     f.finish()
     module.function("stop", ENTRY_PARAMETERS, exported=True).finish()
     _write_work(module, lambda f, arguments: None)
+
+
+def _count_run(f: Function, sync: Value) -> Value:
+    """The number of the run that begins, which `_write_run` counts too."""
+    run = f.arithmetic("add", f.load(I32, sync + RUN), 1)
+    f.store(run, sync + RUN)
+    return f.cast("zext", run, INDEX)
 
 
 # atomics and system calls
@@ -198,7 +213,7 @@ def _write_claim(module: Module) -> None:
     f.close()
 
 
-def _write_pass(module: Module, chunks: str, steps: int) -> None:
+def _write_pass(module: Module, chunks: str, steps: int, stamps: Stamps | None) -> None:
     """`void pass(arena, weights, io, sync, scratch, run)`: helps with every step of one run, in order.
 
     A step's lines: claim word; then the counter of chunks left to do (32 bits), which ends at 0, and its sleepers.
@@ -218,6 +233,8 @@ def _write_pass(module: Module, chunks: str, steps: int) -> None:
     f.branch(f.compare("sge", chunk, 0), "work", "ended")
     f.start_block("work")
     f.call("dispatch", arena, weights, io, chunk, scratch, number)
+    if stamps:
+        stamps.end(f, sync, run, number)
     remaining = _add_atomic(f, left, -1)
     f.branch(f.compare("eq", remaining, 0), "last", "next")
     f.start_block("last")
@@ -240,7 +257,7 @@ def _write_pass(module: Module, chunks: str, steps: int) -> None:
     f.finish()
 
 
-def _write_run(module: Module, steps: int) -> None:
+def _write_run(module: Module, steps: int, stamps: Stamps | None) -> None:
     """`run`: opens a new run id for every step, wakes the workers and takes part."""
     f = module.function("run", ENTRY_PARAMETERS, exported=True)
     sync = f.parameters[3]
@@ -258,6 +275,8 @@ def _write_run(module: Module, steps: int) -> None:
             _store_release(f, base, claim_word)
 
         f.loop(steps, reset)
+        if stamps:
+            stamps.begin(f, sync, run)
         _store_release(f, run32, sync + RUN)
         f.when(f.compare("ne", _load_acquire(f, I32, sync + SLEEPERS), 0), lambda: f.call("wake", sync + RUN))
         f.call("pass", *f.parameters, run)

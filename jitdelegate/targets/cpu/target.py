@@ -25,6 +25,8 @@ LEVELS = {"generic": 4, "x86-64-v3": 8, "x86-64-v4": 16}
 """Instruction sets, each including those before it, and the floats of their vectors."""
 IN_LITERT = "linux x86_64 "
 """How the key part "machine" begins where LiteRT's interpreter may call compiled code."""
+PROFILE = "profile"
+"""Part of the key of profiled code."""
 _VERSION_NAMES = ("version_version", "__version__", "version")
 _LARGEST_VERSION_FILE = 1 << 16
 
@@ -42,7 +44,8 @@ class CpuDevice:
     def key_parts(self, options: Options) -> KeyParts:
         features = _features(options.cpu_features)
         loader = "object" if features == "generic" else "flat"
-        return KeyParts("cpu", features, loader, this_machine(), toolchain=installed_toolchain())
+        own = ((PROFILE, "1"),) if options.profile else ()
+        return KeyParts("cpu", features, loader, this_machine(), toolchain=installed_toolchain(), options=own)
 
     def usable_key(self, key: Key, options: Options) -> tuple[Key, str]:
         return key, ""
@@ -80,7 +83,7 @@ class CpuTarget:
         from jitdelegate.targets.cpu.generate import generate  # not before: without LLVM, all but code can be made
         from jitdelegate.targets.target import Generated
 
-        made = generate(graph, key.part("features"), trace)
+        made = generate(graph, key.part("features"), trace, profile=bool(key.part(PROFILE)))
         return Generated(
             loader=made.loader,
             code=made.code,

@@ -10,7 +10,10 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from jitdelegate.errors import CompileError
+from jitdelegate.ir.expr import converted
 
 INDEX = "i64"
 POINTER = "ptr"
@@ -22,6 +25,13 @@ MAX_LINES = 1_500_000
 """Instructions of one module: about a minute of compilation. The largest networks we know take 30 000."""
 NUMBERS_A_LINE = 32
 """Numbers in a table that are compiled in the time of one instruction."""
+BITS = {FLOAT: 32, DOUBLE: 64, "half": 16}
+INTRINSICS = {
+    **{name: name for name in ("copysign", "floor", "ceil", "trunc", "sqrt")},
+    "abs": "fabs",
+    "round": "rint",
+}
+"""LLVM's functions of floats, by the names of `ir.expr`."""
 
 
 def vector(lanes: int, element: str = FLOAT) -> str:
@@ -32,6 +42,13 @@ def vector(lanes: int, element: str = FLOAT) -> str:
 def element_type(type_: str) -> str:
     """The element of a vector type, or the scalar type itself."""
     return type_[:-1].split(" x ")[1] if type_[0] == "<" else type_
+
+
+def register(dtype: str) -> str:
+    """The type of one element in registers: bools are one bit, the others as they are stored."""
+    if dtype in ("float32", "bool"):
+        return FLOAT if dtype == "float32" else BOOL
+    return f"i{8 * np.dtype(dtype).itemsize}"
 
 
 def lanes_of(type_: str) -> int:
@@ -52,7 +69,10 @@ def float_literal(value: float, element: str = FLOAT) -> str:
 
 
 class Value:
-    """An SSA value of one function; `+ - * /` emit the instruction for its type, `pointer + bytes` moves a pointer."""
+    """An SSA value of one function; operators emit the instruction for its type, `pointer + bytes` moves a pointer.
+
+    `//` and `%` are unsigned, `>>` is logical.
+    """
 
     __slots__ = ("function", "text", "type")
 
@@ -68,6 +88,16 @@ class Value:
     def lanes(self) -> int:
         """How many elements it has; 1 for scalars."""
         return lanes_of(self.type)
+
+    @property
+    def is_float(self) -> bool:
+        return is_float(self.type)
+
+    @property
+    def bits(self) -> int:
+        """Bits of one element."""
+        element = element_type(self.type)
+        return BITS[element] if element in BITS else int(element[1:])
 
     def __add__(self, other: Value | float) -> Value:
         if self.type == POINTER:
@@ -89,6 +119,30 @@ class Value:
     def __mod__(self, other: Value | int) -> Value:
         return self.function.arithmetic("urem", self, other)
 
+    def __and__(self, other: Value | int) -> Value:
+        return self.function.bitwise("and", self, other)
+
+    def __or__(self, other: Value | int) -> Value:
+        return self.function.bitwise("or", self, other)
+
+    def __xor__(self, other: Value | int) -> Value:
+        return self.function.bitwise("xor", self, other)
+
+    def __lshift__(self, other: Value | int) -> Value:
+        return self.function.bitwise("shl", self, other)
+
+    def __rshift__(self, other: Value | int) -> Value:
+        return self.function.bitwise("lshr", self, other)
+
+    def __rsub__(self, other: float) -> Value:
+        return self.function.like(other, self) - self
+
+    def __rtruediv__(self, other: float) -> Value:
+        return self.function.like(other, self) / self
+
+    def __neg__(self) -> Value:
+        return self.function.emit(self.type, f"fneg {self}") if self.is_float else 0 - self
+
 
 @dataclass
 class Module:
@@ -97,6 +151,7 @@ class Module:
     functions: list[str] = field(default_factory=list)
     declarations: set[str] = field(default_factory=set)
     constants: list[str] = field(default_factory=list)
+    tables: dict[tuple[int, ...], str] = field(default_factory=dict)
     has_fma: bool = True
     avx512_lanes: int = 0
     lines: int = 0
@@ -105,12 +160,19 @@ class Module:
         """A new void function; internal unless `exported`."""
         return Function(self, name, parameters, exported=exported)
 
-    def constant(self, name: str, values: Sequence[int]) -> str:
-        """A read-only array of 64-bit integers; the answer is its pointer operand."""
+    def constant(self, name: str, values: Sequence[int], element: str = INDEX) -> str:
+        """A read-only array of integers; the answer is its pointer operand."""
         self.count(len(values) // NUMBERS_A_LINE)
-        elements = ", ".join(f"i64 {value}" for value in values)
-        self.constants.append(f"@{name} = internal constant [{len(values)} x i64] [{elements}], align 64")
+        elements = ", ".join(f"{element} {value}" for value in values)
+        self.constants.append(f"@{name} = internal constant [{len(values)} x {element}] [{elements}], align 64")
         return f"@{name}"
+
+    def table(self, entries: Sequence[int]) -> str:
+        """A read-only array of 32-bit integers, one for equal entries; the answer is its pointer operand."""
+        key = tuple(entries)
+        if key not in self.tables:
+            self.tables[key] = self.constant(f"table{len(self.tables)}", key, "i32")
+        return self.tables[key]
 
     def count(self, lines: int) -> None:
         """Notes that the module has become longer.
@@ -175,6 +237,16 @@ class Function:
         text = float_literal(value, element) if is_float(element) else str(int(value))
         return Value(self, type_, text if lanes_of(type_) == 1 else f"splat ({element} {text})")
 
+    def constant(self, dtype: str, number: float, lanes: int = 1) -> Value:
+        """A number as an element of the IR's type `dtype`, converted as `ir.expr.Cast` does, in every lane."""
+        found = converted(np.asarray(number), dtype)
+        signed = found.view(f"i{found.itemsize}") if found.dtype.kind == "u" or dtype == "float16" else found
+        return self.literal(vector(lanes, register(dtype)), signed.item())
+
+    def like(self, number: Value | float, example: Value) -> Value:
+        """A Python number as a constant of the example's type; a value as it is."""
+        return self.operand(number, example.type)
+
     def operand(self, value: Value | float, type_: str) -> Value:
         return value if isinstance(value, Value) else self.literal(type_, value)
 
@@ -190,6 +262,18 @@ class Function:
         prefix = "f" if is_float(left.type) else ""
         return self.emit(left.type, f"{prefix}{operation} {left.type} {left.text}, {right.text}")
 
+    def bitwise(self, operation: str, left: Value, right: Value | float) -> Value:
+        """`and or xor shl lshr ashr sdiv` of integers."""
+        return self.emit(left.type, f"{operation} {left}, {self.like(right, left).text}")
+
+    def sdiv(self, a: Value, b: Value) -> Value:
+        """The quotient of signed integers towards zero; `b` is not 0, and nothing overflows."""
+        return self.bitwise("sdiv", a, b)
+
+    def ashr(self, value: Value, distance: Value | int) -> Value:
+        """Shifted right, filled with the sign."""
+        return self.bitwise("ashr", value, distance)
+
     def offset(self, pointer: Value, count: Value | float) -> Value:
         """`pointer` moved by `count` bytes."""
         if isinstance(count, Value):
@@ -203,12 +287,27 @@ class Function:
         type_ = vector(lanes_of(left.type), BOOL)
         return self.emit(type_, f"{instruction} {condition} {left.type} {left.text}, {right.text}")
 
-    def select(self, condition: Value, if_true: Value, if_false: Value) -> Value:
-        return self.emit(if_true.type, f"select {condition}, {if_true}, {if_false}")
+    def select(self, condition: Value, if_true: Value | float, if_false: Value | float) -> Value:
+        """One of two values by a mask; at most one of them is a Python number."""
+        example = if_true if isinstance(if_true, Value) else if_false
+        assert isinstance(example, Value)
+        if_true, if_false = self.like(if_true, example), self.like(if_false, example)
+        return self.emit(example.type, f"select {condition}, {if_true}, {if_false}")
 
     def cast(self, operation: str, value: Value, type_: str) -> Value:
         """`sitofp fptosi bitcast zext ...` to `type_`."""
         return self.emit(type_, f"{operation} {value} to {type_}")
+
+    def convert(self, operation: str, value: Value, element: str) -> Value:
+        """`sitofp fptosi bitcast zext ...` to elements of a type."""
+        return self.cast(operation, value, vector(value.lanes, element))
+
+    def to_integer(self, value: Value, dtype: str) -> Value:
+        """A float towards zero, within the range of the integer type `dtype`; NaN is 0."""
+        type_ = vector(value.lanes, register(dtype))
+        name = f"llvm.fpto{'u' if dtype[0] == 'u' else 's'}i.sat.{_suffix(type_)}.{_suffix(value.type)}"
+        self.module.declare(f"{type_} @{name}({value.type})")
+        return self.emit(type_, f"call {type_} @{name}({value})")
 
     def intrinsic(self, name: str, type_: str, *arguments: Value) -> Value:
         """A call of an LLVM intrinsic that is overloaded on its first argument's type."""
@@ -216,33 +315,37 @@ class Function:
         self.module.declare(f"{type_} @llvm.{name}.{suffix}({', '.join(a.type for a in arguments)})")
         return self.emit(type_, f"call {type_} @llvm.{name}.{suffix}({', '.join(map(str, arguments))})")
 
-    def saturated(self, operation: str, value: Value, type_: str) -> Value:
-        """`fptosi fptoui` to integers of `type_`, of which NaN is 0 and what lies beyond is the nearest."""
-        name = f"llvm.{operation}.sat.{_suffix(type_)}.{_suffix(value.type)}"
-        self.module.declare(f"{type_} @{name}({value.type})")
-        return self.emit(type_, f"call {type_} @{name}({value})")
+    def native(self, name: str, *values: Value) -> Value | None:
+        """A function of floats that is an instruction; None where there is none."""
+        if name in INTRINSICS:
+            return self.intrinsic(INTRINSICS[name], values[0].type, *values)
+        has_scale = name == "scale" and values[0].lanes == self.module.avx512_lanes
+        return self._scale(*values) if has_scale else None
 
-    def fma(self, a: Value, b: Value, c: Value) -> Value:
-        """a * b + c, rounded once where the machine has FMA, twice elsewhere."""
-        return self.intrinsic("fma" if self.module.has_fma else "fmuladd", a.type, a, b, c)
-
-    def has_avx512(self, type_: str) -> bool:
-        """True where `scale` is an instruction for this type."""
-        return lanes_of(type_) == self.module.avx512_lanes
-
-    def scale(self, a: Value, n: Value) -> Value:
-        """a * 2 ** n, rounded once, n being rounded down (vscalefps)."""
-        name = f"llvm.x86.avx512.mask.scalef.ps.{32 * lanes_of(a.type)}"
+    def _scale(self, a: Value, n: Value) -> Value:
+        """a * 2**n, rounded once, n being rounded down (vscalefps)."""
+        name = f"llvm.x86.avx512.mask.scalef.ps.{32 * a.lanes}"
         self.module.declare(f"{a.type} @{name}({a.type}, {a.type}, {a.type}, i16, i32)")
         return self.emit(a.type, f"call {a.type} @{name}({a}, {n}, {a}, i16 -1, i32 4)")
 
-    def maximum(self, a: Value, b: Value) -> Value:
-        """The larger; NaN in `a` stays NaN (one vmaxps)."""
-        return self.select(self.compare("ogt", b, a), b, a)
+    def fma(self, a: Value, b: Value | float, c: Value | float) -> Value:
+        """a * b + c, rounded once where the machine has FMA, twice elsewhere."""
+        name = "fma" if self.module.has_fma else "fmuladd"
+        return self.intrinsic(name, a.type, a, self.like(b, a), self.like(c, a))
 
-    def minimum(self, a: Value, b: Value) -> Value:
-        """The smaller; NaN in `a` stays NaN (one vminps)."""
-        return self.select(self.compare("olt", b, a), b, a)
+    def fshl(self, high: Value, low: Value, distance: Value) -> Value:
+        """The upper half of (high, low) shifted left."""
+        return self.intrinsic("fshl", high.type, high, low, distance)
+
+    def maximum(self, a: Value, b: Value | float) -> Value:
+        """The larger of two floats or signed integers; NaN in `a` stays NaN (one vmaxps)."""
+        b = self.like(b, a)
+        return self.select(self.compare("ogt", b, a), b, a) if a.is_float else self.intrinsic("smax", a.type, a, b)
+
+    def minimum(self, a: Value, b: Value | float) -> Value:
+        """The smaller of two floats or signed integers; NaN in `a` stays NaN (one vminps)."""
+        b = self.like(b, a)
+        return self.select(self.compare("olt", b, a), b, a) if a.is_float else self.intrinsic("smin", a.type, a, b)
 
     def splat(self, scalar: Value, lanes: int) -> Value:
         """A vector with `scalar` in every lane."""
@@ -289,6 +392,18 @@ class Function:
         suffix = _suffix(value.type)
         self.module.declare(f"void @llvm.masked.store.{suffix}.p0({value.type}, ptr, i32, {mask.type})")
         self.do(f"call void @llvm.masked.store.{suffix}.p0({value}, {pointer}, i32 {align}, {mask})")
+
+    def look_up(self, entries: Sequence[int], place: Value) -> Value:
+        """entries[place] as int32; `place` is an int32 within the table."""
+        pointers = vector(place.lanes, POINTER)
+        at = self.emit(pointers, f"getelementptr i32, ptr {self.module.table(entries)}, {place}")
+        if place.lanes == 1:
+            return self.load(place.type, at)
+        mask, suffix = vector(place.lanes, BOOL), _suffix(place.type)
+        name = f"llvm.masked.gather.{suffix}.v{place.lanes}p0"
+        self.module.declare(f"{place.type} @{name}({pointers}, i32, {mask}, {place.type})")
+        arguments = f"{at}, i32 {FLOAT_BYTES}, {self.literal(mask, 1)}, {place.type} poison"
+        return self.emit(place.type, f"call {place.type} @{name}({arguments})")
 
     def broadcast(self, pointer: Value, lanes: int) -> Value:
         """The float at `pointer` in every lane."""
@@ -344,6 +459,10 @@ class Function:
         self.lines[position:position] = phis
         self.start_block(done)
         return following
+
+    def repeat(self, count: int, body: Callable[..., Sequence[Value]], *carried: Value) -> Sequence[Value]:
+        """`body(i, *values)` gives the next values, `count` times; the answer is the last ones."""
+        return self.loop(count, body, *carried)
 
     def when(self, condition: Value, body: Callable[[], None]) -> None:
         """`if condition: body()`."""

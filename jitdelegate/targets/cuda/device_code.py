@@ -11,17 +11,42 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
+from xxhash import xxh3_64_hexdigest
+
+from jitdelegate.ir.expr import converted
+from jitdelegate.ir.types import ELEMENT_TYPES
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
-F32 = ir.FloatType()
+F32, F64, HALF = ir.FloatType(), ir.DoubleType(), ir.HalfType()
 VOID = ir.VoidType()
 GLOBAL, SHARED = 1, 3
 """Address spaces of NVVM IR."""
+TYPES = {"float": F32, "double": F64, "half": HALF, **{f"i{type_.width}": type_ for type_ in (I1, I8, I16, I32, I64)}}
+"""By LLVM's name."""
+RELATIONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+LIBDEVICE = {
+    **{
+        name: name
+        for name in ("copysign", "floor", "ceil", "trunc", "exp", "log", "tanh", "erf", "pow", "atan2", "fmod")
+    },
+    "abs": "fabs",
+    "round": "rint",
+    "sqrt": "fsqrt_rn",
+}
+"""NVIDIA's functions of floats, by the names of `ir.expr`; those of float32 end in "f" but for the square root."""
+
+
+def register(dtype: str) -> Any:
+    """The type of one element in registers: bools are one bit, those of float16 their bits, as they are just moved."""
+    if dtype in ("float32", "bool"):
+        return F32 if dtype == "float32" else I1
+    return TYPES[f"i{ELEMENT_TYPES[dtype].bits}"]
 
 
 class Value:
-    """One LLVM value with the operators of its type: int32, boolean, float32 or a pointer.
+    """One LLVM value with the operators of its type: an integer, boolean, float32, double or a pointer.
 
     `//` and `%` are unsigned, `>>` is logical, comparisons of integers are signed. Comparing floats is ordered: False
     where one is NaN.
@@ -35,7 +60,12 @@ class Value:
 
     @property
     def is_float(self) -> bool:
-        return bool(self.value.type == F32)
+        return self.value.type in (F32, F64)
+
+    @property
+    def bits(self) -> int:
+        """Bits of an integer."""
+        return int(self.value.type.width)
 
     def _with(self, other: Any, whole: str, real: str) -> Value:
         right = self.code.like(other, self)
@@ -143,11 +173,39 @@ class Code:
         """A boolean constant."""
         return Value(self, I1(int(truth)))
 
+    def constant(self, dtype: str, number: float, lanes: int = 1) -> Value:
+        """A number as a value of the IR's type `dtype`, converted as `ir.expr.Cast` does."""
+        assert lanes == 1, lanes
+        if dtype == "float32":
+            return self.real(number)
+        found = converted(np.asarray(number), dtype)
+        whole = found.view(np.int16) if dtype == "float16" else found
+        return Value(self, ir.Constant(register(dtype), int(whole)))
+
     def like(self, operand: Any, example: Value) -> Value:
         """`operand` itself, or the number as a constant of the example's type."""
         if isinstance(operand, Value):
             return operand
         return Value(self, ir.Constant(example.value.type, operand))
+
+    def convert(self, operation: str, value: Value, element: str) -> Value:
+        """`sitofp fptosi bitcast zext ...` to a type."""
+        return Value(self, getattr(self.builder, operation)(value.value, TYPES[element]))
+
+    def to_integer(self, value: Value, dtype: str) -> Value:
+        """A float32 towards zero, within the range of the integer type `dtype`; NaN is 0, which PTX has for 32 bits
+        only."""
+        if dtype == "int64":
+            (whole,) = self.ptx("cvt.rzi.s64.f32 $0, $1;", "l", [value])
+            return self.select(value.equals(value), whole, 0)
+        if dtype == "uint32":
+            return self.ptx("cvt.rzi.u32.f32 $0, $1;", "r", [value])[0]
+        (whole,) = self.ptx("cvt.rzi.s32.f32 $0, $1;", "r", [value])
+        if dtype == "int32":
+            return whole
+        element = ELEMENT_TYPES[dtype]
+        limited = self.minimum(self.maximum(whole, element.minimum), element.maximum)
+        return self.convert("trunc", limited, f"i{element.bits}")
 
     def to_float(self, number: Value) -> Value:
         """An int32 as float32."""
@@ -169,11 +227,24 @@ class Code:
         chosen = (self.like(value, example).value for value in (then, otherwise))
         return Value(self, self.builder.select(condition.value, *chosen))
 
-    def minimum(self, a: Any, b: Any) -> Value:
-        """The smaller of two int32."""
-        example = a if isinstance(a, Value) else b
-        a, b = self.like(a, example), self.like(b, example)
-        return self.select(a < b, a, b)
+    def compare(self, condition: str, left: Value, right: Any) -> Value:
+        """By LLVM's condition: `eq ne slt ult ...` of integers, `oeq une olt uno ...` of floats."""
+        right, relation = self.like(right, left), condition[-2:]
+        if left.is_float:
+            compare = self.builder.fcmp_ordered if condition[0] == "o" else self.builder.fcmp_unordered
+        else:
+            compare = self.builder.icmp_unsigned if condition[0] == "u" else self.builder.icmp_signed
+        return Value(self, compare(RELATIONS.get(relation, condition), left.value, right.value))
+
+    def maximum(self, a: Value, b: Any) -> Value:
+        """The larger of two floats or signed integers; NaN in `a` stays NaN."""
+        b = self.like(b, a)
+        return self.select(a < b, b, a)
+
+    def minimum(self, a: Value, b: Any) -> Value:
+        """The smaller of two floats or signed integers; NaN in `a` stays NaN."""
+        b = self.like(b, a)
+        return self.select(b < a, b, a) if a.is_float else self.select(a < b, a, b)
 
     def within(self, index: Value, size: Value) -> Value:
         """Whether 0 <= index < size, in one comparison; `size` is not negative."""
@@ -229,6 +300,12 @@ class Code:
         builder.position_at_end(after)
         following[:] = current  # the head's values are those after the last pass
 
+    def repeat(self, count: int, body: Callable[..., Sequence[Value]], *carried: Value) -> Sequence[Value]:
+        """`body(i, *values)` gives the next values, `count` times; the answer is the last ones."""
+        with self.carried(count, carried) as (index, values, following):
+            following[:] = body(index, *values)
+        return following
+
     # memory
 
     def address(self, base: Value, offset: Value | int, space: int = GLOBAL) -> Any:
@@ -283,6 +360,17 @@ class Code:
                 whole = builder.insert_element(whole, value.value, I32(k))
         stored = builder.store(whole, builder.bitcast(address, whole.type.as_pointer(space)))
         stored.align = len(values) * size_of(type_)
+
+    def look_up(self, entries: Sequence[int], place: Value) -> Value:
+        """entries[place] as int32, from a table in global memory; `place` is an int32 within it."""
+        builder, type_ = self.builder, ir.ArrayType(I32, len(entries))
+        name = f"table_{xxh3_64_hexdigest(repr(tuple(entries)).encode())}"
+        table = builder.module.globals.get(name)
+        if table is None:
+            table = ir.GlobalVariable(builder.module, type_, name, addrspace=GLOBAL)
+            table.linkage, table.global_constant, table.align = "internal", True, size_of(I32)
+            table.initializer = ir.Constant(type_, list(entries))
+        return Value(self, builder.load(builder.gep(table, [I32(0), place.value])))
 
     def dynamic_shared(self) -> Value:
         """The int32 address of the launch's dynamic shared memory, a multiple of 128."""
@@ -344,9 +432,31 @@ class Code:
         function = module.globals.get(name) or ir.Function(module, signature, name)
         return Value(self, self.builder.call(function, [value.value for value in arguments]))
 
-    def fma(self, a: Value, b: Value, c: Value) -> Value:
+    def native(self, name: str, *values: Value) -> Value | None:
+        """A function of floats that NVIDIA's library has; None where it has none."""
+        if name not in LIBDEVICE:
+            return None
+        type_ = values[0].value.type
+        suffix = "f" if type_ == F32 and name != "sqrt" else ""
+        return self.call(f"__nv_{LIBDEVICE[name]}{suffix}", values, type_)
+
+    def fma(self, a: Value, b: Any, c: Any) -> Value:
         """a * b + c, rounded once."""
-        return self.call("llvm.fma.f32", [a, b, c])
+        name = "llvm.fma.f32" if a.value.type == F32 else "llvm.fma.f64"
+        return self.call(name, [a, self.like(b, a), self.like(c, a)], a.value.type)
+
+    def sdiv(self, a: Value, b: Value) -> Value:
+        """The quotient of signed integers towards zero; `b` is not 0, and nothing overflows."""
+        return Value(self, self.builder.sdiv(a.value, b.value))
+
+    def ashr(self, value: Value, distance: Any) -> Value:
+        """Shifted right, filled with the sign."""
+        return Value(self, self.builder.ashr(value.value, self.like(distance, value).value))
+
+    def fshl(self, high: Value, low: Value, distance: Value) -> Value:
+        """The upper 32 bits of (high, low) shifted left by 0 to 31."""
+        high, low, distance = (self.convert("zext", number, "i64") for number in (high, low, distance))
+        return self.convert("trunc", ((high << 32) | low) << distance >> 32, "i32")
 
     def shuffle_xor(self, value: Value, mask: int) -> Value:
         """A float32, int32 or int64 from the lane whose number differs by `mask`; all 32 lanes take part."""

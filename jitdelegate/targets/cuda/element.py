@@ -9,13 +9,11 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 
-from jitdelegate.ir.expr import converted
-from jitdelegate.targets.cuda.device_code import F32, I1, I8, I16, I32, I64, Code, Value
+from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cuda.device_code import F32, HALF, I1, I8, I16, I32, I64, Code, Value, register
 
-HALF = ir.HalfType()
 WORD = 4
 
 
@@ -49,7 +47,7 @@ class Element(Enum):
 
     @property
     def nbytes(self) -> int:
-        return 2 if self.is_narrow_float else np.dtype(self.dtype).itemsize
+        return 2 if self.is_narrow_float else ELEMENT_TYPES[self.dtype].nbytes
 
     @property
     def widest(self) -> int:
@@ -60,22 +58,6 @@ class Element(Enum):
 OWN: Mapping[str, Element] = {element.dtype: element for element in Element if not element.is_narrow_float}
 """By the type of a tensor, how it is stored where no precision was asked for."""
 _REGISTERS: Mapping[int, Any] = {1: I8, 2: I16, 4: I32, 8: I64}
-
-
-def register(dtype: str) -> Any:
-    """The LLVM type of a value; those of float16 are just moved, as their bits."""
-    if dtype == "float32":
-        return F32
-    return I1 if dtype == "bool" else _REGISTERS[np.dtype(dtype).itemsize]
-
-
-def constant(code: Code, dtype: str, number: float) -> Value:
-    """A number as a value of a type, converted as `ir.expr.Cast` does."""
-    if dtype == "float32":
-        return code.real(number)
-    found = converted(np.asarray(number), dtype)
-    whole = found.view(np.int16) if dtype == "float16" else found
-    return Value(code, ir.Constant(register(dtype), int(whole)))
 
 
 def load(code: Code, element: Element, base: Value, index: Value, count: int = 1) -> list[Value]:

@@ -11,7 +11,7 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Gather
 from jitdelegate.targets.cuda.device_code import I32, Code, Value
 from jitdelegate.targets.cuda.division import coordinates, divisors
-from jitdelegate.targets.cuda.element import Element, common_width, constant, load, resized, store
+from jitdelegate.targets.cuda.element import Element, common_width, load, resized, store
 from jitdelegate.targets.cuda.template import Definition, Template
 from jitdelegate.targets.cuda.writer import Writer
 
@@ -65,7 +65,7 @@ class LookUpTemplate(Template):
         first = (together * count + place) * self.depth
         number, is_inside = slice_at(code, self.places, operands[1], first, sizes)
         index = (together * row + passing * slices + number) * slice_size + inner * self.width
-        zero = constant(code, self.source.dtype, 0)
+        zero = code.constant(self.source.dtype, 0)
         loaded = load(code, self.source, operands[0], index, self.width)
         store(code, self.target, [code.select(is_inside, value, zero) for value in loaded], out, thread * self.width)
 

@@ -8,7 +8,6 @@ from math import inf
 import numpy as np
 
 from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree, size_of
-from jitdelegate.targets.cuda.float_functions import maximum, minimum
 
 WARP = 32
 Combine = Callable[[Code, Value, Value], Value]
@@ -19,8 +18,8 @@ COMBINE: dict[str, Combine] = {
     "sum": lambda code, a, b: a + b,
     "mean": lambda code, a, b: a + b,
     "prod": lambda code, a, b: a * b,
-    "max": maximum,
-    "min": minimum,
+    "max": Code.maximum,
+    "min": Code.minimum,
 }
 """By kind of reduction: how two float32, int32 or int64 are combined."""
 

@@ -12,7 +12,6 @@ from jitdelegate.ir.index_forms import Suppress
 from jitdelegate.targets.cuda.arg_reduce import NOTHING, highest, place_of, rank
 from jitdelegate.targets.cuda.device_code import I64, Code, Value
 from jitdelegate.targets.cuda.element import Element, load, store
-from jitdelegate.targets.cuda.float_functions import maximum, minimum
 from jitdelegate.targets.cuda.lanes import combine_lanes
 from jitdelegate.targets.cuda.template import Definition, Template
 from jitdelegate.targets.cuda.writer import Writer
@@ -45,8 +44,8 @@ class Boxes:
 def overlap_exceeds(code: Code, a: Boxes, b: Boxes, limit: Value) -> Value:
     """Whether the intersection is more than `limit` of the union; never where a box has no area."""
     zero = code.real(0.0)
-    height = maximum(code, minimum(code, a.ymax, b.ymax) - maximum(code, a.ymin, b.ymin), zero)
-    width = maximum(code, minimum(code, a.xmax, b.xmax) - maximum(code, a.xmin, b.xmin), zero)
+    height = code.maximum(code.minimum(a.ymax, b.ymax) - code.maximum(a.ymin, b.ymin), zero)
+    width = code.maximum(code.minimum(a.xmax, b.xmax) - code.maximum(a.xmin, b.xmin), zero)
     shared = height * width
     return (shared / (a.area + b.area - shared) > limit) & (a.area > 0.0) & (b.area > 0.0)
 

@@ -8,10 +8,10 @@ from enum import Enum
 
 from jitdelegate.ir.expr import Expr
 from jitdelegate.targets.cuda.device_code import Code, Value
-from jitdelegate.targets.cuda.element import Element, constant
+from jitdelegate.targets.cuda.element import Element
 from jitdelegate.targets.cuda.epilogue import load_run
-from jitdelegate.targets.cuda.expression import emit
 from jitdelegate.targets.cuda.index_map import IndexMap, Walk
+from jitdelegate.targets.scalar.expression import emit
 
 
 class Neighbours(Enum):
@@ -101,7 +101,7 @@ class Operand:
         if inside is None:
             return load_run(code, self.element, base, offset, width)
         found = load_run(code, self.element, base, code.select(inside, offset, 0), width)
-        fill = constant(code, self.element.dtype, self.fill)
+        fill = code.constant(self.element.dtype, self.fill)
         return [code.select(inside, value, fill) for value in found]
 
 

@@ -17,7 +17,6 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element, common_width, load_where, store
 from jitdelegate.targets.cuda.epilogue import Epilogue
-from jitdelegate.targets.cuda.float_functions import maximum
 from jitdelegate.targets.cuda.image_parts import PARTS_SIZES, Part, part, parts_sizes
 from jitdelegate.targets.cuda.template import Definition, Kind, Template, TensorPointer
 from jitdelegate.targets.cuda.window import (
@@ -80,7 +79,7 @@ class PoolTemplate(Template):
 
     def combined(self, code: Code, a: Value, b: Value) -> Value:
         """Two partial results as one."""
-        return a + b if self.kind == "mean" else maximum(code, a, b)
+        return a + b if self.kind == "mean" else code.maximum(a, b)
 
 
 class Layer:

@@ -18,10 +18,10 @@ from jitdelegate.targets.cuda.conv_problem import blank, whole
 from jitdelegate.targets.cuda.cost import COPIED
 from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
 from jitdelegate.targets.cuda.element import Element, load, store
-from jitdelegate.targets.cuda.expression import emit
 from jitdelegate.targets.cuda.lanes import WARP, power_of_two
 from jitdelegate.targets.cuda.template import Definition, NoPointer, Pointer, Template
 from jitdelegate.targets.cuda.writer import Writer
+from jitdelegate.targets.scalar.expression import emit
 
 THREADS = 512
 MOST_COLUMNS = 256

@@ -11,7 +11,7 @@ from jitdelegate.ir.forms import Reduce
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
 from jitdelegate.targets.cuda.division import DIVISOR_SIZES, coordinates, divided, divisor, divisors
-from jitdelegate.targets.cuda.element import OWN, Element, common_width, constant, narrowed, store, widened
+from jitdelegate.targets.cuda.element import OWN, Element, common_width, narrowed, store, widened
 from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.index_map import dense_strides
 from jitdelegate.targets.cuda.lanes import COMBINE, WARP, combine_lanes, combine_rows, neutral, power_of_two
@@ -166,7 +166,7 @@ class ReduceTemplate(Template):
 
     def _chains(self, code: Code, load: Callable[[Value], list[Value]], first: Value, last: Value) -> list[Value]:
         """All vectors from `first` on, in steps of `lanes`, before `last`, combined element by element."""
-        combine, nothing = COMBINE[self.kind], constant(code, self.dtype, neutral(self.kind, self.dtype))
+        combine, nothing = COMBINE[self.kind], code.constant(self.dtype, neutral(self.kind, self.dtype))
         start = [first, *[nothing] * (CHAINS * self.width)]
         with code.carried(last - (CHAINS - 1) * self.lanes, start, first, CHAINS * self.lanes) as (index, now, then):
             loaded = [value for chain in range(CHAINS) for value in load(index + chain * self.lanes)]

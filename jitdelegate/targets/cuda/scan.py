@@ -11,7 +11,7 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Scan
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.division import DIVISOR_SIZES, divided, divisor
-from jitdelegate.targets.cuda.element import Element, constant, load, store
+from jitdelegate.targets.cuda.element import Element, load, store
 from jitdelegate.targets.cuda.template import Definition, Template
 from jitdelegate.targets.cuda.writer import Writer
 
@@ -49,7 +49,7 @@ class ScanTemplate(Template):
         return Definition(kernel, ("pointer", "pointer", ("int32", 2 + DIVISOR_SIZES)))
 
     def _write(self, code: Code, out: Value, data: Value, first: Value, size: Value, stride: Value) -> None:
-        with code.carried(size, [constant(code, self.source.dtype, 0)]) as (i, (total,), following):
+        with code.carried(size, [code.constant(self.source.dtype, 0)]) as (i, (total,), following):
             index = first + (size - 1 - i if self.reverse else i) * stride
             following[0] = total + load(code, self.source, data, index)[0]
             store(code, self.target, [total if self.exclusive else following[0]], out, index)

@@ -11,7 +11,7 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Scatter
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.division import DIVISOR_SIZES, divided, divisor
-from jitdelegate.targets.cuda.element import Element, constant, load, store
+from jitdelegate.targets.cuda.element import Element, load, store
 from jitdelegate.targets.cuda.gather import slice_at
 from jitdelegate.targets.cuda.lanes import COMBINE
 from jitdelegate.targets.cuda.template import Definition, Template
@@ -60,7 +60,7 @@ class ScatterTemplate(Template):
     ) -> Value:
         """What is at place `own`, element `inner` of the slice."""
         count, slice_size, sizes = numbers[1], numbers[2], numbers[2 + DIVISOR_SIZES :]
-        start = [constant(code, self.source.dtype, self.initial)]
+        start = [code.constant(self.source.dtype, self.initial)]
         with code.carried(count, start) as (update, (total,), following):
             number, is_inside = slice_at(code, self.places, operands[1], update * self.depth, sizes)
             is_own = is_inside & number.equals(own)

@@ -97,7 +97,7 @@ class CudaDevice:
     def session(self, program: Program, options: Options, threads: int) -> IOBinding:
         from jitdelegate.runtime.cuda.session import CudaSession
 
-        return CudaSession(program, self._here, options.stream)
+        return CudaSession(program, self._here, options.stream, profile=options.profile)
 
 
 class CudaTarget:

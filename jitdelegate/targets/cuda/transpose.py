@@ -8,13 +8,13 @@ from math import prod
 from typing import Any, ClassVar
 
 from jitdelegate.ir.expr import Expr
-from jitdelegate.targets.cuda.device_code import F32, I32, I64, Code, Value, size_of
+from jitdelegate.targets.cuda.device_code import F32, I32, I64, Code, Value, register, size_of
 from jitdelegate.targets.cuda.division import DIVISOR_SIZES, coordinates, divisors
-from jitdelegate.targets.cuda.element import Element, narrowed, register, store, widened
-from jitdelegate.targets.cuda.expression import emit
+from jitdelegate.targets.cuda.element import Element, narrowed, store, widened
 from jitdelegate.targets.cuda.index_map import IndexMap, dense_strides
 from jitdelegate.targets.cuda.operand import Neighbours, Operand, operands_of
 from jitdelegate.targets.cuda.template import Definition, Template
+from jitdelegate.targets.scalar.expression import emit
 
 TILE = 32
 """Rows and columns; neighbouring threads read along columns and write along rows."""

@@ -1,0 +1,156 @@
+"""python -m jitdelegate.replay KERNEL [KERNEL ...]: run kernels of a dump alone, timed and compared with numpy.
+
+JITDELEGATE_DUMP=folder writes each lowered node of a model to a file kernels/NN_OPERATOR.npz. KERNEL is such a file, or
+a folder of them. The node is compiled for this machine as a graph of its own and run on random inputs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from jitdelegate.commands.arguments import new_parser, print_line, threads
+from jitdelegate.compiler.codegen import target_program
+from jitdelegate.compiler.trace import Trace
+from jitdelegate.engine.load_path import find_key
+from jitdelegate.errors import JitDelegateError
+from jitdelegate.ir.archive import load_graph
+from jitdelegate.ir.graph import Graph
+from jitdelegate.ir.print import graph_text
+from jitdelegate.options import CPU_FEATURES, PRECISIONS, Options
+from jitdelegate.program.read import read
+from jitdelegate.program.write import write
+from jitdelegate.runtime.io_binding import IOBinding
+from jitdelegate.runtime.profile import kernel_lines
+from jitdelegate.targets.find import target_named
+from jitdelegate.targets.reference.evaluate import run_graph
+from jitdelegate.targets.table import ROWS
+
+EXACT = PRECISIONS[0]
+TOLERANCE, LOOSE_TOLERANCE = 1e-4, 2e-2
+"""Largest errors that pass, as shares of the largest number that is expected: in float32, and in shorter types."""
+LITERT = "litert"
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One kernel that was run alone.
+
+    Attributes:
+        graph: its node as text.
+        times: a table of its kernels, copies at the borders included.
+        error: the largest difference from numpy, as a share of the largest number that is expected.
+    """
+
+    graph: str
+    times: list[str]
+    error: float
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit status: 0 every kernel answers as numpy, 1 one does not or cannot be run, 2 wrong arguments."""
+    arguments = _parser().parse_args(argv)
+    options = Options(
+        target=arguments.target,
+        cpu_features=arguments.cpu_features,
+        precision=arguments.precision,
+        num_threads=arguments.threads,
+        profile=True,
+    )
+    tolerance = _tolerance(options)
+    return max([_replay_and_print(path, options, arguments, tolerance) for path in _files(arguments.kernel)], default=1)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = new_parser("replay", __doc__)
+    parser.add_argument("kernel", nargs="+", type=Path, metavar="KERNEL", help="a file of a dump, or a folder of them")
+    parser.add_argument(
+        "--target", choices=[name for name in ROWS if name != LITERT], default="cpu", help="(default: cpu)"
+    )
+    parser.add_argument("--cpu-features", choices=CPU_FEATURES, default="auto", help="(default: auto)")
+    parser.add_argument("--precision", choices=PRECISIONS, default=EXACT, help="of CUDA code (default: float32)")
+    parser.add_argument("--threads", type=threads, default=1, metavar="N", help="on the CPU (default: 1)")
+    parser.add_argument("--runs", type=int, default=20, metavar="N", help="how often to run it (default: 20)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs (default: 0)")
+    return parser
+
+
+def _tolerance(options: Options) -> float:
+    is_exact = options.precision == EXACT or not target_named(options.target).is_accelerator
+    return TOLERANCE if is_exact else LOOSE_TOLERANCE
+
+
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
+    for path in paths:
+        yield from sorted(path.glob("*.npz")) if path.is_dir() else [path]
+
+
+def _replay_and_print(path: Path, options: Options, arguments: argparse.Namespace, tolerance: float) -> int:
+    try:
+        found = replay(path, options, arguments.runs, arguments.seed)
+    except (JitDelegateError, OSError) as error:
+        print(f"{path}: {error}", file=sys.stderr)
+        return 1
+    passed = found.error <= tolerance
+    heading = f"{path}: {'same' if passed else 'DIFFERENT'}, largest error {found.error:.1e}"
+    print_line("\n".join([heading, found.graph, *found.times]))
+    return 0 if passed else 1
+
+
+def replay(path: Path, options: Options, runs: int = 1, seed: int = 0) -> Replay:
+    """Run a dumped kernel on random inputs.
+
+    Raises:
+        ModelError: the file holds no graph.
+        CompileError, DeviceError: this machine cannot compile or run it.
+    """
+    graph = load_graph(path)
+    feeds = _random_inputs(graph, seed)
+    session = _open(graph, options)
+    try:
+        for _ in range(max(runs, 1)):
+            outputs = session.run(feeds)
+        seconds = session.kernel_seconds()
+    finally:
+        session.close()
+    kernels = zip(seconds, session.program.kernels, strict=True)
+    times = kernel_lines((each, kernel.form, kernel.name) for each, kernel in kernels)
+    pairs = zip(map(np.asarray, outputs), run_graph(graph, feeds), strict=True)
+    return Replay(graph_text(graph).rstrip(), times, max(_error(found, expected) for found, expected in pairs))
+
+
+def _random_inputs(graph: Graph, seed: int) -> list[np.ndarray]:
+    """Floats of about 1, whole numbers from 0 to 9, truth values."""
+    random = np.random.default_rng(seed)
+    tensors = [graph.tensors[index] for index in graph.inputs]
+    return [
+        random.normal(0, 1, tensor.shape).astype(tensor.dtype)
+        if tensor.dtype.startswith("float")
+        else random.integers(0, 2 if tensor.dtype == "bool" else 10, tensor.shape).astype(tensor.dtype)
+        for tensor in tensors
+    ]
+
+
+def _open(graph: Graph, options: Options) -> IOBinding:
+    device = target_named(options.target).find_device(options)
+    key = find_key(device, options, "replay")
+    program, _ = target_program(graph, options, key, Trace("replay", None))
+    return device.session(read(write(program)), options, options.num_threads or 1)
+
+
+def _error(found: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference over the largest number; infinite where types, shapes or what is not finite differ."""
+    if (found.dtype, found.shape) != (expected.dtype, expected.shape):
+        return np.inf
+    if found.dtype.kind != "f":
+        return 0.0 if np.array_equal(found, expected) else np.inf
+    finite = np.isfinite(expected)
+    if not np.array_equal(found[~finite], expected[~finite], equal_nan=True):
+        return np.inf
+    largest = float(np.max(np.abs(expected[finite]), initial=0.0)) or 1.0
+    return float(np.max(np.abs(found[finite] - expected[finite]), initial=0.0)) / largest

@@ -1,0 +1,51 @@
+"""Where operators run and why, as lines of text; and the debug log's entry about a program."""
+
+from __future__ import annotations
+
+from jitdelegate.options.debug import log
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jitdelegate.engine.executable import Executable
+    from jitdelegate.program.program import Operator
+
+
+def log_decisions(executable: Executable) -> None:
+    """Log what was decided about a program that has just been opened: target, cache outcome, times, operators."""
+    lookup = executable.lookup
+    cache = ", ".join(filter(None, (executable.outcome, lookup.reason, lookup.write_failure, lookup.path)))
+    taken = ", ".join(f"{name} {1e3 * seconds:.1f} ms" for name, seconds in executable.seconds.items())
+    lines = [
+        f"{executable} {executable.program.features}".rstrip(),
+        f"key        {executable.key.entry_name()}",
+        f"cache      {cache}",
+        f"stages     {taken}",
+        *(f"note       {note}" for note in executable.notes),
+        *operator_lines(executable.operators),
+    ]
+    log("\n".join(lines))
+
+
+def operator_lines(operators: Sequence[Operator]) -> list[str]:
+    """One line per run of operators that share place and reason, so that a large model stays readable."""
+    lines: list[str] = []
+    for group in _groups(operators):
+        first, last = group[0], group[-1]
+        span = str(first.index) if first is last else f"{first.index}-{last.index}"
+        ops = ", ".join(dict.fromkeys(operator.op for operator in group))
+        reason = first.reason.removeprefix(f"{ops}: ")
+        lines.append(f"{span:>10} {first.place:<7} {ops}" + (f": {reason}" if reason else ""))
+    return lines
+
+
+def _groups(operators: Sequence[Operator]) -> list[list[Operator]]:
+    groups: list[list[Operator]] = []
+    for operator in operators:
+        last = groups[-1][-1] if groups else None
+        if last is not None and (last.place, last.reason) == (operator.place, operator.reason):
+            groups[-1].append(operator)
+        else:
+            groups.append([operator])
+    return groups

@@ -1,0 +1,86 @@
+"""A graph in one file, constants and forms included: for dumps, and for whoever runs a dumped kernel alone.
+
+The file is numpy's .npz: the graph's classes and values as JSON, and each array by its number. Nothing in it is code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from jitdelegate.errors import ModelError
+from jitdelegate.ir import expr, forms, graph, index_forms
+from jitdelegate.ir.graph import Graph
+
+DESCRIPTION = "graph"
+CLASSES = {
+    name: each
+    for module in (expr, forms, graph, index_forms)
+    for name, each in vars(module).items()
+    if isinstance(each, type) and is_dataclass(each)
+}
+"""The classes that a graph is made of, by name."""
+
+
+def save_graph(found: Graph, path: Path) -> None:
+    """Write the graph to a new .npz file; raises OSError."""
+    arrays: list[np.ndarray] = []
+    text = json.dumps(_encoded(found, arrays))
+    numbered = {str(number): array for number, array in enumerate(arrays)}
+    with path.open("wb") as file:
+        np.savez(file, allow_pickle=False, **{DESCRIPTION: np.array(text)}, **numbered)
+
+
+def load_graph(path: Path) -> Graph:
+    """The graph that `save_graph` wrote.
+
+    Raises:
+        ModelError: there is no such file, or it holds no graph.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = _decoded(json.loads(str(file[DESCRIPTION])), file)
+    except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
+        raise ModelError(f"{path} holds no graph: {error}") from error
+    if not isinstance(found, Graph):
+        raise ModelError(f"{path} holds a {type(found).__name__}, expected a graph")
+    return found
+
+
+def _encoded(value: Any, arrays: list[np.ndarray]) -> Any:
+    """The value as JSON; each array as its number."""
+    if is_dataclass(value):
+        named = {field.name: _encoded(getattr(value, field.name), arrays) for field in fields(value)}
+        return {"class": type(value).__name__, "fields": named}
+    if isinstance(value, np.ndarray):
+        arrays.append(value)
+        return {"array": len(arrays) - 1}
+    if isinstance(value, tuple | list):
+        return [_encoded(each, arrays) for each in value]
+    if isinstance(value, Mapping):
+        return {"mapping": {name: _encoded(each, arrays) for name, each in value.items()}}
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _decoded(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """The value; lists become tuples, as graphs have them."""
+    if isinstance(value, list):
+        return tuple(_decoded(each, arrays) for each in value)
+    if not isinstance(value, dict):
+        return value
+    if "class" in value:
+        named = {name: _decoded(each, arrays) for name, each in value["fields"].items()}
+        return CLASSES[value["class"]](**named)
+    if "array" in value:
+        return arrays[str(value["array"])]
+    if "mapping" in value:
+        return {name: _decoded(each, arrays) for name, each in value["mapping"].items()}
+    return bytes.fromhex(value["bytes"])

@@ -1,0 +1,149 @@
+"""Expressions of quantized models: Rescale and Table, as TOSA's operators of these names.
+
+Source: https://www.mlplatform.org/tosa/tosa_spec.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from jitdelegate.ir.expr import Const, Expr
+from jitdelegate.ir.types import ELEMENT_TYPES
+
+ROUNDINGS = {"single": (0, 0), "double": (1 << 30, -(1 << 30)), "double_up": (1 << 30, 1 << 30)}
+"""Rounding of a Rescale -> what is added to products beside half of the last bit kept: of values from 0 on, and below.
+
+It is added for shifts by more than 31, which round twice: first by 31 bits, halves up, then by the rest. "single"
+rounds once, halves up. "double" rounds halves away from zero the second time: TOSA's DOUBLE_ROUND, and what LiteRT's
+reference kernels do. "double_up" rounds halves up again, as LiteRT's optimized kernels do.
+"""
+HIGHEST_SHIFT = 62
+DIGITS = 7
+"""Bits of an int16 that interpolate between neighbouring entries of a Table."""
+SIZES = {"int8": 256, "uint8": 256, "int16": (1 << 16 - DIGITS) + 1}
+"""By type of the value: entries of a Table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rescale(Expr):
+    """clamp(round((value - input_zero) * multiplier / 2**shift) + output_zero, low, high), an integer of type `dtype`.
+
+    Attributes:
+        value: an integer; of int64, 48 bits count.
+        multiplier: from 0 to 2**31 - 1, or to 2**15 - 1 for values of int64; a constant or, by channel, an int32.
+        shift: from 2 to 62; a constant or, by channel, an int32.
+        input_zero: the value's zero point; 0 for values of more than 16 bits.
+        output_zero: the result's zero point; 0 for results of more than 16 bits.
+        low, high: limits, within the range of `dtype`.
+        rounding: a name of ROUNDINGS.
+    """
+
+    value: Expr
+    multiplier: Expr
+    shift: Expr
+    dtype: str
+    input_zero: int
+    output_zero: int
+    low: int
+    high: int
+    rounding: str
+
+    def __str__(self) -> str:
+        arguments = f"{self.value}, {self.multiplier}, {self.shift}"
+        zeros = f"{self.input_zero} -> {self.output_zero}"
+        return f"{self.dtype}.rescale({arguments}, {zeros}, {self.low} ... {self.high}, {self.rounding})"
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return (self.value, self.multiplier, self.shift)
+
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+        value, multiplier, shift = parts
+        return replace(self, value=value, multiplier=multiplier, shift=shift)
+
+    def part_types(self, found: Sequence[str | None]) -> tuple[str, ...]:
+        """Constants take the type of the calculation, int64."""
+        return tuple(dtype or "int64" for dtype in found)
+
+    def type_of(self, part_types: Sequence[str]) -> str:
+        return self.dtype
+
+    def compute(self, parts: Sequence[np.ndarray], dtype: str) -> Any:
+        value, multiplier, shift = (part.astype(np.int64) for part in parts)
+        centred = value - self.input_zero
+        not_negative, negative = ROUNDINGS[self.rounding]
+        twice = np.where(shift > 31, np.where(centred < 0, negative, not_negative), 0)
+        rounded = (centred * multiplier + np.left_shift(1, shift - 1) + twice) >> shift
+        return np.clip(rounded + self.output_zero, self.low, self.high)
+
+    def largest(self, source: str) -> int | None:
+        """A bound of results without sign and before the zero point is added, for values of type `source`; None where
+        multiplier and shift are no constants."""
+        if not isinstance(self.multiplier, Const) or not isinstance(self.shift, Const):
+            return None
+        element = ELEMENT_TYPES[source]
+        value = max(element.maximum - self.input_zero, self.input_zero - element.minimum)
+        return (value * int(self.multiplier.value) >> int(self.shift.value)) + 1
+
+
+def rescale(
+    value: Expr,
+    multiplier: Expr | int,
+    shift: Expr | int,
+    dtype: str,
+    *,
+    input_zero: int = 0,
+    output_zero: int = 0,
+    low: int | None = None,
+    high: int | None = None,
+    rounding: str = "double",
+) -> Rescale:
+    """A Rescale; without limits those of `dtype`."""
+    element = ELEMENT_TYPES[dtype]
+    low, high = element.minimum if low is None else low, element.maximum if high is None else high
+    multiplier, shift = (part if isinstance(part, Expr) else Const(part) for part in (multiplier, shift))
+    return Rescale(value, multiplier, shift, dtype, input_zero, output_zero, low, high, rounding)
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Expr):
+    """A function of an int8, uint8 or int16 by its values.
+
+    An 8-bit value has an entry of its own: entries[value - smallest value], of type `dtype`. An int16 lies between two
+    of 513 int16 entries, 128 apart. The result is then an int32 with DIGITS bits of fraction:
+    entries[i] * 128 + (entries[i + 1] - entries[i]) * (value % 128), i = (value + 32768) // 128.
+    """
+
+    value: Expr
+    entries: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype}.table({self.value}, {len(self.entries)} entries {crc32(repr(self.entries).encode()):08x})"
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return (self.value,)
+
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+        return replace(self, value=parts[0])
+
+    def part_types(self, found: Sequence[str | None]) -> tuple[str, ...]:
+        return (found[0] or "int8",)
+
+    def type_of(self, part_types: Sequence[str]) -> str:
+        return self.dtype
+
+    def compute(self, parts: Sequence[np.ndarray], dtype: str) -> Any:
+        (value,) = parts
+        entries = np.array(self.entries, np.int64)
+        place = value.astype(np.int64) - np.iinfo(value.dtype).min
+        if value.dtype != np.int16:
+            return entries[place]
+        first, rest = place >> DIGITS, place % (1 << DIGITS)
+        return (entries[first] << DIGITS) + (entries[first + 1] - entries[first]) * rest

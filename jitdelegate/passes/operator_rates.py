@@ -1,0 +1,68 @@
+"""Measured rates of operators on a CPU: compiled code beside LiteRT's kernels, both on one thread with AVX-512.
+
+The numbers are rounded to a tenth. Check them with `python -m scripts.bench_partitions MODEL --only-ops OPERATOR`: it
+compares LiteRT with models in which only this operator is compiled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jitdelegate.ops.attention import ScaledDotProductAttention
+from jitdelegate.ops.convolution import TransposeConv, Weighted
+from jitdelegate.ops.depthwise import DepthwiseConv2D
+from jitdelegate.ops.mediapipe import Convolution2DTransposeBias
+from jitdelegate.ops.normalization import Rows, Softmax
+from jitdelegate.ops.padding import Padding
+from jitdelegate.ops.pointwise import Pointwise
+from jitdelegate.ops.pooling import Pooling
+from jitdelegate.ops.recurrent import Recurrence
+from jitdelegate.ops.reduction import Reduction
+from jitdelegate.ops.registry import Op
+from jitdelegate.ops.resize import Resizing
+from jitdelegate.ops.shape import Relabel, Transpose
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRate:
+    """Rates of one operator.
+
+    Attributes:
+        saved: share of the time of LiteRT's kernel that compiled code saves; below 0 where compiled code is slower.
+        saved_alone: as `saved`, where no neighbouring node is compiled with this one; None for the same share.
+        slowdown: time of LiteRT's kernel over the time that its work and bytes predict.
+        fuses: True where the operator is nearly free behind the node that writes one of its operands.
+        changes_layout: True where compiled code copies images into a layout of its own, and back.
+    """
+
+    saved: float = 0.0
+    saved_alone: float | None = None
+    slowdown: float = 1.0
+    fuses: bool = False
+    changes_layout: bool = False
+
+
+RATES: dict[type[Op], OperatorRate] = {
+    Op: OperatorRate(),
+    Weighted: OperatorRate(saved=0.2, saved_alone=-0.3, changes_layout=True),
+    TransposeConv: OperatorRate(saved=0.5, saved_alone=0.5, slowdown=3.0, changes_layout=True),
+    Convolution2DTransposeBias: OperatorRate(saved=0.5, saved_alone=0.5, slowdown=3.0, changes_layout=True),
+    DepthwiseConv2D: OperatorRate(saved=0.4, saved_alone=0.4, changes_layout=True),
+    Pooling: OperatorRate(saved=-0.3, changes_layout=True),
+    Resizing: OperatorRate(saved=0.5, slowdown=2.0, changes_layout=True),
+    Padding: OperatorRate(saved=0.7, slowdown=2.0),
+    Rows: OperatorRate(saved=0.2),
+    Softmax: OperatorRate(saved=0.2, slowdown=4.0),
+    ScaledDotProductAttention: OperatorRate(saved=0.3),
+    Recurrence: OperatorRate(saved=0.5),
+    Reduction: OperatorRate(saved=-0.5),
+    Transpose: OperatorRate(saved=-0.5),
+    Pointwise: OperatorRate(fuses=True),
+    Relabel: OperatorRate(fuses=True),
+}
+"""Rates by operator class; a class without a row has those of its nearest base class."""
+
+
+def operator_rate(op: Op) -> OperatorRate:
+    """The rates of `op`."""
+    return next(RATES[each] for each in type(op).__mro__ if each in RATES)

@@ -1,0 +1,59 @@
+"""Seconds per kernel over the last runs of a profiled session, and the table of them in the debug log."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from jitdelegate.program.program import Kernel
+
+ROWS = 64
+"""Runs that are kept; a power of two."""
+
+
+def medians(runs: list[list[float]], kernels: int) -> list[float | None]:
+    """The median seconds of each kernel over `runs`, of which each has one entry per kernel; None without runs."""
+    if not runs:
+        return [None] * kernels
+    return [sorted(run[kernel] for run in runs)[len(runs) // 2] for kernel in range(kernels)]
+
+
+def kernel_lines(kernels: Iterable[tuple[float | None, str, str]]) -> list[str]:
+    """A table of (seconds, form, further text): microseconds, the share of all kernels, form, text."""
+    found = list(kernels)
+    total = sum(seconds or 0.0 for seconds, _, _ in found) or 1.0
+    return [_kernel_line(seconds, total, form, text) for seconds, form, text in found]
+
+
+def _kernel_line(seconds: float | None, total: float, form: str, text: str) -> str:
+    time = "not run" if seconds is None else f"{1e6 * seconds:,.2f} us"
+    return f"{time:>12}{(seconds or 0.0) / total:>7.1%} {form:<20} {text}".rstrip()
+
+
+def log_times(seconds: Sequence[float | None], kernels: Sequence[Kernel]) -> None:
+    """Log the table of a session that is to be closed, if it ran."""
+    from jitdelegate.options.debug import log
+
+    if any(each is not None for each in seconds):
+        pairs = zip(seconds, kernels, strict=True)
+        log("\n".join(["time per kernel", *kernel_lines((each, kernel.form, kernel.name) for each, kernel in pairs)]))
+
+
+def log_times_at_exit(measure: Callable[[], Sequence[float | None]], kernels: Sequence[Kernel]) -> None:
+    """Log the table of a session that is still there when Python ends.
+
+    Args:
+        measure: its method; it is not kept alive.
+    """
+    import atexit
+    from weakref import WeakMethod
+
+    reference = WeakMethod(measure)
+
+    def log_open() -> None:
+        found = reference()
+        if found is not None:
+            log_times(found(), kernels)
+
+    atexit.register(log_open)

@@ -1,0 +1,59 @@
+"""Time stamps in the code of a profiled program: when each run began, and when each of its steps ended.
+
+They lie at the end of the sync memory, one row a run, as `runtime.cpu.profile` reads them. Every chunk
+that ends writes the stamp of its step before it is counted as done: the last one stays, and a finished run has all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jitdelegate.runtime.cpu.library import CLOCK_ENTRY
+from jitdelegate.runtime.cpu.profile import STAMP_BYTES
+from jitdelegate.runtime.profile import ROWS
+from jitdelegate.targets.cpu.vector_ir import INDEX, Function, Module, Value
+
+CLOCKS = {
+    "x86_64": "call i64 @llvm.readcyclecounter()",
+    "aarch64": 'call i64 asm sideeffect "mrs $0, cntvct_el0", "=r"()',
+    "arm64": 'call i64 asm sideeffect "mrs $0, cntvct_el0", "=r"()',
+}
+"""Instruction that reads a clock which all cores share, by architecture; others have none, and no times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamps:
+    """Writes the stamps of one program.
+
+    Attributes:
+        triple: the target triple of the code.
+        steps: number of steps.
+        offset: of the first stamp in the sync memory.
+    """
+
+    triple: str
+    steps: int
+    offset: int
+
+    def now(self, f: Function) -> Value:
+        """The time on the clock."""
+        f.module.declare("i64 @llvm.readcyclecounter()")
+        return f.emit(INDEX, CLOCKS.get(self.triple.partition("-")[0], "add i64 0, 0"))
+
+    def begin(self, f: Function, sync: Value, run: Value) -> None:
+        """Stamps the beginning of a run, whose number is an i64."""
+        f.store(self.now(f), self._row(f, sync, run), STAMP_BYTES)
+
+    def end(self, f: Function, sync: Value, run: Value, step: Value) -> None:
+        """Stamps the end of a step."""
+        f.store(self.now(f), self._row(f, sync, run) + (step * STAMP_BYTES + STAMP_BYTES), STAMP_BYTES)
+
+    def _row(self, f: Function, sync: Value, run: Value) -> Value:
+        number = f.emit(INDEX, f"and {run}, {ROWS - 1}")
+        return sync + (number * ((self.steps + 1) * STAMP_BYTES) + self.offset)
+
+    def write_clock(self, module: Module) -> None:
+        """`uint64 clock()`: the time now."""
+        f = Function(module, CLOCK_ENTRY, [], exported=True, result=INDEX)
+        f.do(f"ret {self.now(f)}")
+        f.close()

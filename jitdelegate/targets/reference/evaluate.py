@@ -1,0 +1,74 @@
+"""Evaluates a lowered graph with numpy, node by node: what every target has to compute.
+
+A node is its form's own result (`forms.FORMS`), rounded to its element type, and then the epilogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jitdelegate.ir import expr
+from jitdelegate.ir.forms import Access, Form, Map
+from jitdelegate.ir.graph import ABSENT, Graph, Node
+from jitdelegate.targets.reference.forms import FORMS
+
+Array = np.ndarray
+Shape = tuple[int, ...]
+
+
+def evaluate(graph: Graph, inputs: Sequence[Array], states: Sequence[Array] = ()) -> tuple[list[Array], list[Array]]:
+    """One run of a graph whose nodes all carry a form.
+
+    Args:
+        inputs: one array per `graph.given`.
+        states: what the run finds, one array per `graph.states`.
+    Returns:
+        (outputs, states): one array per `graph.returned`, and what the run leaves in each state.
+    """
+    found = run_graph(graph, [*inputs, *states])
+    return found[: len(graph.returned)], found[len(graph.returned) :]
+
+
+def run_graph(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
+    """One array per `graph.outputs` for one per `graph.inputs`, states included."""
+    values = {i: tensor.data for i, tensor in enumerate(graph.tensors) if tensor.data is not None}
+    values |= dict(zip(graph.inputs, inputs, strict=True))
+    for node in graph.nodes:
+        (output,) = node.outputs
+        operands = [None if i == ABSENT else values[i] for i in node.inputs]
+        tensor = graph.tensors[output]
+        values[output] = run_node(node, operands, tensor.shape).astype(tensor.dtype)
+    return [values[i] for i in graph.outputs]
+
+
+def run_node(node: Node, operands: Sequence[Any], shape: Shape) -> Array:
+    """The form's own result through its epilogue, as an array of `shape`."""
+    form = node.form
+    assert form is not None
+    with np.errstate(all="ignore"):
+        own = [] if isinstance(form, Map) else [own_result(form, operands, shape)]
+        extra = [read(x, access, shape) for x, access in zip(operands[form.core :], form.operands, strict=False)]
+        return np.broadcast_to(expr.evaluate(form.epilogue, own + extra), shape)
+
+
+def own_result(form: Form, operands: Sequence[Any], shape: Shape) -> Array:
+    """What the form computes before its epilogue; floats rounded to float32."""
+    found = FORMS[type(form)](form, operands, shape).reshape(shape)
+    return found.astype(np.float32) if found.dtype == np.float64 else found
+
+
+def read(operand: Array, access: Access, shape: Shape) -> Array:
+    """The operand's value for every output index."""
+    grid = np.indices(shape, sparse=True)
+    index: list[Any] = []
+    inside: Any = True
+    for dim, start, step, size in zip(access.dims, access.starts, access.steps, operand.shape, strict=True):
+        place = start if dim < 0 else start + step * grid[dim]
+        inside = inside & (place >= 0) & (place < size)
+        index.append(np.clip(place, 0, size - 1))
+    assert access.fill is not None or np.all(inside), f"{access} leaves {operand.shape}"
+    found = np.where(inside, operand[tuple(index)], np.asarray(access.fill or 0).astype(operand.dtype))
+    return np.broadcast_to(found, shape)

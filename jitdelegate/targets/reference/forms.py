@@ -1,0 +1,164 @@
+"""What the forms of `ir.forms` compute: their own results before the epilogue, one function a form.
+
+Sums of floats are exact to float64's rounding. A window is followed tap by tap: one tap is the pixel that each output
+pixel sees through one element of the kernel.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jitdelegate.ir import forms
+from jitdelegate.ir.expr import evaluate
+from jitdelegate.ops.resize import bilinear_places, nearest_places
+from jitdelegate.targets.reference.index_forms import INDEX_FORMS
+
+Array = np.ndarray
+Shape = tuple[int, ...]
+REDUCTIONS: Mapping[str, Callable[..., Any]] = {
+    "mean": np.mean,
+    "sum": np.sum,
+    "max": np.max,
+    "min": np.min,
+    "prod": np.prod,
+}
+
+
+def view(form: forms.View, operands: Sequence[Any], shape: Shape) -> Array:
+    return np.asarray(operands[0])
+
+
+def concat(form: forms.Concat, operands: Sequence[Any], shape: Shape) -> Array:
+    return np.concatenate(operands, axis=form.axis)
+
+
+def softmax(form: forms.Softmax, operands: Sequence[Any], shape: Shape) -> Array:
+    data = operands[0]
+    powers = np.exp(form.beta * (data - data.max(-1, keepdims=True)).astype(np.float64))
+    return np.asarray(powers / powers.sum(-1, keepdims=True))
+
+
+def reduce(form: forms.Reduce, operands: Sequence[Any], shape: Shape) -> Array:
+    return np.asarray(REDUCTIONS[form.kind](exact(operands[0]), axis=form.axes))
+
+
+def exact(data: Array) -> Array:
+    """Floats as float64; integers as they are."""
+    return data.astype(np.float64) if data.dtype.kind == "f" else data
+
+
+def resize(form: forms.Resize, operands: Sequence[Any], shape: Shape) -> Array:
+    data = operands[0]
+    for axis in (1, 2):
+        places = data.shape[axis], shape[axis], form.align_corners, form.half_pixel_centers
+        if form.kind == "nearest":
+            data = data.take(nearest_places(*places), axis)
+        else:
+            lower, upper, part = bilinear_places(*places)
+            part = part.reshape((-1, 1, 1) if axis == 1 else (-1, 1)).astype(np.float64)
+            data = data.take(lower, axis) * (1 - part) + data.take(upper, axis) * part
+    return np.asarray(data)
+
+
+def matmul(form: forms.MatMul, operands: Sequence[Any], shape: Shape) -> Array:
+    a, b = operands[:2]
+    a = a.swapaxes(-1, -2) if form.adj_x else a
+    b = b.swapaxes(-1, -2) if form.adj_y else b
+    return np.asarray(a.astype(np.float64) @ b.astype(np.float64))
+
+
+def pool(form: forms.Pool, operands: Sequence[Any], shape: Shape) -> Array:
+    data = operands[0]
+    if form.kind == "max":  # fmax passes NaN over, as LiteRT does
+        return functools.reduce(np.fmax, (seen for _, seen in taps(form, data, shape, np.nan)))
+    inside = np.ones((1, *data.shape[1:3], 1))
+    total, count = (sum(seen for _, seen in taps(form, each, shape)) for each in (exact(data), inside))
+    return np.asarray(total / count)
+
+
+def depthwise(form: forms.Depthwise, operands: Sequence[Any], shape: Shape) -> Array:
+    data, weights, bias = operands[:3]
+    repeated = np.repeat(data.astype(np.float64), form.multiplier, axis=3)
+    total = sum(seen * weights[0, ky, kx] for (ky, kx), seen in taps(form, repeated, shape))
+    return np.asarray(total if bias is None else total + bias)
+
+
+def contract(form: forms.Contract, operands: Sequence[Any], shape: Shape) -> Array:
+    data, weights, bias = operands[:3]
+    data = data if data.ndim == 4 else data.reshape(1, 1, -1, data.shape[-1])
+    weights = weights if weights.ndim == 4 else weights[:, None, None]
+    image = shape if len(shape) == 4 else (1, 1, data.shape[2], len(weights))
+    multiply = transposed if form.transposed else grouped
+    total = multiply(form, data.astype(np.float64), weights.astype(np.float64), image)
+    return total if bias is None else total + bias
+
+
+def grouped(form: forms.Contract, data: Array, weights: Array, image: Shape) -> Array:
+    """The convolution of each group of channels, beside each other."""
+    parts = zip(np.split(data, form.groups, axis=3), np.split(weights, form.groups), strict=True)
+    sums = [sum(seen @ w[:, ky, kx].T for (ky, kx), seen in taps(form, d, image)) for d, w in parts]
+    return np.concatenate(sums, axis=3)
+
+
+def taps(form: forms.Window, data: Array, image: Shape, fill: float = 0) -> Iterator[tuple[tuple[int, int], Array]]:
+    """((ky, kx), [N, H, W, C]): the pixel of `data` that each pixel of an output `image` sees; `fill` outside."""
+    for ky, kx in np.ndindex(*form.kernel):
+        rows = np.arange(image[1]) * form.stride[0] - form.padding[0] + ky * form.dilation[0]
+        columns = np.arange(image[2]) * form.stride[1] - form.padding[2] + kx * form.dilation[1]
+        inside = within(rows, data.shape[1])[:, None] & within(columns, data.shape[2])
+        seen = data.take(rows, 1, mode="clip").take(columns, 2, mode="clip")
+        yield (ky, kx), np.where(inside[..., None], seen, fill)
+
+
+def within(places: Array, size: int) -> Array:
+    return np.asarray((places >= 0) & (places < size))
+
+
+def transposed(form: forms.Contract, data: Array, weights: Array, image: Shape) -> Array:
+    """Every data pixel's multiple of the filter, added where the filter lies on the output."""
+    out = np.zeros(image)
+    for ky, kx in np.ndindex(*form.kernel):
+        rows = np.arange(data.shape[1]) * form.stride[0] - form.padding[0] + ky
+        columns = np.arange(data.shape[2]) * form.stride[1] - form.padding[2] + kx
+        used, seen = within(rows, image[1]), within(columns, image[2])
+        added = data[:, used][:, :, seen] @ weights[:, ky, kx].T
+        out[:, rows[used][:, None], columns[seen]] += added
+    return out
+
+
+def recurrent(form: forms.Recurrent, operands: Sequence[Any], shape: Shape) -> Array:
+    data, hidden, state, weights, more, projection, bias = operands
+    constants = () if more is None else tuple(more)
+    rows = data if form.time_major else data.swapaxes(0, 1)
+    out = np.zeros(shape)
+    for time in range(len(rows))[:: -1 if form.reverse else 1]:
+        sums = rows[time].astype(np.float64) + hidden @ weights.T.astype(np.float64)
+        gates = np.split(sums.astype(np.float32), form.gates, axis=1)
+        state = evaluate(form.cell, [*gates, state, *constants])
+        hidden = evaluate(form.output, [*gates, state, *constants])
+        if projection is not None:
+            total = hidden.astype(np.float64) @ projection.T + bias
+            hidden = evaluate(form.limit, [total.astype(np.float32)])
+        out[time, :, : hidden.shape[1]] = hidden
+    out[-1, :, : state.shape[1]] = state
+    return out
+
+
+FORMS: Mapping[type[forms.Form], Callable[[Any, Sequence[Any], Shape], Array]] = {
+    forms.Concat: concat,
+    forms.Contract: contract,
+    forms.Depthwise: depthwise,
+    forms.MatMul: matmul,
+    forms.Pool: pool,
+    forms.Recurrent: recurrent,
+    forms.Reduce: reduce,
+    forms.Resize: resize,
+    forms.Softmax: softmax,
+    forms.View: view,
+    **INDEX_FORMS,
+}
+"""Form -> its result for (form, operands, shape of the output): the output's elements in order, in any shape."""

@@ -1,0 +1,32 @@
+"""Numbers in other types, as `ir.expr.Cast` says."""
+
+from __future__ import annotations
+
+from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.scalar.builder import Builder, V
+
+
+def cast(b: Builder[V], value: V, source: str, target: str) -> V:
+    """A value of type `source` as one of type `target`; those of float16 are the bits in an i16."""
+    if source == target:
+        return value
+    if source == "float16":
+        return cast(b, b.convert("fpext", b.convert("bitcast", value, "half"), "float"), "float32", target)
+    if target == "float16":
+        return b.convert("bitcast", b.convert("fptrunc", cast(b, value, source, "float32"), "half"), "i16")
+    if target == "bool":
+        return b.compare("une" if value.is_float else "ne", value, 0)
+    if source == "float32":
+        return b.to_integer(value, target)
+    if target == "float32":
+        return b.convert("sitofp" if ELEMENT_TYPES[source].is_signed else "uitofp", value, "float")
+    return _resized(b, value, source, target)
+
+
+def _resized(b: Builder[V], value: V, source: str, target: str) -> V:
+    """An integer or bool with fewer bits, or more of them as its sign asks."""
+    bits = ELEMENT_TYPES[target].bits
+    if bits == value.bits:
+        return value
+    extension = "sext" if ELEMENT_TYPES[source].is_signed else "zext"
+    return b.convert("trunc" if bits < value.bits else extension, value, f"i{bits}")

@@ -1,0 +1,43 @@
+"""Rescale and Table, as `ir.quantized` says."""
+
+from __future__ import annotations
+
+from jitdelegate.ir.quantized import DIGITS, ROUNDINGS, Rescale, Table
+from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.scalar.builder import Builder, V
+from jitdelegate.targets.scalar.cast import cast
+
+NARROW = (1 << 31) - (1 << 16)
+"""Results below it, to which a zero point may be added, fit an int32."""
+
+
+def rescale(b: Builder[V], expr: Rescale, parts: list[V], types: tuple[str, ...]) -> V:
+    """The product with 64 bits, the limits with 32 where the result is known to fit them."""
+    value, multiplier, shift = (cast(b, part, dtype, "int64") for part, dtype in zip(parts, types, strict=True))
+    value = value - expr.input_zero if expr.input_zero else value
+    result = b.ashr(value * multiplier + _rounding(b, expr, value, shift), shift)
+    largest, calculated = expr.largest(types[0]), "int64"
+    if largest is not None and largest <= NARROW and expr.high < 1 << 31:
+        result, calculated = b.convert("trunc", result, "i32"), "int32"
+    limited = b.minimum(b.maximum(result + expr.output_zero, expr.low), expr.high)
+    return cast(b, limited, calculated, expr.dtype)
+
+
+def _rounding(b: Builder[V], expr: Rescale, value: V, shift: V) -> V:
+    """Half of the last bit that is kept, and what a second rounding adds."""
+    half = b.like(1, shift) << shift - 1
+    not_negative, negative = ROUNDINGS[expr.rounding]
+    if not_negative == negative == 0:
+        return half
+    twice = b.select(b.compare("slt", value, 0), b.like(negative, value), not_negative)
+    return half + b.select(b.compare("sgt", shift, 31), twice, 0)
+
+
+def table(b: Builder[V], expr: Table, value: V, source: str) -> V:
+    """One entry, or two and what lies between them."""
+    place = cast(b, value, source, "int32") - ELEMENT_TYPES[source].minimum
+    if source != "int16":
+        return cast(b, b.look_up(expr.entries, place), "int32", expr.dtype)
+    first = place >> DIGITS
+    low, high = (b.look_up(expr.entries, at) for at in (first, first + 1))
+    return (low << DIGITS) + (high - low) * (place & (1 << DIGITS) - 1)

@@ -1,0 +1,40 @@
+"""Runs a lowered graph on the reference target through its program and session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from xxhash import xxh3_128_hexdigest
+
+from jitdelegate.compiler.program_metadata import ports, states
+from jitdelegate.ir.graph import Graph
+from jitdelegate.program.program import Program
+from jitdelegate.targets.reference.generate import generate
+from jitdelegate.targets.reference.session import ReferenceSession
+
+
+def program_of(graph: Graph) -> Program:
+    """A program without key, operators and notes."""
+    generated = generate(graph, "reference")
+    weights, found = states(graph, generated.weights)
+    return Program(
+        key=(),
+        target="reference",
+        loader=generated.loader,
+        inputs=ports(graph, graph.given),
+        outputs=ports(graph, graph.returned),
+        states=found,
+        code=generated.code,
+        weights=weights,
+        weights_hash=xxh3_128_hexdigest(weights),
+    )
+
+
+def execute(graph: Graph, feeds: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs of a lowered graph."""
+    session = ReferenceSession(program_of(graph))
+    try:
+        return [np.array(output) for output in session.run(list(feeds))]
+    finally:
+        session.close()

@@ -1,0 +1,37 @@
+"""Rescale and Table on CUDA, as plain Python integers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from jitdelegate.ir.expr import Expr
+from jitdelegate.ir.quantized import ROUNDINGS, Rescale, Table
+from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
+from tests.targets.quantized_cases import BY_CONSTANTS, TABLES, channel_case, of_elements, rescale_case, table_case
+
+
+def check(expr: Expr, operands: list[np.ndarray], expected: list[int]) -> None:
+    (found,) = run(of_elements(expr, operands), operands)
+    assert found.tolist() == expected
+
+
+@pytest.mark.parametrize("expr, dtype", BY_CONSTANTS, ids=str)
+def test_a_value_is_rescaled_as_plain_integers_are(expr: Rescale, dtype: str) -> None:
+    check(expr, *rescale_case(expr, dtype))
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+def test_each_channel_has_its_own_multiplier_and_shift(rounding: str) -> None:
+    check(*channel_case(rounding))
+
+
+@pytest.mark.parametrize("expr, dtype", TABLES, ids=str)
+def test_a_table_is_looked_up_and_interpolated(expr: Table, dtype: str) -> None:
+    check(expr, *table_case(expr, dtype))
+
+
+def test_they_compile_everywhere_without_local_memory() -> None:
+    exprs = [BY_CONSTANTS[0], BY_CONSTANTS[-1], TABLES[0], TABLES[3]]
+    graphs = [of_elements(expr, [np.zeros(5, dtype)]) for expr, dtype in exprs]
+    assert_compiles_everywhere([template for graph in graphs for template in templates_of(graph)])
