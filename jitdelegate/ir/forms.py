@@ -168,7 +168,7 @@ class Window(Form):
         halo_value: what they read as, as it is stored; None where they are left out of the window.
         input_zero: the stored value of the data that stands for 0, subtracted from every element that is read.
         accumulator: type of products and sums, of the bias and of the result that the epilogue finds: "float32", or
-            "int32" for integer data and weights.
+            that of the data's `ElementType`, "int32" for int8, where data and weights are integers.
     """
 
     kernel: tuple[int, int] = (1, 1)
