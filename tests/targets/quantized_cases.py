@@ -8,12 +8,12 @@ from itertools import product
 import numpy as np
 
 from jitdelegate.ir.expr import Arg, Expr, result_type
-from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ir.quantized import Rescale, Table, rescale
 from jitdelegate.ir.verify import verify
 
-SAME = Access((0,), (0,), (1,))
+SAME = IndexMap((0,), (0,), (1,))
 HALF, MOST = 1 << 30, (1 << 31) - 1
 
 

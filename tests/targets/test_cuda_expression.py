@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.expr import BINARY, COMPARISONS, UNARY, Apply, Arg, Cast, Expr, evaluate, result_type, unary
-from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.targets.scalar.builder import NATIVE
 from jitdelegate.targets.scalar.functions import FLOAT_FUNCTIONS, INTEGER_FUNCTIONS
@@ -29,7 +29,7 @@ BOTH_SIGNS = {
 }
 LOGIC = {"and", "or", "xor", "eq", "ne", "max", "min"}
 ON_FLOATS = {*FLOAT_FUNCTIONS, *NATIVE} - {"copysign"}
-SAME = Access((0,), (0,), (1,))
+SAME = IndexMap((0,), (0,), (1,))
 
 
 def of_elements(expr: Expr, types: Sequence[str], size: int) -> Graph:

@@ -11,7 +11,7 @@ from jitdelegate.ir.expr import Expr
 from jitdelegate.targets.cuda.device_code import F32, I32, I64, Code, Value, register, size_of
 from jitdelegate.targets.cuda.division import DIVISOR_SIZES, coordinates, divisors
 from jitdelegate.targets.cuda.element import Element, narrowed, store, widened
-from jitdelegate.targets.cuda.index_map import IndexMap, dense_strides
+from jitdelegate.targets.cuda.index_map import CanonicalMap, dense_strides
 from jitdelegate.targets.cuda.operand import Neighbours, Operand, operands_of
 from jitdelegate.targets.cuda.template import Definition, Template
 from jitdelegate.targets.scalar.expression import emit
@@ -47,17 +47,17 @@ class TransposeTemplate(Template):
     def threads(self) -> int:
         return THREADS
 
-    def blocks(self, index_map: IndexMap) -> int:
+    def blocks(self, index_map: CanonicalMap) -> int:
         """Of a launch."""
         return prod(self._grid(index_map))
 
-    def _grid(self, index_map: IndexMap) -> list[int]:
+    def _grid(self, index_map: CanonicalMap) -> list[int]:
         """Blocks along every axis, `axis` moved to the last place but one."""
         sizes = list(index_map.sizes)
         last, axis = sizes.pop(), sizes.pop(self.axis)
         return [*sizes, -(-axis // TILE), -(-last // TILE)]
 
-    def numbers(self, index_map: IndexMap) -> list[int]:
+    def numbers(self, index_map: CanonicalMap) -> list[int]:
         """Arguments: blocks, both sizes of tiles, how far apart outputs lie along each axis, the operands' walks."""
         sizes = index_map.sizes
         own = [*divisors(self._grid(index_map)), sizes[self.axis], sizes[-1], *dense_strides(sizes)[:-1]]
@@ -170,7 +170,7 @@ def _thread(code: Code) -> tuple[Value, Value]:
 
 
 def transpose_template(
-    index_map: IndexMap, elements: Sequence[Element], target: Element, expr: Expr
+    index_map: CanonicalMap, elements: Sequence[Element], target: Element, expr: Expr
 ) -> TransposeTemplate | None:
     """The template where an operand is read across and large enough for tiles to pay."""
     if prod(index_map.sizes) < SMALLEST_OUTPUT or index_map.sizes[-1] < SMALLEST_AXIS:
