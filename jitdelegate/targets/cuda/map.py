@@ -8,12 +8,12 @@ from math import prod
 from typing import Any, ClassVar
 
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, Expr, substitute
-from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.division import DIVISOR_SIZES, coordinates, divisors
 from jitdelegate.targets.cuda.element import Element, common_width, store
-from jitdelegate.targets.cuda.index_map import IndexMap, Walk, canonical, walk
+from jitdelegate.targets.cuda.index_map import CanonicalMap, Walk, canonical, walk
 from jitdelegate.targets.cuda.operand import Operand, apply, operands_of
 from jitdelegate.targets.cuda.sizes import Kind
 from jitdelegate.targets.cuda.template import Template
@@ -95,7 +95,7 @@ def write_map(writer: Writer, node: Node) -> None:
 def copy(writer: Writer, source: int, target: int) -> None:
     """Launch that stores the elements of tensor `source`, in order, as those of `target`."""
     flat = (writer.graph.tensors[source].size,)
-    index_map = canonical(flat, [walk(flat, Access.broadcast(flat, flat), flat)])
+    index_map = canonical(flat, [walk(flat, IndexMap.broadcast(flat, flat), flat)])
     _write_launch(writer, RESULT, index_map, [source], target)
 
 
@@ -109,7 +109,7 @@ def _without_empty(expr: Expr, walks: Sequence[Walk], types: Sequence[str]) -> t
     return substitute(expr, arguments), read
 
 
-def _write_launch(writer: Writer, expr: Expr, index_map: IndexMap, inputs: Sequence[int], output: int) -> None:
+def _write_launch(writer: Writer, expr: Expr, index_map: CanonicalMap, inputs: Sequence[int], output: int) -> None:
     target = writer.element(output)
     pointers = [writer.pointer(index) for index in (output, *inputs)]
     elements = [writer.element(index) for index in inputs]
@@ -127,7 +127,7 @@ def _write_launch(writer: Writer, expr: Expr, index_map: IndexMap, inputs: Seque
     writer.launch(template, template.grid(whole + rest), [*pointers, whole, rest, sizes, walks])
 
 
-def _width(index_map: IndexMap, target: Element) -> int:
+def _width(index_map: CanonicalMap, target: Element) -> int:
     """Outputs per thread: as many as a store takes, where rows of several axes are whole vectors of them, but fewer
     where a thread would read too much for its registers."""
     most = target.widest

@@ -11,7 +11,7 @@ from jitdelegate.ir.expr import Expr
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element
 from jitdelegate.targets.cuda.epilogue import load_run
-from jitdelegate.targets.cuda.index_map import IndexMap, Walk
+from jitdelegate.targets.cuda.index_map import CanonicalMap, Walk
 from jitdelegate.targets.cuda.sizes import Kind
 from jitdelegate.targets.scalar.expression import emit
 
@@ -91,7 +91,7 @@ class Operand:
         return [code.select(inside, value, fill) for value in found]
 
 
-def operands_of(index_map: IndexMap, elements: Sequence[Element], width: int) -> tuple[Operand, ...]:
+def operands_of(index_map: CanonicalMap, elements: Sequence[Element], width: int) -> tuple[Operand, ...]:
     """How to read all walks in vectors of `width` along the last axis, from operands stored as `elements`."""
     pairs = zip(index_map.walks, elements, strict=True)
     return tuple(_operand(walk, element, index_map.checked(walk), width) for walk, element in pairs)

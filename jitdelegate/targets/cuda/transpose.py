@@ -11,7 +11,7 @@ from jitdelegate.ir.expr import Expr
 from jitdelegate.targets.cuda.device_code import F32, I32, I64, Code, Value, register, size_of
 from jitdelegate.targets.cuda.division import DIVISOR_SIZES, coordinates, divisors
 from jitdelegate.targets.cuda.element import Element, narrowed, store, widened
-from jitdelegate.targets.cuda.index_map import IndexMap, dense_strides
+from jitdelegate.targets.cuda.index_map import CanonicalMap, dense_strides
 from jitdelegate.targets.cuda.operand import Neighbours, Operand, operands_of
 from jitdelegate.targets.cuda.sizes import Kind
 from jitdelegate.targets.cuda.template import Template
@@ -45,11 +45,11 @@ class TransposeTemplate(Template):
     operands: tuple[Operand, ...]
     expr: Expr
 
-    def blocks(self, index_map: IndexMap) -> int:
+    def blocks(self, index_map: CanonicalMap) -> int:
         """Of a launch."""
         return prod(self._grid(index_map))
 
-    def _grid(self, index_map: IndexMap) -> list[int]:
+    def _grid(self, index_map: CanonicalMap) -> list[int]:
         """Blocks along every axis, `axis` moved to the last place but one."""
         sizes = list(index_map.sizes)
         last, axis = sizes.pop(), sizes.pop(self.axis)
@@ -61,7 +61,7 @@ class TransposeTemplate(Template):
         own = ("int32",) * (DIVISOR_SIZES * outer), ("int32", "int32"), ("int32",) * outer
         return "pointer", ("pointer",) * len(self.operands), *own, walks
 
-    def arguments(self, index_map: IndexMap) -> tuple[Any, ...]:
+    def arguments(self, index_map: CanonicalMap) -> tuple[Any, ...]:
         """What follows the pointers in a launch: blocks along each axis, both sizes that tiles have, how far apart
         outputs lie along each axis, the operands' walks."""
         sizes, walks = index_map.sizes, zip(self.operands, index_map.walks, strict=True)
@@ -134,7 +134,7 @@ class TransposeTemplate(Template):
 
 
 def transpose_template(
-    index_map: IndexMap, elements: Sequence[Element], target: Element, expr: Expr
+    index_map: CanonicalMap, elements: Sequence[Element], target: Element, expr: Expr
 ) -> TransposeTemplate | None:
     """The template where an operand is read across and large enough for tiles to pay."""
     if prod(index_map.sizes) < SMALLEST_OUTPUT or index_map.sizes[-1] < SMALLEST_AXIS:
