@@ -25,7 +25,7 @@ class CacheError(JitDelegateError):
     """A cache place or entry cannot be used; the cache turns it into a counted miss, never into a failed model.
 
     Attributes:
-        remedy: what else than another directory helps, as an instruction; "" for nothing.
+        remedy: an instruction that helps, other than to take another directory; "" for none.
     """
 
     def __init__(self, message: str, remedy: str = "") -> None:
@@ -34,7 +34,7 @@ class CacheError(JitDelegateError):
 
 
 class DeviceError(JitDelegateError, RuntimeError):
-    """The machine cannot run what was asked for: no such device, missing CPU features, no memory."""
+    """The machine cannot run the model as requested: no such device, missing CPU features, out of memory."""
 
 
 class CompilerFailedError(DeviceError):
@@ -46,11 +46,11 @@ class DelegationError(DeviceError):
 
 
 class TensorError(JitDelegateError, ValueError):
-    """A tensor that was passed in or asked for has the wrong name, index, type, shape or length."""
+    """A tensor that was passed in or requested has the wrong name, index, type, shape or length."""
 
 
 class DelegateWarning(UserWarning):
-    """Operators of a model are left to LiteRT, or the delegate stays out of an interpreter; says which and why."""
+    """Operators of a model run on LiteRT, or the delegate stays out of an interpreter; says which and why."""
 
 
 class CacheWarning(UserWarning):

@@ -56,7 +56,7 @@ WARM_IMPORTS = {
     "time",
     "xxhash",
 }
-"""What the warm road may import as it loads; each costs next to nothing."""
+"""What the load path may import as it loads; each costs next to nothing."""
 
 
 def _modules(package: str) -> list[Path]:
@@ -148,7 +148,7 @@ def test_every_target_is_a_folder_and_a_row() -> None:
 
 
 @pytest.mark.parametrize("path", list(filter(_is_warm, _modules("jitdelegate"))), ids=_name)
-def test_a_module_of_the_warm_road_loads_only_what_is_nearly_free(path: Path) -> None:
+def test_a_module_of_the_load_path_imports_only_light_modules(path: Path) -> None:
     found = {module for module in _imports(ast.parse(path.read_text()), deferred=False) if module != "__future__"}
     own = {module for module in found if module.startswith("jitdelegate")}
     assert {module for module in own if not _loads_warm(module)} == set()

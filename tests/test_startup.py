@@ -1,4 +1,4 @@
-"""The warm road in fresh processes: what it imports, what it opens, and that it compiles nothing. Counts, no times."""
+"""The load path in fresh processes: what it imports, what it opens, and that it compiles nothing. Counts, no times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEAVY = {
     *("typing", "dataclasses", "enum", "re", "pathlib", "json", "logging", "tempfile", "threading", "functools"),
     *("contextlib", "hashlib", "collections", "importlib", "inspect", "argparse", "subprocess", "warnings"),
 }
-"""What the warm road must not import; each costs more than opening a program, or leads to what does."""
+"""What the load path must not import; each costs more than opening a program, or leads to what does."""
 MOST_MODULES = 48
 """Ours, xxhash's, and those of the standard library that NEARLY_FREE does not bring along."""
 NEARLY_FREE = """

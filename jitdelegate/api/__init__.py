@@ -1,7 +1,7 @@
-"""What a user touches. Read `model.py` first.
+"""The public objects. Read `model.py` first.
 
-- `model.py`: `load(path_or_bytes, ...) -> Model`, called with inputs, answers with outputs.
-- `interpreter.py`: `Interpreter` and `SignatureRunner`, with the methods of LiteRT's.
+- `model.py`: `load(path_or_bytes, ...) -> Model`, called with inputs, returns outputs.
+- `interpreter.py`: `Interpreter` and `SignatureRunner`, with LiteRT's methods.
 - `delegate.py`: `GpuDelegate` and `load_delegate`, for our interpreter and for LiteRT's own.
 - `report.py`: `Report`, where each operator runs and why. `delegate_warning.py`: the same as a warning.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def announce(executable: Executable) -> None:
-    """Warn of operators that are left to LiteRT; here, so that a model without any loads no module for it."""
+    """Warn about operators on LiteRT. Defined here, so that a model without any loads no module for it."""
     from jitdelegate.api import delegate_warning
 
     delegate_warning.announce(executable)

@@ -1,4 +1,4 @@
-"""GpuDelegate: what LiteRT's interpreter, or ours, takes for a delegate."""
+"""GpuDelegate: a delegate for LiteRT's interpreter, or for ours."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from jitdelegate.litert_delegate.native_delegate import NativeDelegate
 
 NAMES = ("jitdelegate", "libjitdelegate.so", "libjitdelegate")
-"""What `load_delegate` takes for a library: nothing is loaded, the delegate is this package."""
+"""Library names that `load_delegate` accepts. No library is loaded: the delegate is this package."""
 
 
 class GpuDelegate:
     """A delegate for interpreters: `Interpreter(..., experimental_delegates=[GpuDelegate(serialization_dir=...)])`.
 
-    `jitdelegate.Interpreter` takes the options and runs what is compiled by itself. LiteRT's own interpreter hands the
-    operators that are compiled over to the delegate, and runs all others. It may be given to several interpreters.
+    `jitdelegate.Interpreter` takes its options and runs compiled programs itself. LiteRT's own interpreter delegates
+    operators to it and runs the others. Several interpreters may share one.
 
     Attributes:
-        options: the checked options; `jitdelegate.options.Options` says what each of them means.
+        options: the checked options; `jitdelegate.options.Options` describes them.
     """
 
     __slots__ = ("_hosted", "_natives", "options")
@@ -44,7 +44,7 @@ class GpuDelegate:
     ) -> None:
         """
         Args:
-            target: None is "auto", or what `backend` says, the other name of this option.
+            target: None is "auto", or the value of `backend`, the other name of this option.
         Raises:
             OptionError: an option is unknown, or its value is refused.
         """
@@ -65,18 +65,18 @@ class GpuDelegate:
         return f"GpuDelegate({self.options!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another delegate with the same options, which is in no interpreter yet."""
+        """Another delegate with the same options, in no interpreter yet."""
         return GpuDelegate.from_options, (self.options,)
 
     def _get_native_delegate_pointer(self) -> int:
-        """What LiteRT's Interpreter calls when it is made: the address of a TfLiteDelegate.
+        """The address of a TfLiteDelegate, for the constructor of LiteRT's Interpreter.
 
-        LiteRT tells a delegate nothing of the file, so the model is taken from the arguments of LiteRT's constructor,
-        and compared with what LiteRT has before anything is claimed.
+        LiteRT tells a delegate nothing about the file. So the model is taken from the arguments of LiteRT's
+        constructor, and compared with LiteRT's graph before anything is delegated.
 
         Raises:
             ModelError: the model cannot be read.
-            DeviceError: this machine lacks the target that was asked for.
+            DeviceError: this machine lacks the requested target.
             DelegationError: full delegation was required, and some operators cannot be delegated.
         """
         import weakref
@@ -104,8 +104,9 @@ class GpuDelegate:
         return self._hosted.delegate()
 
     def report(self) -> Report | None:
-        """Of the interpreter of LiteRT's that was made last with this delegate: where its operators run and why; None
-        where there is none, or the delegate stays out of it."""
+        """Report on the latest of LiteRT's interpreters with this delegate: where its operators run and why.
+
+        None where there is none, or the delegate stays out of it."""
         if self._hosted is None:
             return None
         from jitdelegate.api.report import hosted_report
@@ -114,14 +115,14 @@ class GpuDelegate:
 
     @classmethod
     def from_options(cls, options: Options) -> GpuDelegate:
-        """A delegate that carries options which are checked already."""
+        """A delegate with options that are already checked."""
         delegate = cls.__new__(cls)
         delegate._keep(options)
         return delegate
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> GpuDelegate:
-        """A delegate with the options in a file of JSON or TOML.
+        """A delegate with the options of a JSON or TOML file.
 
         Raises:
             OptionError: as `Options.from_file`.
@@ -130,11 +131,10 @@ class GpuDelegate:
 
 
 def _calling_interpreter() -> tuple[Any, Any, int | None]:
-    """LiteRT's interpreter that is being made, its model, a path or content, and its threads; None for what it does not
-    say.
+    """(interpreter, model, threads) of the constructor of LiteRT's interpreter that asks for the delegate.
 
-    LiteRT calls the delegate without arguments and tells nobody else where the model came from: what its constructor
-    was given is in its frame only.
+    The model is a path or content; it and the threads are None where they were not given. LiteRT calls the delegate
+    without arguments, so the constructor's frame is the only place that knows the model.
     """
     arguments = sys._getframe(2).f_locals
     model = arguments.get("model_content") or arguments.get("model_path")
@@ -148,7 +148,7 @@ def load_delegate(name: str, options: Mapping[str, Any] | str | os.PathLike[str]
         name: "jitdelegate". LiteRT's own `load_delegate` loads other libraries.
         options: names to values; each value goes through `str()`, as in LiteRT. Or the path of a file with options.
     Raises:
-        OptionError: another name, an unknown option (named), a text that does not parse, or a file that does not.
+        OptionError: another name, an unknown option (named), or a value or file that cannot be parsed.
     """
     if name not in NAMES:
         raise OptionError(f"no delegate {name!r} here, expected 'jitdelegate'; ai_edge_litert loads other libraries")

@@ -1,4 +1,4 @@
-"""How a user hears of operators that are left to LiteRT: once per model, as a warning and through callbacks."""
+"""Announces operators on LiteRT, once per model, as a warning and through callbacks."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ _callbacks: list[Callable[[DelegateMessage], object]] = []
 
 
 def on_message(callback: Callable[[DelegateMessage], object]) -> Callable[[], None]:
-    """Call `callback` with the message of every model that is opened from now on and leaves operators to LiteRT.
+    """Call `callback` with a message for each model, opened from now on, that has operators on LiteRT.
 
-    `on_message(lambda message: logging.getLogger("jitdelegate").warning(message.text))` logs them. What it raises
-    reaches whoever opens the model.
+    `on_message(lambda message: logging.getLogger("jitdelegate").warning(message.text))` logs them. Exceptions of the
+    callback reach the caller who opens the model.
 
     Returns:
-        A function that ends it.
+        A function that removes the callback.
     """
     _callbacks.append(callback)
     return lambda: _callbacks.remove(callback) if callback in _callbacks else None
 
 
 def announce(executable: Executable) -> None:
-    """Tell what is left to LiteRT, once per model, subgraph and process."""
+    """Announce the operators on LiteRT, once per model, subgraph and process."""
     name = f"{executable.key.part(MODEL)} {executable.subgraph}"
     message = executable.message()
     if not message.remaining or name in _announced:
         return
     _announced.add(name)
-    for callback in tuple(_callbacks):  # one of them may end itself
+    for callback in tuple(_callbacks):  # one of them may remove itself
         callback(message)
     from jitdelegate.errors import DelegateWarning
     from jitdelegate.options.user_warning import warn_user

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from jitdelegate.engine.shape_inputs import ShapeInputInterpreter
 
 DEFAULT_RESOLVERS = ("AUTO", "BUILTIN")
-"""LiteRT's kernels that compiled code may stand in for; who names others wants exactly those."""
+"""LiteRT's op resolvers that compiled code may replace; any other asks for particular kernels."""
 
 
 class Interpreter:
     """Runs a .tflite model with the methods, dictionaries and error types of `ai_edge_litert.interpreter.Interpreter`.
 
-    A subgraph that is compiled whole runs from its program, one for every choice of its inputs' shapes; any other runs
-    on LiteRT. `report` says which and why.
+    A subgraph that is compiled whole runs from a program per choice of input shapes; any other runs on LiteRT.
+    `report` says which and why.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class Interpreter:
             num_threads: threads that share one inference, at most 64 of them.
             experimental_delegates: a `GpuDelegate` carries jitdelegate's options; with any other delegate the whole
                 model runs on LiteRT with those.
-            experimental_op_resolver_type: None is AUTO. Kernels other than LiteRT's default mean LiteRT.
+            experimental_op_resolver_type: None is AUTO. Any but AUTO and BUILTIN means LiteRT.
             experimental_preserve_all_tensors: True means LiteRT, since compiled graphs keep no intermediate tensors.
         Raises:
-            TypeError: `model_path` is no path.
+            TypeError: `model_path` is not a path.
             ValueError: a wrong argument; a `ModelError` for a file that is missing or not a model.
-            RuntimeError: a `DeviceError` where the machine lacks the target or CPU features asked for.
+            RuntimeError: a `DeviceError` where the machine lacks the requested target or CPU features.
         """
         _check_arguments(model_path, model_content, num_threads, experimental_op_resolver_type)
         options, foreign = _split_delegates(experimental_delegates or (), num_threads)
@@ -86,10 +86,10 @@ class Interpreter:
         self._all_on_litert = options.target == "litert"
         self._main = CompiledInterpreter(self._specializations, self._opened)
         self._graphs = {0: self._main}
-        self._decided = self._decided_graph()
+        self._shape_inputs = self._shape_input_interpreter()
 
     def _graph(self, subgraph: int) -> CompiledInterpreter | None:
-        """A subgraph as far as it is compiled; None where everything runs on LiteRT."""
+        """LiteRT's methods on a subgraph's programs; None where the whole model runs on LiteRT."""
         if self._all_on_litert:
             return None
         if subgraph not in self._graphs:
@@ -98,11 +98,11 @@ class Interpreter:
             )
         return self._graphs[subgraph]
 
-    def _decided_graph(self) -> ShapeInputInterpreter | None:
-        """LiteRT's interpreter with programs for the values of its inputs; None for a model that has no use for it."""
+    def _shape_input_interpreter(self) -> ShapeInputInterpreter | None:
+        """LiteRT's interpreter with programs for the values of shape inputs; None for a model without these."""
         if not self._opened.program.shape_inputs or self._all_on_litert:
             return None
-        from jitdelegate.engine.shape_inputs import ShapeInputInterpreter  # not before: few models are of that kind
+        from jitdelegate.engine.shape_inputs import ShapeInputInterpreter  # not before: few models need it
 
         return ShapeInputInterpreter(self._specializations, self._opened)
 
@@ -113,8 +113,8 @@ class Interpreter:
 
     @property
     def _backend(self) -> Any:
-        """What answers LiteRT's methods: the compiled graph, or LiteRT's own interpreter."""
-        return self._compiled or self._decided or self._opened.source.fallback().interpreter
+        """The object that LiteRT's methods act on: the compiled graph, or LiteRT's own interpreter."""
+        return self._compiled or self._shape_inputs or self._opened.source.fallback().interpreter
 
     def _backend_of(self, subgraph: int) -> Any:
         graph = self._graphs.get(subgraph)
@@ -126,26 +126,26 @@ class Interpreter:
     def __reduce__(self) -> NoReturn:
         """
         Raises:
-            TypeError: its tensors hold what their user has put in; a copy could not be told from it.
+            TypeError: always. A copy would share the tensors that the user has set.
         """
         raise TypeError("an Interpreter cannot be copied or pickled; make another one of the same model")
 
     def report(self) -> Report:
         """Where the model runs and why, what the cache did, and how long each stage took."""
-        ran = self._compiled or self._decided
-        opened = ran.opened if ran else self._opened if self._all_on_litert else self._main.opened
+        ran = self._compiled or self._shape_inputs
+        executable = ran.executable if ran else self._opened if self._all_on_litert else self._main.executable
         from jitdelegate.api.report import model_report
 
-        return model_report(self._specializations, opened)
+        return model_report(self._specializations, executable)
 
     def allocate_tensors(self) -> None:
-        """Make the model ready; before, only shapes and details are known.
+        """Prepare the model; before, only shapes and details are known.
 
         Raises:
             RuntimeError: LiteRT cannot run the model, a `DeviceError` with LiteRT's message.
         """
-        if self._decided:
-            self._decided.forget()
+        if self._shape_inputs:
+            self._shape_inputs.forget()
         if self._all_on_litert:
             self._opened.allocate()
             return
@@ -153,16 +153,16 @@ class Interpreter:
         if not self._main.compiled:
             fallback = self._opened.source.fallback()
             fallback.fit(self._main.shapes)
-            self._main.opened.allocate()
-            fallback.in_use = True  # from here on it has what `set_tensor` gives
+            self._main.executable.allocate()
+            fallback.in_use = True  # from here on it holds values of `set_tensor`
 
     def invoke(self) -> None:
-        """Run the model once on what its inputs hold.
+        """Run the model once on the current input values.
 
         Raises:
             RuntimeError: `allocate_tensors` was not called, or LiteRT failed.
         """
-        backend = self._compiled or self._decided or self._opened.source.fallback()
+        backend = self._compiled or self._shape_inputs or self._opened.source.fallback()
         backend.invoke()
 
     def set_tensor(self, tensor_index: int, value: Any) -> None:
@@ -182,15 +182,15 @@ class Interpreter:
         return self._backend_of(subgraph_index).get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]
 
     def tensor(self, tensor_index: int) -> Callable[[], np.ndarray]:
-        """A function that gives a view of the tensor's memory; views are for reading and writing between runs."""
+        """A function that returns a view of the tensor's memory, for reading and writing between runs."""
         return lambda: self._backend.tensor(tensor_index)()
 
     def resize_tensor_input(self, input_index: int, tensor_size: Sequence[int], strict: bool = False) -> None:
-        """Give an input another shape, for which the next `allocate_tensors` finds a program, or makes one.
+        """Set another shape for an input; the next `allocate_tensors` finds or compiles the program for it.
 
         Raises:
             ValueError, RuntimeError, TypeError: as LiteRT's method, where `strict`, the index or the shape forbids it.
-                A size that is no int32 is a ValueError.
+                A size beyond int32 is a ValueError.
         """
         import numpy as np
 
@@ -210,7 +210,7 @@ class Interpreter:
             self._all_on_litert = True
 
     def _ready(self, subgraph: int, shapes: Mapping[int, tuple[int, ...]]) -> CompiledInterpreter | None:
-        """A subgraph, allocated for these shapes by input; None where it runs on LiteRT."""
+        """A subgraph, allocated for these shapes by input index; None where it runs on LiteRT."""
         if subgraph == 0:
             for index, shape in shapes.items():
                 self.resize_tensor_input(index, shape)
@@ -223,7 +223,7 @@ class Interpreter:
         return graph if graph.compiled else None
 
     def get_input_details(self) -> list[dict[str, Any]]:
-        """Per input a dictionary: name, index, shape, shape_signature, dtype, quantization and its parameters."""
+        """One dictionary per input: name, index, shape, shape_signature, dtype, quantization and its parameters."""
         return self._backend.get_input_details()  # type: ignore[no-any-return]
 
     def get_output_details(self) -> list[dict[str, Any]]:
@@ -245,7 +245,7 @@ class Interpreter:
         return self._backend.num_subgraphs()  # type: ignore[no-any-return]
 
     def reset_all_variables(self) -> None:
-        """Variables of all subgraphs begin anew, as in LiteRT; resource variables keep their values."""
+        """Reset the variables of all subgraphs; resource variables keep their values, as in LiteRT."""
         backends = {id(backend): backend for backend in map(self._backend_of, self._graphs)}
         for backend in backends.values():
             backend.reset_all_variables()
@@ -282,7 +282,7 @@ class Interpreter:
 
 
 class SignatureRunner:
-    """Runs one signature: arguments and results by the signature's names. `get_signature_runner` makes it."""
+    """Runs one signature, with arguments and results by its names. `get_signature_runner` makes it."""
 
     def __init__(self, interpreter: Interpreter, signature_key: str) -> None:
         """
@@ -300,7 +300,7 @@ class SignatureRunner:
         interpreter._graph(self._subgraph)
 
     def __call__(self, **kwargs: Any) -> dict[str, np.ndarray]:
-        """Run the signature on arrays; inputs may have other shapes than the file says.
+        """Run the signature on arrays; their shapes may differ from the file's.
 
         Returns:
             Output name to a copy of its value.
@@ -353,7 +353,7 @@ class SignatureRunner:
 
 
 def _check_arguments(path: Any, content: Any, num_threads: Any, resolver: Any) -> None:
-    """Refuse what LiteRT refuses, in LiteRT's words."""
+    """Refuse the arguments that LiteRT refuses, in LiteRT's words."""
     if resolver is not None and getattr(resolver, "name", None) not in (
         *DEFAULT_RESOLVERS,
         "BUILTIN_REF",
@@ -373,7 +373,7 @@ def _check_arguments(path: Any, content: Any, num_threads: Any, resolver: Any) -
 
 
 def _split_delegates(delegates: Sequence[Any], num_threads: int | None) -> tuple[Options, list[Any]]:
-    """Our options (from the one GpuDelegate, or defaults) and the delegates that are LiteRT's."""
+    """Our options (from the one GpuDelegate, or defaults) and the other delegates."""
     ours = [each for each in delegates if isinstance(each, GpuDelegate)]
     if len(ours) > 1:
         raise OptionError(f"{len(ours)} GpuDelegates given, expected at most one")
@@ -382,7 +382,7 @@ def _split_delegates(delegates: Sequence[Any], num_threads: int | None) -> tuple
 
 
 def _reasons_for_litert(arguments: dict[str, Any]) -> list[str]:
-    """Sentences why these arguments of LiteRT's interpreter keep the whole model there."""
+    """Sentences why these arguments of LiteRT's interpreter keep the whole model on LiteRT."""
     reasons = []
     if "experimental_delegates" in arguments:
         reasons.append("on LiteRT: delegates other than jitdelegate's were given.")

@@ -1,4 +1,4 @@
-"""load(): the model as an object that is called with inputs and answers with outputs."""
+"""load(): a model as a callable object, from inputs to outputs."""
 
 from __future__ import annotations
 
@@ -62,18 +62,17 @@ class TensorInfo:
 
 
 class Model:
-    """A loaded model; `load` makes it. It may be called from several threads, one inference at a time runs.
+    """A loaded model; `load` makes it. Several threads may call it; it runs one inference at a time.
 
-    `copy.copy`, `copy.deepcopy` and `pickle` give the model opened anew, from the cache as a rule: with threads, memory
-    and variables of its own, the latter as at first. A model of a file is pickled as the file's path, which has to hold
-    the same model where it is unpickled.
+    `copy.copy`, `copy.deepcopy` and `pickle` open the model again, usually from the cache, with its own threads, memory
+    and reset variables. A model of a file is pickled as its path, which has to hold the same model at unpickling.
     """
 
-    def __init__(self, opened: Executable) -> None:
-        self._opened = opened
-        self._specializations = Specializations(opened)
-        self._program = opened.program
-        self._ran_last = opened
+    def __init__(self, executable: Executable) -> None:
+        self._opened = executable
+        self._specializations = Specializations(executable)
+        self._program = executable.program
+        self._ran_last = executable
         self._closed = False
 
     def __repr__(self) -> str:
@@ -83,21 +82,21 @@ class Model:
     def report(self) -> Report:
         """Where each operator runs and why, what the cache did, and how long each stage took.
 
-        Of a model that is another for each value of some inputs: what the last inference ran.
+        For a model with shape inputs, it describes the program of the last inference.
         """
-        opened = self._ran_last if self._program.shape_inputs else self._opened
+        executable = self._ran_last if self._program.shape_inputs else self._opened
         from jitdelegate.api.report import model_report
 
-        return model_report(self._specializations, opened)
+        return model_report(self._specializations, executable)
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
-        """The model's inputs in the order in which calling it takes them."""
+        """The model's inputs, in the order of a call's arguments."""
         return tuple(map(TensorInfo, self._program.inputs))
 
     @property
     def outputs(self) -> tuple[TensorInfo, ...]:
-        """The model's outputs in the order in which calling it returns them."""
+        """The model's outputs, in the order of a call's results."""
         return tuple(map(TensorInfo, self._program.outputs))
 
     @property
@@ -112,11 +111,11 @@ class Model:
         """One inference.
 
         Args:
-            inputs: one value per input: an array, a nested list, or a flat buffer of as many elements or bytes as
-                the tensor has (row-major). Only an array may have another size where the model leaves it open.
+            inputs: one value per input: an array, a nested list, or a flat row-major buffer with as many elements or
+                bytes as the tensor. Only an array may have another size where the model leaves it open.
         Returns:
             The output, or a tuple of several. Each is a tensor object with the buffer protocol, `__array__`, `.shape`
-            and `.dtype` (a string); strings are numpy arrays of bytes.
+            and `.dtype` (a string). String tensors are numpy arrays of bytes.
         Raises:
             TensorError: the number, type, shape or length of the inputs is wrong.
             DeviceError: LiteRT or the GPU failed while running the model, or the model is closed.
@@ -125,14 +124,14 @@ class Model:
         return outputs[0] if len(outputs) == 1 else outputs
 
     def run(self, inputs: Mapping[str, Any], signature: str | None = None) -> dict[str, Any]:
-        """As calling the model, with inputs and outputs by name.
+        """One inference, with inputs and outputs by name.
 
         Args:
-            signature: the key of the signature to run, whose names these are; None runs the model by the names of its
-                tensors.
+            signature: key of the signature to run, with its names; None runs the model with its tensors' names.
         Raises:
-            TensorError: also for a signature that is unknown, and a name that is missing, unknown or used by several
-                tensors.
+            TensorError: as a call; also for an unknown signature, and a name that is missing, unknown or shared by
+                several tensors.
+            DeviceError: as a call.
         """
         if not hasattr(inputs, "keys"):
             raise TensorError(f"inputs are {type(inputs).__name__}, expected a mapping from names to values")
@@ -166,34 +165,34 @@ class Model:
         return signatures[key]
 
     def _run(self, base: Executable, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        opened = self._fitting(base, inputs)
-        session = opened.session  # looked at once: another thread may close the model
+        executable = self._fitting(base, inputs)
+        session = executable.session  # read once: another thread may close the model
         if self._closed:
             raise DeviceError("the model is closed")
         if session is None:
-            self._ran_last = opened
-            return opened.source.fallback().run(inputs)
-        if opened is not self._ran_last:  # as LiteRT does where shapes change
+            self._ran_last = executable
+            return executable.source.fallback().run(inputs)
+        if executable is not self._ran_last:  # as LiteRT does after a change of shapes
             session.reset_states(resources=False)
-            self._ran_last = opened
+            self._ran_last = executable
         try:
             return session.run(inputs)
         except ProgramError as error:
-            load_path.recompile(opened, session, str(error))
+            load_path.recompile(executable, session, str(error))
             return self._run(base, inputs)
 
     def _fitting(self, base: Executable, inputs: Sequence[Any]) -> Executable:
-        """The program for these inputs: another one than `base` where arrays have other sizes than the file says."""
+        """The program for these inputs; not `base` where sizes of arrays differ from the file's."""
         ports = base.program.inputs
         if self._closed or len(inputs) != len(ports):
             return base
         if self._program.shape_inputs and base is self._opened:
-            return self._specializations.decided(base, inputs)
+            return self._specializations.for_values(base, inputs)
         shapes = tuple(accepted_shape(value, port) for value, port in zip(inputs, ports, strict=True))
         return self._specializations.resized(base, shapes)
 
     def prepare(self) -> None:
-        """Find or make the programs of all signatures now, not when they run first.
+        """Fetch the programs of all signatures now, before their first runs.
 
         Raises:
             DeviceError: the model is closed.
@@ -204,10 +203,10 @@ class Model:
             self._specializations.subgraph(signature.graph)
 
     def reset_all_variables(self) -> None:
-        """Let the next inference find every variable, resource variables too, as the first one did.
+        """Reset every variable to its first value, resource variables too.
 
         Raises:
-            DeviceError: the model is closed, or LiteRT cannot make it ready again.
+            DeviceError: the model is closed, or LiteRT cannot prepare it again.
         """
         if self._closed:
             raise DeviceError("the model is closed")
@@ -215,7 +214,7 @@ class Model:
         self._specializations.reset()
 
     def __reduce__(self) -> tuple[Callable[..., Model], tuple[Any, ...]]:
-        """How to open the model anew.
+        """How to open the model again.
 
         Raises:
             DeviceError: the model is closed, or runs in a CUDA stream, whose handle means nothing to another model.
@@ -228,7 +227,7 @@ class Model:
         return _load_again, (source.origin, source.fingerprint(), source.options)
 
     def close(self) -> None:
-        """End worker threads and free memory; the model cannot run any more."""
+        """Stop worker threads and free memory. The model cannot run afterwards."""
         self._closed = True
         self._specializations.close()
 
@@ -256,7 +255,7 @@ def _check_names(inputs: Mapping[str, Any], expected: Sequence[str]) -> None:
 
 
 def _names_all(signature: Signature, program: Program) -> bool:
-    """Whether a signature names every input of the program's subgraph, and of its tensors no others but outputs."""
+    """Whether a signature names every input of the program's subgraph, and otherwise only its outputs."""
     inputs, outputs = ({port.index for port in ports} for ports in (program.inputs, program.outputs))
     return {index for _, index in signature.inputs} == inputs and {index for _, index in signature.outputs} <= outputs
 
@@ -275,17 +274,18 @@ def load(
     Args:
         path_or_bytes: a .tflite file's path, or its content.
         target: "auto" takes the best there is, "cuda" compiles for the GPU, "cpu" for this CPU, "litert" runs the whole
-            model on LiteRT, "reference" evaluates it with numpy, to compare with. None is what `options` say, "auto"
-            where they do not.
-        serialization_dir: where compiled programs are kept; None is the user's cache directory, False keeps none.
-        model_token: names the cache entry instead of the model's fingerprint; the content is checked all the same.
+            model on LiteRT, "reference" evaluates it with numpy, to compare with. None takes the `options`' target, or
+            "auto".
+        serialization_dir: directory of compiled programs; None is the user's cache directory, False keeps none.
+        model_token: names the cache entry instead of the model's fingerprint; the content is still checked.
         num_threads: threads that share one inference; None takes the CPUs this process may use, at most 4.
-        options: further options by name, see `jitdelegate.options.Options`, or the path of a file of JSON or TOML that
-            holds them. Arguments that are not None win over them.
+        options: further options by name, see `jitdelegate.options.Options`, or the path of a JSON or TOML file with
+            them. Arguments that are not None override them.
     Raises:
         ModelError: the file cannot be opened, is not a model, or nothing can run it.
         OptionError: an option is unknown, or its value is refused.
-        DeviceError: this machine lacks the target or the CPU features that were asked for.
+        DeviceError: this machine lacks the requested target or CPU features.
+        DelegationError: full delegation was required, and some operators cannot be delegated.
     """
     named = {
         "target": target,
@@ -298,20 +298,20 @@ def load(
 
 
 def _load(source: ModelFile) -> Model:
-    opened = load_path.load(source)
+    executable = load_path.load(source)
     try:
-        opened.allocate()
+        executable.allocate()
     except DeviceError:
-        if not any(-1 in port.shape_signature for port in opened.program.inputs):  # inputs may have sizes that do
+        if not any(-1 in port.shape_signature for port in executable.program.inputs):  # inputs may have sizes that do
             raise
-    return Model(opened)
+    return Model(executable)
 
 
 def _load_again(origin: str | bytes, fingerprint: str, options: Options) -> Model:
-    """A model that was copied or pickled.
+    """A copied or unpickled model.
 
     Raises:
-        ModelError: its file holds another model; and what `load` raises.
+        ModelError: its file holds another model. Also the errors of `load`.
     """
     source = ModelFile(origin, options, listener=announce)
     found = source.fingerprint()

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class CacheReport:
-    """What the cache did for one model.
+    """The cache's part in opening one model.
 
     Attributes:
-        outcome: "hit", "miss" (compiled, and stored if the place allows it) or "off".
-        reason: one sentence; why it was a miss or off, "" for a hit.
-        path: the entry's file, "" where nothing is stored.
-        write_failure: why a compiled program was not kept, "" if it was.
-        counters: events of this process's cache, by name; misses by their kind.
+        outcome: "hit", "miss" (compiled, and stored if possible) or "off".
+        reason: one sentence why it was a miss or off; "" for a hit.
+        path: the entry's file; "" where nothing is stored.
+        write_failure: why a compiled program was not stored; "" if it was.
+        counters: event name to count, for this process's cache; misses by their kind.
     """
 
     __slots__ = ("counters", "outcome", "path", "reason", "write_failure")
@@ -49,15 +49,14 @@ class CacheReport:
 
 
 class SubgraphReport:
-    """What is known of a further subgraph, one that a signature or an operator enters.
+    """State of a further subgraph, which a signature or an operator runs.
 
     Attributes:
-        number: of the subgraph.
-        signatures: keys of the signatures that enter it.
-        target: where it runs, the name of a target; "" before it is opened, which its first run or
-            `Model.prepare` does.
+        number: the subgraph's index.
+        signatures: keys of the signatures that run it.
+        target: name of the target that runs it; "" before it is opened, by its first run or `Model.prepare`.
         operators: per operator its index, op, place and reason; empty before it is opened.
-        outcome: what the cache did, "hit", "miss" or "off"; "" before it is opened.
+        outcome: outcome of the cache, "hit", "miss" or "off"; "" before it is opened.
     """
 
     __slots__ = ("number", "operators", "outcome", "signatures", "target")
@@ -83,12 +82,12 @@ class SubgraphReport:
 
     @property
     def delegated(self) -> int:
-        """How many operators run as compiled code or were evaluated while compiling."""
+        """Number of operators that run as compiled code or were folded."""
         return _delegated(self.target, self.operators)
 
     @property
     def name(self) -> str:
-        """`signature 'decode'`, or `subgraph 2` for one that no signature enters."""
+        """`signature 'decode'`, or `subgraph 2` without a signature."""
         return ", ".join(f"signature {key!r}" for key in self.signatures) or f"subgraph {self.number}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,26 +105,26 @@ class SubgraphReport:
         return f"SubgraphReport({self.name}: {self.told()})"
 
     def told(self) -> str:
-        """Where it runs and how much of it is compiled."""
+        """Where it runs, and how many operators are compiled."""
         if not self.is_open:
             return "not opened before it runs"
         return f"{self.target}, {self.delegated} of {len(self.operators)} operators delegated, cache {self.outcome}"
 
 
 class Report:
-    """One model's state at the moment it was asked for; `print` gives a table.
+    """State of one model when the report was made; `print` shows a table.
 
     Attributes:
-        target: where the model runs, the name of a target.
-        features: the instruction set or GPU architecture that the code was compiled for, "" on LiteRT.
-        device: the GPU's name, "" elsewhere.
+        target: name of the target that runs the model.
+        features: instruction set or GPU architecture of the compiled code; "" on LiteRT.
+        device: the GPU's name; "" elsewhere.
         threads: threads that share one inference.
-        kernels: compiled kernels in the program.
-        kernel_times: one `KernelTime` per kernel of the main program, where the option `profile` is set.
-        launches: kernels that one inference launches on a GPU.
-        operators: per operator of the main subgraph its index, op, place and reason.
-        subgraphs: the further subgraphs that run, among them those of further signatures.
-        cache: what the cache did.
+        kernels: number of compiled kernels in the program.
+        kernel_times: one `KernelTime` per kernel of the main program, if the option `profile` is set.
+        launches: number of kernel launches of one inference on a GPU.
+        operators: per operator of the main subgraph, its index, op, place and reason.
+        subgraphs: the further subgraphs that run, those of further signatures included.
+        cache: the cache's part.
         seconds: stage name to seconds, in the order in which the stages ran.
         notes: sentences about the model as a whole (why not CUDA, why LiteRT).
     """
@@ -176,13 +175,13 @@ class Report:
 
     @property
     def fully_delegated(self) -> bool:
-        """Whether no operator is left to LiteRT, of the main subgraph and of those that are open beside it."""
+        """Whether no operator of the main subgraph or of another open subgraph runs on LiteRT."""
         whole = all(one.target != "litert" and one.delegated == len(one.operators) for one in self.subgraphs)
         return whole and self.delegated == len(self.operators) and self.target != "litert"
 
     @property
     def delegated(self) -> int:
-        """How many operators of the main subgraph run as compiled code or were evaluated while compiling."""
+        """Number of operators of the main subgraph that run as compiled code or were folded."""
         return _delegated(self.target, self.operators)
 
     def to_dict(self) -> dict[str, Any]:
@@ -249,14 +248,14 @@ class Report:
 
 
 def model_report(specializations: Specializations, executable: Executable) -> Report:
-    """Of one of the programs of a model's first subgraph, with what is known of all others."""
+    """Report on one program of a model's first subgraph, with notes on the others."""
     further = [_sentence(each) for each in specializations.further]
     return _report(executable, further, _signed_subgraphs(specializations))
 
 
 def hosted_report(model: HostedModel) -> Report:
-    """Of a model in LiteRT's own interpreter."""
-    main, *others = model.opened()
+    """Report on a model in LiteRT's own interpreter."""
+    main, *others = model.executables()
     return _report(main, (), [_subgraph_report(each) for each in others])
 
 
@@ -310,7 +309,7 @@ def _subgraph_report(executable: Executable) -> SubgraphReport:
 
 
 def _signed_subgraphs(specializations: Specializations) -> list[SubgraphReport]:
-    """Of every subgraph that a signature enters beside the first."""
+    """Reports on the subgraphs of further signatures."""
     entered: dict[int, list[str]] = {}
     for signature in specializations.main.program.signatures:
         entered.setdefault(signature.graph, []).append(signature.key)
@@ -323,7 +322,7 @@ def _signed_subgraphs(specializations: Specializations) -> list[SubgraphReport]:
 
 
 def _sentence(executable: Executable) -> str:
-    """What a program for other shapes or values is for, and where it runs."""
+    """Sentence about a program for other shapes or values: which, and where it runs."""
     parts = [f"subgraph {executable.subgraph}"] if executable.subgraph else []
     parts += [named(executable.resized)] if executable.resized else []
     parts += [f"input {position} being {list(numbers)}" for position, numbers in executable.values]

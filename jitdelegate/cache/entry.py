@@ -1,4 +1,4 @@
-"""Opens an entry: what says how to run in memory of the process, the weights shared with the other processes."""
+"""Opens an entry: header, table and code in private memory, large weights shared with other processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Program
 
 LEAST_SHARED = 1 << 20
-"""Bytes of weights that are worth sharing. Fewer are read in the time that mapping and watching them takes."""
+"""Smallest weights to share, in bytes. Reading smaller ones takes no longer than mapping and watching them."""
 _HEAD_BYTES = 1 << 17
 """Bytes that hold header, table and code of nearly all programs."""
 
@@ -23,12 +23,12 @@ def open_entry(place: Place, name: str, *, private: bool = False, verify_code: b
     """The program in a trusted file.
 
     Args:
-        private: read the weights too, so that the file is never looked at again.
+        private: read the weights too, so that the file is not used any more.
         verify_code: as in `read_parts`.
     Raises:
         OSError, CacheError: as `Place.open`.
         ProgramError: as `read_parts`.
-        MemoryError: there is none for it.
+        MemoryError: out of memory.
     """
     descriptor = place.open(name)
     try:
@@ -56,7 +56,7 @@ def _weights(descriptor: int, start: int, nbytes: int, *, private: bool) -> mmap
 
 
 def _read(descriptor: int, start: int, nbytes: int) -> memoryview:
-    """Bytes of a file in private memory that begins a page; zeros where the file has ended meanwhile."""
+    """Bytes of a file in page-aligned private memory; zeros where the file became shorter meanwhile."""
     if not nbytes:
         return memoryview(b"")
     memory = memoryview(mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))

@@ -1,4 +1,4 @@
-"""What names a model: the hash of its content, and a memory of the hashes of large files that have not changed."""
+"""Fingerprints of models: hashes of the content, remembered for large files that have not changed."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     PathOrBytes = str | os.PathLike[str] | ReadableBuffer
 
 ALWAYS_HASHED = 1 << 25
-"""Bytes of a file that is hashed whatever its time stamps say. Hashing 32 MB that are in memory takes 2 to 4 ms (8 to
-20 GB/s), and nearly all models are smaller; what is remembered can be no better than the time stamps are."""
+"""Largest file, in bytes, that is always hashed. Hashing 32 MB in memory takes 2 to 4 ms (8 to 20 GB/s), and nearly all
+models are smaller; a remembered fingerprint is only as good as the time stamps."""
 _LEAST_MAPPED = 1 << 20
-"""Bytes of a file that is hashed where it is mapped, in half the time that reading it takes."""
+"""Smallest file, in bytes, that is hashed through a mapping, in half the time of reading it."""
 _PIECE = 1 << 18
 _SETTLED_NANOSECONDS = 60_000_000_000
-"""How long ago a file was changed that is remembered. The system has written such a file back by itself, so that doing
-it takes no time; and a further change has another time stamp, however coarse the file system's clock is."""
+"""Least age of a file's last change for remembering it. The system has written such a file back by itself, so that
+flushing is quick, and a later change gets another time stamp however coarse the file system's clock is."""
 
 
 def fingerprint(path_or_bytes: PathOrBytes, *, memo: Memo | None = None) -> str:
@@ -37,7 +37,7 @@ def fingerprint(path_or_bytes: PathOrBytes, *, memo: Memo | None = None) -> str:
 
     Args:
         path_or_bytes: a file, of which no copy is kept, or the content itself.
-        memo: answers for a file of more than ALWAYS_HASHED bytes that has not changed since its fingerprint was taken.
+        memo: remembers unchanged files of more than ALWAYS_HASHED bytes.
     Raises:
         OSError: the file cannot be read.
         ValueError: the path has a null character.
@@ -56,7 +56,7 @@ def fingerprint(path_or_bytes: PathOrBytes, *, memo: Memo | None = None) -> str:
 
 
 def _remembered(descriptor: int, memo: Memo) -> str:
-    before = os.fstat(descriptor)  # first: what is written from here on has another stamp, or is not remembered
+    before = os.fstat(descriptor)  # first: later writes change the time stamps, or prevent remembering
     may_be = _can_be_remembered(descriptor, before)
     found = _hash(descriptor, before.st_size)
     if may_be and _identity(os.fstat(descriptor)) == _identity(before):
@@ -67,8 +67,8 @@ def _remembered(descriptor: int, memo: Memo) -> str:
 def _can_be_remembered(descriptor: int, found: os.stat_result) -> bool:
     """Whether every change from now on moves the file's time stamps away from those that were `found`.
 
-    A write through a mapping moves them if the page was clean, so all pages are made clean. One that is dirty again
-    since has moved them already.
+    A write through a mapping moves them only if the page was clean, so all pages are flushed. A page that is dirty
+    again after that has moved them already.
     """
     if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) <= _SETTLED_NANOSECONDS:
         return False
@@ -88,9 +88,9 @@ def _hash(descriptor: int, nbytes: int) -> str:
 
 
 def _hash_mapped(descriptor: int, nbytes: int) -> str:
-    """As `_hash`; "" where the file has become shorter, or cannot be mapped without danger to the process."""
+    """As `_hash`; "" where the file became shorter, or mapping it could end the process."""
     try:
-        from jitdelegate.runtime.bus_guard import spread_net  # not before: small models have no use for it
+        from jitdelegate.runtime.bus_guard import spread_net  # not before: small models do not need it
 
         memory = mmap.mmap(descriptor, nbytes, access=mmap.ACCESS_READ)
     except (ImportError, OSError, ValueError, OverflowError, MemoryError):
@@ -109,7 +109,7 @@ def _hash_mapped(descriptor: int, nbytes: int) -> str:
 
 
 def _hash_read(descriptor: int) -> str:
-    """Through a small buffer, which stays in the CPU's cache and takes no harm from a file that shrinks meanwhile."""
+    """As `_hash`, through a small buffer, which stays in the CPU's cache and is safe if the file shrinks meanwhile."""
     state, piece = xxh3_128(), bytearray(_PIECE)
     view = memoryview(piece)
     while count := os.readv(descriptor, [piece]):
@@ -124,8 +124,8 @@ def _identity(found: os.stat_result) -> tuple[int, ...]:
 class Memo:
     """Fingerprints of large files by device, inode, size and both time stamps, in one small file beside the entries.
 
-    The time of the last status change cannot be set by `cp -p`, `touch` or `rsync -t`, so a swapped file is told apart.
-    Damage and every failure read as "not known", and what proves wrong is forgotten.
+    `cp -p`, `touch` and `rsync -t` cannot set the time of the last status change, so a swapped file is detected. Damage
+    and every failure read as "not known"; a wrong fingerprint is forgotten.
     """
 
     __slots__ = ("_place",)
@@ -140,11 +140,11 @@ class Memo:
         self._place = place
 
     def get(self, found: os.stat_result) -> str:
-        """The fingerprint of the file, "" where it is not known."""
+        """The fingerprint of the file; "" where it is not known."""
         return self._load().get(_identity(found), b"").hex()
 
     def put(self, found: os.stat_result, value: str) -> None:
-        """Remember it, and forget the oldest of more than LARGEST."""
+        """Remember a fingerprint, and forget the oldest of more than LARGEST."""
         identity = _identity(found)
         known = self._load()
         known.pop(identity, None)
@@ -152,7 +152,7 @@ class Memo:
         self._store(known)
 
     def forget(self, found: os.stat_result) -> None:
-        """The fingerprint of the file is another one than was remembered."""
+        """Forget the fingerprint of a file, which was wrong."""
         known = self._load()
         kept = {identity: value for identity, value in known.items() if identity[:2] != _identity(found)[:2]}
         if len(kept) < len(known):

@@ -1,4 +1,4 @@
-"""What a compiled program depends on, as named parts, so that a miss can be explained part by part."""
+"""Cache keys: named parts for all that a program depends on, so that a miss can be explained."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SUFFIX = ".jitd"
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 _LONGEST_PREFIX = 64
 ANY_MACHINE = "any"
-"""The key part "machine" of what runs wherever its device is."""
+"""The key part "machine" of programs that run on any machine with the device."""
 
 
 class Key:
@@ -31,7 +31,7 @@ class Key:
 
     Attributes:
         parts: (name, value) pairs; the same go into the program.
-        token: the user's name for the model, None where the fingerprint names it.
+        token: the user's name for the model; None where the fingerprint names it.
     """
 
     __slots__ = ("parts", "token")
@@ -41,7 +41,7 @@ class Key:
         self.token = token
 
     def part(self, name: str) -> str:
-        """The value of a part, "" where there is none of that name."""
+        """The value of a part; "" if there is no such part."""
         return dict(self.parts).get(name, "")
 
     @property
@@ -51,14 +51,14 @@ class Key:
 
     @property
     def shapes(self) -> Shapes:
-        """The shapes of the program's inputs, () for those that the file says."""
+        """The shapes of the program's inputs; () for the file's shapes."""
         return tuple(
             tuple(int(size) for size in shape.split("x") if size) for shape in self.part(SHAPES).split(";")[:-1]
         )
 
     @property
     def values(self) -> Values:
-        """(position, elements) of the inputs whose values the program is compiled for."""
+        """(position, elements) pairs of the shape inputs that the program is specialized for."""
         pairs = (text.partition("=") for text in self.part(VALUES).split(";")[:-1])
         return tuple(
             (int(place), tuple(int(number) for number in numbers.split(",") if number)) for place, _, numbers in pairs
@@ -66,37 +66,37 @@ class Key:
 
     @property
     def hosted(self) -> bool:
-        """Whether the program is one for LiteRT's own interpreter."""
+        """Whether the program is for LiteRT's own interpreter."""
         return bool(self.part(HOST))
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """The operators that one partition of the program has to be made of; () where the compiler groups them."""
+        """The operators that the program's partition must consist of; () where the compiler groups them."""
         return tuple(int(number) for number in self.part(NODES).split(",") if number)
 
     def digest(self) -> str:
         """xxh3-128 over the parts that name the entry, as 32 hex digits.
 
-        The toolchain is left out, so that a program of another compiler is found, told apart and replaced. So is the
-        fingerprint of a model that a token names: the stored one is compared with it.
+        The toolchain is left out, so that a program of another compiler is found, detected and replaced. So is the
+        fingerprint where a token names the model: it is compared with the stored one.
         """
         left_out = (TOOLCHAIN,) if self.token is None else (TOOLCHAIN, MODEL)
         return xxh3_128_hexdigest(_encode(tuple(part for part in self.parts if part[0] not in left_out)))
 
     def entry_name(self) -> str:
-        """The entry's file name: the token or fingerprint as far as it is plain ASCII, and the digest."""
+        """The entry's file name: the ASCII part of the token or fingerprint, and the digest."""
         shown = self.part(MODEL) if self.token is None else self.token
         prefix = "".join(letter if letter in _PLAIN else "_" for letter in shown[:_LONGEST_PREFIX])
         return f"{prefix or '_'}-{self.digest()}{SUFFIX}"
 
     def changed(self, name: str, value: str) -> Key:
-        """The same with another value of a part."""
+        """A copy with another value of one part."""
         return Key(tuple((each, value if each == name else found) for each, found in self.parts), self.token)
 
     def difference(self, found: Parts) -> tuple[str, str, str] | None:
-        """(name, found, expected) of the first part that differs from `found`, None where none does.
+        """(name, found, expected) of the first part that differs from `found`; None where none does.
 
-        A toolchain that is not installed here ("") accepts every other.
+        A missing toolchain ("") accepts every other.
         """
         values = dict(found)
         for name, expected in self.parts:
@@ -108,12 +108,12 @@ class Key:
 
 
 class KeyParts:
-    """What a device and its compilers decide of a key.
+    """The parts of a key that depend on the device and its compilers.
 
     Attributes:
         target, features, loader: as in `Program`.
-        machine: system and CPU family that the code is for.
-        toolchain: the compiler's packages with their versions; "" where they are not all there, or none is needed.
+        machine: system and CPU family of the code.
+        toolchain: the compiler's packages with versions; "" where one is missing, or none is needed.
         options: further (name, value) pairs that change the code.
     """
 
@@ -135,12 +135,12 @@ def model_key(fingerprint: str, own: KeyParts, *, token: str | None = None, opti
 
     Args:
         fingerprint: of the model's content.
-        own: what the device decides.
+        own: the parts that depend on the device.
         token: the user's name for the model.
         options: further (name, value) pairs that change the code.
     """
     if token is not None:
-        token = token.encode("utf-8", "backslashreplace").decode()  # file names may hold what is no Unicode
+        token = token.encode("utf-8", "backslashreplace").decode()  # file names may not be Unicode
     parts = (
         (MODEL, fingerprint),
         *(((TOKEN, token),) if token is not None else ()),
@@ -160,14 +160,14 @@ def model_key(fingerprint: str, own: KeyParts, *, token: str | None = None, opti
 def variant_parts(
     subgraph: int, shapes: Shapes = (), values: Values = (), *, hosted: bool = False, nodes: tuple[int, ...] = ()
 ) -> Parts:
-    """The parts that tell a model's further programs from its main one, which has none of them.
+    """The key parts of a model's further programs, which its main program lacks.
 
     Args:
-        subgraph: the one that the program computes.
-        shapes: of its inputs; () for those that the file says. f32[2,3] and a scalar read "2x3;;".
-        values: (position, elements) of the inputs that decide shapes. [4, -1] in the second input reads "1=4,-1;".
-        hosted: whether it is one for LiteRT's own interpreter.
-        nodes: the operators that LiteRT puts together, where the compiler would not.
+        subgraph: the subgraph of the program.
+        shapes: of its inputs; () for the file's shapes. f32[2,3] and a scalar are written "2x3;;".
+        values: (position, elements) of shape inputs. [4, -1] in the second input is written "1=4,-1;".
+        hosted: whether the program is for LiteRT's own interpreter.
+        nodes: the operators of one partition, where LiteRT groups them differently from the compiler.
     """
     which = ((SUBGRAPH, str(subgraph)),) if subgraph else ()
     text = "".join(f"{'x'.join(map(str, shape))};" for shape in shapes)
@@ -184,7 +184,7 @@ def this_machine() -> str:
 
 
 def _encode(parts: Parts) -> bytes:
-    """Each text with its length before it, so that no two lists of parts look alike."""
+    """The parts with length prefixes, so that different lists of parts have different bytes."""
     encoded = bytearray()
     for part in parts:
         for text in part:

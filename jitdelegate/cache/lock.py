@@ -1,7 +1,7 @@
 """One compilation of one model at a time, across threads and processes.
 
-Correctness never depends on it: where it cannot be had (no such file system call, a read-only place, a neighbour that
-takes too long), two processes compile the same, and the later one replaces the entry by equal bytes.
+Correctness never depends on it. Without the lock (no such system call, a read-only directory, a process that takes too
+long), two processes compile the same model, and the later one replaces the entry by equal bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Lock:
         self.timed_out = False
 
     def acquire(self, longest_wait: float) -> bool:
-        """Whether the lock is held; False after `longest_wait` seconds, or where there can be none."""
+        """Take the lock; False after `longest_wait` seconds, or where locks are not supported."""
         deadline = time.monotonic() + longest_wait
         pause = _FIRST_PAUSE
         while fcntl is not None:
@@ -56,7 +56,7 @@ class Lock:
         return False
 
     def release(self) -> None:
-        """Let the next one in; harmless where the lock is not held."""
+        """Release the lock; harmless where it is not held."""
         if self._descriptor >= 0:
             self._place.remove(self._name)  # while it is held: nobody else holds what is removed
             descriptor, self._descriptor = self._descriptor, -1

@@ -1,7 +1,7 @@
-"""The directory that programs are kept in: one that nobody but the user and root can write.
+"""The cache directory: one that only the user and root can write.
 
-Entries are machine code, so whoever can write them can run what he likes. Everything below the directory is reached
-through its file descriptor: what was checked is what is used.
+Entries are machine code, so whoever can write them can run any code. Files are accessed through the directory's
+descriptor, so that the directory that was checked is the one in use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PRIVATE_DIRECTORY = 0o700
 _PRIVATE_FILE = 0o600
 READ_ONLY_FILE = 0o400
-"""Of files that are used where they are mapped: `cp` over one fails for its owner, and `cp -f` makes a new one."""
+"""Mode of files that are mapped: `cp` over one fails for its owner, and `cp -f` makes a new one."""
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ROOT = 0
 LARGEST_FILE = 1 << 36
@@ -28,7 +28,7 @@ TEMPORARY_SUFFIX, LOCK_SUFFIX = ".tmp", ".lock"
 
 
 class Place:
-    """A checked directory; its methods raise OSError, and CacheError for what is not to be trusted.
+    """A checked directory; its methods raise OSError, and CacheError for untrusted files.
 
     Attributes:
         path: as it was given.
@@ -45,8 +45,8 @@ class Place:
         """A descriptor to read a regular file that only the user or root can write; never follows a link.
 
         Raises:
-            CacheError: there is something else by that name, or others may write it.
-            OSError: there is nothing, or it cannot be read.
+            CacheError: it is not a regular file, or others may write it.
+            OSError: it is missing, or cannot be read.
         """
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
         try:
@@ -68,25 +68,25 @@ class Place:
         return os.open(name, flags, mode, dir_fd=self._descriptor)
 
     def open_lock(self, name: str) -> int:
-        """A descriptor to a file that is only ever locked; made where there is none."""
+        """A descriptor of a lock file, created if it is missing."""
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         return os.open(name, flags, _PRIVATE_FILE, dir_fd=self._descriptor)
 
     def own_stat(self) -> os.stat_result:
-        """Of the directory itself."""
+        """Status of the directory."""
         return os.fstat(self._descriptor)
 
     def stat(self, name: str) -> os.stat_result:
-        """Of the name itself, not of what a link points at."""
+        """Status of the name itself; links are not followed."""
         return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
 
     def replace(self, source: str, target: str) -> None:
-        """Rename over whatever has the name, in one step."""
+        """Rename atomically, over an existing file."""
         os.replace(source, target, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
 
     def remove(self, name: str) -> None:
-        """Remove the name; harmless where it is gone or cannot be removed."""
-        try:  # noqa: SIM105 - contextlib is not imported on the warm road
+        """Remove the name; harmless where it is missing or cannot be removed."""
+        try:  # noqa: SIM105 - contextlib is not imported on the load path
             os.unlink(name, dir_fd=self._descriptor)
         except OSError:
             pass
@@ -96,23 +96,23 @@ class Place:
         os.fsync(self._descriptor)
 
     def names(self) -> list[str]:
-        """What is in it, sorted."""
+        """Names in the directory, sorted."""
         return sorted(os.listdir(self._descriptor))
 
     def write(self, name: str, content: bytes | memoryview, *, mode: int = _PRIVATE_FILE, flush: bool = True) -> None:
-        """Replace `name` by a file of `content`: a reader sees all of the old or all of the new, whatever happens.
+        """Replace `name` atomically by a file of `content`: a reader sees the old or the new file, never a part.
 
         Args:
             mode: the file's access rights.
-            flush: wait until the disk has it.
+            flush: wait until it is on disk.
         Raises:
-            OSError: it was not written; the old file is untouched, and nothing is left behind.
+            OSError: it was not written; the old file is intact, and no temporary file is left.
         """
         temporary = f".{name}.{os.urandom(8).hex()}{TEMPORARY_SUFFIX}"
         descriptor = self.create(temporary, mode)
         try:
             try:
-                os.fchmod(descriptor, mode)  # whatever the umask takes away
+                os.fchmod(descriptor, mode)  # undoes the umask
                 _write_all(descriptor, content)
                 if flush:
                     os.fsync(descriptor)
@@ -131,18 +131,18 @@ class Place:
 
 
 def close_quietly(descriptor: int) -> None:
-    """Close it; a failure says nothing that matters here, and the descriptor is gone all the same."""
-    try:  # noqa: SIM105 - contextlib is not imported on the warm road
+    """Close a descriptor; a failure does not matter here, and closes it as well."""
+    try:  # noqa: SIM105 - contextlib is not imported on the load path
         os.close(descriptor)
     except OSError:
         pass
 
 
 def open_place(serialization_dir: str | None) -> Place:
-    """The directory, made with its parents (mode 0700) where there is none; None is the user's cache directory.
+    """The directory, created with its parents (mode 0700) if missing; None is the user's cache directory.
 
     Raises:
-        CacheError: it is no directory, belongs to someone else, others may write it, or it cannot be made or opened.
+        CacheError: it is not a directory, belongs to someone else, is writable by others, or cannot be made or opened.
     """
     if os.name != "posix":
         raise CacheError(f"no cache on {os.name}: its access rights cannot be checked, expected a POSIX system")
@@ -156,7 +156,7 @@ def open_place(serialization_dir: str | None) -> Place:
 
 
 def user_directory() -> str:
-    """The user's cache directory, which may not be there yet.
+    """The user's cache directory, which may not exist yet.
 
     Raises:
         CacheError: there is none, as for a user without a home.
@@ -190,7 +190,7 @@ def _open_directory(path: str) -> int:
 
 
 def _missing(path: str) -> Iterator[str]:
-    """The folders to make, outermost first."""
+    """The missing directories, outermost first."""
     parent = os.path.dirname(path)
     if parent not in ("", path) and not os.path.isdir(parent):  # "/" is its own parent
         yield from _missing(parent)
@@ -198,7 +198,7 @@ def _missing(path: str) -> Iterator[str]:
 
 
 def _make_directory(path: str) -> None:
-    try:  # noqa: SIM105 - contextlib is not imported on the warm road
+    try:  # noqa: SIM105 - contextlib is not imported on the load path
         os.mkdir(path, _PRIVATE_DIRECTORY)
     except FileExistsError:
         pass  # another process was faster

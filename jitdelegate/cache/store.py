@@ -1,7 +1,7 @@
-"""Entries: found, checked, written and replaced, and no trouble with them ever raised.
+"""Entries: found, checked, written and replaced, without ever failing a model.
 
-Whatever is wrong with an entry or its directory is a counted miss with a reason; the model is compiled again and the
-next `put` replaces the entry.
+Any problem with an entry or its directory is a counted miss with a reason; the model is compiled again and the next
+`put` replaces the entry.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Program
 
 LONGEST_WAIT = 60.0
-"""Seconds to wait for another process that compiles the same."""
+"""Seconds to wait for another process that compiles the same program."""
 # Seconds after which the temporary or lock file of a process that died is removed.
 STALE_AFTER = 3600.0
 
@@ -70,17 +70,17 @@ counts = Counts()
 
 
 class Lookup:
-    """What the cache answered.
+    """Answer of the cache.
 
     Attributes:
-        hit: there was an entry and it may be used.
-        kind: "hit", or the kind of miss: "absent", "off" (by the user), "directory" (it cannot be used), "unreadable",
+        hit: whether a usable entry was found.
+        kind: "hit", or the kind of miss: "absent", "off" (by the user), "directory" (unusable), "unreadable",
             "untrusted" (others may have written the entry), "damaged", or the name of the key part that differs
             ("model", "toolchain", ...).
-        reason: one sentence for the user, "" for a hit.
-        path: of the entry, also for a miss; None without a directory.
+        reason: one sentence for the user; "" for a hit.
+        path: the entry's file, also for a miss; None without a directory.
         program: the program, read and checked; for a miss only after `fetch` compiled it.
-        write_failure: why a compiled program was not kept, "" if it was.
+        write_failure: why a compiled program was not stored; "" if it was.
     """
 
     __slots__ = ("hit", "kind", "path", "program", "reason", "write_failure")
@@ -98,9 +98,9 @@ class Store:
     """The entries of one directory.
 
     Attributes:
-        place: the directory, None where there is no cache.
-        trouble: why there is none, else "".
-        kind: the kind of miss that a store without a directory answers.
+        place: the directory; None without a cache.
+        trouble: why there is no directory; else "".
+        kind: the kind of every miss without a directory.
         private_weights: whether programs share no memory with the file.
     """
 
@@ -115,7 +115,7 @@ class Store:
         self.kind = kind
 
     def get(self, key: Key) -> Lookup:
-        """The entry for `key`: checked, counted, its weights not yet hashed."""
+        """The entry for `key`, checked and counted; its weights are not hashed yet."""
         lookup = self._look_up(key)
         if lookup.hit:
             counts.hits += 1
@@ -124,7 +124,7 @@ class Store:
         return lookup
 
     def put(self, key: Key, content: ReadableBuffer) -> str:
-        """Keep a program's bytes as the entry for `key`, replacing what is there; "" or why it was not kept."""
+        """Store a program's bytes as the entry for `key`, over an existing one; "" or why it was not stored."""
         if self.place is None:
             return self.trouble
         try:
@@ -139,13 +139,13 @@ class Store:
         return ""
 
     def fetch(self, key: Key, compile: Callable[[], bytes], *, longest_wait: float = LONGEST_WAIT) -> Lookup:
-        """The entry for `key`; where there is none, what `compile` answers, kept for the next time.
+        """The entry for `key`; after a miss, the program that `compile` returns, which is stored.
 
-        Processes that miss the same entry together compile it once. What comes back always has a program; `hit` and
-        `reason` say how the first look ended, or that another process compiled meanwhile.
+        Processes that miss the same entry at the same time compile it once. The result always has a program; `hit` and
+        `reason` are those of the first look-up, unless another process compiled it meanwhile.
 
         Raises:
-            ProgramError: what `compile` answered is not a program.
+            ProgramError: `compile` did not return a program.
         """
         lookup = self.get(key)
         if lookup.hit:
@@ -158,7 +158,7 @@ class Store:
         lock.acquire(longest_wait)
         counts.lock_timeouts += lock.timed_out
         try:
-            again = self._look_up(key)  # another process may have compiled it since the first look
+            again = self._look_up(key)  # another process may have compiled it since the first look-up
             if again.hit:
                 counts.hits += 1
                 return again
@@ -167,7 +167,7 @@ class Store:
             lock.release()
 
     def first(self, keys: Sequence[Key]) -> tuple[Key, Lookup] | None:
-        """The first of the keys that has an entry which may be used, counted as a hit; None where none has."""
+        """The first key with a usable entry, counted as a hit; None where there is none."""
         for key in keys:
             lookup = self._look_up(key)
             if lookup.hit:
@@ -176,7 +176,7 @@ class Store:
         return None
 
     def refuse(self, key: Key, reason: str) -> None:
-        """Count an entry that only the runtime found bad (`reason`), and remove it."""
+        """Count and remove an entry that the runtime found damaged (`reason`)."""
         counts.miss(DAMAGED)
         if self.place is not None:
             self.place.remove(key.entry_name())
@@ -186,7 +186,7 @@ class Store:
         return hash_content(path_or_bytes, memo=Memo(self.place) if self.place else None)
 
     def forget_fingerprint(self, path_or_bytes: PathOrBytes) -> None:
-        """The content is another one than `fingerprint` said: what is remembered of the file is wrong."""
+        """Forget the remembered fingerprint of a file, which differs from its content's."""
         if self.place is None or not isinstance(path_or_bytes, (str, os.PathLike)):
             return
         try:
@@ -195,7 +195,7 @@ class Store:
             return  # without the file nobody asks again
 
     def _compile(self, key: Key, compile: Callable[[], bytes], lookup: Lookup) -> Lookup:
-        """`compile`'s program, from the file if it was kept: shared pages rather than a copy on the heap."""
+        """The compiled program, from its file if it was stored: shared pages instead of a copy on the heap."""
         content = compile()
         lookup.write_failure = self.put(key, content)
         if not lookup.write_failure:
@@ -227,7 +227,7 @@ class Store:
         return Lookup(HIT, "", path, program)
 
     def _reap(self) -> None:
-        """Remove what processes left behind that died while they compiled or wrote."""
+        """Remove files of processes that died while they compiled or wrote."""
         assert self.place is not None
         oldest = time.time() - STALE_AFTER
         for name in self.place.names():
@@ -239,7 +239,7 @@ class Store:
 def open_store(serialization_dir: str | bool | None, *, private_weights: bool = False) -> Store:
     """The store in a directory: a path, None for the user's cache directory, or False for none.
 
-    A directory that cannot be trusted or made gives a store that misses everything and says why.
+    A directory that is untrusted or cannot be made gives a store whose every look-up is a miss, with the reason.
     """
     if isinstance(serialization_dir, bool):
         return Store(None, "the cache is turned off", OFF)
@@ -251,19 +251,19 @@ def open_store(serialization_dir: str | bool | None, *, private_weights: bool = 
 
 
 def _tell(directory: str, reason: str, remedy: str) -> None:
-    from jitdelegate.cache.trouble import tell  # not before: most caches are as they should be
+    from jitdelegate.cache.trouble import tell  # not before: most caches work
 
     tell(directory, reason, remedy)
 
 
 def _remedy(error: BaseException) -> str:
-    """What helps where a file could not be written, besides another directory."""
+    """What helps after a failed write, besides another directory."""
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     return "more space there" if full else ""
 
 
 def _written(place: Place, name: str) -> float:
-    """When the file was last written, in seconds; the future for one that is gone."""
+    """Time of the file's last write, in seconds; infinity for a missing file."""
     try:
         return place.stat(name).st_mtime
     except OSError:

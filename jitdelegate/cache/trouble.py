@@ -1,4 +1,4 @@
-"""Tells the user, once per directory and process, that compiled programs cannot be kept."""
+"""Warns the user, once per directory and process, that compiled programs cannot be stored."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ def tell(directory: str, reason: str, remedy: str = "") -> None:
     """Warn, and log the same to the logger "jitdelegate".
 
     Args:
-        directory: what it is about; a second trouble with it is not told.
+        directory: the cache directory; a second problem with it is not reported.
         reason: one sentence without a full stop, which names the directory.
-        remedy: what else than another directory helps, "" for nothing.
+        remedy: what helps besides another directory; "" for nothing.
     """
     if directory in _told:
         return
@@ -25,7 +25,7 @@ def tell(directory: str, reason: str, remedy: str = "") -> None:
 
         from jitdelegate.options.user_warning import warn_user
     except (ImportError, OSError, MemoryError):
-        return  # where not even a module can be read
+        return  # not even a module can be read
     logger = getLogger("jitdelegate")
     if not logger.handlers:
         logger.addHandler(NullHandler())  # else Python prints what nobody asked for, beside the warning

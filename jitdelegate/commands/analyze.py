@@ -1,7 +1,7 @@
 """python -m jitdelegate.analyze MODEL: where each operator of a model would run, why, and what to change.
 
-The verdict is the runtime's own, found out without reading or writing a cache. --target cuda:sm_90 asks about a GPU
-that this machine need not have.
+The verdict is the runtime's own; no cache is read or written. --target cuda:sm_90 asks about a GPU that this machine
+may lack.
 
 --json prints these names, each documented in jitdelegate/analysis/facts.py:
 
@@ -31,14 +31,14 @@ STDOUT = "-"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 the model was analysed, 1 it cannot be opened or an output not be written, 2 wrong arguments."""
+    """Exit status: 0 the model was analysed, 1 it cannot be read or an output cannot be written, 2 wrong arguments."""
     parser = _parser()
     arguments = parser.parse_args(argv)
     try:
         options = _all_options(arguments)
     except OptionError as error:
         parser.error(str(error))
-    from jitdelegate.analysis.survey import analyze  # not before: it takes the compiler along
+    from jitdelegate.analysis.survey import analyze  # not before: it imports the compiler
 
     try:
         analysis = analyze(arguments.model, options, next(iter(arguments.target.devices), None))
@@ -79,7 +79,7 @@ def _target(text: str) -> Target:
 
 
 def _all_options(arguments: argparse.Namespace) -> Options:
-    """Those of the file, over which --target wins, and no cache."""
+    """The options of the file, with --target instead of its target, and no cache."""
     given = {"serialization_dir": False}
     target = {} if arguments.target.name is None else {"target": arguments.target.name}
     return Options.from_keywords({**given, **target}, arguments.options)

@@ -20,7 +20,7 @@ TARGETS = ", ".join(NAMES)
 
 
 class Target(NamedTuple):
-    """The value of --target: None for what the options say; the devices are ones that need not be here."""
+    """The value of --target. The name is None for the options' target; this machine may lack the devices."""
 
     name: str | None = None
     devices: tuple[Device, ...] = ()
@@ -53,7 +53,7 @@ def threads(text: str) -> int:
 
 
 def directory(text: str) -> str:
-    """The name of a directory, which need not exist."""
+    """The name of a directory, which may not exist yet."""
     if not text:
         raise argparse.ArgumentTypeError("it is '', expected a directory")
     return text
@@ -67,7 +67,7 @@ def _checked(check: Callable[[str], Value], text: str) -> Value:
 
 
 def print_line(text: str) -> None:
-    """To stdout, in whatever characters it takes; a reader that has gone away stops nothing."""
+    """Print to stdout, in the characters that it accepts; a closed pipe is no error."""
     encoding = sys.stdout.encoding or "utf-8"
     try:
         print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)

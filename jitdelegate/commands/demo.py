@@ -73,7 +73,7 @@ def demonstrate(model: str | None, folder: Path, threads: int) -> list[str]:
 
 
 def write_inputs(path: Path, folder: Path) -> list[Tensor]:
-    """Write one `input-K.bin` per input of the model, the same in every process; the inputs.
+    """Write one `input-K.bin` per input of the model, the same in every process, and return the inputs.
 
     Raises:
         ModelError: the file cannot be opened or is not a model.
@@ -91,7 +91,7 @@ def write_inputs(path: Path, folder: Path) -> list[Tensor]:
 
 
 def example_values(shape: tuple[int, ...], dtype: str, random: np.random.Generator) -> np.ndarray:
-    """Plausible values: -1 to 1 for floats, all of narrow integers, 0 and 1 for wide ones, which often are indices."""
+    """Plausible values: -1 to 1 for floats, any for narrow integers, 0 and 1 for wide ones, which often are indices."""
     kind = np.dtype(dtype)
     if kind.kind in "fc":
         return np.asarray(random.uniform(-1, 1, shape)).astype(kind)
@@ -102,10 +102,10 @@ def example_values(shape: tuple[int, ...], dtype: str, random: np.random.Generat
 
 
 def run_trial(road: str, path: Path, folder: Path, name: str, threads: int, runs: int = RUNS) -> dict[str, Any]:
-    """Start the model in a fresh process; the trial's answer with its outputs' bytes and the process's seconds.
+    """Start the model in a fresh process; its result, with the bytes of its outputs and the process's seconds.
 
     Raises:
-        ModelError: the process failed; carries its last words.
+        ModelError: the process failed; the message has its last line.
     """
     cache = folder / "cache"
     command = [sys.executable, "-m", "jitdelegate.commands.timed_start", road]
@@ -125,7 +125,7 @@ def run_trial(road: str, path: Path, folder: Path, name: str, threads: int, runs
 
 
 def installed_environment() -> dict[str, str]:
-    """This process's environment, in which packages may keep their bytecode, as LiteRT's package does."""
+    """This process's environment, with bytecode caching on, as for installed packages."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
@@ -152,7 +152,7 @@ def _ratio(trials: dict[str, dict[str, Any]], other: str) -> str:
 
 
 def _stages(trial: dict[str, Any]) -> dict[str, float]:
-    """Stages of the process, "open" split into what the report knows of it."""
+    """Seconds of the process by stage, with "open" split into the report's stages."""
     stages: dict[str, float] = {}
     for name, seconds in trial["seconds"].items():
         if name == "inputs":
@@ -192,7 +192,7 @@ def _values(info: dict[str, Any], content: bytes) -> np.ndarray:
 
 
 def nrmse(found: np.ndarray, expected: np.ndarray) -> float:
-    """rms(found - expected) / rms(expected); infinite where the shapes or the places of NaN differ."""
+    """rms(found - expected) / rms(expected); infinite where shapes or positions of NaN differ."""
     if found.shape != expected.shape or not np.array_equal(np.isnan(found), np.isnan(expected)):
         return math.inf
     difference = np.sqrt(np.nanmean((found - expected) ** 2)) if found.size else 0.0

@@ -1,4 +1,4 @@
-"""mobilenet_v1(): an example network of real shape with random weights, so that a newcomer needs no model."""
+"""mobilenet_v1(): an example network with real layers and random weights, so that newcomers need no model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def mobilenet_v1(size: int = 224, width: float = 1.0, seed: int = 0) -> bytes:
         width: factor on the number of channels.
         seed: of the weights; equal arguments give equal bytes.
     Returns:
-        a model from f32[1,size,size,3] to the f32[1,1001] probabilities of classes that mean nothing; the input may be
+        a model from f32[1,size,size,3] to f32[1,1001], the probabilities of meaningless classes; the input may be
         resized to any number of images.
     """
     return _Network(np.random.default_rng(seed), width).build(size)
@@ -52,7 +52,7 @@ class _Network:
         return max(8, int(wide * self._width))
 
     def _weights(self, shape: tuple[int, ...], inputs: int) -> int:
-        """Weights under which values neither die out nor explode from layer to layer."""
+        """Weights that keep the size of values from layer to layer."""
         values = self._random.standard_normal(shape, np.float32) * np.float32(np.sqrt(2.0 / inputs))
         return self._model.constant(values)
 

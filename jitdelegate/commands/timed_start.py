@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 STRING = b"an example"
-"""What every element of a string input holds."""
+"""Value of every element of a string input."""
 
 
 class Clock:
-    """Seconds by stage, each counted from the end of the one before."""
+    """Seconds by stage, each counted from the end of the stage before."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -108,7 +108,7 @@ def _start_litert(
 
 
 class _Detail:
-    """LiteRT's description of an input, as our own."""
+    """LiteRT's description of an input, with the attributes of ours."""
 
     def __init__(self, detail: dict[str, Any]) -> None:
         self.shape = tuple(map(int, detail["shape"]))
@@ -132,7 +132,7 @@ def _array(value: Any, info: Any) -> Any:
 
 
 def _store(outputs: Sequence[Any], folder: str) -> list[dict[str, Any]]:
-    """Write what was answered; type and shape of each output."""
+    """Write the outputs, and return the type and shape of each."""
     for place, output in enumerate(outputs):
         with open(f"{folder}/output-{place}.bin", "wb") as file:
             file.write(_content(output))
@@ -140,14 +140,14 @@ def _store(outputs: Sequence[Any], folder: str) -> list[dict[str, Any]]:
 
 
 def _content(output: Any) -> bytes:
-    """An output's elements; strings as text, since numpy's memory holds only where they are."""
+    """Bytes of an output's elements; strings as text, since numpy's memory holds only references."""
     if getattr(output.dtype, "kind", "") in ("O", "S"):
         return repr(output.tolist()).encode()
     return bytes(memoryview(output))
 
 
 def _latency(run: Callable[[], Any], runs: int) -> float | None:
-    """The median of the seconds that a run takes, None for no runs."""
+    """Median seconds of a run; None for no runs."""
     seconds = []
     for _ in range(runs):
         start = time.perf_counter()

@@ -1,7 +1,7 @@
 """python -m jitdelegate.warm MODEL [MODEL ...]: compile models into the cache ahead of their first use.
 
---target cuda:sm_80,sm_90 (or cuda:all) compiles for GPUs that this machine does not have: for the most usual one of
-each architecture, or with cuda:sm_90:114 for one of so many multiprocessors.
+--target cuda:sm_80,sm_90 (or cuda:all) compiles for GPUs that this machine may lack: the most common one of each
+architecture, or with cuda:sm_90:114 one with this number of multiprocessors.
 """
 
 from __future__ import annotations
@@ -100,13 +100,13 @@ def _token(arguments: argparse.Namespace) -> str | None:
 
 
 def _further(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The options for which `load` has no argument, and those of the file, over which arguments win."""
+    """The options for which `load` has no argument, and the file's, which arguments override."""
     given = {} if arguments.precision is None else {"precision": arguments.precision}
     return {**arguments.options, **given}
 
 
 def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """What happened to one model, as plain data; failures become an "error" entry."""
+    """Compile one model into the cache; the result as plain data, failures as an "error" entry."""
     start = time.perf_counter()
     named = {
         "target": arguments.target.name,
@@ -141,7 +141,7 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def warm_for(model: str, device: Device, arguments: argparse.Namespace) -> dict[str, Any]:
-    """As `warm`, for a device that need not be here."""
+    """As `warm`, for a device that this machine may lack."""
     from jitdelegate.engine.precompile import precompile
 
     start = time.perf_counter()
@@ -170,7 +170,7 @@ def warm_for(model: str, device: Device, arguments: argparse.Namespace) -> dict[
 
 
 def _where(target: str, features: str) -> str:
-    """Where a program runs, as --target names it."""
+    """Name of a program's device, as --target takes it."""
     return f"{target}:{features}" if target_named(target).is_accelerator else target
 
 
@@ -179,7 +179,7 @@ def _failed(model: str, error: BaseException, start: float) -> dict[str, Any]:
 
 
 def _size(path: str) -> int:
-    """Bytes of the entry, 0 where there is none."""
+    """Bytes of the entry; 0 where there is none."""
     try:
         return os.stat(path).st_size
     except OSError:

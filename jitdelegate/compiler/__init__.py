@@ -1,6 +1,6 @@
 """The compile path: from a model's bytes to a program's bytes. Read `compile.py` first.
 
-- `entry.py`: the one door, where whatever is wrong with the compiler becomes an error of ours.
+- `entry.py`: what the load path calls; turns every failure of the compiler into one error.
 - `compile.py`: the table of contents. `codegen.py`: a lowered graph to the code of its target.
 - `partitioned.py`: graphs that are compiled in part; `litert_partitions.py`: those for LiteRT's own interpreter.
 - `program_metadata.py`: ports, states and operators of a program. `trace.py`: dumps and the debug log.

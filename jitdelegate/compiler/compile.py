@@ -1,6 +1,6 @@
-"""The cold road as one function: .tflite bytes in, program bytes out. Read it first.
+"""The compile path as one function: .tflite bytes in, program bytes out. Read it first.
 
-bytes -> model.read -> Model -> passes -> lowered Graph -> target -> code -> program.write -> bytes
+bytes -> tflite.read -> Model -> passes -> lowered Graph -> target -> code -> program.write -> bytes
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
 
     Args:
         content: the .tflite file.
-        options: what was asked for.
-        key: named parts that the program carries; says which subgraph to compile, for which shapes of its inputs and
-            for which instruction set.
-        seconds: receives the time that each stage took, by its name.
+        options: the user's options.
+        key: named parts, stored in the program; says which subgraph to compile, for which input shapes and which
+            device.
+        seconds: receives the seconds of each stage, by its name.
     Raises:
         ModelError: the bytes are not a model, or one that would corrupt LiteRT's memory.
-        DeviceError: there are no compilers for the GPU, or it lacks what was asked for.
+        DeviceError: the compilers for the device are not installed, or it lacks a requested feature.
     """
     trace = open_trace(key)
     with _stage(seconds, "read"):
@@ -65,7 +65,7 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
 
 
 def uncompiled_program(content: bytes, key: Key, reason: str) -> Program:
-    """A program without code, for a model that cannot be compiled on this machine; it is not to be kept.
+    """A program without code, for a model that cannot be compiled on this machine. It must not be stored.
 
     Raises:
         ModelError: the bytes are not a model, or one that would corrupt LiteRT's memory.
@@ -79,8 +79,8 @@ def uncompiled_program(content: bytes, key: Key, reason: str) -> Program:
 def _program(
     content: bytes, model: Model, options: Options, key: Key, seconds: MutableMapping[str, float], trace: Trace
 ) -> Program | None:
-    """A program that runs by itself, or one that says why LiteRT runs the model; None where LiteRT can take a part of
-    it in its own interpreter only."""
+    """A program that runs by itself, or one without code that says why LiteRT runs the model; None where only LiteRT's
+    own interpreter can combine LiteRT's and compiled partitions."""
     with _stage(seconds, "passes"):
         entered = specialize_subgraph(model, key.subgraph, key.shapes, key.values)
         folded = _folded(entered.graphs[key.subgraph], trace)
@@ -104,7 +104,7 @@ def _program(
 def _hosted_program(
     content: bytes, model: Model, options: Options, key: Key, seconds: MutableMapping[str, float], trace: Trace
 ) -> Program:
-    """A program for LiteRT's own interpreter; without partitions where that runs the whole subgraph."""
+    """A program for LiteRT's own interpreter; without partitions where LiteRT runs the whole subgraph."""
     refuse_unsafe(model, key)
     with _stage(seconds, "host generate"):
         if options.target == "litert":
@@ -123,7 +123,7 @@ def _folded(graph: Graph, trace: Trace) -> Graph:
 
 
 def _reasons(model: Model, graph: Graph, options: Options, key: Key) -> list[tuple[int, str]]:
-    """What speaks against compiling the folded `graph` as a whole, as `unsupported` gives it."""
+    """Reasons against compiling the folded `graph` as a whole, as `unsupported` gives them."""
     if options.target == "litert":
         return [(WHOLE_MODEL, ASKED)]
     if key.shapes and any(state.is_resource for state in graph.states):
@@ -143,7 +143,7 @@ def _whole_program(model: Model, folded: Graph, options: Options, key: Key, trac
 
 
 def _describe(program: Program, model: Model, key: Key) -> None:
-    """What a program says of the model around its graph."""
+    """Add to a program its facts about the model around its graph."""
     graph = model.graphs[key.subgraph]
     program.inputs = as_in_file(program.inputs, graph, graph.inputs)
     program.outputs = as_in_file(program.outputs, graph, graph.outputs)
@@ -171,7 +171,7 @@ def litert_program(
 
     Args:
         reasons: (position of the operator or WHOLE_MODEL, sentence) pairs.
-        shape_inputs: positions of the inputs for whose values it might be compiled.
+        shape_inputs: positions of the shape inputs, for whose values it may be specialized.
     Raises:
         ModelError: LiteRT would access memory beyond what this model has.
     """
@@ -200,7 +200,7 @@ def refuse_unsafe(model: Model, key: Key) -> None:
 
 
 def _refuse_lacking_tensors(graph: Graph) -> None:
-    """XNNPACK looks at inputs and outputs that a node should have before LiteRT's kernels ask whether it has them."""
+    """XNNPACK accesses a node's required inputs and outputs before LiteRT's kernels check that they exist."""
     for index, node in enumerate(graph.nodes):
         op = find(node)
         required = (*node.inputs, ABSENT)[: op.least] if op and not op.custom else ()

@@ -1,4 +1,4 @@
-"""The compiler, called so that whatever is wrong with it ends in one error of ours."""
+"""Calls the compiler and turns its failures into CompilerFailedError."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def compiled(content: bytes, options: Options, key: Key, seconds: MutableMapping
 
     Raises:
         ModelError, DeviceError: as `compile_model`.
-        CompilerFailedError: the compiler cannot be imported, or raises what it should not; the cause is kept.
+        CompilerFailedError: the compiler cannot be imported, or raises an unexpected error, which is the cause.
     """
     start = time.perf_counter()
     try:
@@ -35,7 +35,7 @@ def uncompiled(content: bytes, key: Key, failure: CompilerFailedError) -> Progra
 
     Raises:
         ModelError: the bytes are not a model, or one that would corrupt LiteRT's memory.
-        CompilerFailedError: what reads models fails too.
+        CompilerFailedError: reading the model fails too.
     """
     try:
         from jitdelegate.compiler.compile import uncompiled_program

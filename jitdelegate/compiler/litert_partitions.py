@@ -1,4 +1,4 @@
-"""Programs of partitions for LiteRT's own interpreter, which runs all that is left."""
+"""Programs of partitions for LiteRT's own interpreter, which runs the other operators."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Positions = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """What is claimed of a subgraph.
+class HostedDelegation:
+    """The delegated operators of a subgraph.
 
     Attributes:
-        graph: the subgraph, folded, for the shapes by which it was decided.
+        graph: the folded subgraph, for the shapes that decided.
         delegation: of its nodes.
-        groups: the operators of the file, grouped as LiteRT groups them when they are handed over.
+        groups: the delegated operators of the file, in LiteRT's groups.
     """
 
     graph: Graph
@@ -34,33 +34,34 @@ class Claim:
 
     @property
     def size(self) -> int:
-        """How many operators are claimed."""
+        """Number of delegated operators."""
         return sum(map(len, self.groups))
 
 
 class LiteRTPartitions(PartitionedModel):
     """Makes the programs of one model's subgraph for LiteRT's own interpreter.
 
-    An interpreter asks once what is claimed, when it is made, and before each allocation for kernels of the shapes that
-    its inputs have by then. So all programs of a subgraph have the same groups of operators. Where the shapes in a file
-    are but placeholders, with which less can be compiled than with likely ones, the likely ones decide what is claimed.
+    An interpreter asks for the delegated operators once, when it is made, and for kernels before each allocation. So
+    all programs of a subgraph have the same groups of operators. Where the file's shapes are placeholders that allow
+    less than likely shapes do, the likely shapes decide what is delegated.
     """
 
     def program(self) -> Program | None:
-        """For the shapes of the key; None where nothing is delegated. One of no partitions says that subgraphs may have
-        some."""
-        if self._key.nodes:  # they may be needed by others that are known, or by nobody
+        """The program for the key's shapes; None where nothing is delegated.
+
+        A program without partitions means that other subgraphs may have some."""
+        if self._key.nodes:  # folding could remove some of them
             return self._grouped(self._entered(self._key.shapes, passes.INFER), (self._key.nodes,))
         if self._key.shapes:
-            claim = self._claim()
-            return self._grouped(self._folded(self._key.shapes), claim.groups) if claim.groups else None
+            found = self._hosted_delegation()
+            return self._grouped(self._folded(self._key.shapes), found.groups) if found.groups else None
         graph = self._folded()
         made = self._until_compiled(graph, lambda delegation: self._hosted(graph, delegation), self._refused(graph))
         likely = self._likelier(sum(len(partition.nodes) for partition in made.partitions) if made else 0)
         return made if likely is None else self._later(likely)
 
     def _folded(self, shapes: Sequence[Positions] = ()) -> Graph:
-        """The subgraph ready for delegation; without shapes for those that the file says."""
+        """The folded subgraph, ready for delegation; no shapes are the file's shapes."""
         return self._entered(shapes, passes.FOLD)
 
     def _entered(self, shapes: Sequence[Positions], chosen: Sequence[passes.Pass]) -> Graph:
@@ -69,41 +70,42 @@ class LiteRTPartitions(PartitionedModel):
         return passes.run(entered.graphs[self._number], self._trace.graph, chosen)
 
     def _refused(self, graph: Graph) -> dict[int, str]:
-        """Operators with variables, where LiteRT's memory is out of reach of compiled code."""
+        """Operators with variables, where compiled code cannot access LiteRT's memory."""
         users = (position for state in graph.states for position in state_users(graph, state))
         return dict.fromkeys(users, HOSTED_STATE) if self._target.is_accelerator else {}
 
-    def _claim(self) -> Claim:
-        """What is claimed, by the file's shapes or by likelier ones."""
-        found = self._claim_for(self._folded())
+    def _hosted_delegation(self) -> HostedDelegation:
+        """The delegation for the file's shapes, or a larger one for likely shapes."""
+        found = self._delegate_for(self._folded())
         return self._likelier(found.size) or found
 
-    def _claim_for(self, graph: Graph) -> Claim:
+    def _delegate_for(self, graph: Graph) -> HostedDelegation:
         found = delegate(self._model, graph, self._number, self._options, self._rates, self._refused(graph))
-        return Claim(graph, found, tuple(subset.nodes for subset in _claimed(self._original, graph, found)))
+        groups = _delegated_groups(self._original, graph, found)
+        return HostedDelegation(graph, found, tuple(subset.nodes for subset in groups))
 
-    def _likelier(self, size: int) -> Claim | None:
-        """The largest claim by shapes that the inputs may well get, if it is larger than `size`; None for no such."""
+    def _likelier(self, size: int) -> HostedDelegation | None:
+        """The largest delegation for likely shapes, if it has more than `size` operators; else None."""
         best = None
         for shapes in likely_shapes(self._original):
             if size == len(self._original.nodes):
                 break
-            found = self._claim_for(self._folded(shapes))
+            found = self._delegate_for(self._folded(shapes))
             if found.size > size:
                 best, size = found, found.size
         return best
 
-    def _later(self, claim: Claim) -> Program:
-        """A program of partitions that are compiled when LiteRT knows their shapes."""
+    def _later(self, found: HostedDelegation) -> Program:
+        """A program whose partitions are compiled later, when LiteRT knows their shapes."""
         content = Content()
-        for group in claim.groups:
-            _, inputs, outputs = self._borders(claim.graph, group)
+        for group in found.groups:
+            _, inputs, outputs = self._borders(found.graph, group)
             content.add(self._key.part("target"), group, (inputs, outputs), b"")
-        self.reasons = list(self._reasons(claim.graph, claim.delegation).items())
-        return self._program("delegate", content, claim.delegation, claim.graph)
+        self.reasons = list(self._reasons(found.graph, found.delegation).items())
+        return self._program("delegate", content, found.delegation, found.graph)
 
     def _grouped(self, graph: Graph, groups: Sequence[Positions]) -> Program:
-        """A program of these groups of a folded graph; those that cannot be compiled are left out."""
+        """A program of these groups of a folded graph, without those that cannot be compiled."""
         refused = refused_nodes(self._model, graph, self._number, self._options) | self._refused(graph)
         content = Content()
         for group in groups:
@@ -134,7 +136,7 @@ class LiteRTPartitions(PartitionedModel):
 
     def _hosted(self, graph: Graph, delegation: Delegation) -> Program | None:
         content = Content()
-        for subset in _claimed(self._original, graph, delegation):
+        for subset in _delegated_groups(self._original, graph, delegation):
             nodes, inputs, outputs = self._borders(graph, subset.nodes)
             if outputs:
                 self._compile(content, graph, nodes, inputs, outputs, subset.nodes)
@@ -145,7 +147,7 @@ class LiteRTPartitions(PartitionedModel):
         """The nodes of a group of the file's operators, and the tensors that it reads and writes as LiteRT sees it.
 
         Raises:
-            RefusedError: it reads what LiteRT has not.
+            RefusedError: it reads a tensor that LiteRT lacks.
         """
         own, file = set(group), self._original
         nodes = tuple(
@@ -163,33 +165,33 @@ class LiteRTPartitions(PartitionedModel):
         return nodes, inputs, outputs
 
 
-def _claimed(original: Graph, graph: Graph, delegation: Delegation) -> list[Subset]:
-    """The operators of the file that LiteRT hands over, as it groups them: the delegated ones, and those that only they
-    need, whose results were known when the model was compiled."""
+def _delegated_groups(original: Graph, graph: Graph, delegation: Delegation) -> list[Subset]:
+    """The operators of the file to delegate, in LiteRT's groups: those of delegated nodes, and folded ones that only
+    these need."""
     present = set(origins_of(graph, range(len(graph.nodes))))
-    claimed = present - set(origins_of(graph, delegation.reasons))
-    known = _only_needed_by(original, claimed, set(range(len(original.nodes))) - present)
+    delegated = present - set(origins_of(graph, delegation.reasons))
+    known = _only_needed_by(original, delegated, set(range(len(original.nodes))) - present)
     while True:
-        subsets = [subset for subset in partition(original.nodes, claimed | known) if subset.delegated]
+        subsets = [subset for subset in partition(original.nodes, delegated | known) if subset.delegated]
         apart = {position for subset in subsets for position in _read_elsewhere(original, subset, known)}
         if not apart:
             return subsets
         known -= apart
 
 
-def _only_needed_by(original: Graph, claimed: set[int], candidates: set[int]) -> set[int]:
-    """Those of the candidates whose results nobody needs but claimed operators and other ones of them."""
+def _only_needed_by(original: Graph, delegated: set[int], candidates: set[int]) -> set[int]:
+    """The candidates whose results are read only by delegated operators and by each other."""
     found: set[int] = set()
     for position in sorted(candidates, reverse=True):
         outputs = original.nodes[position].outputs
         readers = {reader for index in outputs for reader in original.readers[index]}
-        if readers and readers <= claimed | found and not set(outputs) & set(original.outputs):
+        if readers and readers <= delegated | found and not set(outputs) & set(original.outputs):
             found.add(position)
     return found
 
 
 def _read_elsewhere(original: Graph, subset: Subset, known: set[int]) -> set[int]:
-    """Operators of a subset that write nothing, since their results are known, although others read it."""
+    """Folded operators of a subset, for which no code is generated, with readers outside of it."""
     own = set(subset.nodes)
     return {
         position

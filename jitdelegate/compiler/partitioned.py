@@ -1,4 +1,4 @@
-"""Programs of graphs that are compiled in part: partitions for the target, and LiteRT for the rest."""
+"""Programs of graphs that are compiled in part: partitions for the target, and partitions for LiteRT."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from jitdelegate.tflite.read import read
 LITERT = "litert"
 NOTHING_ELSE = "Nothing is compiled that it is needed for."
 MOST_CROSSING = 0.002
-"""The share of a run that may go into crossings between models of LiteRT's and compiled code; above it LiteRT's own
-interpreter calls the code, which is a matter of a few hundred nanoseconds."""
+"""Largest share of a run for crossings between LiteRT's partitions and compiled ones. Above it, LiteRT's own
+interpreter calls the compiled code, at a few hundred nanoseconds a crossing."""
 
 
 @dataclass
 class Content:
-    """The files of the partitions, one after another at page boundaries, and what is known of them."""
+    """The files of the partitions, concatenated at page boundaries, with their descriptions."""
 
     data: bytearray = field(default_factory=bytearray)
     partitions: list[Partition] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Content:
     kernel_of: dict[int, int] = field(default_factory=dict)
 
     def add(self, place: str, nodes: Iterable[int], graph_ports: tuple[tuple[int, ...], ...], content: bytes) -> None:
-        """One partition more, which computes the operators at these positions."""
+        """Append a partition, which computes the operators at these positions."""
         self.data.extend(bytes(aligned(len(self.data)) - len(self.data)))
         inputs, outputs = graph_ports
         self.partitions.append(
@@ -63,7 +63,7 @@ class Content:
         self.data.extend(content)
 
     def add_compiled(self, program: Program, nodes: Sequence[int], origins: Origins) -> None:
-        """A compiled partition."""
+        """Append a compiled partition."""
         start = len(self.kernels)
         self.kernel_of |= {position: start + kernel for kernel, each in enumerate(origins) for position in each}
         self.kernels += program.kernels
@@ -76,16 +76,16 @@ class PartitionedModel:
     """Makes the programs of one model's subgraph for one target.
 
     Attributes:
-        reasons: (position of the operator, sentence) pairs of what is not delegated.
-        needs_host: why `cut` gave nothing although something is delegated; "" else.
+        reasons: (position, sentence) pairs of the operators that are not delegated.
+        needs_host: why `cut` returned None although operators are delegated; else "".
     """
 
     def __init__(self, content: bytes, model: Model, options: Options, key: Key, trace: Trace) -> None:
         """
         Args:
             content: the .tflite file.
-            model: as it was read.
-            key: says which subgraph and which target.
+            model: the content, read.
+            key: names the subgraph and the target.
             trace: receives the graphs.
         """
         self._bytes = content
@@ -100,22 +100,22 @@ class PartitionedModel:
         self.needs_host = ""
 
     def cut(self, graph: Graph) -> Program | None:
-        """A program that gives LiteRT models of their own for what it runs; None where these would have to know of
-        each other, or nothing is delegated.
+        """A program whose partitions for LiteRT are models of their own. None where these depend on each other in
+        other ways than by tensors, or nothing is delegated.
 
         Args:
-            graph: the subgraph as `passes.enter` and `passes.FOLD` leave it.
+            graph: the folded subgraph.
         """
         return self._until_compiled(graph, lambda delegation: self._cut(graph, delegation), {})
 
     def _may_compile_inside(self, graph: Graph) -> bool:
-        """Whether loops and branches are left to LiteRT's interpreter, which offers what they run to the delegate."""
+        """Whether LiteRT's interpreter runs loops and branches, whose bodies it offers to the delegate."""
         return self._can_host and any(node.op in CONTROL_FLOW for node in graph.nodes)
 
     def _until_compiled(
         self, graph: Graph, make: Callable[[Delegation], Program | None], refused: dict[int, str]
     ) -> Program | None:
-        """What `make` makes of the graph, without the nodes in `refused` and those whose code cannot be generated."""
+        """The program that `make` returns, without the nodes in `refused` and those that cannot be compiled."""
         while True:
             delegation = delegate(self._model, graph, self._number, self._options, self._rates, refused)
             self.reasons = list(self._reasons(graph, delegation).items())
@@ -149,7 +149,7 @@ class PartitionedModel:
 
     @property
     def _can_host(self) -> bool:
-        """Whether LiteRT's interpreter may take CPU code in."""
+        """Whether LiteRT's interpreter may call compiled code."""
         return self._target.runs_in_litert(self._key)
 
     @property
@@ -157,18 +157,18 @@ class PartitionedModel:
         return self._target.rates("delegate" if self._can_host else "partitions")
 
     def _renumbered(self, graph: Graph) -> str:
-        """Which output is not what the file says, but what a variable holds after the run: partitions and callers would
-        know it by two numbers; "" where there is none."""
+        """Sentence about an output that is the new value of a variable, or "". Partitions and callers would know it by
+        different indices."""
         pairs = zip(self._original.outputs, graph.returned, strict=True)
         moved = next((old for old, new in pairs if old != new), None)
         return "" if moved is None else f"The output '{self._original.tensors[moved].name}' is a variable."
 
     def _prefers_host(self, graph: Graph, delegation: Delegation) -> str:
-        """Why LiteRT's interpreter is the better place, where it may take compiled code in; "" where it is not."""
+        """Why to run in LiteRT's interpreter although separate partitions would do; "" not to."""
         if all(subset.delegated for subset in delegation.subsets):
             return ""  # nothing crosses
         if any(names_others(node) for node in self._original.nodes):
-            return ""  # there, what is inlined here would be LiteRT's
+            return ""  # LiteRT's interpreter would run what is inlined here
         crossings = BESIDE.crossing * len(delegation.delegated)
         share = crossings / sum(litert_seconds(graph, node) for node in graph.nodes)
         return f"Crossings would take {share:.0%} of a run." if self._can_host and share > MOST_CROSSING else ""
@@ -184,7 +184,7 @@ class PartitionedModel:
     ) -> None:
         """
         Args:
-            positions: of the .tflite operators, where these are more than those of `nodes`.
+            positions: of the .tflite operators, if they are more than those of `nodes`.
         Raises:
             RefusedError: code for these nodes would take too long to compile.
         """
@@ -220,16 +220,16 @@ class PartitionedModel:
 
     @staticmethod
     def _reasons(graph: Graph, delegation: Delegation) -> dict[int, str]:
-        """Per position of the file's operators that LiteRT runs, why."""
+        """Position to reason, for the file's operators that run on LiteRT."""
         return {
             origin: reason for position, reason in delegation.reasons.items() for origin in graph.nodes[position].origin
         }
 
     def _operators(self, content: Content, delegation: Delegation, graph: Graph, left: str) -> tuple[Operator, ...]:
-        """Every operator of the subgraph: where it runs, in which partition, and why LiteRT has it.
+        """Every operator of the subgraph: its place, partition and reason.
 
         Args:
-            left: why LiteRT runs those that are in no partition; "" where nobody does.
+            left: why LiteRT runs operators without a partition; "" where they are folded.
         """
         partition_of = {
             position: number for number, partition in enumerate(content.partitions) for position in partition.nodes
@@ -256,7 +256,7 @@ class PartitionedModel:
 
 
 class RefusedError(Exception):
-    """Nodes that turned out to be none that can be delegated, and why."""
+    """Nodes that cannot be delegated after all, and why."""
 
     def __init__(self, nodes: Iterable[int], reason: str) -> None:
         super().__init__(reason)
@@ -274,8 +274,8 @@ class CutNodes:
 
     Attributes:
         content: the .tflite file.
-        inputs, outputs: tensors that they read from others and write for others.
-        variables: (tensor of the whole model, of this one) pairs of the variables that they update.
+        inputs, outputs: tensors that they read from and write for other operators.
+        variables: (tensor of the whole model, tensor of this one) pairs of the variables that they update.
     """
 
     content: bytes
@@ -289,10 +289,10 @@ def cut_nodes(content: bytes, number: int, nodes: tuple[int, ...], shapes: Mappi
 
     Args:
         content: the .tflite file.
-        nodes: their positions.
-        shapes: of what they read.
+        nodes: positions of the operators.
+        shapes: by index, of the tensors that they read.
     Raises:
-        CompileError: they need more of the model than themselves.
+        CompileError: the operators depend on other parts of the model.
     """
     graph = read(content).graphs[number]
     read_here, outputs = borders(graph, nodes)
@@ -308,6 +308,6 @@ def cut_nodes(content: bytes, number: int, nodes: tuple[int, ...], shapes: Mappi
 
 
 def _variables(graph: Graph, nodes: Iterable[Node]) -> tuple[int, ...]:
-    """The variable tensors of these nodes in the order in which they name them."""
+    """The variable tensors of these nodes, in the order of their inputs."""
     read_here = dict.fromkeys(index for node in nodes for index in node.inputs if index != ABSENT)
     return tuple(index for index in read_here if graph.tensors[index].is_variable)

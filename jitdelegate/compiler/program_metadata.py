@@ -1,4 +1,4 @@
-"""A model as its program describes it: ports, signatures, and for every operator where it runs and why."""
+"""Program metadata: ports, states, signatures, and for every operator where it runs and why."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jitdelegate.program.program import (
 from jitdelegate.tflite.options import BUILTIN_CODES
 
 STATE_ALIGNMENT = 16
-"""Bytes; where the first value of a state begins in the weights."""
+"""Alignment in bytes of a state's first value in the weights."""
 
 
 def code(node: Node) -> int:
@@ -32,7 +32,7 @@ def code(node: Node) -> int:
 
 
 def litert_operators(graph: Graph, reasons: Iterable[tuple[int, str]]) -> tuple[Operator, ...]:
-    """Every operator on LiteRT, with its own reason or else the model's.
+    """Every operator, on LiteRT, with its own reason or else the model's.
 
     Args:
         reasons: (position of the operator or WHOLE_MODEL, sentence) pairs; the first for a position counts.
@@ -50,13 +50,13 @@ def litert_operators(graph: Graph, reasons: Iterable[tuple[int, str]]) -> tuple[
 def compiled_operators(
     graph: Graph, lowered: Graph, origins: Sequence[tuple[int, ...]], place: str
 ) -> tuple[Operator, ...]:
-    """Every operator of a compiled graph: in a kernel, "folded" where nothing is left to do at run time.
+    """Every operator of a compiled graph: in a kernel, or "folded" if nothing is computed at run time.
 
     Args:
         graph: as it was read.
-        lowered: what was compiled; an operator that is only another view of memory has no kernel.
+        lowered: the compiled graph; an operator that is only a View has no kernel.
         origins: per kernel, the positions of the operators that it computes.
-        place: where compiled operators run, "cpu" or "cuda".
+        place: name of the target.
     """
     kernels = {position: kernel for kernel, origin in enumerate(origins) for position in origin}
     present = {position for node in lowered.nodes for position in node.origin}
@@ -78,12 +78,12 @@ def ports(graph: Graph, indices: tuple[int, ...]) -> tuple[Port, ...]:
 
 
 def as_in_file(found: Sequence[Port], graph: Graph, indices: Sequence[int]) -> tuple[Port, ...]:
-    """The ports under the numbers and names that signatures and callers know them by.
+    """The ports with the file's tensor indices and names, by which signatures and callers know them.
 
     Args:
-        found: inputs or outputs of a compiled graph, whose passes may have written an output to a tensor of its own.
+        found: inputs or outputs of a compiled graph, in which an output may be a new tensor.
         graph: as it was read.
-        indices: its inputs or outputs, one for one.
+        indices: its inputs or outputs, one per port.
     """
     pairs = zip(found, indices, strict=True)
     return tuple(port.altered(index=index, name=graph.tensors[index].name) for port, index in pairs)
@@ -105,7 +105,7 @@ def _port(tensor: Tensor, index: int) -> Port:
 
 
 def _bytes(tensor: Tensor) -> int:
-    """Bytes of the dense tensor; 0 for types that numpy has not, whose memory only LiteRT knows."""
+    """Bytes of the dense tensor; 0 for types that numpy lacks, whose memory only LiteRT knows."""
     try:
         return tensor.size * np.dtype(tensor.dtype).itemsize
     except TypeError:
@@ -113,7 +113,7 @@ def _bytes(tensor: Tensor) -> int:
 
 
 def states(graph: Graph, weights: bytes) -> tuple[bytes, tuple[State, ...]]:
-    """The weights with the first values of the states after them, and the states as a program describes them."""
+    """The weights with the states' first values appended, and the states as a program describes them."""
     content, found = bytearray(weights), []
     for state in graph.states:
         initial = ZEROS
@@ -137,7 +137,7 @@ def states(graph: Graph, weights: bytes) -> tuple[bytes, tuple[State, ...]]:
 
 
 def signatures(model: Model) -> tuple[Signature, ...]:
-    """The model's signatures, arguments in the alphabetical order in which LiteRT lists them."""
+    """The model's signatures, with arguments in alphabetical order as in LiteRT."""
     return tuple(
         Signature(
             key=each.key,
@@ -150,7 +150,7 @@ def signatures(model: Model) -> tuple[Signature, ...]:
 
 
 def idle_subgraphs(model: Model) -> tuple[IdleSubgraph, ...]:
-    """The subgraphs that LiteRT's interpreter offers to a delegate although nothing runs them."""
+    """The subgraphs that never run, though LiteRT's interpreter offers them to a delegate."""
     running = running_subgraphs(model)
     return tuple(
         IdleSubgraph(

@@ -1,7 +1,9 @@
-"""The load path: from a model's file to a program that can run. Read `executable.py` first.
+"""The load path: from a model's file to a program that can run. Read `load_path.py` first.
 
+- `load_path.py`: four functions: resolve the target, find the key, fetch the program, make a session.
 - `model_file.py`: `ModelFile`, the content and LiteRT on it. `executable.py`: one program of it, with a session.
 - `specializations.py`: further programs, for other subgraphs, other shapes and for values of inputs.
 - `compiled_interpreter.py`: a compiled subgraph behind LiteRT's methods; `shape_inputs.py`: one that switches programs.
+- `hosted_model.py`: programs inside LiteRT's own interpreter. `delegate_message.py`: which operators run on LiteRT.
 - `precompile.py`: programs that are stored and never opened, for GPUs that this machine lacks.
 """

@@ -23,24 +23,24 @@ NOT_READY = "Invoke called on model that is not ready."
 UNALLOCATED = "Cannot set tensor: Tensor is unallocated. Try calling allocate_tensors() first"
 NO_DATA = "Tensor data is null. Run allocate_tensors() first"
 UNCOUNTABLE = 1 << 60
-"""Elements whose bytes LiteRT does not count any more."""
+"""Number of elements from which on LiteRT cannot count the bytes."""
 
 
 class CompiledInterpreter:
-    """What the interpreter does while its model is compiled; questions about the rest of the file go to LiteRT.
+    """LiteRT's methods on a compiled subgraph. Questions about other tensors of the file go to LiteRT.
 
     Attributes:
-        opened: the program for the shapes that the inputs had at the last `allocate_tensors`. While it runs on LiteRT
-            only `resize` and `allocate_tensors` are of use.
+        executable: the program for the input shapes at the last `allocate_tensors`. While it runs on LiteRT, only
+            `resize` and `allocate_tensors` are useful.
     """
 
-    def __init__(self, variants: Specializations, base: Executable) -> None:
+    def __init__(self, specializations: Specializations, base: Executable) -> None:
         """
         Args:
-            base: the subgraph's program for the shapes that the file says.
+            base: the subgraph's program for the file's shapes.
         """
-        self._specializations = variants
-        self._base = self.opened = base
+        self._specializations = specializations
+        self._base = self.executable = base
         self._inputs = base.program.inputs
         self._outputs = base.program.outputs
         self._shapes = [*base.shapes]
@@ -51,19 +51,19 @@ class CompiledInterpreter:
     @property
     def compiled(self) -> bool:
         """False where LiteRT has to run the subgraph for the shapes of the last `allocate_tensors`."""
-        return self.opened.session is not None
+        return self.executable.session is not None
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """The shapes that the inputs have by now."""
+        """The current shapes of the inputs."""
         return tuple(self._shapes)
 
     def resize(self, tensor_index: int, shape: Shape, *, strict: bool = False) -> bool:
-        """Give an input another shape, for which `allocate_tensors` finds or makes a program.
+        """Set another shape for an input; `allocate_tensors` finds or compiles the program for it.
 
         Returns:
-            False, and nothing has changed, where LiteRT has its own answer: the tensor is no input, a size is negative,
-            there are too many elements to count, or a size that the model fixes changes although `strict` forbids it.
+            False, with nothing changed, where LiteRT has to answer: the tensor is not an input, a size is negative,
+            there are too many elements to count, or `strict` forbids to change a size that the model fixes.
         """
         from math import prod
 
@@ -78,60 +78,61 @@ class CompiledInterpreter:
         return True
 
     def _may_become(self, place: int, shape: Shape) -> bool:
-        """Whether only sizes change that the model leaves open."""
+        """Whether only sizes that the model leaves open change."""
         signature, now = self._inputs[place].shape_signature, self._shapes[place]
         return len(shape) == len(now) == len(signature) and all(
             size == -1 or new == old for size, new, old in zip(signature, shape, now, strict=True)
         )
 
     def allocate_tensors(self) -> None:
-        """Make ready for the shapes that the inputs have by now, with variables at their first values if these changed.
+        """Prepare a run with the current input shapes. Variables are reset if the shapes changed.
 
-        Where nothing is compiled for them, LiteRT has to take over: see `compiled`.
+        LiteRT has to take over where nothing is compiled for the shapes: see `compiled`.
         """
         if self._allocated:
             return
-        opened = self.opened = self._specializations.resized(self._base, self.shapes)
-        if opened.session is not None:
-            opened.session.reset_states(resources=False)
-            self._inputs = opened.program.inputs
-            self._outputs = opened.program.outputs
+        executable = self.executable = self._specializations.resized(self._base, self.shapes)
+        if executable.session is not None:
+            executable.session.reset_states(resources=False)
+            self._inputs = executable.program.inputs
+            self._outputs = executable.program.outputs
             self._allocated = True
 
     def invoke(self) -> None:
         """
         Raises:
-            DeviceError: `allocate_tensors` was not called; a RuntimeError as LiteRT's.
+            DeviceError: `allocate_tensors` was not called. It is a RuntimeError, as in LiteRT.
         """
         if not self._allocated:
             raise DeviceError(NOT_READY)
         try:
             self._session.invoke()
         except ProgramError as error:
-            self._heal(str(error))
+            self._recompile(str(error))
             self._session.invoke()
 
     @property
     def _session(self) -> Any:
-        return self.opened.session
+        return self.executable.session
 
-    def _heal(self, reason: str) -> None:
-        """Replace a program whose weights proved bad; inputs, outputs and variables stay where they are.
+    def _recompile(self, reason: str) -> None:
+        """Replace a program whose weights are damaged; inputs, outputs and variables keep their memory.
 
         Raises:
-            DeviceError: there is none in its place; after `allocate_tensors`, LiteRT runs the model.
+            DeviceError: it cannot be replaced. After `allocate_tensors`, LiteRT runs the model.
         """
-        recompile(self.opened, self._session, reason)
+        recompile(self.executable, self._session, reason)
         if self._session is None:
             self._allocated = False
-            raise DeviceError(f"{reason}; {self.opened.reason} {NOT_READY}")
+            raise DeviceError(f"{reason}; {self.executable.reason} {NOT_READY}")
 
     def set_tensor(self, tensor_index: int, value: Any) -> None:
         """Copy `value` into an input, an output or a variable.
 
         Raises:
-            TensorError: it is none of them, or its type or shape differs from the value's; a ValueError as LiteRT's.
-            TypeError: the index is not a whole number; so for every other method that takes one.
+            TensorError: it is none of them, or its type or shape differs from the value's. It is a ValueError, as in
+                LiteRT.
+            TypeError: the index is not an integer. All methods with an index raise it.
         """
         import numpy as np
 
@@ -140,7 +141,7 @@ class CompiledInterpreter:
             raise TensorError(UNALLOCATED)
         array, place = np.asarray(value), self._state_place(tensor_index)
         if place is not None:
-            _check(array, self.opened.program.states[place])
+            _check(array, self.executable.program.states[place])
             self._verify()
             self._session.write_state(place, array.tobytes())
             return
@@ -151,7 +152,7 @@ class CompiledInterpreter:
         """A copy of an input, output or variable. Constants come from LiteRT.
 
         Raises:
-            ValueError: no such tensor, or one without a value: what lies between is not kept.
+            ValueError: no such tensor, or an intermediate tensor, which has no value.
         """
         tensor_index, subgraph_index = _index(tensor_index), _index(subgraph_index)
         if not self._allocated:
@@ -166,8 +167,8 @@ class CompiledInterpreter:
         return self._litert().get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]
 
     def _state_place(self, tensor_index: int) -> int | None:
-        """Which state a variable tensor is; None for other tensors."""
-        states = enumerate(self.opened.program.states)
+        """Position of a variable tensor among the states; None for other tensors."""
+        states = enumerate(self.executable.program.states)
         return next((place for place, state in states if state.index == tensor_index != NO_TENSOR), None)
 
     def _state(self, place: int) -> np.ndarray:
@@ -175,11 +176,11 @@ class CompiledInterpreter:
         import numpy as np
 
         self._verify()
-        state = self.opened.program.states[place]
+        state = self.executable.program.states[place]
         return np.frombuffer(bytearray(self._session.read_state(place)), state.dtype).reshape(state.shape)
 
     def tensor(self, tensor_index: int) -> Callable[[], np.ndarray]:
-        """A function that gives a view of the tensor's memory."""
+        """A function that returns a view of the tensor's memory."""
 
         def view() -> np.ndarray:
             if not self._allocated:
@@ -192,11 +193,11 @@ class CompiledInterpreter:
         return view
 
     def _verify(self) -> None:
-        """Check the weights now: replacing the program later would part a view from the memory that is computed on."""
+        """Check the weights now: replacing the program later would separate a view from the memory in use."""
         try:
             self._session.verify()
         except ProgramError as error:
-            self._heal(str(error))
+            self._recompile(str(error))
 
     def _is_port(self, tensor_index: int) -> bool:
         return tensor_index in self._input_places or tensor_index in self._output_places
@@ -248,7 +249,7 @@ class CompiledInterpreter:
         return self._base.program.num_subgraphs
 
     def reset_all_variables(self) -> None:
-        """Variable tensors begin anew; resource variables keep their values, as in LiteRT."""
+        """Reset variable tensors; resource variables keep their values, as in LiteRT."""
         self._session.reset_states(resources=False)
 
     def _get_full_signature_list(self) -> dict[str, Any]:
@@ -258,7 +259,7 @@ class CompiledInterpreter:
         }
 
     def _litert(self) -> Any:
-        """The same model in LiteRT, with the same shapes and in the same state of allocation."""
+        """The same model in LiteRT, with the same shapes, allocated if this one is."""
         fallback = self._base.source.fallback()
         if self._base.subgraph == 0:
             fallback.fit(self.shapes)
@@ -268,7 +269,7 @@ class CompiledInterpreter:
 
 
 def _index(value: Any) -> int:
-    """A whole number of any type; floats and texts are a TypeError, as in LiteRT."""
+    """An integer of any type; floats and strings raise TypeError, as in LiteRT."""
     import operator
 
     return operator.index(value)
@@ -299,7 +300,7 @@ def _check(array: np.ndarray, port: Port | State) -> None:
 
 
 def describe(port: Port, shape: Shape | None = None) -> dict[str, Any]:
-    """LiteRT's description of a tensor, one that has been resized to `shape` where that is given."""
+    """LiteRT's description of a tensor, resized to `shape` if that is given."""
     import numpy as np
 
     shape = port.shape if shape is None else shape

@@ -1,4 +1,4 @@
-"""What is left to LiteRT of a model, in the words of LiteRT's GPU delegate."""
+"""Message about the operators of a model that run on LiteRT, in the words of LiteRT's GPU delegate."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Operator
 
 MOST_LINES = 15
-"""Reasons that a message's text has."""
+"""Most reasons in the text of a message."""
 
 
 class DelegateMessage:
-    """What is left to LiteRT of one model, in the words of LiteRT's GPU delegate.
+    """Which operators of one model run on LiteRT and why, in the words of LiteRT's GPU delegate.
 
     Attributes:
         model: the model in a sentence.
-        target: where delegated operators run, the name of a target.
+        target: name of the target of delegated operators.
         operators: all operators of the model, each with its place and the reason why it is not delegated.
     """
 
@@ -33,17 +33,17 @@ class DelegateMessage:
 
     @property
     def delegated(self) -> int:
-        """How many operators are delegated."""
+        """Number of delegated operators."""
         return len(self.operators) - self.remaining
 
     @property
     def remaining(self) -> int:
-        """How many operators are left to LiteRT."""
+        """Number of operators that run on LiteRT."""
         return len(self.undelegated)
 
     @property
     def undelegated(self) -> tuple[Operator, ...]:
-        """The operators that are left to LiteRT."""
+        """The operators that run on LiteRT."""
         return tuple(operator for operator in self.operators if operator.place == "litert")
 
     @property
@@ -53,14 +53,14 @@ class DelegateMessage:
 
     @property
     def text(self) -> str:
-        """The message; of more than MOST_LINES reasons the first ones, and where to find the others."""
+        """The message, with at most MOST_LINES reasons and a hint where the others are."""
         codes = dict.fromkeys(operator.code for operator in self.undelegated if operator.code == CUSTOM)
         warnings = [f"WARNING: op code #{code} cannot be handled by this delegate." for code in codes]
         head = "Following operations are not supported by GPU delegate:"
         return "\n".join((head, *self._shown(), self._counts(), *warnings))
 
     def _shown(self) -> list[str]:
-        """The lines that the text has, one per operator name first: what a reader looks for."""
+        """The lines of the text. One per operator name comes first: readers look for these."""
         lines = self.lines
         if len(lines) <= MOST_LINES:
             return [*lines]

@@ -1,4 +1,4 @@
-"""Executable: a program of a model, and what runs it."""
+"""Executable: an opened program of a model, and the session that runs it."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ LITERT = "litert"
 
 
 class Executable:
-    """A program of a model that can run: with a session on it, or on LiteRT where the program says so.
+    """A program of a model, ready to run: in a session, or on LiteRT.
 
     Attributes:
         source: the model.
-        devices: the one that the program is for, then those to try where it fails.
-        key: the program's.
-        lookup: what the cache answered; there is none before `fetch`.
-        hosted: whether LiteRT's interpreter asks for the program's partitions, so that there is no session.
-        session: runs the compiled program; None for a model that runs on LiteRT.
+        devices: the device of the program, then those to try if it fails.
+        key: the program's key.
+        lookup: the answer of the cache; not set before `fetch`.
+        hosted: whether LiteRT's interpreter asks for the program's partitions; there is no session then.
+        session: runs the compiled program; None for a model on LiteRT.
         notes: sentences for the report; all programs of a model share them.
-        seconds: the time that each stage took, by its name, in the order in which they ran.
-        failure: why the compiler failed, so that the model runs on LiteRT; "" if it did not.
-        damage: why the program was replaced, "" if it was not.
+        seconds: stage name to seconds, in the order of the stages.
+        failure: why the compiler failed, which leaves the model on LiteRT; "" if it did not.
+        damage: why the program was replaced; "" if it was not.
         lock: held while the program is replaced.
         hosted_sessions: of a profiled model, the sessions of partitions in LiteRT's interpreter, by their operators.
     """
@@ -68,29 +68,29 @@ class Executable:
 
     @property
     def device(self) -> Device:
-        """The one that the program is for."""
+        """The device of the program."""
         return self.devices[0]
 
     @property
     def program(self) -> Program:
-        """What the cache or the compiler gave."""
+        """The program from the cache or the compiler."""
         assert self.lookup.program is not None
         return self.lookup.program
 
     def open(self, program: Program) -> IOBinding:
-        """A session of the program, or of one of its partitions; raises what a session raises."""
+        """A session of the program, or of one of its partitions; raises the errors of `Device.session`."""
         session = self.device.session(program, self.source.options, self.source.threads)
         if session.note:
             self.note(session.note)
         return session
 
     def fall_back(self, reason: str) -> None:
-        """From now on the model runs on LiteRT, for this reason."""
+        """Run the model on LiteRT from now on, for this reason."""
         self.session = None
         self._fallen_back = reason
 
     def allocate(self) -> None:
-        """Make a model on LiteRT ready to run; a compiled one is already."""
+        """Prepare a model on LiteRT; a compiled one is ready."""
         start = time.perf_counter()
         if self.session is None:
             self.source.fallback().allocate()
@@ -102,16 +102,16 @@ class Executable:
             self.notes.append(sentence)
 
     def announce(self) -> None:
-        """Tell whoever listens which operators are left to LiteRT, unless LiteRT was asked for."""
+        """Call the model's listener if operators run on LiteRT, unless that is the requested target."""
         if self.source.listener is None or self.source.options.target == LITERT:
             return
         if self.session is not None and self.program.loader not in IN_PARTITIONS:
-            return  # none is left, and reading the operators takes longer than all else on a warm start
+            return  # compiled whole; reading the operators takes longer than the rest of a warm start
         if any(one.place == LITERT for one in self.operators):
             self.source.listener(self)
 
     def message(self) -> DelegateMessage:
-        """What is left to LiteRT, for a warning or an error."""
+        """The operators on LiteRT, for a warning or an error."""
         signed = [signature.key for signature in self.program.signatures if signature.graph == self.subgraph]
         title = ", ".join(f"signature {key!r}" for key in signed) or f"subgraph {self.subgraph}"
         from jitdelegate.engine.delegate_message import DelegateMessage  # most models are compiled whole
@@ -122,7 +122,7 @@ class Executable:
     def require_full_delegation(self) -> None:
         """
         Raises:
-            DelegationError: an operator is left to LiteRT; says which and why.
+            DelegationError: an operator runs on LiteRT; says which and why.
         """
         message = self.message()
         if message.remaining:
@@ -130,7 +130,7 @@ class Executable:
 
     @property
     def reason(self) -> str:
-        """Why this is not compiled: the first operator's reason."""
+        """Why the program is not compiled: the first operator's reason."""
         return next((one.reason for one in self.operators if one.reason), "the model is not compiled for it.")
 
     @property
@@ -153,22 +153,22 @@ class Executable:
 
     @property
     def resized(self) -> Shapes:
-        """These shapes, () where they are those that the file says."""
+        """The shapes of its inputs, () for the file's shapes."""
         return self.key.shapes
 
     @property
     def values(self) -> Values:
-        """(position, elements) of the inputs whose values it is compiled for."""
+        """(position, elements) pairs of the shape inputs that it is specialized for."""
         return self.key.values
 
     @property
     def target(self) -> str:
-        """Where the model runs, the name of a target."""
+        """Name of the target that runs the model."""
         return LITERT if self._fallen_back else self.program.target
 
     @property
     def outcome(self) -> str:
-        """What the cache did, "hit", "miss" or "off"."""
+        """Outcome of the cache: "hit", "miss" or "off"."""
         hit = self.lookup.hit and not self.damage
         return "off" if self.lookup.kind == OFF else "hit" if hit else "miss"
 

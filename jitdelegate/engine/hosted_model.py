@@ -1,4 +1,4 @@
-"""A model as the client in LiteRT's interpreter: its compiled partitions run there, and everything else is LiteRT's."""
+"""A model as a delegate client: LiteRT's interpreter runs it, and calls its compiled partitions."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 
 class HostedModel(DelegateClient):
-    """The programs of one model in one interpreter, opened when LiteRT asks for them.
+    """The programs of one model in one interpreter of LiteRT, opened when it asks for them.
 
     Attributes:
-        main: the program of the first subgraph for the shapes that the file says.
+        main: the program of the first subgraph for the file's shapes.
     """
 
     def __init__(self, main: Executable, specialize: Specialize, recompile: Recompile) -> None:
         """
         Args:
             main: as the attribute; must not refer to the interpreter, which would keep itself alive.
-            specialize, recompile: those of the load path, which makes the objects of this class.
+            specialize, recompile: functions of `load_path`, which imports this module.
         """
         self._specialize = specialize
         self._recompile = recompile
@@ -50,41 +50,40 @@ class HostedModel(DelegateClient):
         self._opened: dict[tuple[int, Shapes, tuple[int, ...]], Executable] = {(0, (), ()): self.main}
         self._idle = {subgraph.number: subgraph for subgraph in self.main.program.idle}
         self._ready = main
-        self._lock = _thread.RLock()  # who is told of a failure as a program is opened may ask for the report
+        self._lock = _thread.RLock()  # a listener that is called while a program is opened may ask for the report
         self.num_subgraphs = self.main.program.num_subgraphs
 
     def prepare(self) -> None:
-        """Find or make the programs of all subgraphs, for the file's shapes; raises what `specialize` raises."""
+        """Fetch the programs of all subgraphs for the file's shapes; raises the errors of `specialize`."""
         for subgraph in range(self.num_subgraphs):
             if subgraph not in self._idle:
                 self._open(subgraph)
 
-    def opened(self) -> list[Executable]:
-        """The program of the first subgraph for the shapes that its inputs had at the last allocation, and those of
-        the other subgraphs."""
+    def executables(self) -> list[Executable]:
+        """Per subgraph, the program for the shapes at the last allocation; the first subgraph comes first."""
         with self._lock:
-            opened = {key: each for key, each in self._opened.items() if key[0] and not key[2]}
-        latest = {key[0]: each for key, each in opened.items()}  # the shapes that came last
+            further = {key: each for key, each in self._opened.items() if key[0] and not key[2]}
+        latest = {key[0]: each for key, each in further.items()}  # the shapes that came last
         return [self._ready, *(latest[number] for number in sorted(latest))]
 
     def delegate(self) -> NativeDelegate:
-        """A delegate for one interpreter; raises what `NativeDelegate` raises."""
+        """A delegate for one interpreter; raises the errors of `NativeDelegate`."""
         return NativeDelegate(self, place=self._source.store.place)
 
     def introduce(self) -> None:
-        """Tell the user what is left to LiteRT, while errors still reach them as they are.
+        """Announce the operators on LiteRT now: later, errors reach the user through LiteRT only.
 
         Raises:
             DelegationError: full delegation was required, and some operators cannot be delegated.
         """
         if refusal(self._source.store.place):
-            return  # the delegate will stay out and say so
+            return  # the delegate will do nothing and warn
         for subgraph in range(self.num_subgraphs):
             if subgraph not in self._idle:
-                opened = self._open(subgraph)
+                executable = self._open(subgraph)
                 if self._source.options.require_full_delegation:
-                    opened.require_full_delegation()
-                opened.announce()
+                    executable.require_full_delegation()
+                executable.announce()
 
     def facts(self, subgraph: int) -> Facts:
         idle = self._idle.get(subgraph)
@@ -98,15 +97,15 @@ class HostedModel(DelegateClient):
     def partitions(self, subgraph: int) -> Sequence[tuple[int, ...]]:
         if subgraph in self._idle:
             return ()
-        opened = self._open(subgraph)
+        executable = self._open(subgraph)
         if self._source.options.require_full_delegation:
-            opened.require_full_delegation()
-        return [partition.nodes for partition in opened.program.partitions]
+            executable.require_full_delegation()
+        return [partition.nodes for partition in executable.program.partitions]
 
     def kernel(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
-        """The partition of these nodes in the program for the subgraph's shapes, or else LiteRT on a model of these.
+        """The partition of these nodes, compiled for these shapes; else LiteRT on a model of these nodes.
 
-        No shape makes a model fail that runs on LiteRT, but where full delegation is required."""
+        So a shape that cannot be compiled is no error, unless full delegation is required."""
         try:
             return self._compiled(subgraph, nodes, shapes)
         except (_UnknownError, CompileError, DeviceError) as error:
@@ -125,19 +124,19 @@ class HostedModel(DelegateClient):
             return found
 
     def _compiled(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
-        opened = self._open(subgraph)
-        wanted = tuple(shapes[port.index] for port in opened.program.inputs)
-        if wanted != opened.shapes:
-            opened = self._open(subgraph, wanted)
+        executable = self._open(subgraph)
+        wanted = tuple(shapes[port.index] for port in executable.program.inputs)
+        if wanted != executable.shapes:
+            executable = self._open(subgraph, wanted)
         if subgraph == 0:
-            self._ready = opened
-        if _partition(opened.program, nodes) is None:  # not compiled for these shapes, or LiteRT groups in another way
-            opened = self._open(subgraph, opened.resized, nodes)
+            self._ready = executable
+        if _partition(executable.program, nodes) is None:  # not compiled, or grouped differently by LiteRT
+            executable = self._open(subgraph, executable.resized, nodes)
         try:
-            return _kernel(opened, nodes, shapes)
+            return _kernel(executable, nodes, shapes)
         except ProgramError as error:
-            self._recompile(opened, None, str(error))
-            return _kernel(opened, nodes, shapes)
+            self._recompile(executable, None, str(error))
+            return _kernel(executable, nodes, shapes)
 
 
 def _facts(ports: Sequence[Port]) -> tuple[tuple[int, str, str], ...]:
@@ -145,19 +144,19 @@ def _facts(ports: Sequence[Port]) -> tuple[tuple[int, str, str], ...]:
 
 
 class _UnknownError(JitDelegateError):
-    """LiteRT asks for what the program has not."""
+    """LiteRT asks for a partition that the program lacks."""
 
 
-def _kernel(opened: Executable, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
-    program = _partition_program(opened.program, nodes)
+def _kernel(executable: Executable, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
+    program = _partition_program(executable.program, nodes)
     known: tuple[Port | State, ...] = (*program.inputs, *program.states)
     for port in known:
         found, expected = _shape_of(port, shapes), port.shape
         if found != expected:
             raise _UnknownError(f"'{port.name}' has the shape {list(found)}, and the program is for {list(expected)}.")
-    session = opened.open(program)
-    if opened.source.options.profile:
-        opened.hosted_sessions[nodes] = session
+    session = executable.open(program)
+    if executable.source.options.profile:
+        executable.hosted_sessions[nodes] = session
     return _CompiledKernel(program, session)
 
 
@@ -165,7 +164,7 @@ def _shape_of(port: Port | State, shapes: Mapping[int, tuple[int, ...]]) -> tupl
     try:
         return shapes[port.index]
     except KeyError:
-        raise ProgramError(f"a partition has the tensor {port.index}, which LiteRT has not") from None
+        raise ProgramError(f"a partition has the tensor {port.index}, which LiteRT lacks") from None
 
 
 def _partition(program: Program, nodes: tuple[int, ...]) -> Partition | None:
@@ -185,7 +184,7 @@ def _partition_program(program: Program, nodes: tuple[int, ...]) -> Program:
 
 
 def _data_offset(index: int) -> int:
-    """Where the address of a tensor's data lies in LiteRT's array of tensors."""
+    """Offset in bytes of a tensor's data pointer in LiteRT's array of tensors."""
     return index * LAYOUT.tensor.size + LAYOUT.tensor["data"]
 
 
@@ -212,7 +211,7 @@ def _indices(ports: Sequence[Port]) -> tuple[int, ...]:
 
 
 class _LiteRTKernel(DelegateKernel):
-    """Claimed nodes that nothing is compiled for, as a model of their own in LiteRT."""
+    """Delegated nodes without compiled code, run by LiteRT as a model of their own."""
 
     def __init__(
         self, source: ModelFile, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]
@@ -231,7 +230,7 @@ class _LiteRTKernel(DelegateKernel):
         )
 
     def run(self, addresses: list[int]) -> None:
-        """Calculate on copies, without XNNPACK where only that fails."""
+        """Compute on copies of the tensors, without XNNPACK if only that fails."""
         assert self._fallback is not None
         try:
             self._calculate(self._fallback, addresses)
@@ -240,7 +239,7 @@ class _LiteRTKernel(DelegateKernel):
             self._calculate(self._fallback, addresses)
 
     def _calculate(self, fallback: Fallback, addresses: list[int]) -> None:
-        """Variables live in the memory of the whole model."""
+        """Copy inputs and variables in, run, copy outputs and variables out: the whole model owns their memory."""
         interpreter = fallback.interpreter
         every = interpreter.get_tensor_details() if self._variables else []
         variables = [every[index] for index in self._variables]
@@ -259,7 +258,7 @@ class _LiteRTKernel(DelegateKernel):
 
 
 def _array_at(address: int, detail: Mapping[str, Any]) -> Any:
-    """A copy of a tensor's elements as LiteRT's methods take it; views are not for tensors of shape ()."""
+    """A copy of a tensor's elements, as LiteRT's methods accept it; tensors of shape () have no views."""
     import numpy
 
     count = int(numpy.prod(detail["shape"]))

@@ -2,7 +2,7 @@
 
     options -> resolve_target -> devices -> find_key -> Key -> fetch -> Executable -> make_session
 
-`load` calls them for a model, `specialize` for one of its further programs, `recompile` where a program proved bad.
+`load` calls them for a model, `specialize` for one of its further programs. `recompile` replaces a damaged program.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from jitdelegate.targets.target import Device
 
 OPENINGS = 3
-"""How often a model is opened whose file changes meanwhile."""
+"""Attempts to open a model whose file changes meanwhile."""
 
 
 def load(source: ModelFile, *, notes: Sequence[str] = (), hosted: bool = False) -> Executable:
-    """The program of a model's first subgraph for the shapes that its file says, ready to run.
+    """The program of a model's first subgraph for the file's shapes, ready to run.
 
     Args:
         notes: sentences for the report.
         hosted: for LiteRT's own interpreter, which asks for the partitions.
     Raises:
-        ModelError: there is no such file, it cannot be read, is not a model, or cannot be run by LiteRT either.
-        DeviceError: this machine lacks the target or the CPU features that were asked for.
+        ModelError: the file is missing, cannot be read, is not a model, or cannot be run by LiteRT either.
+        DeviceError: this machine lacks the requested target or CPU features.
         DelegationError: full delegation was required, and some operators cannot be delegated.
     """
     told, seconds = [*notes], dict[str, float]()
@@ -65,7 +65,7 @@ def specialize(main: Executable, variant: Parts) -> Executable:
     """A further program of a model: for another subgraph, other shapes or values, or LiteRT's interpreter.
 
     Args:
-        variant: the parts of the key that tell it from the main one.
+        variant: the parts of the key that differ from the main program's.
     Raises:
         ModelError, DeviceError, DelegationError: as `load`.
     """
@@ -76,20 +76,20 @@ def specialize(main: Executable, variant: Parts) -> Executable:
 
 
 def open_hosted(source: ModelFile) -> HostedModel:
-    """The programs for LiteRT's own interpreter; raises what `load` raises."""
-    from jitdelegate.engine.hosted_model import HostedModel  # few models are of that kind
+    """The programs for LiteRT's own interpreter; raises the errors of `load`."""
+    from jitdelegate.engine.hosted_model import HostedModel  # few models need it
 
     return HostedModel(load(source, hosted=True), specialize, recompile)
 
 
 def resolve_target(options: Options, notes: list[str], seconds: dict[str, float]) -> tuple[Device, ...]:
-    """The devices of this machine that the option `target` allows, in the order in which they are tried.
+    """Devices of this machine for the option `target`, in the order in which they are tried.
 
     Args:
-        notes: receives why a target is not among them that "auto" would have taken.
-        seconds: receives the time that looking for a device took that is not always there.
+        notes: receives one sentence per target that "auto" could not take.
+        seconds: receives the time to look for an accelerator.
     Raises:
-        DeviceError: the target that was asked for is not there.
+        DeviceError: this machine lacks the requested target.
     """
     found: list[Device] = []
     for target in candidates(options.target):
@@ -107,13 +107,13 @@ def resolve_target(options: Options, notes: list[str], seconds: dict[str, float]
 
 
 def find_key(device: Device, options: Options, fingerprint: str, variant: Parts = ()) -> Key:
-    """The cache key of a model under these options, on a device that need not be here.
+    """The cache key of a model under these options, for a device that this machine may lack.
 
     Args:
         fingerprint: of the model.
-        variant: the parts that tell one of the model's further programs from the main one.
+        variant: further parts for one of the model's further programs.
     Raises:
-        DeviceError: the device lacks what was asked for.
+        DeviceError: the device lacks a requested feature.
     """
     own = device.key_parts(options)
     has_partitions = options.partition_key and own.target != LITERT
@@ -122,14 +122,14 @@ def find_key(device: Device, options: Options, fingerprint: str, variant: Parts 
 
 
 def fetch(executable: Executable, store: Store) -> None:
-    """Give an executable the program of its key, from the cache or the compiler; where this has failed and LiteRT may
-    run the model, a program without code.
+    """Set the executable's program, from the cache or the compiler; a program without code where the compiler failed
+    and LiteRT may run the model.
 
-    What is not compiling counts as the cache's time.
+    All time but that of the compiler counts as the cache's.
 
     Raises:
         ModelError: the bytes are not a model, or its file has changed.
-        DeviceError: nothing can compile for the device.
+        DeviceError: this machine cannot compile for the device.
     """
     source, seconds = executable.source, executable.seconds
     executable.key, no_compiler = executable.device.usable_key(executable.key, source.options)
@@ -154,7 +154,7 @@ def fetch(executable: Executable, store: Store) -> None:
 
 
 def make_session(executable: Executable) -> None:
-    """Put a session on the program, or LiteRT in its place.
+    """Start the program in a session, or on LiteRT.
 
     Raises:
         DeviceError: the program does not run on the device.
@@ -170,7 +170,7 @@ def make_session(executable: Executable) -> None:
         executable.require_full_delegation()
     if program.target == LITERT:
         if len(executable.devices) > 1:
-            raise DeviceError(executable.reason)  # the next one may take it
+            raise DeviceError(executable.reason)  # the next device may compile it
         source.fallback()
     elif program.loader == "delegate":
         _host(executable)
@@ -179,15 +179,15 @@ def make_session(executable: Executable) -> None:
 
 
 def recompile(executable: Executable, failed: IOBinding | None, reason: str) -> None:
-    """Replace a program that proved bad, by what its file holds now or else by one that is compiled anew.
+    """Replace a damaged program: by the file's content if that is whole now, else by compiling it again.
 
     Args:
-        failed: the session that found it out; nothing happens if another thread has replaced it already. The new one
-            goes on with its states and persistent memory.
-        reason: what was wrong.
+        failed: the session that found the damage. Its states and persistent memory go to the new session. Nothing
+            happens if another thread has replaced it already.
+        reason: the damage.
     Raises:
-        ModelError: nothing is left of the program, and the model's file has gone or changed.
-        DeviceError: there is no memory for another one, or LiteRT goes on and variables are lost.
+        ModelError: the program has to be compiled, and the model's file is missing or changed.
+        DeviceError: out of memory, or the model falls back to LiteRT and loses its variables.
     """
     with executable.lock:
         if executable.session is not failed:
@@ -207,7 +207,7 @@ def recompile(executable: Executable, failed: IOBinding | None, reason: str) -> 
 def _open(
     source: ModelFile, devices: Sequence[Device], variant: Parts, notes: list[str], seconds: dict[str, float]
 ) -> Executable:
-    """The program on the first of the devices that takes it."""
+    """The program on the first device that can run it."""
     start = time.perf_counter()
     fingerprint = source.fingerprint()
     seconds["fingerprint"] = time.perf_counter() - start
@@ -236,7 +236,7 @@ def _log(executable: Executable) -> None:
 
 
 def _announced(executable: Executable) -> Executable:
-    """Programs for other shapes or values, and those for LiteRT's interpreter, are announced with the main one."""
+    """The executable, announced unless the main program's announcement covers it."""
     is_further = executable.resized or executable.values or executable.hosted or executable.program.shape_inputs
     if executable.failure or not is_further:
         executable.announce()
@@ -253,8 +253,7 @@ def _open_session(executable: Executable) -> None:
 
 
 def _similar(executable: Executable, store: Store) -> Lookup | None:
-    """Where nothing can be compiled, a program of the cache that runs on the device: the one that fits, or one for a
-    similar device. None where there is none, or where one that fits can be compiled."""
+    """A cached program for this or a similar device, where this machine cannot compile; else None."""
     key, device = executable.key, executable.device
     if key.part(TOOLCHAIN):
         return None
@@ -269,7 +268,7 @@ def _similar(executable: Executable, store: Store) -> Lookup | None:
 
 
 def _without_code(executable: Executable, store: Store, error: CompilerFailedError) -> Lookup:
-    """A program that is not kept, so that the next start tries again."""
+    """A program without code. It is not stored, so that the next start tries again."""
     from jitdelegate.cache.store import Lookup
     from jitdelegate.compiler.entry import uncompiled
 
@@ -278,7 +277,7 @@ def _without_code(executable: Executable, store: Store, error: CompilerFailedErr
 
 
 def _start(executable: Executable) -> None:
-    """Run the compiled program; on LiteRT where nothing else takes it, as on a system without executable memory."""
+    """Start the compiled program; fall back to LiteRT where no device can, as without executable memory."""
     in_partitions = executable.program.loader == "partitions"
     try:
         executable.session = _partitioned(executable) if in_partitions else executable.open(executable.program)
@@ -296,8 +295,8 @@ def _partitioned(executable: Executable) -> IOBinding:
 
 
 def _host(executable: Executable) -> None:
-    """LiteRT's interpreter runs the model, with the compiled partitions in it."""
-    from jitdelegate.engine.hosted_model import HostedModel  # few models are of that kind
+    """Run the model in LiteRT's interpreter, with the compiled partitions as a delegate."""
+    from jitdelegate.engine.hosted_model import HostedModel  # few models need it
     from jitdelegate.litert_delegate.trust import refusal
 
     source = executable.source
@@ -305,7 +304,7 @@ def _host(executable: Executable) -> None:
     if trouble:
         _begin_on_litert(executable, f"the compiled partitions cannot go into LiteRT's interpreter: {trouble}.")
         return
-    if not source.hosted:  # one interpreter has the model's variables, whichever program comes first
+    if not source.hosted:  # all programs share one interpreter, which has the model's variables
         if source.in_use:
             reason = "LiteRT's interpreter runs the model already, and goes on without the compiled partitions."
             _begin_on_litert(executable, reason)
@@ -315,7 +314,7 @@ def _host(executable: Executable) -> None:
 
 
 def _client(executable: Executable) -> Executable:
-    """The main program for LiteRT's interpreter; without that interpreter, which would keep itself alive."""
+    """A copy of the executable without LiteRT's interpreter, which would otherwise keep itself alive."""
     source, notes = executable.source.apart(), executable.notes
     if executable.subgraph or executable.resized or executable.values:
         return _open(source, executable.devices, variant_parts(0, hosted=True), notes, {})
@@ -325,7 +324,7 @@ def _client(executable: Executable) -> Executable:
 
 
 def _begin_on_litert(executable: Executable, reason: str) -> None:
-    """The model runs on LiteRT after all.
+    """Fall back to LiteRT.
 
     Raises:
         DelegationError: full delegation was required.
@@ -339,10 +338,10 @@ def _begin_on_litert(executable: Executable, reason: str) -> None:
 def _replace(executable: Executable, reason: str, *, was_whole: bool) -> None:
     """
     Args:
-        was_whole: the file has changed since it was opened, and what it holds now may be a good program.
+        was_whole: the file has changed since it was opened, and may hold a good program now.
     """
     store = executable.source.store
-    store.private_weights = True  # whatever happens to the file next, the new program does not notice
+    store.private_weights = True  # later changes of the file cannot reach the new program
     if not was_whole:
         store.refuse(executable.key, reason)
     for _ in range(1 + was_whole):
@@ -359,7 +358,7 @@ def _replace(executable: Executable, reason: str, *, was_whole: bool) -> None:
 
 
 def _has_changed(session: IOBinding) -> bool:
-    """Whether somebody has written the file that the session reads where it is mapped."""
+    """Whether the file that the session maps was written meanwhile."""
     return session.shared is not None and session.shared.changes > 0
 
 

@@ -1,4 +1,4 @@
-"""ModelFile: a model's content and LiteRT on it, which all programs of one model share."""
+"""ModelFile: a model's content and its LiteRT instance, shared by all programs of the model."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     Source = str | os.PathLike[str] | ReadableBuffer
 
 MOST_THREADS = 4
-"""As many threads as one inference takes when nobody says how many."""
+"""Largest default number of threads of one inference."""
 LONGEST_NAME = 4096
-"""Characters of a path that an error shows; a longer one is no path, but perhaps a model."""
+"""Characters of a path in an error; a longer string is no path, but perhaps a model."""
 
 
 class ChangedModelError(ModelError):
-    """A model's file holds other bytes than when the model was opened."""
+    """A model's file changed after the model was opened."""
 
 
 class ModelFile:
-    """Where a model comes from, and what was asked for.
+    """A model's origin, options and cache, and LiteRT's instance of it.
 
     Attributes:
-        options: what was asked for.
+        options: the user's options.
         threads: threads that share one inference.
-        store: where its programs are kept.
-        narrow_states: whether LiteRT has to be given a copy of the model, since its own kernel would write past the
-            end of states that are too narrow for it.
-        listener: called with programs that leave operators to LiteRT; None for nobody.
+        store: the cache of its programs.
+        narrow_states: whether LiteRT needs a copy of the model with wider states, because its kernel would write past
+            the end of the original ones.
+        listener: called with each executable that has operators on LiteRT; None for nobody.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class ModelFile:
         """
         Args:
             source: a path, or the content of a .tflite file.
-            litert_arguments: further keyword arguments of LiteRT's interpreter, should the model run there.
+            litert_arguments: keyword arguments of LiteRT's interpreter, if the model runs there.
             listener: as the attribute.
         Raises:
-            ModelError: it is neither.
+            ModelError: `source` is neither.
         """
         self.options = options
         self.threads = options.num_threads or default_threads()
@@ -71,19 +71,19 @@ class ModelFile:
 
     @property
     def origin(self) -> str | bytes:
-        """Where it comes from: an absolute path, or the content."""
+        """An absolute path, or the content."""
         return self._source
 
     @property
     def name(self) -> str:
-        """The model in an error's sentence."""
+        """Name of the model in messages."""
         return repr(self._source[:LONGEST_NAME]) if isinstance(self._source, str) else "the model's content"
 
     def fingerprint(self) -> str:
-        """Of the content when it was asked for first.
+        """Fingerprint of the content at the first call.
 
         Raises:
-            ModelError: there is no such file, or it cannot be read.
+            ModelError: the file is missing or cannot be read.
         """
         if not self._fingerprint:
             try:
@@ -93,14 +93,14 @@ class ModelFile:
         return self._fingerprint
 
     def begin_anew(self) -> None:
-        """Be the model that the file holds now; for a model of which nothing is opened yet."""
+        """Take the file's current content as the model; only before a program is opened."""
         self._fingerprint = ""
 
     def content(self) -> bytes:
-        """The bytes of the model that was opened, whatever its file holds by now.
+        """The bytes of the model.
 
         Raises:
-            ModelError: the file cannot be read, or holds other bytes than when it was opened, a ChangedModelError.
+            ModelError: the file cannot be read; a ChangedModelError if it changed since the model was opened.
         """
         if isinstance(self._source, bytes):
             return self._source
@@ -118,7 +118,7 @@ class ModelFile:
         return content
 
     def runtime_tensors(self, subgraph: int) -> frozenset[int]:
-        """The tensors of a subgraph that are no constants: without a run they hold nothing.
+        """Indices of a subgraph's tensors that are not constants; they have no value before a run.
 
         Raises:
             ModelError: the file cannot be read, or has changed.
@@ -129,7 +129,7 @@ class ModelFile:
         return frozenset(index for index, tensor in enumerate(tensors) if not tensor.is_constant)
 
     def fallback(self) -> Fallback:
-        """The same model in LiteRT, created when first asked for.
+        """LiteRT's instance of the model, created at the first call.
 
         Raises:
             ModelError: the file cannot be read or has changed, or LiteRT cannot open the model.
@@ -153,32 +153,31 @@ class ModelFile:
         return widened(self.content())
 
     def apart(self) -> ModelFile:
-        """The same model without LiteRT's instance: for a delegate in that instance, which else would keep itself alive
-        for ever."""
+        """A copy without LiteRT's instance, for a delegate in that instance, which would otherwise never be freed."""
         other = ModelFile(self._source, self.options, self._litert_arguments, self.listener)
         other._fingerprint = self._fingerprint
         return other
 
     @property
     def in_use(self) -> bool:
-        """Whether LiteRT's instance has to stay, since it may hold values of its user's."""
+        """Whether LiteRT's instance has to stay, because it may hold values that the user set."""
         return self._fallback is not None and self._fallback.in_use
 
     @property
     def hosted(self) -> bool:
-        """Whether LiteRT's instance has a delegate of ours."""
+        """Whether LiteRT's instance has our delegate."""
         return self._make_delegate is not None
 
     def host(self, make_delegate: Callable[[], Any]) -> None:
-        """Let LiteRT's instance, which is created anew, have a delegate of ours.
+        """Create LiteRT's instance again, with our delegate.
 
         Args:
-            make_delegate: called for every interpreter that LiteRT makes for the model.
+            make_delegate: called for every interpreter of LiteRT that is made for the model.
         """
         self._fallback, self._make_delegate = None, make_delegate
 
     def reset(self) -> None:
-        """Let LiteRT's instance, if there is one, find every variable as its first run did.
+        """Reset every variable of LiteRT's instance, if there is one.
 
         Raises:
             DeviceError: LiteRT cannot make the model ready again.
@@ -187,12 +186,12 @@ class ModelFile:
             self._fallback.reset()
 
     def close(self) -> None:
-        """Let go of LiteRT's instance."""
+        """Release LiteRT's instance."""
         self._fallback = None
 
 
 def _keep(source: Source) -> str | bytes:
-    """What finds the same model again later: an absolute path, or bytes that nobody can change."""
+    """An absolute path, or bytes that nobody can change: finds the same model again later."""
     if isinstance(source, bytes):
         return source
     try:
@@ -204,6 +203,6 @@ def _keep(source: Source) -> str | bytes:
 
 
 def default_threads() -> int:
-    """The CPUs that this process may use, at most MOST_THREADS."""
+    """Number of CPUs that this process may use, at most MOST_THREADS."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(MOST_THREADS, usable)

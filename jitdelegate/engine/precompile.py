@@ -20,9 +20,9 @@ class Precompiled:
     """One model's program for one device.
 
     Attributes:
-        further: the programs of the subgraphs that further signatures enter.
-        hit: it was in the cache already.
-        path: of the entry, "" where it could not be stored; then `trouble` says why.
+        further: the programs of further signatures' subgraphs.
+        hit: whether it was in the cache already.
+        path: the entry's file; "" where it could not be stored, and `trouble` says why.
     """
 
     program: Program
@@ -33,17 +33,16 @@ class Precompiled:
 
 
 def precompile(model: str, device: Device, options: Options, output: str | None = None) -> Precompiled:
-    """The program of a model for one device, from the cache or compiled into it; with those of its further
-    signatures.
+    """Compile a model for one device into the cache, with the programs of its further signatures.
 
     Args:
         model: path of a .tflite file.
-        device: it need not be here.
-        options: the precision, the token and where programs are kept.
-        output: keep the program here instead; the templates' IR stays in `options.serialization_dir`.
+        device: a device that this machine may lack.
+        options: precision, token and cache directory.
+        output: directory of the program instead; the templates' IR stays in `options.serialization_dir`.
     Raises:
         ModelError: the file cannot be read, or is not a model.
-        DeviceError: the compilers are not installed, or the device lacks what was asked for.
+        DeviceError: the compilers are not installed, or the device lacks a requested feature.
     """
     store = open_store(options.serialization_dir if output is None else output)
     try:

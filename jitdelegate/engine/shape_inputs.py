@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 class ShapeInputInterpreter:
-    """The methods are LiteRT's own, except that a run goes through a program where there is one for the inputs' values.
+    """LiteRT's interpreter, whose runs use a program specialized for the shape inputs' values where there is one.
 
     Attributes:
-        opened: the program of the last run, the model's main one where that was on LiteRT.
+        executable: the program of the last run; the model's main one after a run on LiteRT.
     """
 
-    def __init__(self, variants: Specializations, base: Executable) -> None:
-        self._specializations = variants
-        self._base = self.opened = base
+    def __init__(self, specializations: Specializations, base: Executable) -> None:
+        self._specializations = specializations
+        self._base = self.executable = base
         self._outputs: dict[int, np.ndarray] = {}
 
     @property
@@ -36,32 +36,32 @@ class ShapeInputInterpreter:
         return getattr(self._litert, name)
 
     def forget(self) -> None:
-        """Outputs are LiteRT's again, until the next run."""
-        self.opened, self._outputs = self._base, {}
+        """Take outputs from LiteRT again, until the next run."""
+        self.executable, self._outputs = self._base, {}
 
     def invoke(self) -> None:
         """As LiteRT's method."""
         self.forget()
         inputs = [self._litert.get_tensor(port.index) for port in self._base.program.inputs]
-        opened = self._specializations.decided(self._base, inputs)
-        if opened.session is None:
+        executable = self._specializations.for_values(self._base, inputs)
+        if executable.session is None:
             self._litert.invoke()
             return
-        self.opened = opened
+        self.executable = executable
         try:
-            outputs = opened.session.run(inputs)
+            outputs = executable.session.run(inputs)
         except ProgramError as error:
-            recompile(opened, opened.session, str(error))
+            recompile(executable, executable.session, str(error))
             self.invoke()
             return
-        ports = opened.program.outputs
+        ports = executable.program.outputs
         self._outputs = {port.index: output.__array__() for port, output in zip(ports, outputs, strict=True)}
 
     def get_tensor(self, tensor_index: int, subgraph_index: int = 0) -> np.ndarray:
-        """As LiteRT's method, which has the inputs, too.
+        """As LiteRT's method.
 
         Raises:
-            TensorError: a program ran last, and the tensor lies between inputs and outputs.
+            TensorError: the last run was a program's, which keeps no intermediate tensors.
         """
         if subgraph_index == 0 and self._outputs:
             if tensor_index in self._outputs:
@@ -78,7 +78,7 @@ class ShapeInputInterpreter:
         return self._litert.tensor(tensor_index)  # type: ignore[no-any-return]
 
     def get_output_details(self) -> list[dict[str, Any]]:
-        """As LiteRT's method, which after a run gives the shapes that outputs have come to."""
+        """As LiteRT's method; after a run, with the actual shapes of the outputs."""
         import numpy as np
 
         details: list[dict[str, Any]] = self._litert.get_output_details()

@@ -1,4 +1,4 @@
 """The intermediate representation: graphs of tensors and nodes, scalar expressions and kernel forms.
 
-Only the cold road uses it; it imports numpy (for constants) and nothing of the layers above.
+Only the compile path uses it; it imports numpy (for constants) and nothing of the layers above.
 """

@@ -1,4 +1,4 @@
-"""Model, Graph, Node, Tensor: immutable values that every stage of the cold road reads and rebuilds."""
+"""Model, Graph, Node, Tensor: immutable values that every stage of the compile path reads and rebuilds."""
 
 from __future__ import annotations
 

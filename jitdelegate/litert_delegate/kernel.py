@@ -56,7 +56,7 @@ class Kernel:
     """
 
     __slots__ = (
-        "_guest_kernel",
+        "_client_kernel",
         "_python_entry",
         "_shapes",
         "delegation",
@@ -76,7 +76,7 @@ class Kernel:
         self.slot = (ctypes.c_uint64 * _WORDS)(python_entry, 0, number, 0)
         self._python_entry = python_entry
         self._shapes: Shapes | None = None
-        self._guest_kernel: DelegateKernel | None = None
+        self._client_kernel: DelegateKernel | None = None
 
     @property
     def address(self) -> int:
@@ -99,7 +99,7 @@ class Kernel:
             _refuse_unknown(context, index)
         if self._shapes is None or not self._shapes.hold(context):
             self._open(context)
-        found = self._guest_kernel
+        found = self._client_kernel
         assert found is not None
         for index, shape in zip(found.outputs, found.output_shapes, strict=True):
             context.resize(index, shape)
@@ -110,14 +110,14 @@ class Kernel:
         Raises:
             DeviceError: `prepare` did not get so far.
         """
-        found = self._guest_kernel
+        found = self._client_kernel
         if found is None:
             raise DeviceError("a partition runs that was never prepared")
         found.run(context.data((*found.inputs, *found.outputs)))
 
     def close(self) -> None:
         """Give the client's kernel back; harmless a second time."""
-        found, self._guest_kernel, self._shapes = self._guest_kernel, None, None
+        found, self._client_kernel, self._shapes = self._client_kernel, None, None
         if found is not None:
             found.close()
 
@@ -129,7 +129,7 @@ class Kernel:
         if others:
             new.close()
             raise DeviceError(f"a kernel and its partition differ in the tensors {', '.join(map(str, others))}")
-        old, self._guest_kernel, self._shapes = self._guest_kernel, new, shapes
+        old, self._client_kernel, self._shapes = self._client_kernel, new, shapes
         self.slot[_ENTRY], self.slot[_ARGUMENTS] = new.entry or self._python_entry, new.arguments
         if old is not None:
             old.close()

@@ -31,7 +31,7 @@ from jitdelegate.litert_delegate.probe_model import (
     STATE,
     SUM,
     TENSORS,
-    ProbeGuest,
+    ProbeClient,
     model,
 )
 from jitdelegate.litert_delegate.trust import ACCEPTED, accept
@@ -73,7 +73,7 @@ def _try(layout: Layout) -> None:
     """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-    client = ProbeGuest(layout)
+    client = ProbeClient(layout)
     delegate = NativeDelegate(client, layout=layout)
     client.look = lambda: _look_at_nodes(Context(next(iter(delegate.contexts)), layout))
     plain = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
@@ -138,7 +138,7 @@ def _look_at_kernels() -> None:
     _same("the partitions", found, [(nodes, sorted(inputs), sorted(outputs)) for nodes, (inputs, outputs) in tensors])
 
 
-def _resize(interpreter: Any, client: ProbeGuest) -> None:
+def _resize(interpreter: Any, client: ProbeClient) -> None:
     """The kernels are opened again, and the model is not offered again."""
     for index in (FIRST, SECOND):
         interpreter.resize_tensor_input(index, (SIZES[1],))
@@ -167,7 +167,7 @@ def _run(interpreter: Any, size: int) -> None:
     _same("partitions that ran in Python", callbacks.python_invocations - before, 1)
 
 
-def _fail(interpreter: Any, client: ProbeGuest) -> None:
+def _fail(interpreter: Any, client: ProbeClient) -> None:
     """The words of an error reach whoever runs the model."""
     client.failing = True
     try:

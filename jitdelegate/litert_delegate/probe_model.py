@@ -73,7 +73,7 @@ def model() -> bytes:
     return builder.finish()
 
 
-class ProbeGuest(DelegateClient):
+class ProbeClient(DelegateClient):
     """Claims ADD in machine code, and MUL with ADD in Python.
 
     Attributes:
@@ -120,8 +120,8 @@ class ProbeGuest(DelegateClient):
 
 
 class _ProbeKernel(DelegateKernel):
-    def __init__(self, client: ProbeGuest, layout: Layout, code: int, shape: tuple[int, ...]) -> None:
-        self._guest = client
+    def __init__(self, client: ProbeClient, layout: Layout, code: int, shape: tuple[int, ...]) -> None:
+        self._client = client
         self.count = shape[0]
         self.output_shapes = (shape,)
         self.prepare(layout, code)
@@ -130,7 +130,7 @@ class _ProbeKernel(DelegateKernel):
         """Set what differs between the kernels."""
 
     def close(self) -> None:
-        self._guest.closed += 1
+        self._client.closed += 1
 
 
 class _Doubled(_ProbeKernel):
@@ -150,8 +150,8 @@ class _Multiplied(_ProbeKernel):
     inputs, outputs = (ABSOLUTE, SECOND, FIRST), (RESULT,)
 
     def run(self, addresses: list[int]) -> None:
-        if self._guest.failing:
-            self._guest.failing = False
+        if self._client.failing:
+            self._client.failing = False
             raise ValueError("100% as %s intended %n")
         absolute, second, first, result = (self._floats(address) for address in addresses)
         result[:] = [x * y + z for x, y, z in zip(absolute, second, first, strict=True)]

@@ -198,7 +198,7 @@ def _load(place: Place | None, key: str) -> str | None:
 def _store(place: Place | None, key: str, verdict: str) -> None:
     if place is None:
         return
-    try:  # noqa: SIM105 - contextlib is not imported on the warm road
+    try:  # noqa: SIM105 - contextlib is not imported on the load path
         place.write(_name(key), f"{_seal(key, verdict)}\n{verdict}".encode(), flush=False)
     except OSError:
         pass  # the next process asks the probe again

@@ -1,6 +1,9 @@
-"""The options of a model: what they are called, which values they take, which of them change the compiled code.
+"""The options of a model: names, values, and which of them change the compiled code.
 
-Warm road: plain classes only, no dataclasses, no enum, no typing at import time.
+- here: `Options`, checked. `option_file.py`: options in JSON and TOML files.
+- `user_warning.py`: warnings that name the user's line.
+
+Load path: plain classes only, no dataclasses, no enum, no typing at import time.
 """
 
 from __future__ import annotations
@@ -18,13 +21,13 @@ if TYPE_CHECKING:
 CPU_FEATURES = ("auto", "x86-64-v4", "x86-64-v3", "generic")
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
 PREFERENCES = ("FAST_SINGLE_ANSWER", "SUSTAINED_SPEED", "BALANCED")
-"""In the order of TFLite's numbers for them, as `PRIORITIES`."""
+"""In the order of TFLite's numbers, as `PRIORITIES`."""
 PRIORITIES = ("AUTO", "MAX_PRECISION", "MIN_LATENCY", "MIN_MEMORY_USAGE")
 PARTITIONINGS = ("cost_model", "all")
 MOST_THREADS = 64
 LARGEST_DEVICE = 1023
 LARGEST_INDEX = 2147483647
-"""TFLite's INT_MAX; as the last node of a range it means that there is no end."""
+"""TFLite's INT_MAX; as the last node of a range it means no end."""
 BACKEND = "backend"
 """Another name of `target`."""
 
@@ -32,7 +35,7 @@ _AUTO, _MAX_PRECISION = PRIORITIES[:2]
 _TRUTHS = {"True": True, "true": True, "1": True, "False": False, "false": False, "0": False}
 _LARGEST_HANDLE = (1 << 64) - 1
 _LONGEST_NUMBER = 20
-"""Digits, as many as the largest handle has; Python refuses to read numbers of thousands."""
+"""Most digits of a number, those of the largest handle; Python refuses to parse thousands."""
 _LONGEST_SHOWN = 80
 _PARTITION_DEFAULTS = {
     "first_delegate_node_index": 0,
@@ -63,49 +66,49 @@ TIMED_LEVEL = 2
 
 
 class Options:
-    """One model's options, checked; unknown names and values are refused by name.
+    """One model's options, checked; errors name unknown options and wrong values.
 
     Attributes:
         target: "cuda" compiles for this machine's GPU, "cpu" for its CPU, "litert" runs the whole model on LiteRT,
             "reference" evaluates it with numpy, to compare with, "auto" takes the best there is. Mappings and files may
             call it "backend".
-        serialization_dir: where programs are kept; None is the user's cache directory, False turns the cache off.
-        model_token: names the entry instead of the model's fingerprint; the content is checked all the same.
+        serialization_dir: directory of programs; None is the user's cache directory, False turns the cache off.
+        model_token: names the entry instead of the model's fingerprint; the content is still checked.
         num_threads: threads that share one inference; None takes the CPUs this process may use, at most 4.
-        cpu_features: the instruction set that CPU code is compiled for. "auto" takes the widest that the CPU has;
-            "generic" compiles for any CPU and loads through llvmlite.
-        device: the number of the GPU, among those that the process may see, or a part of its name in small or large
-            letters, as "h100": the first GPU with such a name. A text of digits is a number.
-        stream: the handle of a CUDA stream of the process on that GPU, such as `torch.cuda.Stream().cuda_stream`: the
-            model runs after what is in it, and a call returns when it is done. None is a stream of the model's own.
-        precision: of CUDA code; CPU code is always "float32". "tf32" multiplies with shorter numbers on tensor cores,
-            "float16" and "bfloat16" store activations in 16 bits too; sums are float32 in all of them. Where it is not
-            given, `is_precision_loss_allowed` decides, and where that is not given either, the priorities do.
-        is_precision_loss_allowed: TFLite's older option: False means "float32", True "float16", and the priorities are
-            not looked at. None, or TFLite's -1, is not given.
-        inference_preference: TFLite's hint how the model is used: "FAST_SINGLE_ANSWER", "SUSTAINED_SPEED" or
+        cpu_features: instruction set of CPU code. "auto" takes the widest of this CPU; "generic" compiles for any CPU
+            and loads through llvmlite.
+        device: the GPU's number among those visible to the process, or a part of its name in any case, as "h100": the
+            first GPU with such a name. A string of digits is a number.
+        stream: handle of a CUDA stream of the process on that GPU, such as `torch.cuda.Stream().cuda_stream`: the model
+            runs after earlier work in it, and a call returns when the run is done. None is the model's own stream.
+        precision: of CUDA code; CPU code is always "float32". "tf32" multiplies in TF32 on tensor cores, "float16" and
+            "bfloat16" also store activations in 16 bits; all sum in float32. None leaves it to
+            `is_precision_loss_allowed`, and then to the priorities.
+        is_precision_loss_allowed: TFLite's older option: False means "float32", True "float16", before the priorities.
+            None, or TFLite's -1, means not given.
+        inference_preference: TFLite's hint about the model's use: "FAST_SINGLE_ANSWER", "SUSTAINED_SPEED" or
             "BALANCED", or its numbers 0, 1 and 2. It is checked and kept; no code depends on it.
-        inference_priority1: what matters most: "MAX_PRECISION" means "float32", "MIN_LATENCY" and "MIN_MEMORY_USAGE"
-            mean "float16". TFLite's numbers are 1, 2 and 3, and 0 is "AUTO", which the first cannot be.
-        inference_priority2: what matters next, other than the first. "AUTO" leaves the order of the rest open, which
-            is never wrong here: whether precision comes second or third, both mean float16 with sums in float32.
-        inference_priority3: what matters least, "AUTO" where the second is.
-        max_delegated_partitions: how many parts of the graph may be compiled, the largest first; None is any number.
-            0 and less mean 1, as in TFLite.
-        min_nodes_per_partition: parts with fewer operators stay with LiteRT.
-        private_weights: keep the weights in memory of the process alone. Usually processes share those of a large
-            program with its file, notice when somebody writes that file, and recover; with this option nothing that
-            happens to the file reaches a running model at all, and each process takes memory for its own weights.
-        require_full_delegation: refuse a model of which one operator is not compiled, with the reasons.
-        first_delegate_node_index: for debugging: operators before this position of the file stay with LiteRT.
-        last_delegate_node_index: for debugging: operators after this position stay with LiteRT. None has no end, nor
-            has TFLite's 2147483647; a last one before the first leaves all to LiteRT.
-        only_ops: for debugging: all but operators of these names, as "CONV_2D", or a custom operator's own, stay with
-            LiteRT; None names all. A sorted tuple; a list or one text with commas is taken too. Names have no spaces.
-        profile: time each kernel, for `Report.kernel_times`: CPU code takes time stamps, a GPU's kernels are launched
-            one by one with events between them. Meant for finding slow kernels: models run slower.
-        partitioning: "cost_model" compiles the parts that are worth their crossings between LiteRT and compiled code,
-            "all" every part that may be compiled.
+        inference_priority1: the first priority: "MAX_PRECISION" means "float32", "MIN_LATENCY" and "MIN_MEMORY_USAGE"
+            mean "float16". TFLite's numbers are 1, 2 and 3; 0 is "AUTO", which the first priority cannot be.
+        inference_priority2: the second priority, other than the first. "AUTO" leaves it open; any value behind a first
+            one that is not precision means float16 with sums in float32.
+        inference_priority3: the third priority; "AUTO" if the second is.
+        max_delegated_partitions: most partitions to compile, the largest first; None is any number. 0 and less mean 1,
+            as in TFLite.
+        min_nodes_per_partition: partitions with fewer operators run on LiteRT.
+        private_weights: keep weights in private memory. Without it, processes share the weights of a large program with
+            its file, detect changes of that file, and recover; with it, changes of the file cannot reach a running
+            model, and each process has its own copy.
+        require_full_delegation: refuse a model with an operator that is not compiled, with the reasons.
+        first_delegate_node_index: for debugging: operators before this position of the file run on LiteRT.
+        last_delegate_node_index: for debugging: operators after this position run on LiteRT. None and TFLite's
+            2147483647 mean no end; a last position before the first leaves all operators on LiteRT.
+        only_ops: for debugging: operators of other names run on LiteRT; None names all. A sorted tuple of names such as
+            "CONV_2D", or of custom operators; a list, or one string with commas, is accepted. Names have no spaces.
+        profile: time each kernel, for `Report.kernel_times`. CPU code takes time stamps; a GPU's kernels are launched
+            one by one with events between them. Models run slower.
+        partitioning: "cost_model" compiles the partitions that save more than their crossings cost, "all" every
+            partition that can be compiled.
     """
 
     __slots__ = (
@@ -189,7 +192,7 @@ class Options:
         return f"Options({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
 
     def _meant_precision(self) -> str:
-        """The precision that TFLite's options ask for.
+        """The precision that TFLite's options request.
 
         Raises:
             OptionError: TFLite refuses this order of priorities.
@@ -202,14 +205,13 @@ class Options:
 
     @property
     def partition_key(self) -> str:
-        """What these options change about which operators are delegated: "name=value" pairs, "" for the defaults."""
+        """The options that decide which operators are delegated, as "name=value" pairs; "" for the defaults."""
         found = [(name, getattr(self, name)) for name, usual in _PARTITION_DEFAULTS.items()]
         changed = [(name, value) for name, value in found if value != _PARTITION_DEFAULTS[name]]
         return " ".join(f"{name}={','.join(value) if name == 'only_ops' else value}" for name, value in changed)
 
     def with_threads(self, num_threads: int | None) -> Options:
-        """The same options, which take an interpreter's `num_threads`, as far as there may be so many, where they name
-        no number themselves."""
+        """The same options; an interpreter's `num_threads`, at most MOST_THREADS, replaces None."""
         values = {name: getattr(self, name) for name in self.__slots__}
         values["num_threads"] = self.num_threads or (num_threads and min(int(num_threads), MOST_THREADS))
         return Options(**values)
@@ -219,7 +221,7 @@ class Options:
         """Options from keyword names to values.
 
         Raises:
-            OptionError: a name is not an option, a value is refused, or there are no names at all.
+            OptionError: a name is not an option, a value is refused, or the argument is no mapping.
         """
         return cls(**_keywords(mapping))
 
@@ -228,19 +230,19 @@ class Options:
         """Options from names to values that went through str(), as LiteRT passes delegate options.
 
         Raises:
-            OptionError: a name is not an option, or a text does not parse as its value.
+            OptionError: a name is not an option, or a string cannot be parsed as its value.
         """
         check_mapping(mapping)
         return cls.from_mapping({str(name): _parse(str(name), str(value)) for name, value in mapping.items()})
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Options:
-        """Options from a file of JSON or TOML, which its suffix says: a table from names to values of their types.
+        """Options from a .json or .toml file: a table from names to typed values.
 
-        The table is the whole file, or the one in it that is named "jitdelegate" or "gpu_options".
+        The table is the whole file, or its table "jitdelegate" or "gpu_options".
 
         Raises:
-            OptionError: the file cannot be read or parsed, or what is in it is refused; the message names the file.
+            OptionError: the file cannot be read or parsed, or an option is refused; the message names the file.
         """
         return cls(**file_keywords(path))
 
@@ -248,7 +250,7 @@ class Options:
     def from_keywords(
         cls, keywords: Mapping[str, Any], further: Mapping[str, Any] | str | os.PathLike[str] | None
     ) -> Options:
-        """Options from keywords and `further` ones, a mapping or a file's path, over which the keywords win.
+        """Options from keywords and from `further`, a mapping or a file's path, which keywords override.
 
         Raises:
             OptionError: as `from_mapping` and `from_file`.
@@ -259,13 +261,16 @@ class Options:
 
 
 def check_mapping(mapping: Mapping[str, Any]) -> None:
-    """Raises OptionError for what has no names and values."""
+    """
+    Raises:
+        OptionError: `mapping` is not a mapping.
+    """
     if not (hasattr(mapping, "keys") and hasattr(mapping, "items")):
         raise OptionError(f"options are {_shown(mapping)}, expected a mapping from names to values, or a file's path")
 
 
 def file_keywords(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The options in a file as keywords of `Options`, which takes them.
+    """The options in a file as keywords of `Options`, already checked.
 
     Raises:
         OptionError: as `Options.from_file`.
@@ -293,10 +298,10 @@ def thread_count(text: str) -> int:
 
 
 def _keywords(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """The mapping with names that `Options` takes.
+    """The mapping as keywords of `Options`.
 
     Raises:
-        OptionError: a name is not an option, or both names of the target are there and differ.
+        OptionError: a name is not an option, or `target` and `backend` differ.
     """
     check_mapping(mapping)
     unknown = [str(name) for name in mapping if name not in Options.__slots__ and name != BACKEND]
@@ -314,8 +319,8 @@ def _keywords(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unknown(names: list[str]) -> OptionError:
-    """The error about options that do not exist, with the names that are nearest to them."""
-    from difflib import get_close_matches  # not before: it is as large as the warm road
+    """The error about unknown options, with similar names."""
+    from difflib import get_close_matches  # not before: it is as large as the load path
 
     options = sorted((*Options.__slots__, BACKEND))
     shown = [name[:_LONGEST_SHOWN] for name in names]
@@ -329,10 +334,10 @@ def _refused(name: str, value: object, expected: str) -> OptionError:
 
 
 def _shown(value: object) -> str:
-    """A value for an error message, cut where it is long."""
+    """A value for an error message, truncated."""
     try:
         text = repr(value)
-    except ValueError:  # Python writes no numbers of thousands of digits
+    except ValueError:  # Python prints no integers of thousands of digits
         return "a number of thousands of digits"
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
@@ -381,7 +386,7 @@ def _choice(name: str, value: str, choices: tuple[str, ...]) -> str:
 
 
 def _numbered(name: str, value: str | int, choices: tuple[str, ...]) -> str:
-    """One of the choices from its name, or from its place among them, which is TFLite's number for it."""
+    """One of the choices, from its name or its position, which is TFLite's number."""
     if type(value) is int and 0 <= value < len(choices):
         return choices[value]
     if isinstance(value, str) and value in choices:
@@ -390,7 +395,10 @@ def _numbered(name: str, value: str | int, choices: tuple[str, ...]) -> str:
 
 
 def _check_order(priorities: tuple[str, str, str]) -> None:
-    """Raises OptionError for priorities that TFLite refuses: none at all, one after AUTO, or one twice."""
+    """
+    Raises:
+        OptionError: TFLite refuses the priorities: none is given, one follows AUTO, or one is given twice.
+    """
     named = tuple(priority for priority in priorities if priority != _AUTO)
     if not named or priorities[: len(named)] != named or len(set(named)) < len(named):
         found = "{!r}, {!r} and {!r}".format(*priorities)
@@ -432,7 +440,7 @@ def _operators(value: str | list[str] | tuple[str, ...] | None) -> tuple[str, ..
 
 
 def _is_operator(name: str) -> bool:
-    """Whether a name can stand in `partition_key`, whose pairs have spaces and whose names have commas between them."""
+    """Whether a name fits into `partition_key`, which separates pairs by spaces and names by commas."""
     return bool(name) and name.isprintable() and not any(letter in " ," for letter in name)
 
 
@@ -465,7 +473,7 @@ _TRUE_OR_FALSE = {"is_precision_loss_allowed", "private_weights", "profile", "re
 
 
 def _parse(name: str, text: str) -> str | int | bool | tuple[str, ...] | None:
-    """The value that the text of an option stands for; the text itself where it stands for none, to be refused."""
+    """The value of an option from its string; the string itself, to be refused, where it cannot be parsed."""
     if name in _OPTIONAL and text == "None":
         return None
     if name in _TRUE_OR_FALSE and text in _TRUTHS:
@@ -481,7 +489,7 @@ def _parse(name: str, text: str) -> str | int | bool | tuple[str, ...] | None:
 
 
 def _names(text: str) -> str | tuple[str, ...]:
-    """The names in the text of a list or tuple of them; other texts are as they are."""
+    """The names in the string of a list or tuple; other strings unchanged."""
     if text[:1] + text[-1:] not in ("()", "[]"):
         return text
     return tuple(name.strip().strip("'\"") for name in text[1:-1].rstrip(", ").split(","))

@@ -1,4 +1,4 @@
-"""Options in a file of JSON or TOML: a table from names to values, alone or among a larger file's tables."""
+"""Options in a JSON or TOML file: a table from names to values, alone or among other tables."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 TABLES = ("jitdelegate", "gpu_options")
-"""The names of the table of options in a file that holds other tables too; LiteRT names its own the second way."""
+"""Names of the options' table in a file with other tables; the second is LiteRT's own."""
 LARGEST_FILE = 1 << 20
-"""Bytes; options take some hundred."""
+"""Largest file in bytes; options take some hundred."""
 
 
 def read_table(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The options in a file, as they stand there: names and values are not checked.
+    """The options in a file; names and values are not checked.
 
     Raises:
         OptionError: the file cannot be read, is neither JSON nor TOML, or has no single table of options.
@@ -33,7 +33,7 @@ def _content(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             content = file.read(LARGEST_FILE + 1)
-    except (OSError, ValueError) as error:  # a name may hold what no file's can
+    except (OSError, ValueError) as error:  # a path with a null character
         reason = getattr(error, "strerror", None) or str(error)
         raise OptionError(f"the file of options cannot be read: {reason}") from error
     if len(content) > LARGEST_FILE:
@@ -42,7 +42,7 @@ def _content(path: str) -> bytes:
 
 
 def _parse(suffix: str, content: bytes) -> object:
-    """What a file with this suffix says."""
+    """The content of a file, parsed by its suffix."""
     if suffix not in (".json", ".toml"):
         raise OptionError(f"the suffix of a file of options is {suffix!r}, expected .json or .toml")
     try:
@@ -58,11 +58,11 @@ def _parse_json(content: bytes) -> object:
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; TOML refuses by itself what names one thing twice."""
+    """A JSON object without duplicate names, which TOML refuses itself."""
     table = dict(pairs)
     if len(table) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} stands there twice")
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is defined twice")
     return table
 
 
@@ -73,7 +73,7 @@ def _parse_toml(content: bytes) -> object:
 
 
 def _table(parsed: object) -> dict[str, Any]:
-    """The table of options: the one with its name, otherwise all that the file says."""
+    """The table of options: one named in TABLES, else the whole file."""
     if not isinstance(parsed, dict):
         raise OptionError(f"the file of options holds a {type(parsed).__name__}, expected a table from names to values")
     named = [name for name in TABLES if isinstance(parsed.get(name), dict)]
@@ -87,5 +87,5 @@ def _table(parsed: object) -> dict[str, Any]:
 
 
 def _is_other_table(name: str, value: object) -> bool:
-    """Whether this is a table that somebody else's settings are in."""
+    """Whether this is a table with settings of something else."""
     return isinstance(value, dict) and name not in TABLES

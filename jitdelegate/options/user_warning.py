@@ -1,4 +1,4 @@
-"""Warnings that name the user's own line, and commands that print them as lines alone."""
+"""Warnings that name the user's line, and plain printing of them for commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OWN = ("jitdelegate", "ai_edge_litert")
 
 
 def warn_user(text: str, category: type[Warning]) -> None:
-    """A warning about the line that called us, or LiteRT."""
+    """Warn, with the line of the user that called us or LiteRT."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in _OWN:
         level, frame = level + 1, frame.f_back
@@ -22,8 +22,7 @@ def warn_user(text: str, category: type[Warning]) -> None:
 
 
 class PlainWarnings:
-    """`with PlainWarnings(CacheWarning):` prints these warnings without a place in the source, as a command's user
-    wants them."""
+    """`with PlainWarnings(CacheWarning):` prints these warnings without a source line, for users of commands."""
 
     def __init__(self, category: type[Warning]) -> None:
         self._category = category

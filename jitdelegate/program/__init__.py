@@ -1,8 +1,8 @@
 """The program file: everything a compiled model needs at run time, in one relocatable, checked file.
 
 - `program.py`: plain classes `Program`, `Port`, `Signature`, `Operator`, `Kernel`, `Launch`; both roads use them.
-- `write.py` (cold road): `write(program) -> bytes`, deterministic.
-- `read.py` (warm road): `read(buffer, *, verify_code=True) -> Program`, every check before use, only `ProgramError`;
+- `write.py` (compile path): `write(program) -> bytes`, deterministic.
+- `read.py` (load path): `read(buffer, *, verify_code=True) -> Program`, every check before use, only `ProgramError`;
   `read_parts(front, weights)` where these lie apart, as `weights_start` says. `verify_weights(program)` hashes the
   weights, to be called before the first output is released.
 - `check.py`: the bounds of every value that was read. `cubin.py`: the same for CUDA binaries. `launch_list.py`:

@@ -1,6 +1,6 @@
 """What a compiled model is made of: plain values that the compiler fills in and the runtime reads.
 
-Warm road: plain classes, since importing dataclasses costs more than opening a program.
+Load path: plain classes, since importing dataclasses costs more than opening a program.
 """
 
 from __future__ import annotations

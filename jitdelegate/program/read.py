@@ -1,4 +1,4 @@
-"""Reads a program's file without trusting one byte of it. Warm road: struct and xxhash only."""
+"""Reads a program's file without trusting one byte of it. Load path: struct and xxhash only."""
 
 from __future__ import annotations
 

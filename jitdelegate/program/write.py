@@ -1,4 +1,4 @@
-"""Writes a program as one file's bytes. Cold road: uses the flatbuffers package."""
+"""Writes a program as one file's bytes. Compile path: uses the flatbuffers package."""
 
 from __future__ import annotations
 

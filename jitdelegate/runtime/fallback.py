@@ -1,6 +1,6 @@
 """Runs a whole model on LiteRT's own kernels, for everything that is not compiled.
 
-LiteRT and numpy are imported when a model is opened here, so the warm road of compiled models never sees them.
+LiteRT and numpy are imported when a model is opened here, so the load path of compiled models never sees them.
 """
 
 from __future__ import annotations

@@ -363,7 +363,7 @@ def test_a_value_of_another_kind_in_a_file_is_refused_with_file_and_name(name: s
         ("options.json", "[" * 100000, "it cannot be parsed as JSON: "),
         ("options.json", b"\xff\xfe\xff", "it cannot be parsed as JSON: "),
         ("options.json", '{"device": ' + "9" * 5000 + "}", "it cannot be parsed as JSON: "),
-        ("options.json", '{"device": 1, "device": 2}', "it cannot be parsed as JSON: 'device' stands there twice"),
+        ("options.json", '{"device": 1, "device": 2}', "it cannot be parsed as JSON: 'device' is defined twice"),
         ("options.json", "[1]", "the file of options holds a list, expected a table"),
         ("options.json", "null", "the file of options holds a NoneType, expected a table"),
         ("options.json", '{"speed": 1}', "unknown option speed; options are"),

@@ -24,7 +24,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-class NumpyGuest(DelegateClient):
+class NumpyClient(DelegateClient):
     """Claims operators by name.
 
     Attributes:
@@ -76,7 +76,7 @@ class NumpyKernel(DelegateKernel):
     """Its operators one by one."""
 
     def __init__(
-        self, client: NumpyGuest, graph: Graph, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]
+        self, client: NumpyClient, graph: Graph, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]
     ) -> None:
         self.client = client
         self.graph = graph

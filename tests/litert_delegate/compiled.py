@@ -11,7 +11,7 @@ from llvmlite import binding
 
 from jitdelegate.litert_delegate.delegate_client import DelegateKernel
 from jitdelegate.runtime.litert_layout import LAYOUT
-from tests.litert_delegate.clients import NumpyGuest, NumpyKernel
+from tests.litert_delegate.clients import NumpyClient, NumpyKernel
 
 SOURCE = f"""
 define ptr @data(ptr %context, i64 %index) {{
@@ -74,7 +74,7 @@ def engine() -> Any:
     return found
 
 
-class CompiledGuest(NumpyGuest):
+class CompiledClient(NumpyClient):
     """The same with machine code.
 
     Attributes:

@@ -18,8 +18,8 @@ from ai_edge_litert.interpreter import Interpreter
 from jitdelegate.litert_delegate import callbacks
 from jitdelegate.litert_delegate.delegate_client import DelegateKernel
 from jitdelegate.litert_delegate.stubs import load
-from tests.litert_delegate.clients import NumpyGuest, chain, delegated, expected, numbers, run, same
-from tests.litert_delegate.compiled import CompiledGuest
+from tests.litert_delegate.clients import NumpyClient, chain, delegated, expected, numbers, run, same
+from tests.litert_delegate.compiled import CompiledClient
 
 LONGEST = 60
 X = numbers((2, 3))
@@ -28,13 +28,13 @@ X = numbers((2, 3))
 def view_outlives_everything() -> None:
     """The last owner of the interpreter in C++ is an array; its end calls `free`."""
     content = chain(2)
-    client = NumpyGuest(content)
+    client = NumpyClient(content)
     interpreter, delegate = delegated(content, client)
     run(interpreter, X)
     view = interpreter.tensor(0)()
     del interpreter, delegate
     gc.collect()
-    others = [delegated(content, NumpyGuest(content)) for _ in range(50)]
+    others = [delegated(content, NumpyClient(content)) for _ in range(50)]
     assert len(client.living) == 2
     del others, view
     gc.collect()
@@ -44,7 +44,7 @@ def view_outlives_everything() -> None:
 def process_ends_first() -> None:
     """Python ends while the interpreter lives."""
     content = chain(2)
-    kept = delegated(content, NumpyGuest(content))
+    kept = delegated(content, NumpyClient(content))
     run(kept[0], X)
     sys.modules["kept"] = kept
 
@@ -52,7 +52,7 @@ def process_ends_first() -> None:
 def fork() -> None:
     """The child runs what the parent made, and makes its own."""
     content = chain(3)
-    interpreter, _ = delegated(content, NumpyGuest(content))
+    interpreter, _ = delegated(content, NumpyClient(content))
     wanted = expected(content, X)
     same(run(interpreter, X), wanted)
     child = os.fork()
@@ -60,11 +60,11 @@ def fork() -> None:
         status = 3
         try:
             same(run(interpreter, X), wanted)
-            same(run(delegated(content, NumpyGuest(content))[0], X), wanted)
+            same(run(delegated(content, NumpyClient(content))[0], X), wanted)
             status = 0
         finally:
             os._exit(status)
-    same(run(delegated(content, NumpyGuest(content))[0], X), wanted)
+    same(run(delegated(content, NumpyClient(content))[0], X), wanted)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
@@ -79,7 +79,7 @@ def threads() -> None:
         try:
             together.wait()
             for _ in range(10):
-                client = NumpyGuest(content)
+                client = NumpyClient(content)
                 interpreter, _ = delegated(content, client)
                 for _ in range(5):
                     same(run(interpreter, X), wanted)
@@ -98,7 +98,7 @@ def threads() -> None:
 def nested() -> None:
     """A kernel runs another interpreter."""
     content = chain(1)
-    inner, outer = NumpyGuest(content), NumpyGuest(content)
+    inner, outer = NumpyClient(content), NumpyClient(content)
     interpreter, _ = delegated(content, inner)
     wanted = expected(content, X)
     outer.stumble = lambda where: same(run(interpreter, X), wanted) if where == "run" else None
@@ -108,7 +108,7 @@ def nested() -> None:
 def machine_code() -> None:
     """Compiled kernels run without Python, at every shape."""
     content = chain(6)
-    client = CompiledGuest(content)
+    client = CompiledClient(content)
     interpreter, _ = delegated(content, client)
     before = callbacks.python_invocations
     for shape in ((2, 3), (7, 11), (2, 3)):
@@ -121,7 +121,7 @@ def machine_code() -> None:
 def machine_code_fails() -> None:
     """What compiled code answers is what LiteRT says."""
     content = chain(1)
-    client = CompiledGuest(content)
+    client = CompiledClient(content)
     client.entry = load(b"\xb8\x01\x00\x00\x00\xc3")[0]  # mov eax, 1; ret
     interpreter, _ = delegated(content, client)
     try:
@@ -136,7 +136,7 @@ def interrupt_before_the_callback() -> None:
     """An interrupt that comes while machine code runs ends the next callback before its first line: the run fails."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     content = chain(2)
-    client = NumpyGuest(content)
+    client = NumpyClient(content)
     make, code = client.kernel, load(raising(signal.SIGINT))[0]
 
     def kernel(subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:
@@ -175,7 +175,7 @@ def two_kinds() -> None:
     """An interpreter with a delegate beside one without, both alive."""
     content = chain(3)
     alone = Interpreter(model_content=content)
-    interpreter, _ = delegated(content, NumpyGuest(content))
+    interpreter, _ = delegated(content, NumpyClient(content))
     for seed in range(5):
         x = numbers((2, 3), seed)
         same(run(interpreter, x), run(alone, x))

@@ -17,7 +17,7 @@ from jitdelegate.litert_delegate.delegate_client import DelegateClient, Delegate
 from jitdelegate.litert_delegate.kernel import Kernel
 from jitdelegate.litert_delegate.native_delegate import NativeDelegate
 from tests.litert_delegate import control_models
-from tests.litert_delegate.clients import NumpyGuest, chain, delegated, expected, numbers, run, same
+from tests.litert_delegate.clients import NumpyClient, chain, delegated, expected, numbers, run, same
 
 X = numbers((2, 3))
 
@@ -25,7 +25,7 @@ X = numbers((2, 3))
 @pytest.mark.parametrize("partitions", range(1, 13))
 def test_partitions_give_what_litert_gives(partitions: int) -> None:
     content = chain(partitions)
-    client = NumpyGuest(content)
+    client = NumpyClient(content)
     interpreter, _ = delegated(content, client)
     before = callbacks.python_invocations
     same(run(interpreter, X), expected(content, X))
@@ -36,7 +36,7 @@ def test_partitions_give_what_litert_gives(partitions: int) -> None:
 
 def test_new_shapes_open_new_kernels_and_known_ones_do_not() -> None:
     content = chain(3)
-    client = NumpyGuest(content)
+    client = NumpyClient(content)
     interpreter, _ = delegated(content, client)
     for shape in ((2, 3), (4, 5), (1, 1), (2, 3)):
         x = numbers(shape)
@@ -49,7 +49,7 @@ def test_new_shapes_open_new_kernels_and_known_ones_do_not() -> None:
 
 def test_a_model_that_is_offered_again_is_known_again() -> None:
     content = chain(3)
-    client = NumpyGuest(content)
+    client = NumpyClient(content)
     interpreter = Interpreter(model_content=content, experimental_delegates=[NativeDelegate(client, flags=0)])
     for shape in ((2, 3), (4, 5), (2, 3)):
         x = numbers(shape)
@@ -59,7 +59,7 @@ def test_a_model_that_is_offered_again_is_known_again() -> None:
 
 def test_an_input_without_elements_runs() -> None:
     content = chain(2)
-    interpreter, _ = delegated(content, NumpyGuest(content))
+    interpreter, _ = delegated(content, NumpyClient(content))
     (result,) = run(interpreter, np.zeros((0, 3), np.float32), resize=True)
     assert result.shape == (0, 3)
 
@@ -67,7 +67,7 @@ def test_an_input_without_elements_runs() -> None:
 @pytest.mark.parametrize("fused", [True, False])
 def test_partitions_are_litert_s_even_where_it_makes_one_of_each_node(fused: bool) -> None:
     content = chain(3)
-    client = NumpyGuest(content)
+    client = NumpyClient(content)
     interpreter, _ = delegated(content, client, experimental_disable_delegate_node_fusion=not fused)
     same(run(interpreter, X), expected(content, X))
     assert len(client.opened) == (3 if fused else 6)
@@ -75,13 +75,13 @@ def test_partitions_are_litert_s_even_where_it_makes_one_of_each_node(fused: boo
 
 def test_kept_intermediate_tensors_change_nothing() -> None:
     content = chain(3)
-    interpreter, _ = delegated(content, NumpyGuest(content), experimental_preserve_all_tensors=True)
+    interpreter, _ = delegated(content, NumpyClient(content), experimental_preserve_all_tensors=True)
     same(run(interpreter, X), expected(content, X))
 
 
-def test_a_guest_that_claims_nothing_leaves_the_model_alone() -> None:
+def test_a_client_that_claims_nothing_leaves_the_model_alone() -> None:
     content = chain(2)
-    client = NumpyGuest(content, claimed=())
+    client = NumpyClient(content, claimed=())
     interpreter, _ = delegated(content, client)
     same(run(interpreter, X), expected(content, X))
     assert client.opened == [] and client.warnings == []
@@ -98,7 +98,7 @@ CONTROL = {
 def test_bodies_of_loops_and_branches_are_delegated_too(name: str) -> None:
     make, ops, inputs, subgraphs = CONTROL[name]
     content = make()
-    client = NumpyGuest(content, ops)
+    client = NumpyClient(content, ops)
     interpreter, _ = delegated(content, client)
     same(run(interpreter, *inputs), expected(content, *inputs))
     assert {subgraph for subgraph, _ in client.opened} == subgraphs
@@ -107,7 +107,7 @@ def test_bodies_of_loops_and_branches_are_delegated_too(name: str) -> None:
 
 def test_resource_variables_are_litert_s_and_the_sum_ours() -> None:
     content = control_models.variable()
-    client = NumpyGuest(content)
+    client = NumpyClient(content)
     (interpreter, _), alone = delegated(content, client), Interpreter(model_content=content)
     for seed in range(3):
         x = numbers((2, 3), seed)
@@ -118,7 +118,7 @@ def test_resource_variables_are_litert_s_and_the_sum_ours() -> None:
 @pytest.mark.parametrize("skipped", [False, True])
 def test_signatures_enter_delegated_subgraphs(skipped: bool) -> None:
     content = control_models.signatures(skipped)
-    client = NumpyGuest(content)
+    client = NumpyClient(content)
     interpreter, _ = delegated(content, client)
     for key, result in (("add", X + 3), ("multiply", X * 3)):
         np.testing.assert_array_equal(interpreter.get_signature_runner(key)(x=X)["y"], result)
@@ -128,7 +128,7 @@ def test_signatures_enter_delegated_subgraphs(skipped: bool) -> None:
 
 def test_shapes_that_only_the_data_says_reach_the_kernel_while_the_model_runs() -> None:
     content = control_models.late_shape()
-    client = NumpyGuest(content)
+    client = NumpyClient(content)
     interpreter, _ = delegated(content, client)
     for x in (np.arange(6), np.arange(6) - 3, np.arange(6) - 2):
         same(run(interpreter, x.astype(np.float32)), expected(content, x.astype(np.float32)))
@@ -137,7 +137,7 @@ def test_shapes_that_only_the_data_says_reach_the_kernel_while_the_model_runs() 
 
 def test_two_delegates_share_a_model() -> None:
     content = chain(3)
-    clients = NumpyGuest(content, ("ABS",)), NumpyGuest(content)
+    clients = NumpyClient(content, ("ABS",)), NumpyClient(content)
     delegates = [NativeDelegate(client) for client in clients]
     interpreter = Interpreter(model_content=content, experimental_delegates=delegates)
     same(run(interpreter, X), expected(content, X))
@@ -146,7 +146,7 @@ def test_two_delegates_share_a_model() -> None:
 
 def test_nodes_that_another_delegate_took_are_left_to_it() -> None:
     content = chain(2)
-    clients = NumpyGuest(content, ("ADD",)), NumpyGuest(content)
+    clients = NumpyClient(content, ("ADD",)), NumpyClient(content)
     delegates = [NativeDelegate(client) for client in clients]
     interpreter = Interpreter(model_content=content, experimental_delegates=delegates)
     same(run(interpreter, X), expected(content, X))
@@ -156,7 +156,7 @@ def test_nodes_that_another_delegate_took_are_left_to_it() -> None:
 
 def test_a_delegate_stays_out_of_a_second_interpreter() -> None:
     content = chain(2)
-    client = NumpyGuest(content)
+    client = NumpyClient(content)
     first, delegate = delegated(content, client)
     second = Interpreter(model_content=content, experimental_delegates=[delegate])
     for interpreter in (first, second):
@@ -166,8 +166,8 @@ def test_a_delegate_stays_out_of_a_second_interpreter() -> None:
 
 
 @pytest.mark.parametrize("other", [chain(1), control_models.choice()])
-def test_another_model_than_the_guest_s_is_left_alone(other: bytes) -> None:
-    client = NumpyGuest(chain(2))
+def test_another_model_than_the_client_s_is_left_alone(other: bytes) -> None:
+    client = NumpyClient(chain(2))
     interpreter, _ = delegated(other, client)
     interpreter.allocate_tensors()
     assert client.opened == [] and len(client.warnings) == 1
@@ -186,7 +186,7 @@ def test_each_difference_between_file_and_interpreter_is_noticed(
     tensors: list[tuple[int, str, str]], nodes: list[tuple[int, tuple[int, ...], tuple[int, ...]]], found: str
 ) -> None:
     content = chain(1)
-    client = NumpyGuest(content)
+    client = NumpyClient(content)
     facts = client.facts(0)
     facts.tensors, facts.nodes = tuple(tensors), tuple(nodes)
     client.facts = lambda subgraph: facts  # type: ignore[method-assign]
@@ -200,7 +200,7 @@ STUMBLES = {"kernel": "allocate_tensors", "run": "invoke"}
 @pytest.mark.parametrize("where", STUMBLES)
 def test_an_error_in_a_kernel_reaches_the_user_and_the_next_call_works(where: str) -> None:
     content = chain(2)
-    client = NumpyGuest(content)
+    client = NumpyClient(content)
     interpreter, delegate = delegated(content, client)
     if where == "run":
         interpreter.allocate_tensors()
@@ -213,7 +213,7 @@ def test_an_error_in_a_kernel_reaches_the_user_and_the_next_call_works(where: st
 
 def test_a_shape_that_fails_leaves_the_one_before() -> None:
     content = chain(2)
-    client = NumpyGuest(content)
+    client = NumpyClient(content)
     interpreter, _ = delegated(content, client)
     run(interpreter, X)
     client.failing["kernel"] = ValueError("too large")
@@ -226,7 +226,7 @@ def test_a_shape_that_fails_leaves_the_one_before() -> None:
 @pytest.mark.parametrize("resized", [True, False])
 def test_an_error_in_close_is_told(resized: bool) -> None:
     content = chain(1)
-    client = NumpyGuest(content)
+    client = NumpyClient(content)
     interpreter, _ = delegated(content, client)
     run(interpreter, X)
     client.failing["close"] = ValueError("kaboom")
@@ -242,14 +242,14 @@ def test_an_error_in_close_is_told(resized: bool) -> None:
 def test_an_error_in_init_reaches_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(callbacks, "Kernel", None)
     content = chain(1)
-    interpreter, _ = delegated(content, NumpyGuest(content))
+    interpreter, _ = delegated(content, NumpyClient(content))
     with pytest.raises(RuntimeError, match=r"TypeError: 'NoneType'.*a partition has no kernel"):
         interpreter.allocate_tensors()
 
 
 def test_an_interrupt_in_a_kernel_ends_the_run_and_is_kept() -> None:
     content = chain(1)
-    client = NumpyGuest(content)
+    client = NumpyClient(content)
     interpreter, delegate = delegated(content, client)
     interpreter.allocate_tensors()
     client.failing["run"] = KeyboardInterrupt()
@@ -262,7 +262,7 @@ def test_an_interrupt_in_a_kernel_ends_the_run_and_is_kept() -> None:
 @pytest.mark.parametrize("where", ["facts", "partitions"])
 def test_an_error_before_anything_is_claimed_leaves_the_model_to_litert(where: str) -> None:
     content = chain(2)
-    client = NumpyGuest(content)
+    client = NumpyClient(content)
     client.failing[where] = ValueError("kaboom")
     interpreter, _ = delegated(content, client)
     same(run(interpreter, X), expected(content, X))
@@ -270,9 +270,9 @@ def test_an_error_before_anything_is_claimed_leaves_the_model_to_litert(where: s
 
 
 @pytest.mark.parametrize("where", ["facts", "partitions"])
-def test_a_guest_can_refuse_the_interpreter(where: str) -> None:
+def test_a_client_can_refuse_the_interpreter(where: str) -> None:
     content = chain(2)
-    client = NumpyGuest(content)
+    client = NumpyClient(content)
     client.failing[where] = DelegationError("operator 1 (MUL) is not delegated")
     with pytest.raises(RuntimeError, match=r"jitdelegate: operator 1 \(MUL\) is not delegated"):
         delegated(content, client)
@@ -280,7 +280,7 @@ def test_a_guest_can_refuse_the_interpreter(where: str) -> None:
 
 def test_a_warning_that_the_user_made_an_error_is_one() -> None:
     content = chain(2)
-    client = NumpyGuest(content)
+    client = NumpyClient(content)
     client.warn = lambda sentence: DelegateClient.warn(client, sentence)  # type: ignore[method-assign]
     client.failing["partitions"] = ValueError("kaboom")
     with warnings.catch_warnings():
@@ -289,7 +289,7 @@ def test_a_warning_that_the_user_made_an_error_is_one() -> None:
             delegated(content, client)
 
 
-def test_a_guest_warns_as_python_does() -> None:
+def test_a_client_warns_as_python_does() -> None:
     with pytest.warns(DelegateWarning, match="a reason"):
         DelegateClient().warn("a reason")
 
@@ -301,7 +301,7 @@ def test_a_kernel_with_other_tensors_than_its_partition_is_refused(
     inputs: tuple[int, ...], outputs: tuple[int, ...], named: str
 ) -> None:
     content = chain(1)
-    client = NumpyGuest(content)
+    client = NumpyClient(content)
     make: Callable[..., object] = client.kernel
 
     def with_others(*arguments: object) -> object:
@@ -333,7 +333,7 @@ def test_a_shape_that_is_not_known_yet_is_refused(data: int, shape: tuple[int, .
 
 def test_interpreters_leave_nothing_behind() -> None:
     content = chain(3)
-    client = NumpyGuest(content)
+    client = NumpyClient(content)
     gc.collect()
     before = len(callbacks.kernels), len(callbacks.delegations)
     for _ in range(300):

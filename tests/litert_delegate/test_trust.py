@@ -14,7 +14,7 @@ import pytest
 from jitdelegate.cache.place import Place, open_place
 from jitdelegate.litert_delegate import check, delegation, trust
 from jitdelegate.runtime.litert_layout import LAYOUT, Layout, Structure
-from tests.litert_delegate.clients import NumpyGuest, chain, delegated, expected, numbers, run, same
+from tests.litert_delegate.clients import NumpyClient, chain, delegated, expected, numbers, run, same
 
 DEADLY = LAYOUT.altered(
     context=Structure(
@@ -207,7 +207,7 @@ def test_without_litert_the_answer_is_a_sentence(monkeypatch: pytest.MonkeyPatch
 def test_a_refused_litert_runs_without_the_delegate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delegation, "refusal", lambda place, layout: "a reason")
     content, x = chain(2), numbers((2, 3))
-    client = NumpyGuest(content)
+    client = NumpyClient(content)
     interpreter, _ = delegated(content, client)
     same(run(interpreter, x), expected(content, x))
     assert client.warnings == ["jitdelegate stays out of this interpreter: a reason"] and not client.opened
@@ -216,7 +216,7 @@ def test_a_refused_litert_runs_without_the_delegate(monkeypatch: pytest.MonkeyPa
 def test_an_interpreter_of_another_library_runs_without_the_delegate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delegation, "libraries", lambda folder: ("/opt/ai_edge_litert/libpywrap_litert_common.so",))
     content, x = chain(2), numbers((2, 3))
-    client = NumpyGuest(content)
+    client = NumpyClient(content)
     interpreter, _ = delegated(content, client)
     same(run(interpreter, x), expected(content, x))
     assert len(client.warnings) == 1 and not client.opened

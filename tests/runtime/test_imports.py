@@ -31,7 +31,7 @@ print(*sorted(set(sys.modules) - before))
 """
 
 
-def test_the_warm_road_imports_nothing_heavy(tmp_path: Path) -> None:
+def test_the_load_path_imports_nothing_heavy(tmp_path: Path) -> None:
     # -I -S: no site packages, whose start-up files may import anything
     paths = [str(Path(__file__).parents[2]), str(Path(xxhash.__file__).parents[1])]
     command = [sys.executable, "-I", "-S", "-c", WARM_ROAD, str(tmp_path / "cache"), *paths]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jitdelegate.ir.expr import Expr, result_type
-from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ir.verify import verify
 
-SAME = Access((0,), (0,), (1,))
+SAME = IndexMap((0,), (0,), (1,))
 
 
 def of_elements(expr: Expr, types: Sequence[str], size: int) -> Graph:

@@ -148,7 +148,7 @@ class Session(IOBinding):
             ProgramError: the weights are damaged, or the code has no such entry.
             DeviceError: the session is closed.
         """
-        from jitdelegate.runtime.delegate_table import (  # not before: most models are no guests
+        from jitdelegate.runtime.delegate_table import (  # not before: most models are no clients
             ELEMENT_BYTES,
             hosting_words,
         )
