@@ -20,7 +20,7 @@ NO_HALO: Halo = (0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class IndexMap:
     """Which element of an operand is read for output index i: operand index[a] = starts[a] + steps[a] * i[dims[a]].
 
     One entry per operand axis; dims[a] == -1 reads starts[a] for every i (broadcast, or an axis of size 1). With
@@ -33,19 +33,19 @@ class Access:
     fill: float | None = None
 
     @staticmethod
-    def broadcast(operand: tuple[int, ...], output: tuple[int, ...]) -> Access:
+    def broadcast(operand: tuple[int, ...], output: tuple[int, ...]) -> IndexMap:
         """numpy's broadcasting of an operand of shape `operand` to shape `output`."""
         shift = len(output) - len(operand)
         dims = tuple(-1 if size == 1 and output[shift + a] != 1 else shift + a for a, size in enumerate(operand))
-        return Access(dims, (0,) * len(operand), (1,) * len(operand))
+        return IndexMap(dims, (0,) * len(operand), (1,) * len(operand))
 
     @staticmethod
-    def along(*dims: int, starts: tuple[int, ...] = (), fill: float | None = None) -> Access:
+    def along(*dims: int, starts: tuple[int, ...] = (), fill: float | None = None) -> IndexMap:
         """Axis a of the operand, from starts[a] on, along axis dims[a] of the output; without `starts`, from 0 on.
 
         So `along(0, 1)` reads a matrix as it is, `along(1)` a vector for each row, and `along()` a scalar.
         """
-        return Access(dims, starts or (0,) * len(dims), (1,) * len(dims), fill)
+        return IndexMap(dims, starts or (0,) * len(dims), (1,) * len(dims), fill)
 
     def is_identity(self) -> bool:
         """True where the operand is read at the output's own index."""
@@ -86,7 +86,7 @@ class Form:
     """What every form has: an epilogue over Arg(0) = the form's own result and Arg(1 + k) = extra operand k.
 
     Extra operand k is input number `core + k` of the node, read through `operands[k]`. Operands of a form that
-    computes something itself run along its output (`Access.runs_along`); a Map's and a Concat's may be anything.
+    computes something itself run along its output (`IndexMap.runs_along`); a Map's and a Concat's may be anything.
 
     The class variables and methods say what passes and targets ask of a form, so that none of them lists forms.
 
@@ -108,7 +108,7 @@ class Form:
     is_row_major: ClassVar[bool] = False
     blocks_extra: ClassVar[bool] = False
     epilogue: Expr = RESULT
-    operands: tuple[Access, ...] = ()
+    operands: tuple[IndexMap, ...] = ()
 
     @property
     def moves_only(self) -> bool:
@@ -154,7 +154,8 @@ class Map(Form):
 
     def keeps_blocks(self, operands: Sequence[Shape], result: Shape, lanes: int) -> bool:
         return all(
-            access.keeps_channels(operand, result) for access, operand in zip(self.operands, operands, strict=True)
+            index_map.keeps_channels(operand, result)
+            for index_map, operand in zip(self.operands, operands, strict=True)
         )
 
 
@@ -168,7 +169,7 @@ class Window(Form):
         halo_value: what they read as, as it is stored; None where they are left out of the window.
         input_zero: the stored value of the data that stands for 0, subtracted from every element that is read.
         accumulator: type of products and sums, of the bias and of the result that the epilogue finds: "float32", or
-            "int32" for integer data and weights.
+            that of the data's `ElementType`, "int32" for int8, where data and weights are integers.
     """
 
     kernel: tuple[int, int] = (1, 1)

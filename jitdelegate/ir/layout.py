@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-import numpy as np
+from jitdelegate.ir.types import ELEMENT_TYPES
 
 
 def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
@@ -40,7 +40,7 @@ class Layout:
     @cached_property
     def element(self) -> int:
         """Bytes of one element."""
-        return np.dtype(self.dtype).itemsize
+        return ELEMENT_TYPES[self.dtype].nbytes
 
     @cached_property
     def blocks(self) -> int:

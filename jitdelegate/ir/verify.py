@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from jitdelegate.ir.expr import RESULT, Apply, Arg, Const, Expr, argument_types, result_type
 from jitdelegate.ir.forms import Form, Map, Window
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ir.quantized import HIGHEST_SHIFT, ROUNDINGS, SIZES, Rescale, Table
 from jitdelegate.ir.types import ELEMENT_TYPES
-
-ACCUMULATORS = ("float32", "int32")
-STORED_INTEGERS = ("int8", "uint8", "int16")
-"""Types of data that integer accumulators sum up."""
 
 
 def verify(graph: Graph, stage: str) -> None:
@@ -53,14 +47,14 @@ def _verify_form(graph: Graph, node: Node, form: Form, where: str) -> None:
 
 def _verify_sums(dtype: str, form: Window, where: str) -> None:
     """A window's accumulator, zero point and halo suit data of this type."""
-    assert form.accumulator in ACCUMULATORS, f"{where} sums up in {form.accumulator}"
+    element = ELEMENT_TYPES[dtype]
+    assert form.accumulator in ("float32", element.accumulator), f"{where} sums up {dtype} in {form.accumulator}"
     if form.accumulator == "float32":
         assert form.input_zero == 0, f"{where} sums up floats from {form.input_zero}"
         return
-    assert dtype in STORED_INTEGERS, f"{where} sums up {dtype} as integers"
     for value in (form.input_zero, form.halo_value or 0):
-        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-        assert low <= value <= high and value == int(value), f"{where} has {value} among its {dtype}"
+        is_stored = value == int(value) and element.minimum <= value <= element.maximum
+        assert is_stored, f"{where} has {value} among its {dtype}"
 
 
 def verify_ports(before: Graph, after: Graph, stage: str) -> None:

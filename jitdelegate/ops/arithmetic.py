@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jitdelegate.ir.expr import binary, maximum, minimum
-from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import WORDS, Call, given
 from jitdelegate.ops.case import Case, Fed, Weights
@@ -196,7 +196,7 @@ class Pow(Arithmetic):
         exponents = call.constant(1)
         if exponents is not None and exponents.size == 1 and exponents.flat[0] in (1, 2, 3, 4):
             product = reduce(mul, [X] * int(exponents.flat[0]))
-            access = Access.broadcast(call.shape(0), call.output.shape)
+            access = IndexMap.broadcast(call.shape(0), call.output.shape)
             return Lowering(Map(product, (access,)), (call.index(0),))
         return super().lowering(call)
 

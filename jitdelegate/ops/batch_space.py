@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jitdelegate.ir.forms import Access
+from jitdelegate.ir.forms import IndexMap
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.padding import Margins, widened
@@ -89,7 +89,7 @@ class SpaceToBatchND(BatchSpace):
         source: int | Lowering = call.index(0)
         if wide != shape:
             starts = tuple(-before for before, _ in borders)
-            access = Access.along(*range(rank), starts=starts, fill=0.0)
+            access = IndexMap.along(*range(rank), starts=starts, fill=0.0)
             source = moved(source, access, wide, dtype)
         return reordered(source, self._apart(wide, blocks), self._order(len(blocks), rank), dtype)
 
@@ -139,7 +139,7 @@ class BatchToSpaceND(BatchSpace):
             return source
         whole = view(source, self._shape_of(shape, blocks, [(0, 0)] * rank), dtype)
         starts = tuple(before for before, _ in borders)
-        return moved(whole, Access.along(*range(rank), starts=starts))
+        return moved(whole, IndexMap.along(*range(rank), starts=starts))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, blocks, borders = given(arrays)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir.expr import RESULT, Arg
-from jitdelegate.ir.forms import Access, Concat, Contract, Form, MatMul
+from jitdelegate.ir.forms import Concat, Contract, Form, IndexMap, MatMul
 from jitdelegate.ir.graph import ABSENT
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
 from jitdelegate.ops.call import Call, Shape, constant_problems, given
@@ -89,7 +89,7 @@ class Weighted(Op):
         own = (*operands, bias if is_own else ABSENT)[: form.core]
         if is_own or not is_given:
             return Lowering(replace(form, epilogue=activation(RESULT)), own, shape)
-        access = Access.broadcast((self.channels(call),), shape or call.output.shape)
+        access = IndexMap.broadcast((self.channels(call),), shape or call.output.shape)
         return Lowering(replace(form, epilogue=activation(RESULT + Arg(1)), operands=(access,)), (*own, bias), shape)
 
     def product(self, call: Call, rows: int | Lowering, count: int) -> Lowering:
@@ -156,7 +156,7 @@ def taps(source: int | Lowering, starts: Sequence[Pair], steps: Pair, shape: Sha
     Args:
         shape: of what one starting point gives.
     """
-    accesses = [Access((0, 1, 2, 3), (0, y, x, 0), (1, *steps, 1), fill=0.0) for y, x in starts]
+    accesses = [IndexMap((0, 1, 2, 3), (0, y, x, 0), (1, *steps, 1), fill=0.0) for y, x in starts]
     seen = tuple(moved(source, access, shape) for access in accesses)
     return Lowering(Concat(axis=3), seen, (*shape[:3], len(seen) * shape[3])) if len(seen) > 1 else seen[0]
 
@@ -384,7 +384,7 @@ class TransposeConv(Weighted):
         """For each pixel of the output, the input pixels that the filter's places bring to it; pixels lie a stride
         apart among zeros."""
         (batch, height, width, depth), (sy, sx) = call.shape(2), stride(call.node.attrs)
-        access = Access.along(*range(6), fill=0.0)
+        access = IndexMap.along(*range(6), fill=0.0)
         apart = view(call.index(2), (batch, height, 1, width, 1, depth))
         spread = moved(apart, access, (batch, height, sy, width, sx, depth))
         kernel = call.shape(1)[1], call.shape(1)[2]

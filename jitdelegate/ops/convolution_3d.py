@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir.expr import RESULT, Arg
-from jitdelegate.ir.forms import Access, Concat, Contract, MatMul
+from jitdelegate.ir.forms import Concat, Contract, IndexMap, MatMul
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Weights, ints
@@ -39,7 +39,7 @@ def side_by_side(source: int | Lowering, shape: Shape, starts: Sequence[int], wa
     """
     (batch, _, *image, channels), (count, step) = shape, walk
     apart = (batch, count, *image, channels)
-    accesses = [Access((0, 1, 2, 3, 4), (0, start, 0, 0, 0), (1, step, 1, 1, 1), 0.0) for start in starts]
+    accesses = [IndexMap((0, 1, 2, 3, 4), (0, start, 0, 0, 0), (1, step, 1, 1, 1), 0.0) for start in starts]
     taps = tuple(moved(source, access, apart) for access in accesses)
     together = Lowering(Concat(axis=4), taps, (*apart[:4], len(taps) * channels)) if len(taps) > 1 else taps[0]
     return view(together, (batch * count, *image, len(taps) * channels))
@@ -49,7 +49,7 @@ def _added(total: Lowering | None, rows: Lowering, filters: Lowering, shape: Sha
     """The product of two matrices and the sum of those before, if there are any."""
     if total is None:
         return Lowering(MatMul(), (rows, filters), shape)
-    return Lowering(MatMul(RESULT + Arg(1), (Access.broadcast(shape, shape),)), (rows, filters, total), shape)
+    return Lowering(MatMul(RESULT + Arg(1), (IndexMap.broadcast(shape, shape),)), (rows, filters, total), shape)
 
 
 @op("CONV_3D")
@@ -122,8 +122,8 @@ class Conv3D(Weighted):
             front = kd * sliding.dilation[0] - sliding.padding[0]
             top, left = ky * plane.dilation[0] - plane.padding[0], kx * plane.dilation[1] - plane.padding[2]
             start = (0, front, top, left, 0)
-            seen = moved(call.index(0), Access((0, 1, 2, 3, 4), start, steps, 0.0), pixels)
-            here = Access.along(-1, -1, -1, 0, 1, starts=(kd, ky, kx, 0, 0))
+            seen = moved(call.index(0), IndexMap((0, 1, 2, 3, 4), start, steps, 0.0), pixels)
+            here = IndexMap.along(-1, -1, -1, 0, 1, starts=(kd, ky, kx, 0, 0))
             filters = moved(call.index(1), here, (depth, channels))
             total = _added(total, view(seen, (prod(sizes), depth)), filters, (prod(sizes), channels))
         assert total is not None
@@ -211,7 +211,7 @@ class Conv3DTranspose(Weighted):
         """The data with as many zeros behind each element as the stride skips, and its shape."""
         (batch, *sizes, channels), steps = call.shape(2), self._strides(call)
         pairs = list(zip(sizes, steps, strict=True))
-        access = Access.along(*range(8), fill=0.0)
+        access = IndexMap.along(*range(8), fill=0.0)
         source = view(call.index(2), (batch, *(each for size, _ in pairs for each in (size, 1)), channels))
         apart = moved(source, access, (batch, *(each for pair in pairs for each in pair), channels))
         wide = (batch, *(size * step for size, step in pairs), channels)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jitdelegate.ir.forms import Access, Depthwise, Map
+from jitdelegate.ir.forms import Depthwise, IndexMap, Map
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, Shape
 from jitdelegate.ops.case import Case, Weights
@@ -88,21 +88,21 @@ class DepthwiseConv2D(Weighted):
         filters = view(call.index(1), (*window.kernel, channels, each))
         total: Lowering | None = None
         for ky, kx in np.ndindex(*window.kernel):
-            accesses = (self._seen(window, ky, kx), Access.along(-1, -1, 3, 4, starts=(ky, kx, 0, 0)))
+            accesses = (self._seen(window, ky, kx), IndexMap.along(-1, -1, 3, 4, starts=(ky, kx, 0, 0)))
             if total is None:
                 total = Lowering(Map(X * Y, accesses), (data, filters), shape)
             else:
-                form = Map(X * Y + Z, (*accesses, Access.broadcast(shape, shape)))
+                form = Map(X * Y + Z, (*accesses, IndexMap.broadcast(shape, shape)))
                 total = Lowering(form, (data, filters, total), shape)
         assert total is not None
         return self.finished(call, total, shape, shape[3:])
 
     @staticmethod
-    def _seen(window: Sliding, ky: int, kx: int) -> Access:
+    def _seen(window: Sliding, ky: int, kx: int) -> IndexMap:
         """The pixels of [N, H, W, C, 1] in one place of the window, zeros outside."""
         top, _, left, _ = window.padding
         (sy, sx), (dy, dx) = window.stride, window.dilation
-        return Access((0, 1, 2, 3, -1), (0, ky * dy - top, kx * dx - left, 0, 0), (1, sy, sx, 1, 1), 0.0)
+        return IndexMap((0, 1, 2, 3, -1), (0, ky * dy - top, kx * dx - left, 0, 0), (1, sy, sx, 1, 1), 0.0)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, weights, bias = split(arrays)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, select, unary
-from jitdelegate.ir.forms import Access, Map, Reduce
+from jitdelegate.ir.forms import IndexMap, Map, Reduce
 from jitdelegate.ir.index_forms import ArgReduce, Gather, Suppress, TopK
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case
@@ -34,7 +34,7 @@ OPTIONS = {
     "w_scale": 4.0,
 }
 """Of the cases."""
-HERE, NEXT = Access.along(0), Access.along(1)
+HERE, NEXT = IndexMap.along(0), IndexMap.along(1)
 """An operand along the output's first axis, or along its second."""
 
 
@@ -137,8 +137,8 @@ def decoded(call: Call, options: Mapping[str, Any]) -> Lowering:
             [-0.5, 0.5],
         )
     )
-    encoded = [Access.along(-1, 2, 1, starts=(0, 0, start)) for start in (0, 2)]
-    anchor = [Access.along(2, 1, starts=(0, start)) for start in (0, 2)]
+    encoded = [IndexMap.along(-1, 2, 1, starts=(0, 0, start)) for start in (0, 2)]
+    anchor = [IndexMap.along(2, 1, starts=(0, start)) for start in (0, 2)]
     middle = Arg(0) / Arg(4) * Arg(3) + Arg(2)
     extent = unary("exp", Arg(1) / Arg(5)) * Arg(3)
     form = Map(middle + Arg(6) * extent, (*encoded, *anchor, NEXT, NEXT, HERE))
@@ -162,10 +162,10 @@ def together(call: Call, options: Mapping[str, Any], boxes: Lowering) -> tuple[L
     ranked_places = view(ranked, (count, best, 1), "int32")
     values = Lowering(Gather(axis=1, batch=1), (rows, ranked_places), (count, best), "float32")
     shape = (count, copies)
-    first = Access.along(0, -1)
+    first = IndexMap.along(0, -1)
     corners = _gathered_boxes(boxes, places)
     return (
-        moved(corners, Access.along(2, 0), (count, copies, 4)),
+        moved(corners, IndexMap.along(2, 0), (count, copies, 4)),
         Lowering(Map(_where_used(Cast(Arg(0), "float32")), (_padded(2), first)), (ranked, places), shape),
         moved(values, _padded(2), shape),
         how_many(view(kept, (count,), "int32"), (count,), "float32", (1,)),
@@ -193,7 +193,7 @@ def separate(call: Call, options: Mapping[str, Any], boxes: Lowering) -> tuple[L
     corners = _gathered_boxes(boxes, view(chosen, (length, 1), "int32"))
     row = _padded(1)
     return (
-        moved(corners, Access.along(1, 0, fill=0.0), (size, 4)),
+        moved(corners, IndexMap.along(1, 0, fill=0.0), (size, 4)),
         Lowering(Map(_where_used(Cast(Arg(0) / most, "float32")), (row, row)), (order, chosen), (size,)),
         moved(scored, row, (size,)),
         how_many(chosen, (length,), "float32", (1,)),
@@ -203,7 +203,7 @@ def separate(call: Call, options: Mapping[str, Any], boxes: Lowering) -> tuple[L
 def _without_background(call: Call, classes: int, shape: Shape, axes: tuple[int, int]) -> Lowering:
     """The scores of the classes proper under another order of axes: `axes` of the scores, their boxes being axis 1."""
     background = call.shape(1)[2] - classes
-    access = Access.along(-1, axes.index(1), axes.index(2), starts=(0, 0, background))
+    access = IndexMap.along(-1, axes.index(1), axes.index(2), starts=(0, 0, background))
     return moved(call.index(1), access, shape, "float32")
 
 
@@ -217,9 +217,9 @@ def _gathered_boxes(boxes: Lowering, places: Lowering) -> Lowering:
     return Lowering(Gather(axis=1), (boxes, places), (4, places.shape[0]), "float32")
 
 
-def _padded(rank: int) -> Access:
+def _padded(rank: int) -> IndexMap:
     """Every element in its place, 0 where there is none."""
-    return Access.along(*range(rank), fill=0.0)
+    return IndexMap.along(*range(rank), fill=0.0)
 
 
 def _where_used(value: Expr) -> Expr:

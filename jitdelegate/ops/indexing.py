@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jitdelegate.ir.expr import Arg, Expr, binary, clamp, minimum, select
-from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.index_forms import Gather as GatherForm
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
@@ -242,7 +242,7 @@ class ReverseSequence(Op):
         mirrored = Arg(1) + (length - 1 - Arg(2) - Arg(2)) * stride
         form = Map(
             select(binary("lt", Arg(2), length), mirrored, Arg(1)),
-            (Access.along(batch), Access.broadcast(window, window), Access.along(along)),
+            (IndexMap.along(batch), IndexMap.broadcast(window, window), IndexMap.along(along)),
         )
         return Lowering(form, (call.index(1), own, step), window, dtype)
 
@@ -260,7 +260,7 @@ def cut_out(call: Call, sizes: Shape) -> Lowering:
     data, dtype = call.shape(0), call.tensor(1).dtype
     count = leading(data, sizes)
     own = numbered(sizes[:count], dtype)
-    form = Map(Arg(0) + Arg(1), (Access.broadcast(own.shape, own.shape), Access.along(1)))
+    form = Map(Arg(0) + Arg(1), (IndexMap.broadcast(own.shape, own.shape), IndexMap.along(1)))
     places = Lowering(form, (own, call.index(1)), own.shape, dtype)
     inner = prod(data[count:])
     source = view(call.index(0), (*data[:count], inner), call.output.dtype)
@@ -310,7 +310,7 @@ class DynamicUpdateSlice(Op):
         found = Lowering(GatherForm(), (view(call.index(1), (*update[:count], inner), dtype), places), flat, dtype)
         form = Map(
             select(Arg(0), Arg(1), Arg(2)),
-            (Access.along(0, -1), Access.broadcast(flat, flat), Access.broadcast(flat, flat)),
+            (IndexMap.along(0, -1), IndexMap.broadcast(flat, flat), IndexMap.broadcast(flat, flat)),
         )
         own = view(call.index(0), flat, dtype)
         return Lowering(form, (_are_inside(places, update[:count], flat[0]), found, own), flat)
@@ -322,8 +322,8 @@ class DynamicUpdateSlice(Op):
         own = numbered(data[:count], dtype)
         room = np.subtract(data, update)[:count].astype(dtype)
         start = minimum(binary("max", Arg(1), 0), Arg(2))
-        along = Access.along(1)
-        form = Map(Arg(0) - start, (Access.broadcast(own.shape, own.shape), along, along))
+        along = IndexMap.along(1)
+        form = Map(Arg(0) - start, (IndexMap.broadcast(own.shape, own.shape), along, along))
         return Lowering(form, (own, call.index(2), room), own.shape, dtype)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
@@ -336,7 +336,7 @@ class DynamicUpdateSlice(Op):
 
 def _are_inside(places: Lowering, sizes: Shape, rows: int) -> Lowering:
     """bool[rows, 1]: whether all places of a row lie within the sizes."""
-    columns = tuple(Access.along(0, -1, starts=(0, column)) for column in range(len(sizes)))
+    columns = tuple(IndexMap.along(0, -1, starts=(0, column)) for column in range(len(sizes)))
     tests: list[Expr] = [binary("eq", Arg(k), clamp(Arg(k), 0, size - 1)) for k, size in enumerate(sizes)]
     every = tests[0]
     for test in tests[1:]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jitdelegate.ir.expr import binary, evaluate, select, unary
-from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ops.call import Call, given
 from jitdelegate.ops.case import Case, Fed
 from jitdelegate.ops.pointwise import Pointwise, X, Y, Z
@@ -150,8 +150,8 @@ class Select(SelectV2):
     def lowering(self, call: Call) -> Lowering:
         if len(call.shape(0)) != 1:
             return super().lowering(call)
-        values = Access.broadcast(call.shape(1), call.shape(1))
-        return Lowering(Map(self.formula, (Access.along(0), values, values)), call.node.inputs)
+        values = IndexMap.broadcast(call.shape(1), call.shape(1))
+        return Lowering(Map(self.formula, (IndexMap.along(0), values, values)), call.node.inputs)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         condition, a, b = given(arrays)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, maximum, select
-from jitdelegate.ir.forms import Access, Contract, Map
+from jitdelegate.ir.forms import Contract, IndexMap, Map
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Weights
@@ -133,14 +133,14 @@ class MaxPoolingWithArgmax2D(MaxPool2D):
         largest = super().lowering(call)
         assert isinstance(largest, Lowering)
         window = self.window(call.shape(0), call.node.attrs)
-        accesses: list[Access] = []
+        accesses: list[IndexMap] = []
         best: Expr = Const(LOWEST)
         place: Expr = Const(_place(0))
         for ky, kx in np.ndindex(*window.kernel):
             value, starts = Arg(len(accesses)), (0, ky - window.padding[0], kx - window.padding[2], 0)
             place = select(binary("gt", value, best), _place(len(accesses)), place)
             best = maximum(best, value)
-            accesses.append(Access((0, 1, 2, 3), starts, (1, *window.stride, 1), LOWEST))
+            accesses.append(IndexMap((0, 1, 2, 3), starts, (1, *window.stride, 1), LOWEST))
         return largest, Lowering(Map(place, tuple(accesses)), (call.index(0),) * len(accesses))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
@@ -199,7 +199,7 @@ class MaxUnpooling2D(Op):
         value, place, here = Arg(0), Arg(1), Arg(2)
         form = Map(
             select(binary("eq", Cast(place, "int32"), here), value, 0.0),
-            tuple(Access.broadcast(shape, whole) for shape in (apart, apart, places.shape)),
+            tuple(IndexMap.broadcast(shape, whole) for shape in (apart, apart, places.shape)),
         )
         return Lowering(form, (view(call.index(0), apart), view(call.index(1), apart), places), whole)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jitdelegate.ir.forms import Access, Concat
+from jitdelegate.ir.forms import Concat, IndexMap
 from jitdelegate.ops.call import Call, Shape, given, with_axis
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.padding import Padding
@@ -15,10 +15,10 @@ from jitdelegate.ops.registry import ANY, Lowering, Op, moved, op
 from jitdelegate.ops.shape import axis_problems
 
 
-def backwards(rank: int, first: Mapping[int, int]) -> Access:
+def backwards(rank: int, first: Mapping[int, int]) -> IndexMap:
     """Reads from first[axis] on backwards along these axes, along all others as they are."""
     axes = range(rank)
-    return Access(tuple(axes), tuple(first.get(a, 0) for a in axes), tuple(-1 if a in first else 1 for a in axes))
+    return IndexMap(tuple(axes), tuple(first.get(a, 0) for a in axes), tuple(-1 if a in first else 1 for a in axes))
 
 
 @op("REVERSE_V2")
@@ -88,7 +88,7 @@ class MirrorPad(Padding):
             if any(borders):
                 source = self._widened(call, source, shape, axis)
                 shape = with_axis(shape, axis, sum(borders) + shape[axis])
-        return source if isinstance(source, Lowering) else moved(source, Access.broadcast(shape, shape))
+        return source if isinstance(source, Lowering) else moved(source, IndexMap.broadcast(shape, shape))
 
     def _widened(self, call: Call, source: int | Lowering, shape: Shape, axis: int) -> Lowering:
         (before, after), kept, size = self.borders(call)[axis], self._kept(call.node.attrs), shape[axis]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jitdelegate.ir.expr import Arg, Expr, binary, select
-from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.registry import ANY, MAX_NUMBERED, NUMBERS, Lowering, Op, moved, op
@@ -69,7 +69,7 @@ class Pad(Padding):
     def lowering(self, call: Call) -> Lowering:
         rank, borders = len(call.shape(0)), self.borders(call)
         starts = tuple(-before for before, _ in borders)
-        return moved(call.index(0), Access.along(*range(rank), starts=starts, fill=self.value(call)))
+        return moved(call.index(0), IndexMap.along(*range(rank), starts=starts, fill=self.value(call)))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, borders, *value = given(arrays)
@@ -107,10 +107,10 @@ class PadV2(Pad):
             return super().lowering(call)
         shape, rank = call.shape(0), len(call.shape(0))
         starts = tuple(-before for before, _ in self.borders(call))
-        everywhere = Access.broadcast(call.shape(2), call.output.shape)
-        accesses = [Access.along(*range(rank), starts=starts, fill=0), everywhere]
+        everywhere = IndexMap.broadcast(call.shape(2), call.output.shape)
+        accesses = [IndexMap.along(*range(rank), starts=starts, fill=0), everywhere]
         masks: list[Expr] = [Arg(2 + number) for number in range(len(padded))]
         inside = reduce(partial(binary, "and"), masks)
-        accesses += [Access.along(axis, starts=(-before,), fill=0) for axis, before in padded]
+        accesses += [IndexMap.along(axis, starts=(-before,), fill=0) for axis, before in padded]
         ones = tuple(np.ones(shape[axis], bool) for axis, _ in padded)
         return Lowering(Map(select(inside, Arg(0), Arg(1)), tuple(accesses)), (call.index(0), call.index(2), *ones))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jitdelegate.ir.expr import Arg, Const, Expr, evaluate, result_type, substitute
-from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.registry import Lowering, Op
@@ -72,7 +72,7 @@ def mapped(
     formula: Expr, *operands: tuple[int | Lowering | np.ndarray, Shape], shape: Shape, dtype: str = "float32"
 ) -> Lowering:
     """The formula of values of these shapes, which broadcast to `shape`."""
-    accesses = tuple(Access.broadcast(own, shape) for _, own in operands)
+    accesses = tuple(IndexMap.broadcast(own, shape) for _, own in operands)
     return Lowering(Map(formula, accesses), tuple(source for source, _ in operands), shape, dtype)
 
 
@@ -88,7 +88,7 @@ def pointwise(formula: Expr, call: Call) -> Lowering:
     expr = _with(formula, call.count, constants)
     if result_type(expr, types) != call.output.dtype:
         read, expr = list(range(call.count)), formula
-    accesses = tuple(Access.broadcast(call.shape(operand), call.output.shape) for operand in read)
+    accesses = tuple(IndexMap.broadcast(call.shape(operand), call.output.shape) for operand in read)
     return Lowering(Map(expr, accesses), tuple(map(call.index, read)))
 
 

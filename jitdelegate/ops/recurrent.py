@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.forms import Access, Concat, Contract
+from jitdelegate.ir.forms import Concat, Contract, IndexMap
 from jitdelegate.ir.graph import Node
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, Shape, given
@@ -251,8 +251,8 @@ class LstmStep(Lstm):
         units = whole[1]
         joined = Lowering(Concat(axis=1), (call.index(0), call.index(1)), row, "float32")
         gates = Lowering(Contract(), (joined, call.index(2), call.index(3)), total, "float32")
-        reads = [(gates, Access.along(0, 1, starts=(0, number * units))) for number in (0, 2, 1, 3)]
-        own = Access.broadcast(whole, whole)
+        reads = [(gates, IndexMap.along(0, 1, starts=(0, number * units))) for number in (0, 2, 1, 3)]
+        own = IndexMap.broadcast(whole, whole)
         state = apply(lstm_update(4, "TANH", 0.0), [*reads, (call.index(4), own)], whole)
         hidden = apply(lstm_output(4, "TANH"), [*reads, (state, own)], whole)
         outputs = hidden, view(state, whole), view(joined, row), view(gates, total)

@@ -9,14 +9,14 @@ from functools import cached_property
 import numpy as np
 
 from jitdelegate.ir.expr import Arg, Expr, clamp, substitute, unary
-from jitdelegate.ir.forms import Access, Concat, Contract, Map, Recurrent, Reduce
+from jitdelegate.ir.forms import Concat, Contract, IndexMap, Map, Recurrent, Reduce
 from jitdelegate.ir.graph import ABSENT
 from jitdelegate.ops.activation import ACTIVATIONS
 from jitdelegate.ops.call import Shape
 from jitdelegate.ops.registry import Lowering, view
 
 Source = int | Lowering | np.ndarray
-Read = tuple[Source, Access]
+Read = tuple[Source, IndexMap]
 """An operand, and how it is read."""
 CELL_ACTIVATIONS: Mapping[str, Callable[[Expr], Expr]] = {**ACTIVATIONS, "TANH": lambda x: unary("tanh", x)}
 """What LiteRT's recurrent kernels obey: unlike the others, they know TANH."""
@@ -134,7 +134,7 @@ class Cell:
         width = self.recurrent.shape[1]
         rows = Lowering(form, operands, (steps.count + 1, steps.batch, max(self.units, width)), FLOAT)
         order = (0, 1, 2) if steps.time_major else (1, 0, 2)
-        outputs = apply(Arg(0), [(rows, Access.along(*order))], steps.shape(width))
+        outputs = apply(Arg(0), [(rows, IndexMap.along(*order))], steps.shape(width))
         last = self._row(rows, steps.order()[-1], (steps.batch, width))
         return Run(outputs, last, self._row(rows, steps.count, (steps.batch, self.units)))
 
@@ -147,7 +147,7 @@ class Cell:
 
     @staticmethod
     def _row(rows: Lowering, time: int, shape: Shape) -> Lowering:
-        return apply(Arg(0), [(rows, Access.along(-1, 0, 1, starts=(time, 0, 0)))], shape)
+        return apply(Arg(0), [(rows, IndexMap.along(-1, 0, 1, starts=(time, 0, 0)))], shape)
 
 
 class _Unrolled:
@@ -158,7 +158,7 @@ class _Unrolled:
         self._steps = steps
         self._projected = projected
         self._shape = (steps.batch, cell.units)
-        self._whole = Access.broadcast(self._shape, self._shape)
+        self._whole = IndexMap.broadcast(self._shape, self._shape)
 
     def run(self, hidden: Source, state: Source) -> Run:
         """All steps one after another."""
@@ -181,8 +181,8 @@ class _Unrolled:
         cell, gates = self._cell, self._cell.gates
         total = (self._steps.batch, gates * cell.units)
         product = Lowering(Contract(), (hidden, cell.recurrent, ABSENT), total, FLOAT)
-        place = Access((-1, 0, 1) if self._steps.time_major else (0, -1, 1), self._start(time), (1, 1, 1))
-        added = apply(Arg(0) + Arg(1), [(product, Access.broadcast(total, total)), (self._projected, place)], total)
+        place = IndexMap((-1, 0, 1) if self._steps.time_major else (0, -1, 1), self._start(time), (1, 1, 1))
+        added = apply(Arg(0) + Arg(1), [(product, IndexMap.broadcast(total, total)), (self._projected, place)], total)
         now = apply(
             cell.update, [*self._gates(added, state, range(gates - 1)), self._unread(), self._of(state)], self._shape
         )
@@ -209,14 +209,14 @@ class _Unrolled:
         """One gate with its peephole, normalized."""
         cell = self._cell
         reads: list[Read] = [self._unread()] * cell.gates
-        reads[number] = total, Access.along(0, 1, starts=(0, number * cell.units))
-        constants = [(each, Access.broadcast(each.shape, self._shape)) for each in cell.constants]
+        reads[number] = total, IndexMap.along(0, 1, starts=(0, number * cell.units))
+        constants = [(each, IndexMap.broadcast(each.shape, self._shape)) for each in cell.constants]
         gate = apply(cell.gate(number), [*reads, self._of(state), *constants], self._shape)
         return self._normalized(gate, cell.norms[number]) if cell.norms else gate
 
     def _normalized(self, gate: Lowering, norm: Norm) -> Lowering:
         narrow = (self._steps.batch, 1)
-        per_row, per_unit = Access.broadcast(narrow, self._shape), Access.along(1)
+        per_row, per_unit = IndexMap.broadcast(narrow, self._shape), IndexMap.along(1)
         mean = Lowering(Reduce(kind="mean", axes=(1,)), (gate,), narrow, FLOAT)
         centred = apply(Arg(0) - Arg(1), [self._of(gate), (mean, per_row)], self._shape)
         squares = apply(Arg(0) * Arg(0), [self._of(centred)], self._shape)

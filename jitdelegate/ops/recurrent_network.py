@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jitdelegate.ir.expr import Arg
-from jitdelegate.ir.forms import Access, Concat, Contract, Reduce
+from jitdelegate.ir.forms import Concat, Contract, IndexMap, Reduce
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
 from jitdelegate.ops.call import Call, Shape, constant_problems, given
 from jitdelegate.ops.case import Case, Weights
@@ -177,9 +177,9 @@ class Svdf(Recurrence):
         weighted = mapped(X * Y, (kept, shape), (call.index(2), shape[1:]), shape=shape)
         rows = view(weighted, (*output, filters // output[1] * memory))
         total = Lowering(Reduce(kind="sum", axes=(2,)), (rows,), output, "float32")
-        reads: list[Read] = [(total, Access.broadcast(output, output))]
+        reads: list[Read] = [(total, IndexMap.broadcast(output, output))]
         if call.given(3):
-            reads.append((call.index(3), Access.along(1)))
+            reads.append((call.index(3), IndexMap.along(1)))
         expr = ACTIVATIONS[call.option(OPTION, "NONE")](sum((Arg(k) for k in range(1, len(reads))), Arg(0)))
         return outcome([apply(expr, reads, output)], [view(kept, call.shape(4))])
 
@@ -200,5 +200,5 @@ class Svdf(Recurrence):
         if memory == 1:
             return newest
         before = view(call.index(4), (batch, filters, memory))
-        later = apply(Arg(0), [(before, Access.along(0, 1, 2, starts=(0, 0, 1)))], (batch, filters, memory - 1))
+        later = apply(Arg(0), [(before, IndexMap.along(0, 1, 2, starts=(0, 0, 1)))], (batch, filters, memory - 1))
         return Lowering(Concat(axis=2), (later, newest), (batch, filters, memory), "float32")

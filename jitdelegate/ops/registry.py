@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr
-from jitdelegate.ir.forms import Access, Form, Map, View
+from jitdelegate.ir.forms import Form, IndexMap, Map, View
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION
 from jitdelegate.ops.call import INTEGERS, Call, Shape, constant_problems
@@ -65,14 +65,14 @@ def view(source: int | Lowering, shape: Shape, dtype: str = "float32") -> Loweri
     return Lowering(View(), (source,), shape, dtype)
 
 
-def moved(source: int | Lowering, access: Access, shape: Shape | None = None, dtype: str | None = None) -> Lowering:
+def moved(source: int | Lowering, access: IndexMap, shape: Shape | None = None, dtype: str | None = None) -> Lowering:
     """What `access` reads of a value; nothing is computed."""
     return Lowering(Map(Arg(0), (access,)), (source,), shape, dtype)
 
 
 def cast(source: int | Lowering, shape: Shape, dtype: str) -> Lowering:
     """The elements of a value of `shape` in another type."""
-    return Lowering(Map(Cast(Arg(0), dtype), (Access.broadcast(shape, shape),)), (source,), shape, dtype)
+    return Lowering(Map(Cast(Arg(0), dtype), (IndexMap.broadcast(shape, shape),)), (source,), shape, dtype)
 
 
 class Op:

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jitdelegate.ir.expr import Arg, binary, select
-from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given, with_axis
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.pointwise import broadcast, broadcasts
 from jitdelegate.ops.registry import ANY, MAX_NUMBERED, NUMBERS, Lowering, Op, moved, op, view
 
-EVERYWHERE = Access.along()
+EVERYWHERE = IndexMap.along()
 """How a scalar is read."""
 
 
@@ -74,7 +74,7 @@ class BroadcastTo(Op):
         return call.integers(1)
 
     def lowering(self, call: Call) -> Lowering:
-        return moved(call.index(0), Access.broadcast(call.shape(0), call.output.shape))
+        return moved(call.index(0), IndexMap.broadcast(call.shape(0), call.output.shape))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, shape = given(arrays)
@@ -109,7 +109,7 @@ class Tile(Op):
         """One axis after another, the last one first: what lies behind it is repeated as a whole."""
         shape, times = call.shape(0), call.integers(1)
         if all(1 in pair for pair in zip(shape, times, strict=True)):
-            return moved(call.index(0), Access.broadcast(shape, call.output.shape))
+            return moved(call.index(0), IndexMap.broadcast(shape, call.output.shape))
         source: int | Lowering = call.index(0)
         for axis in reversed(range(len(shape))):
             if times[axis] > 1:
@@ -122,7 +122,7 @@ class Tile(Op):
     def _repeated(source: int | Lowering, shape: Shape, axis: int, times: int, dtype: str) -> Lowering:
         outer, inner = prod(shape[:axis]), prod(shape[axis:])
         rows = view(source, (outer, inner), dtype)
-        return moved(rows, Access.along(0, 2), (outer, times, inner), dtype)
+        return moved(rows, IndexMap.along(0, 2), (outer, times, inner), dtype)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, times = given(arrays)
@@ -178,7 +178,7 @@ class OneHot(Op):
         axis = self._axis(rank, call.node.attrs)
         places = np.arange(call.integers(1)[0], dtype=call.tensor(0).dtype)
         others = tuple(a + (a >= axis) for a in range(rank))
-        accesses = [Access.along(*others), Access.along(axis)]
+        accesses = [IndexMap.along(*others), IndexMap.along(axis)]
         formula = select(binary("eq", Arg(0), Arg(1)), Arg(2), Arg(3))
         inputs = (call.index(0), places, call.index(2), call.index(3))
         return Lowering(Map(formula, (*accesses, EVERYWHERE, EVERYWHERE)), inputs)

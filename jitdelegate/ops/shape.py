@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jitdelegate.ir.forms import Access, Concat, View
+from jitdelegate.ir.forms import Concat, IndexMap, View
 from jitdelegate.ir.graph import Tensor
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, Shape, given, with_axis
@@ -16,9 +16,9 @@ from jitdelegate.ops.case import Case, ints
 from jitdelegate.ops.registry import ANY, MAX_PARTS, MAX_RANK, Lowering, Op, moved, op, view
 
 
-def permuted(order: Shape) -> Access:
+def permuted(order: Shape) -> IndexMap:
     """Reads a value of which axis order[a] is axis a of the output."""
-    return Access.along(*map(order.index, range(len(order))))
+    return IndexMap.along(*map(order.index, range(len(order))))
 
 
 def reordered(source: int | Lowering, shape: Shape, order: Shape, dtype: str) -> Lowering:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jitdelegate.ir.expr import Arg, binary, maximum, minimum, select
-from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.index_forms import Gather
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
@@ -65,7 +65,7 @@ class Slice(Op):
         if call.constant(1) is None:
             return cut_out(call, self.shape(call))
         begin = call.integers(1)
-        return moved(call.index(0), Access.along(*range(len(begin)), starts=begin))
+        return moved(call.index(0), IndexMap.along(*range(len(begin)), starts=begin))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, begin, size = given(arrays)
@@ -244,7 +244,7 @@ class StridedSlice(Op):
         dims, starts, steps = zip(*entries, strict=True)
         found = self._looked_up(call)
         source = self._look_up(call, found) if found else call.index(0)
-        return moved(source, Access(dims, starts, steps))
+        return moved(source, IndexMap(dims, starts, steps))
 
     @staticmethod
     def _look_up(call: Call, found: Sequence[Cut]) -> Lowering:
@@ -254,7 +254,7 @@ class StridedSlice(Op):
         sizes = np.array(shape[first : first + count], dtype)
         wrapped = select(binary("lt", Arg(0), 0), Arg(0) + Arg(1), Arg(0))
         nearest = minimum(maximum(wrapped, 0), Arg(1) - 1)
-        form = Map(nearest, (Access.along(1, starts=(found[0].place,)), Access.along(1)))
+        form = Map(nearest, (IndexMap.along(1, starts=(found[0].place,)), IndexMap.along(1)))
         places = Lowering(form, (call.index(1), sizes), (1, count), dtype)
         rest = shape[first + count :]
         taken = Lowering(Gather(axis=first), (call.index(0), places), (*shape[:first], 1, *rest), data)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jitdelegate.ir.forms import Access
+from jitdelegate.ir.forms import IndexMap
 from jitdelegate.ops.call import Call, Shape, given, with_axis
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.registry import ANY, MAX_PARTS, Lowering, Op, moved, op
@@ -44,7 +44,7 @@ class Parts(Op):
     def lowering(self, call: Call) -> tuple[Lowering, ...]:
         rank, axis, sizes = len(call.shape(self.data)), self.axis(call), self.sizes_along(call)
         starts = [tuple(sum(sizes[:part]) * (a == axis) for a in range(rank)) for part in range(len(sizes))]
-        accesses = (Access.along(*range(rank), starts=start) for start in starts)
+        accesses = (IndexMap.along(*range(rank), starts=start) for start in starts)
         return tuple(moved(call.index(self.data), access) for access in accesses)
 
 
@@ -141,7 +141,7 @@ class Unpack(Op):
         axis = call.option("axis", 0) % rank
         dims = tuple(-1 if a == axis else a - (a > axis) for a in range(rank))
         starts = (tuple(number * (a == axis) for a in range(rank)) for number in range(call.shape(0)[axis]))
-        accesses = (Access.along(*dims, starts=start) for start in starts)
+        accesses = (IndexMap.along(*dims, starts=start) for start in starts)
         return tuple(moved(call.index(0), access) for access in accesses)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:

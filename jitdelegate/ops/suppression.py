@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jitdelegate.ir.expr import Arg, Cast, binary, maximum, minimum, select
-from jitdelegate.ir.forms import Access, Map, Reduce
+from jitdelegate.ir.forms import IndexMap, Map, Reduce
 from jitdelegate.ir.index_forms import Gather, Suppress
 from jitdelegate.ops.call import Call, Shape, constant_problems, given
 from jitdelegate.ops.case import Case, Weights
@@ -24,7 +24,7 @@ def number(value: float) -> np.ndarray:
 
 def how_many(boxes: Lowering, count: Shape, dtype: str = "int32", shape: Shape = ()) -> Lowering:
     """How many of the places name a box: one number of `shape`."""
-    used = Map(Cast(binary("ge", Arg(0), 0), dtype), (Access.along(0),))
+    used = Map(Cast(binary("ge", Arg(0), 0), dtype), (IndexMap.along(0),))
     return Lowering(Reduce(kind="sum", axes=(0,)), (Lowering(used, (boxes,), count, dtype),), shape, dtype)
 
 
@@ -89,17 +89,17 @@ class NonMaxSuppressionV4(Op):
     def _sides(call: Call) -> Lowering:
         """f32[4, N]: the lower sides of every box, then the upper ones."""
         total = call.shape(1)[0]
-        corners = [Access.along(2, 1, starts=(0, start)) for start in (0, 2)]
+        corners = [IndexMap.along(2, 1, starts=(0, start)) for start in (0, 2)]
         form = Map(
             select(binary("eq", Arg(2), 0), minimum(Arg(0), Arg(1)), maximum(Arg(0), Arg(1))),
-            (*corners, Access.along(0)),
+            (*corners, IndexMap.along(0)),
         )
         upper = np.array([0, 1], np.int32)
         return view(Lowering(form, (call.index(0), call.index(0), upper), (2, 2, total), "float32"), (4, total))
 
     @staticmethod
     def _numbers(kept: Lowering) -> Lowering:
-        return Lowering(Map(maximum(Arg(0), 0), (Access.along(0),)), (kept,))
+        return Lowering(Map(maximum(Arg(0), 0), (IndexMap.along(0),)), (kept,))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         kept, count = kept_boxes(*given(arrays)[:5])

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from jitdelegate.ir.expr import Arg, Expr, substitute
-from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 
 MAX_APPLIES = 24
@@ -67,7 +67,7 @@ class _Fusion:
             return False
         same = self._graph.tensors[value].shape == self._graph.tensors[output].shape
         private = len(self._readers[value]) == 1 and value not in self._graph.outputs
-        return same and private and all(access.is_identity() for access in _accesses(node, value))
+        return same and private and all(index_map.is_identity() for index_map in _accesses(node, value))
 
     def _is_float(self, indices: Iterable[int]) -> bool:
         return all(self._graph.tensors[index].dtype == "float32" for index in indices)
@@ -79,18 +79,18 @@ class _Fusion:
         read = list(zip(producer.inputs[own:], form.operands, strict=True))
         shift = int(form.has_result)
         arguments: list[Expr] = []
-        for index, access in zip(node.inputs, last.operands, strict=True):
+        for index, index_map in zip(node.inputs, last.operands, strict=True):
             if index in producer.outputs:
                 arguments.append(form.epilogue)
                 continue
-            if (index, access) not in read:
-                read.append((index, access))
-            arguments.append(Arg(shift + read.index((index, access))))
+            if (index, index_map) not in read:
+                read.append((index, index_map))
+            arguments.append(Arg(shift + read.index((index, index_map))))
         epilogue = substitute(last.epilogue, arguments)
         if len(read) > MAX_OPERANDS or applies(epilogue) > MAX_APPLIES:
             return None
         output = self._graph.tensors[node.outputs[0]].shape
-        if form.has_result and not all(access.runs_along(output) for _, access in read):
+        if form.has_result and not all(index_map.runs_along(output) for _, index_map in read):
             return None
         core = (*producer.inputs, *(ABSENT,) * own)[:own]
         return replace(
@@ -98,12 +98,12 @@ class _Fusion:
             inputs=(*core, *(index for index, _ in read)),
             outputs=node.outputs,
             origin=tuple(sorted({*producer.origin, *node.origin})),
-            form=replace(form, epilogue=epilogue, operands=tuple(access for _, access in read)),
+            form=replace(form, epilogue=epilogue, operands=tuple(index_map for _, index_map in read)),
         )
 
 
-def _accesses(node: Node, value: int) -> list[Access]:
-    return [access for index, access in zip(node.inputs, form_of(node).operands, strict=True) if index == value]
+def _accesses(node: Node, value: int) -> list[IndexMap]:
+    return [index_map for index, index_map in zip(node.inputs, form_of(node).operands, strict=True) if index == value]
 
 
 def applies(expr: Expr) -> int:

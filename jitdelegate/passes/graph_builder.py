@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from jitdelegate.ir.expr import Arg
-from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.graph import Graph, Node, Tensor
 
 
@@ -32,7 +32,7 @@ class GraphBuilder:
         """A lowered node that copies a tensor to a new one."""
         tensor = self.tensors[index]
         copied = self.add(replace(tensor, data=None, is_variable=False))
-        form = Map(Arg(0), (Access.broadcast(tensor.shape, tensor.shape),))
+        form = Map(Arg(0), (IndexMap.broadcast(tensor.shape, tensor.shape),))
         return Node("COPY", (index,), (copied,), origin=origin, form=form)
 
     def graph(self, nodes: Iterable[Node]) -> Graph:

@@ -34,4 +34,4 @@ def _changes_nothing(graph: Graph, node: Node) -> bool:
     if len(node.inputs) != 1 or graph.tensors[node.inputs[0]].shape != graph.tensors[node.outputs[0]].shape:
         return False
     form = form_of(node)
-    return form.moves_only and all(access.is_identity() for access in form.operands)
+    return form.moves_only and all(index_map.is_identity() for index_map in form.operands)

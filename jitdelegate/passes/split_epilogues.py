@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from jitdelegate.ir.expr import RESULT
-from jitdelegate.ir.forms import Access, Map, Shape
+from jitdelegate.ir.forms import IndexMap, Map, Shape
 from jitdelegate.ir.graph import Graph, Node, form_of
 
-Follows = Callable[[Access, Shape, Shape], object]
+Follows = Callable[[IndexMap, Shape, Shape], object]
 """Whether kernels can follow an operand read so, of this shape, along an output of this shape."""
 
 
@@ -29,7 +29,7 @@ def split_epilogues(graph: Graph, follows: Follows) -> Graph:
         tensors.append(replace(output, name=name, dtype=dtype))
         core, extra = node.inputs[: form.core], node.inputs[form.core :]
         alone = replace(form, epilogue=RESULT, operands=())
-        epilogue = Map(form.epilogue, (Access.broadcast(output.shape, output.shape), *form.operands))
+        epilogue = Map(form.epilogue, (IndexMap.broadcast(output.shape, output.shape), *form.operands))
         nodes += (
             replace(node, inputs=core, outputs=(between,), form=alone),
             replace(node, inputs=(between, *extra), form=epilogue),
@@ -41,5 +41,6 @@ def _all_followed(graph: Graph, node: Node, follows: Follows) -> bool:
     form, output = form_of(node), graph.tensors[node.outputs[0]].shape
     extra = node.inputs[form.core :] if form.takes_epilogue else ()
     return all(
-        follows(access, graph.tensors[index].shape, output) for access, index in zip(form.operands, extra, strict=True)
+        follows(index_map, graph.tensors[index].shape, output)
+        for index_map, index in zip(form.operands, extra, strict=True)
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import prod
 
-from jitdelegate.ir.forms import Access, Shape
+from jitdelegate.ir.forms import IndexMap, Shape
 
 
 class Reach(Enum):
@@ -31,12 +31,12 @@ class EpilogueOperand:
     axes: tuple[int | None, ...]
 
     @classmethod
-    def of(cls, access: Access, shape: Shape, output: Shape) -> EpilogueOperand | None:
-        """The operand as it is read through `access`; None where it is shifted, padded, strided or transposed."""
-        if access.fill is not None or any(access.starts) or any(step != 1 for step in access.steps):
+    def of(cls, index_map: IndexMap, shape: Shape, output: Shape) -> EpilogueOperand | None:
+        """The operand as it is read through `index_map`; None where it is shifted, padded, strided or transposed."""
+        if index_map.fill is not None or any(index_map.starts) or any(step != 1 for step in index_map.steps):
             return None
         shift, along = len(output) - len(shape), dict[int, int]()
-        for axis, (dim, size) in enumerate(zip(access.dims, shape, strict=True)):
+        for axis, (dim, size) in enumerate(zip(index_map.dims, shape, strict=True)):
             if dim == shift + axis:
                 along[dim] = axis
             elif dim >= 0 and size != 1:
@@ -57,7 +57,7 @@ class EpilogueOperand:
         return Reach.CHANNEL if has_channels and pixels == 1 else None
 
 
-def reach(access: Access, shape: Shape, output: Shape) -> Reach | None:
+def reach(index_map: IndexMap, shape: Shape, output: Shape) -> Reach | None:
     """How an epilogue reads an operand of `shape` that lies dense; None where none of the ways fits."""
-    operand = EpilogueOperand.of(access, shape, output)
+    operand = EpilogueOperand.of(index_map, shape, output)
     return operand.reach if operand else None

@@ -14,7 +14,8 @@ from jitdelegate.program.write import write
 from jitdelegate.targets.cuda.compile_templates import compile_templates
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.gpu import gpu_of
-from jitdelegate.targets.cuda.template import Definition, Template
+from jitdelegate.targets.cuda.sizes import Kind
+from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.cuda.template_store import TemplateStore
 from jitdelegate.targets.cuda.tensor_core import Operand, multiply
 from scripts.gpu_check.ceilings import BLOCKS_EACH, ITERATIONS, PRODUCTS, ROUNDS, SUMS, THREADS
@@ -32,11 +33,12 @@ class Nothing(Template):
     def threads(self) -> int:
         return 32
 
-    def define(self) -> Definition:
-        def kernel(output):  # type: ignore[no-untyped-def]
-            return
+    @property
+    def parameters(self) -> tuple[Kind, ...]:
+        return ("pointer",)
 
-        return Definition(kernel, ("pointer",))
+    def write(self, code: Code, output: Value) -> None:
+        """Nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,19 +60,11 @@ class Products(Template):
     def uses_tensor_cores(self) -> bool:
         return self.operand is not None
 
-    def define(self) -> Definition:
-        from jitdelegate.targets.cuda.front_end import macro
+    @property
+    def parameters(self) -> tuple[Kind, ...]:
+        return "pointer", "int32"
 
-        @macro()
-        def products(code: Code, output: Value, count: Value) -> None:
-            self._write(code, output, count)
-
-        def kernel(output, count):  # type: ignore[no-untyped-def]
-            products(output, count)
-
-        return Definition(kernel, ("pointer", "int32"))
-
-    def _write(self, code: Code, output: Value, count: Value) -> None:
+    def write(self, code: Code, output: Value, count: Value) -> None:
         thread = code.special("tid.x")
         factor = code.to_float(thread)
         start = [factor + place for place in range(SUMS)]

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import jitdelegate
-from jitdelegate.cache import key as key_module
 from jitdelegate.cache.key import Key
 from jitdelegate.commands import warm
 from jitdelegate.engine.load_path import find_key
@@ -22,6 +21,7 @@ from jitdelegate.errors import DeviceError, OptionError
 from jitdelegate.options import Options
 from jitdelegate.program.program import Operator, Program
 from jitdelegate.program.write import write
+from jitdelegate.runtime.cuda import toolchain as toolchain_module
 from jitdelegate.targets.cpu.target import CpuDevice
 from jitdelegate.targets.cuda import target as cuda_target
 from jitdelegate.targets.cuda.target import CudaDevice
@@ -89,7 +89,7 @@ def install_compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
     """The compiler that models are given to, and a toolchain that seems installed."""
     made = Compiler()
     monkeypatch.setattr("jitdelegate.compiler.compile.compile_model", made)
-    monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: TOOLCHAIN)
+    monkeypatch.setattr(toolchain_module, "installed_toolchain", lambda: TOOLCHAIN)
     return made
 
 
@@ -169,7 +169,7 @@ def test_a_program_of_another_machine_is_taken_where_nothing_can_compile(
     compiler: Compiler, gpu: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load(serialization_dir=tmp_path / "cache").close()
-    monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: "")
+    monkeypatch.setattr(toolchain_module, "installed_toolchain", lambda: "")
     monkeypatch.setattr(sys, "platform", "another")
     with load(serialization_dir=tmp_path / "cache") as model:
         assert model.report().cache.hit and model.report().target == "cuda"
@@ -200,7 +200,7 @@ def test_where_nothing_can_compile_the_nearest_program_for_the_architecture_runs
         gpu_of(monkeypatch, multiprocessors=multiprocessors)
         load(serialization_dir=tmp_path / "cache").close()
     gpu_of(monkeypatch, multiprocessors=114)
-    monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: "")
+    monkeypatch.setattr(toolchain_module, "installed_toolchain", lambda: "")
     compiler.error = DeviceError("nothing can compile")
     with load(target=target, serialization_dir=tmp_path / "cache") as model:
         np.testing.assert_array_equal(np.asarray(model(X)), EXPECTED)
@@ -219,7 +219,7 @@ def test_where_nothing_can_compile_the_program_that_fits_is_taken_first(
     for multiprocessors in (132, 114):
         gpu_of(monkeypatch, multiprocessors=multiprocessors)
         load(serialization_dir=tmp_path / "cache").close()
-    monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: "")
+    monkeypatch.setattr(toolchain_module, "installed_toolchain", lambda: "")
     with load(serialization_dir=tmp_path / "cache") as model:
         assert (model.report().notes, model.report().cache.hit) == ((), True)
 
@@ -234,7 +234,7 @@ def test_a_damaged_program_for_another_number_of_multiprocessors_is_forgotten(
     path.write_bytes(content)
     path.chmod(0o600)
     gpu_of(monkeypatch, multiprocessors=114)
-    monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: "")
+    monkeypatch.setattr(toolchain_module, "installed_toolchain", lambda: "")
     compiler.error = DeviceError("nothing can compile")
     with pytest.raises(DeviceError, match="nothing can compile"):
         load(target="cuda", serialization_dir=tmp_path / "cache")
@@ -249,7 +249,7 @@ def test_compilers_of_a_newer_cuda_than_the_drivers_are_not_asked(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = install(monkeypatch, library(version=12040))
-    monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: CUDA_13)
+    monkeypatch.setattr(toolchain_module, "installed_toolchain", lambda: CUDA_13)
     reason = (
         "there is no program for it in the cache, and the installed compilers are those of CUDA 13, which needs a"
         " driver for CUDA 13.0 or later, but this one speaks CUDA 12.4: update the driver, or pip install"
@@ -267,7 +267,7 @@ def test_a_program_of_an_older_cuda_runs_where_the_compilers_are_too_new_for_the
 ) -> None:
     install(monkeypatch, library(version=12040))
     for toolchain in (CUDA_12, CUDA_13):
-        monkeypatch.setattr(key_module, "_cuda_toolchain", lambda found=toolchain: found)
+        monkeypatch.setattr(toolchain_module, "installed_toolchain", lambda found=toolchain: found)
         with load(target="cuda", serialization_dir=tmp_path / "cache") as model:
             np.testing.assert_array_equal(np.asarray(model(X)), EXPECTED)
     assert len(compiler.keys) == 1
@@ -276,10 +276,10 @@ def test_a_program_of_an_older_cuda_runs_where_the_compilers_are_too_new_for_the
 def test_a_program_of_a_newer_cuda_than_the_drivers_is_refused_before_it_is_loaded(
     compiler: Compiler, gpu: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: CUDA_13)
+    monkeypatch.setattr(toolchain_module, "installed_toolchain", lambda: CUDA_13)
     load(target="cuda", serialization_dir=tmp_path / "cache").close()
     driver = gpu_of(monkeypatch, version=12040)
-    monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: "")
+    monkeypatch.setattr(toolchain_module, "installed_toolchain", lambda: "")
     reason = "the program was compiled by CUDA 13, which needs a driver for CUDA 13.0 or later, but this one speaks"
     on_the_cpu(reason, serialization_dir=tmp_path / "cache")
     with pytest.raises(DeviceError, match=reason):
@@ -291,7 +291,7 @@ def test_missing_compilers_are_named_after_the_drivers_cuda(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(monkeypatch, library(version=12040))
-    monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: "")
+    monkeypatch.setattr(toolchain_module, "installed_toolchain", lambda: "")
     on_the_cpu("is not installed: pip install jitdelegate[cuda12]")
 
 
@@ -412,7 +412,7 @@ def test_a_model_that_nothing_compiles_runs_on_litert_and_says_why_it_is_not_on_
 def test_auto_asks_no_compiler_that_is_not_installed(
     compiler: Compiler, gpu: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: "")
+    monkeypatch.setattr(toolchain_module, "installed_toolchain", lambda: "")
     on_the_cpu(r"there is no program for it in the cache, and numba-cuda 0.30.* with NVVM and nvJitLink")
     assert [key.part("target") for key in compiler.keys] == ["cpu"]
 
@@ -420,7 +420,7 @@ def test_auto_asks_no_compiler_that_is_not_installed(
 def test_a_start_that_left_the_gpu_finds_the_program_for_the_cpu(
     compiler: Compiler, gpu: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_module, "_cuda_toolchain", lambda: "")
+    monkeypatch.setattr(toolchain_module, "installed_toolchain", lambda: "")
     for _ in range(2):
         report = load(serialization_dir=tmp_path / "cache").report()
     assert report.cache.hit and len(compiler.keys) == 1

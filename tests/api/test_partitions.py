@@ -11,7 +11,6 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
 from jitdelegate.api.report import Report
-from jitdelegate.engine import executable as opened
 from jitdelegate.errors import DelegationError, DeviceError
 from jitdelegate.ir.graph import Quant
 from jitdelegate.tflite.write import ModelBuilder
@@ -440,7 +439,7 @@ def test_full_delegation_is_refused_where_code_cannot_be_loaded(
     def refuse(*_: object) -> None:
         raise DeviceError("no executable memory")
 
-    monkeypatch.setattr(opened, "Session", refuse)
+    monkeypatch.setattr("jitdelegate.runtime.cpu.session.Session", refuse)
     options = {"serialization_dir": False, **further}
     with jitdelegate.load(small_models.convolution(), options=options) as model:
         assert model.report().target == "litert"

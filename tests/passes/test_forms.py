@@ -46,10 +46,10 @@ def test_sums_of_integers_are_well_formed() -> None:
 @pytest.mark.parametrize(
     "form, dtype, said",
     [
-        (INTEGER, "float32", "sums up float32 as integers"),
+        (INTEGER, "float32", "sums up float32 in int32"),
         (replace(INTEGER, input_zero=200), "int8", "has 200 among its int8"),
         (replace(INTEGER, halo_value=0.5), "int8", "has 0.5 among its int8"),
-        (replace(INTEGER, accumulator="int64"), "int8", "sums up in int64"),
+        (replace(INTEGER, accumulator="int64"), "int8", "sums up int8 in int64"),
         (replace(INTEGER, accumulator="float32"), "float32", "sums up floats from -3"),
         (Softmax(epilogue=RESULT + 1), "float32", "an epilogue, which Softmax does not take"),
     ],

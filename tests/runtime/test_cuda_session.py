@@ -329,7 +329,7 @@ def test_a_kernel_that_its_binary_lacks_is_refused() -> None:
 
 
 def test_a_program_for_the_cpu_is_refused() -> None:
-    with pytest.raises(ProgramError, match="a program for cpu cannot run on a CUDA device"):
+    with pytest.raises(ProgramError, match="flat code for cpu cannot run on a CUDA device"):
         session(library(), read(write(tiny_program())))
 
 

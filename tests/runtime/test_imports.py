@@ -26,7 +26,7 @@ from jitdelegate.cache.key import KeyParts, model_key
 key = model_key("0", KeyParts("cpu", "", "none", "", toolchain=""))
 jitdelegate.cache.store.open_store(sys.argv[1]).get(key)
 jitdelegate.runtime.cpu.features.level()
-import jitdelegate.runtime.cuda.library, jitdelegate.runtime.cuda.device, jitdelegate.runtime.cuda.session
+import jitdelegate.targets.cuda.target, jitdelegate.runtime.cuda.device, jitdelegate.runtime.cuda.session
 print(*sorted(set(sys.modules) - before))
 """
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jitdelegate.ir.expr import RESULT
-from jitdelegate.ir.forms import Access, Form, Map
+from jitdelegate.ir.forms import Form, IndexMap, Map
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.cuda_execute import run
@@ -48,7 +48,7 @@ def _copied(tensors: list[Tensor], index: int) -> int:
 
 def _scaled(tensors: Sequence[Tensor], source: int, target: int, factor: float) -> Node:
     shape = tensors[source].shape
-    return Node("MUL", (source,), (target,), form=Map(RESULT * factor, (Access.broadcast(shape, shape),)))
+    return Node("MUL", (source,), (target,), form=Map(RESULT * factor, (IndexMap.broadcast(shape, shape),)))
 
 
 def compare(

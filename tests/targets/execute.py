@@ -10,7 +10,8 @@ from xxhash import xxh3_128_hexdigest
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program.program import Port, Program
 from jitdelegate.runtime.cpu.session import Session
-from jitdelegate.targets.cpu.generate import Generated, generate
+from jitdelegate.targets.cpu.generate import generate
+from jitdelegate.targets.target import Generated
 
 
 def program_of(graph: Graph, generated: Generated, features: str) -> Program:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from jitdelegate.ir.expr import RESULT, Arg
-from jitdelegate.ir.forms import Access, MatMul
+from jitdelegate.ir.forms import IndexMap, MatMul
 from jitdelegate.ir.graph import Graph
 from tests.targets.cuda_graphs import Shape, graph_of
 
@@ -29,7 +29,7 @@ def matmul(
     expr = RESULT
     if extra:
         expr = RESULT + Arg(1) if len(extra) == 1 else (RESULT + Arg(1)) * Arg(2)
-    form = MatMul(expr, tuple(Access.broadcast(one, output) for one in extra), adj_x, adj_y)
+    form = MatMul(expr, tuple(IndexMap.broadcast(one, output) for one in extra), adj_x, adj_y)
     return graph_of(form, [a, b, *extra], output)
 
 

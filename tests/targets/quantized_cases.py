@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg, Expr, result_type
-from jitdelegate.ir.forms import Access, Map
-from jitdelegate.ir.graph import Graph, Node, Tensor
+from jitdelegate.ir.expr import Arg
 from jitdelegate.ir.quantized import Rescale, Table, rescale
-from jitdelegate.ir.verify import verify
 
-SAME = Access((0,), (0,), (1,))
 HALF, MOST = 1 << 30, (1 << 31) - 1
-
-
-def of_elements(expr: Expr, arrays: Sequence[np.ndarray]) -> Graph:
-    """A Map of operands like these arrays, of equal length."""
-    types = [str(array.dtype) for array in arrays]
-    types.append(result_type(expr, types) or "float32")
-    tensors = tuple(Tensor(f"tensor{k}", arrays[0].shape, dtype) for k, dtype in enumerate(types))
-    last = len(arrays)
-    node = Node("OP", tuple(range(last)), (last,), form=Map(expr, (SAME,) * last))
-    graph = Graph(tensors, (node,), tuple(range(last)), (last,))
-    verify(graph, "the test")
-    return graph
 
 
 # gemmlowp's functions, as LiteRT's kernels call them

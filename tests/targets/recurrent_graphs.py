@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from jitdelegate.ir.expr import Arg, clamp, unary
-from jitdelegate.ir.forms import Access, Map, Recurrent
+from jitdelegate.ir.forms import IndexMap, Map, Recurrent
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ops.lstm_operands import lstm_output, lstm_update
 
@@ -36,9 +36,9 @@ def kept(graph: Graph) -> Graph:
     return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes), outputs=(rows + 1, rows + 2))
 
 
-def first_columns(row: int) -> Access:
+def first_columns(row: int) -> IndexMap:
     """From a row on, as many columns as the output has."""
-    return Access((0, 1, 2), (row, 0, 0), (1, 1, 1))
+    return IndexMap((0, 1, 2), (row, 0, 0), (1, 1, 1))
 
 
 def recurrent(form: Recurrent, steps: int, batch: int, units: int, constants: int = 0, outputs: int = 0) -> Graph:

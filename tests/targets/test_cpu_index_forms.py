@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.expr import RESULT
-from jitdelegate.ir.forms import Access, Contract, Map
+from jitdelegate.ir.forms import Contract, IndexMap, Map
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, TopK
 from jitdelegate.targets.cpu.generate import generate
@@ -53,7 +53,7 @@ def test_nothing_beyond_an_operand_is_touched(name: str, features: str) -> None:
 
 def test_images_with_halos_are_written_and_read() -> None:
     """What a convolution with padding reads has rows and columns of zeros around it."""
-    unit = Access.broadcast((1, 6, 5, 3), (1, 6, 5, 3))
+    unit = IndexMap.broadcast((1, 6, 5, 3), (1, 6, 5, 3))
     filters = np.random.default_rng(0).uniform(-1, 1, (3, 3, 3, 3)).astype(np.float32)
     contract = Contract(kernel=(3, 3), padding=(1, 1, 1, 1))
     for form, extra in ((Gather(axis=1), True), (Scan(axis=2), False), (Scan(axis=3), False)):

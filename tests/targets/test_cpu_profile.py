@@ -7,7 +7,7 @@ import pytest
 
 from jitdelegate import passes
 from jitdelegate.ir.graph import Graph
-from jitdelegate.program.program import Kernel, Program
+from jitdelegate.program.program import Program
 from jitdelegate.runtime.cpu.library import CLOCK_ENTRY
 from jitdelegate.runtime.cpu.profile import stamp_bytes
 from jitdelegate.runtime.cpu.session import Session
@@ -25,7 +25,7 @@ def lowered() -> Graph:
 def profiled(graph: Graph, features: str) -> Program:
     generated = generate(graph, features, profile=True)
     program = program_of(graph, generated, features)
-    program._kernels = tuple(Kernel(name=each.name, form=each.form, chunks=each.chunks) for each in generated.kernels)
+    program._kernels = generated.kernels
     return program
 
 

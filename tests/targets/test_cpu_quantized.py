@@ -12,8 +12,9 @@ from jitdelegate.ir.quantized import ROUNDINGS, Rescale, Table, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ir.verify import verify_expression
 from jitdelegate.runtime.cpu.features import level
+from tests.targets.elementwise_graphs import of_elements
 from tests.targets.execute import execute
-from tests.targets.quantized_cases import BY_CONSTANTS, TABLES, channel_case, of_elements, rescale_case, table_case
+from tests.targets.quantized_cases import BY_CONSTANTS, TABLES, channel_case, rescale_case, table_case
 
 LEVELS = ("generic", "x86-64-v3", "x86-64-v4")
 RUNNABLE = LEVELS[: LEVELS.index(level()) + 1]
@@ -21,7 +22,8 @@ IDENTITY = tuple(range(-128, 128))
 
 
 def check(expr: Expr, operands: list[np.ndarray], expected: list[int], features: str) -> None:
-    (found,) = execute(of_elements(expr, operands), operands, features)
+    graph = of_elements(expr, [str(one.dtype) for one in operands], operands[0].size)
+    (found,) = execute(graph, operands, features)
     assert found.tolist() == expected
     evaluated = evaluate(expr, operands)
     assert evaluated.tolist() == expected

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.expr import BINARY, RESULT, UNARY, Arg, binary, evaluate, maximum, unary
-from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ops import OPS
 from jitdelegate.passes.lower import lower
@@ -27,7 +27,7 @@ def one_node(op: str, form: Map | None = None, data: np.ndarray = VALUES, **attr
 @pytest.mark.parametrize("features", RUNNABLE)
 @pytest.mark.parametrize("function", sorted(set(UNARY) - {"not"}))
 def test_a_function_of_one_value_agrees_with_numpy_everywhere(function: str, features: str) -> None:
-    form = Map(unary(function, RESULT), (Access((0,), (0,), (1,)),))
+    form = Map(unary(function, RESULT), (IndexMap((0,), (0,), (1,)),))
     (found,) = execute(one_node(function, form), [VALUES], features)
     with np.errstate(all="ignore"):
         expected = UNARY[function](VALUES)
@@ -38,7 +38,7 @@ def test_a_function_of_one_value_agrees_with_numpy_everywhere(function: str, fea
 
 def of_two(function: str, a: np.ndarray, b: np.ndarray, features: str) -> np.ndarray:
     """What compiled code makes of two equally long arrays."""
-    dtype, shape, same = str(a.dtype), a.shape, Access((0,), (0,), (1,))
+    dtype, shape, same = str(a.dtype), a.shape, IndexMap((0,), (0,), (1,))
     tensors = tuple(Tensor(name, shape, dtype) for name in "aby")
     node = Node("TEST", (0, 1), (2,), form=Map(binary(function, Arg(0), Arg(1)), (same, same)))
     return execute(Graph(tensors, (node,), (0, 1), (2,)), [a, b], features)[0]
@@ -79,7 +79,7 @@ def test_a_function_is_within_few_units_of_the_exact_value(function: str, featur
     random = np.random.default_rng(1)
     data = np.concatenate([random.uniform(-10, 10, 20000), random.normal(0, 1, 5000) ** 9]).astype(np.float32)
     (found,) = execute(
-        one_node("TEST", Map(unary(function, RESULT), (Access((0,), (0,), (1,)),)), data), [data], features
+        one_node("TEST", Map(unary(function, RESULT), (IndexMap((0,), (0,), (1,)),)), data), [data], features
     )
     with np.errstate(all="ignore"):
         expected = UNARY[function](data.astype(np.float64)).astype(np.float32)
@@ -99,7 +99,7 @@ def test_activations_neither_overflow_nor_leak_where_they_saturate(op: str, feat
 
 
 def test_zeros_of_both_signs_are_two_constants() -> None:
-    quotients = Map(RESULT / 0.0 + maximum(RESULT / -0.0, -1.0), (Access((0,), (0,), (1,)),))
+    quotients = Map(RESULT / 0.0 + maximum(RESULT / -0.0, -1.0), (IndexMap((0,), (0,), (1,)),))
     (found,) = execute(one_node("TEST", quotients), [np.abs(VALUES)], level())
     with np.errstate(all="ignore"):
         expected = evaluate(quotients.epilogue, [np.abs(VALUES)])

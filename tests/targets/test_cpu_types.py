@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.expr import Arg, Cast, Expr, binary, evaluate, maximum, minimum, select, unary
-from jitdelegate.ir.forms import Access, Concat, Form, Map, Reduce, View
+from jitdelegate.ir.forms import Concat, Form, IndexMap, Map, Reduce, View
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.runtime.cpu.features import level
 from jitdelegate.targets.reference.evaluate import run_graph
@@ -41,7 +41,7 @@ def check(form: Form, feeds: list[np.ndarray], shape: tuple[int, ...], dtype: st
 def elementwise(expr: Expr, feeds: list[np.ndarray], features: str) -> None:
     """A Map over operands that broadcast to the first."""
     shape = feeds[0].shape
-    accesses = tuple(Access.broadcast(feed.shape, shape) for feed in feeds)
+    accesses = tuple(IndexMap.broadcast(feed.shape, shape) for feed in feeds)
     check(Map(expr, accesses), feeds, shape, str(evaluate(expr, feeds).dtype), features)
 
 
@@ -50,9 +50,9 @@ def elementwise(expr: Expr, feeds: list[np.ndarray], features: str) -> None:
 def test_every_type_is_moved(dtype: str, features: str) -> None:
     data = values((2, 3, 4, 5), dtype, 0)
     ones = (1, 1, 1, 1)
-    check(Map(A, (Access((0, 3, 1, 2), (0, 0, 0, 0), ones),)), [data], (2, 4, 5, 3), dtype, features)
-    check(Map(A, (Access((0, 1, 2, 3), (0, 2, 3, 4), (1, -1, -1, -2)),)), [data], (2, 3, 4, 3), dtype, features)
-    check(Map(A, (Access((0, 1, 2, 3), (0, -1, 0, -2), ones, 1.0),)), [data], (2, 5, 4, 9), dtype, features)
+    check(Map(A, (IndexMap((0, 3, 1, 2), (0, 0, 0, 0), ones),)), [data], (2, 4, 5, 3), dtype, features)
+    check(Map(A, (IndexMap((0, 1, 2, 3), (0, 2, 3, 4), (1, -1, -1, -2)),)), [data], (2, 3, 4, 3), dtype, features)
+    check(Map(A, (IndexMap((0, 1, 2, 3), (0, -1, 0, -2), ones, 1.0),)), [data], (2, 5, 4, 9), dtype, features)
     check(Concat(axis=2), [data, values((2, 3, 7, 5), dtype, 1)], (2, 3, 11, 5), dtype, features)
     check(View(), [data], (6, 20), dtype, features)
 
@@ -80,8 +80,8 @@ def test_comparisons_give_truth_values(name: str, dtype: str, features: str) -> 
 
 @pytest.mark.parametrize("features", RUNNABLE)
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "uint32", "bool"])
-@pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge", "max", "min", "shift_right"])
-def test_integers_of_all_sizes_compare_by_their_own_sign(name: str, dtype: str, features: str) -> None:
+@pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge", "max", "min", "shift_right", "add", "sub", "mul"])
+def test_integers_of_all_sizes_wrap_and_compare_by_their_own_sign(name: str, dtype: str, features: str) -> None:
     if dtype == "bool":
         edges = np.array([False, True])
     else:
@@ -124,7 +124,7 @@ def test_a_division_by_zero_does_not_end_the_process(features: str) -> None:
     zeros = np.zeros(20, np.int32)
     graph_inputs = [np.arange(20, dtype=np.int32), zeros]
     tensors = (Tensor("a", (20,), "int32"), Tensor("b", (20,), "int32"), Tensor("y", (20,), "int32"))
-    same = Access((0,), (0,), (1,))
+    same = IndexMap((0,), (0,), (1,))
     graph = Graph(tensors, (Node("TEST", (0, 1), (2,), form=Map(A / B, (same, same))),), (0, 1), (2,))
     (found,) = execute(graph, graph_inputs, features)
     assert found.shape == (20,)

@@ -11,7 +11,7 @@ import pytest
 
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.expr import RESULT, Arg, maximum, unary
-from jitdelegate.ir.forms import Access, Contract
+from jitdelegate.ir.forms import Contract, IndexMap
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.targets.cuda import back_end, ffma, gemv, mma
 from jitdelegate.targets.cuda.conv_problem import problem_of
@@ -227,7 +227,7 @@ EPILOGUES = {
 def test_an_epilogue_reads_elements_channels_pixels_and_scalars(name: str) -> None:
     case = EPILOGUES[name]
     shapes = case.output, case.output[-1:], (*case.output[:-1], 1), (1,)
-    operands = tuple(Access.broadcast(shape, case.output) for shape in shapes)
+    operands = tuple(IndexMap.broadcast(shape, case.output) for shape in shapes)
     expr = maximum(SWISH + Arg(1), Arg(2)) * Arg(3) - Arg(4)
     error(replace(case, form=replace(case.form, epilogue=expr, operands=operands), extra=shapes).graph)
 

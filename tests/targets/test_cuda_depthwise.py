@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.expr import RESULT, Arg, Expr, maximum, unary
-from jitdelegate.ir.forms import Access, Depthwise
+from jitdelegate.ir.forms import Depthwise, IndexMap
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.targets.cuda import image_parts
 from jitdelegate.targets.cuda.depthwise import LONG, DepthwiseTile, DepthwiseWalk
@@ -60,7 +60,7 @@ def with_epilogue(graph: Graph, epilogue: Expr, shapes: Sequence[Shape]) -> Grap
     (node,), output = graph.nodes, graph.tensors[graph.outputs[0]].shape
     first = len(graph.tensors)
     more = tuple(range(first, first + len(shapes)))
-    operands = tuple(Access.broadcast(shape, output) for shape in shapes)
+    operands = tuple(IndexMap.broadcast(shape, output) for shape in shapes)
     assert isinstance(node.form, Depthwise)
     form = replace(node.form, epilogue=epilogue, operands=operands)
     tensors = (*graph.tensors, *(Tensor(f"operand{k}", shape, "float32") for k, shape in enumerate(shapes)))

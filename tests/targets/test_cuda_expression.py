@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
 import pytest
 
-from jitdelegate.ir.expr import BINARY, COMPARISONS, UNARY, Apply, Arg, Cast, Expr, evaluate, result_type, unary
-from jitdelegate.ir.forms import Access, Map
-from jitdelegate.ir.graph import Graph, Node, Tensor
+from jitdelegate.ir.expr import BINARY, COMPARISONS, UNARY, Apply, Arg, Cast, Expr, evaluate, unary
+from jitdelegate.ir.forms import Map
 from jitdelegate.targets.scalar.builder import NATIVE
 from jitdelegate.targets.scalar.functions import FLOAT_FUNCTIONS, INTEGER_FUNCTIONS
 from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
 from tests.targets.cuda_graphs import graph_of
+from tests.targets.elementwise_graphs import SAME, of_elements
 
 EDGES = [0.0, 1e-45, 1e-38, 1e-6, 0.3, 0.5, 1.0, 1.5, 7.9, 9.0, 20.0, 87.0, 88.7, 89.0, 1e3, 16777217.0, 3e38, np.inf]
 VALUES = np.array([*EDGES, *(-edge for edge in EDGES), np.nan], np.float32)
@@ -29,16 +28,6 @@ BOTH_SIGNS = {
 }
 LOGIC = {"and", "or", "xor", "eq", "ne", "max", "min"}
 ON_FLOATS = {*FLOAT_FUNCTIONS, *NATIVE} - {"copysign"}
-SAME = Access((0,), (0,), (1,))
-
-
-def of_elements(expr: Expr, types: Sequence[str], size: int) -> Graph:
-    """A Map of operands of `types` of so many elements each."""
-    types = [*types, result_type(expr, types) or "float32"]
-    tensors = tuple(Tensor(f"tensor{k}", (size,), dtype) for k, dtype in enumerate(types))
-    last = len(tensors) - 1
-    form = Map(expr, (SAME,) * last)
-    return Graph(tensors, (Node("OP", tuple(range(last)), (last,), form=form),), tuple(range(last)), (last,))
 
 
 def answered(expr: Expr, *arrays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -106,8 +95,8 @@ def test_powers_of_integers_wrap(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "uint8", "uint16", "uint32"])
-@pytest.mark.parametrize("function", [*COMPARISONS, "max", "min", "shift_right"])
-def test_integers_of_all_sizes_compare_by_their_own_sign(function: str, dtype: str) -> None:
+@pytest.mark.parametrize("function", [*COMPARISONS, "max", "min", "shift_right", "add", "sub", "mul"])
+def test_integers_of_all_sizes_wrap_and_compare_by_their_own_sign(function: str, dtype: str) -> None:
     np.testing.assert_array_equal(*answered(Apply(function, (Arg(0), Arg(1))), *all_pairs(BOTH_SIGNS[dtype])))
 
 

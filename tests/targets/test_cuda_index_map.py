@@ -9,15 +9,15 @@ from random import Random
 import numpy as np
 import pytest
 
-from jitdelegate.ir.forms import Access
+from jitdelegate.ir.forms import IndexMap
 from jitdelegate.targets.cuda.division import divisor
-from jitdelegate.targets.cuda.index_map import IndexMap, Walk, canonical, walk
+from jitdelegate.targets.cuda.index_map import CanonicalMap, Walk, canonical, walk
 from jitdelegate.targets.reference.evaluate import read
 
 Shape = tuple[int, ...]
 
 
-def values(index_map: IndexMap, one: Walk, operand: np.ndarray) -> list[float]:
+def values(index_map: CanonicalMap, one: Walk, operand: np.ndarray) -> list[float]:
     """What the walk reads for all outputs in order."""
     found = []
     for index in product(*map(range, index_map.sizes)):
@@ -27,16 +27,16 @@ def values(index_map: IndexMap, one: Walk, operand: np.ndarray) -> list[float]:
     return found
 
 
-def any_access(random: Random, output: Shape) -> tuple[Shape, Access]:
+def any_access(random: Random, output: Shape) -> tuple[Shape, IndexMap]:
     """An operand and an access, which leaves the operand here and there where it has a fill."""
     if random.random() < 0.4:
         shift = random.randrange(len(output) + 1)
         shape = tuple(size if random.random() < 0.7 else 1 for size in output[shift:])
-        return shape, Access.broadcast(shape, output)
+        return shape, IndexMap.broadcast(shape, output)
     shape = tuple(random.choice((1, 2, 3, 5)) for _ in range(random.randrange(5)))
     dims = tuple(random.randrange(-1, len(output)) for _ in shape)
     starts = tuple(random.randint(-3, 4) for _ in shape)
-    return shape, Access(dims, starts, tuple(random.choice((1, 1, -1, 2, -2)) for _ in shape), 1.5)
+    return shape, IndexMap(dims, starts, tuple(random.choice((1, 1, -1, 2, -2)) for _ in shape), 1.5)
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -67,18 +67,18 @@ def test_a_canonical_walk_reads_what_the_access_reads(seed: int) -> None:
     ],
 )
 def test_there_are_no_more_axes_than_the_operands_tell_apart(output: Shape, shapes: list[Shape], sizes: Shape) -> None:
-    walks = [walk(shape, Access.broadcast(shape, output), output) for shape in shapes]
+    walks = [walk(shape, IndexMap.broadcast(shape, output), output) for shape in shapes]
     assert canonical(output, walks).sizes == sizes
 
 
 def test_an_axis_with_a_border_takes_in_the_axes_within_it() -> None:
-    padded = Access((0, 1, 2), (-1, 0, 0), (1, 1, 1), 0.0)
+    padded = IndexMap((0, 1, 2), (-1, 0, 0), (1, 1, 1), 0.0)
     index_map = canonical((6, 5, 4), [walk((4, 5, 4), padded, (6, 5, 4))])
     assert (index_map.sizes, index_map.walks[0].limits) == ((120,), ((20, 100),))
 
 
 def test_an_axis_with_a_border_stays_apart_from_the_axis_around_it() -> None:
-    padded = Access((0, 1), (0, -1), (1, 1), 0.0)
+    padded = IndexMap((0, 1), (0, -1), (1, 1), 0.0)
     assert canonical((3, 4), [walk((3, 4), padded, (3, 4))]).sizes == (3, 4)
 
 

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.expr import Arg, Expr, maximum, unary
-from jitdelegate.ir.forms import Access, Map, View
+from jitdelegate.ir.forms import IndexMap, Map, View
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
 from tests.targets.cuda_graphs import Shape, compare, graph_of, stored_between
 
 
-def identity(shape: Shape) -> Access:
-    return Access.broadcast(shape, shape)
+def identity(shape: Shape) -> IndexMap:
+    return IndexMap.broadcast(shape, shape)
 
 
 def moved(
     shape: Shape, output: Shape, dims: Shape, starts: Shape, steps: Shape, fill: float | None = None
 ) -> tuple[Map, list[Shape], Shape]:
-    return Map(operands=(Access(dims, starts, steps, fill),)), [shape], output
+    return Map(operands=(IndexMap(dims, starts, steps, fill),)), [shape], output
 
 
 def transposed(shape: Shape, order: Shape) -> tuple[Map, list[Shape], Shape]:
@@ -29,15 +29,15 @@ def transposed(shape: Shape, order: Shape) -> tuple[Map, list[Shape], Shape]:
 
 def joined(expr: Expr, output: Shape, *shapes: Shape) -> tuple[Map, list[Shape], Shape]:
     """An expression of operands that broadcast."""
-    return Map(expr, tuple(Access.broadcast(shape, output) for shape in shapes)), list(shapes), output
+    return Map(expr, tuple(IndexMap.broadcast(shape, output) for shape in shapes)), list(shapes), output
 
 
-PADDED = Access((0, 1, 2, 3), (0, 0, 0, 0), (1, 1, 1, 1), 0.0)
+PADDED = IndexMap((0, 1, 2, 3), (0, 0, 0, 0), (1, 1, 1, 1), 0.0)
 SUM = Arg(0) + Arg(1)
 CASES = {
     **{f"{n} elements": joined(SUM * 0.5, (n,), (n,), (n,)) for n in (1, 3, 4, 5, 1023, 1024, 1025)},
     "a scalar and a number": joined(SUM, (), (), ()),
-    "no operands": (Map(Arg(0) * 0 + 3.0, (Access((0,), (9,), (1,), 2.0),)), [(4,)], (5,)),
+    "no operands": (Map(Arg(0) * 0 + 3.0, (IndexMap((0,), (9,), (1,), 2.0),)), [(4,)], (5,)),
     "scalar operand": joined(SUM, (1, 5, 5, 3), (1, 5, 5, 3), (1, 1, 1, 1)),
     "channels": joined(maximum(SUM, 0.0), (1, 3, 5, 8), (1, 3, 5, 8), (8,)),
     "odd channels": joined(SUM, (1, 3, 5, 33), (33,), (1, 3, 5, 33)),
@@ -90,8 +90,8 @@ def test_movement_is_exact() -> None:
 
 
 def test_operands_next_to_a_transposed_one_are_read_in_place() -> None:
-    across = Access((2, 0, 1), (0, 0, 0), (1, 1, 1))
-    form = Map(Arg(0) * Arg(1) + Arg(2), (Access.broadcast((33,), (5, 40, 33)), across, identity((5, 40, 33))))
+    across = IndexMap((2, 0, 1), (0, 0, 0), (1, 1, 1))
+    form = Map(Arg(0) * Arg(1) + Arg(2), (IndexMap.broadcast((33,), (5, 40, 33)), across, identity((5, 40, 33))))
     compare(graph_of(form, [(33,), (33, 5, 40), (5, 40, 33)], (5, 40, 33)), schedule="random", seed=3)
 
 
@@ -102,7 +102,7 @@ def test_an_operand_that_is_a_constant_is_read_from_the_weights() -> None:
         Tensor("w", (3, 4), "float32", weights),
         Tensor("y", (2, 3, 4), "float32"),
     )
-    form = Map(SUM, (identity((2, 3, 4)), Access.broadcast((3, 4), (2, 3, 4))))
+    form = Map(SUM, (identity((2, 3, 4)), IndexMap.broadcast((3, 4), (2, 3, 4))))
     compare(Graph(tensors, (Node("ADD", (0, 1), (2,), form=form),), (0,), (2,)))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.expr import RESULT, Arg, maximum, unary
-from jitdelegate.ir.forms import Access, Contract
+from jitdelegate.ir.forms import Contract, IndexMap
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.targets.cuda import back_end, mma
 from jitdelegate.targets.cuda.conv_problem import problem_of
@@ -253,7 +253,7 @@ def test_warps_may_run_in_any_order(architecture, columns, monkeypatch):
 @pytest.mark.parametrize("ports", [False, True])
 def test_the_epilogue_reads_other_operands(ports):
     shapes = ((1, 4, 8, 24), (24,), (1, 4, 8, 1), (1,))
-    own = tuple(Access.broadcast(shape, (1, 4, 8, 24)) for shape in shapes)
+    own = tuple(IndexMap.broadcast(shape, (1, 4, 8, 24)) for shape in shapes)
     value = RESULT * Arg(2) + Arg(1) * Arg(3)
     form = replace(windowed(16, 24).form, epilogue=maximum(value, -0.5) - Arg(4), operands=own)
     check(replace(windowed(16, 24), form=form, extra=shapes, ports=ports), "float16")

@@ -10,7 +10,7 @@ import pytest
 
 from jitdelegate.errors import CompileError, DeviceError
 from jitdelegate.ir.expr import RESULT
-from jitdelegate.ir.forms import Access, Contract, Form, Map, Reduce
+from jitdelegate.ir.forms import Contract, Form, IndexMap, Map, Reduce
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.targets.cuda import ffma, mma
 from jitdelegate.targets.cuda import writer as writing
@@ -34,15 +34,15 @@ def node_of(form: Form, data: tuple[int, ...], weights: tuple[int, ...], output:
     return Graph(tensors, (Node("CONV_2D", (0, 1, ABSENT), (2,), form=form),), (0,), (2,))
 
 
-def mapped(shape: tuple[int, ...], access: Access, output: tuple[int, ...], dtype: str = "float32") -> Graph:
+def mapped(shape: tuple[int, ...], access: IndexMap, output: tuple[int, ...], dtype: str = "float32") -> Graph:
     tensors = (Tensor("data", shape, dtype), Tensor("output", output, dtype))
     return Graph(tensors, (Node("SLICE", (0,), (1,), form=Map(RESULT, (access,))),), (0,), (1,))
 
 
 REFUSED = {
-    "a tensor": (mapped((1 << 29,), Access((0,), (0,), (1,)), (1 << 29,)), "'data' has 2147483648 bytes"),
+    "a tensor": (mapped((1 << 29,), IndexMap((0,), (0,), (1,)), (1 << 29,)), "'data' has 2147483648 bytes"),
     "elements of one byte": (
-        mapped(((1 << 31) - 1,), Access((0,), (0,), (1,)), ((1 << 31) - 1,), "int8"),
+        mapped(((1 << 31) - 1,), IndexMap((0,), (0,), (1,)), ((1 << 31) - 1,), "int8"),
         "'data' has 2147483647 elements",
     ),
     "weights padded to whole tiles": (
@@ -51,7 +51,7 @@ REFUSED = {
     ),
     "weights padded to whole warps": (node_of(Contract(), (1, 1), (1 << 22, 1), (1, 1 << 22)), "A constant of"),
     "an offset": (
-        mapped((2, 1 << 20), Access((0, -1), (-(1 << 20), 0), (1, 1), 0.0), (1 << 21, 1)),
+        mapped((2, 1 << 20), IndexMap((0, -1), (-(1 << 20), 0), (1, 1), 0.0), (1 << 21, 1)),
         "expected 32 bits",
     ),
     "zeros around an image": (
@@ -110,8 +110,8 @@ def test_a_form_without_a_kernel_is_refused() -> None:
 
 def test_a_row_that_is_read_for_every_pixel_is_no_operand_that_an_epilogue_can_follow() -> None:
     """It has the output's shape, but only its first row is read."""
-    assert reach(Access((-1, 1), (0, 0), (1, 1)), (4, 8), (4, 8)) is None
-    assert reach(Access((0, 1), (0, 0), (1, 1)), (4, 8), (4, 8)) is not None
+    assert reach(IndexMap((-1, 1), (0, 0), (1, 1)), (4, 8), (4, 8)) is None
+    assert reach(IndexMap((0, 1), (0, 0), (1, 1)), (4, 8), (4, 8)) is not None
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])
@@ -133,7 +133,7 @@ def test_a_launch_is_expected_to_take_what_its_tile_was_chosen_by(kind: str) -> 
     graph, gpu = node_of(Contract(), (1 << 14, 64), (96, 64), (1 << 14, 96)), gpu_of(kind)
     (launch,) = plan(graph, gpu, "float32").launches
     assert isinstance(launch.template, ffma.Ffma)
-    assert launch.cycles == ffma.cycles(gpu, launch.template, 1, 1 << 14, 96, 64, 1) > LATENCY_CYCLES
+    assert launch.cycles == launch.template.tile.cycles(gpu, 1, 1 << 14, 96, 64, 1) > LATENCY_CYCLES
     (launch,) = plan(graph, gpu, "float16").launches
     assert isinstance(launch.template, mma.Mma)
     assert launch.cycles == launch.template.tile.cycles(gpu, 1, 1 << 14, 96, 2 * 64, 1) > LATENCY_CYCLES
@@ -155,11 +155,11 @@ def test_blocks_that_share_out_k_and_the_launch_that_adds_them_up_are_two_estima
 
 
 def test_other_launches_are_expected_to_take_what_they_move() -> None:
-    everything = Access((0, 1), (0, 0), (1, 1))
+    everything = IndexMap((0, 1), (0, 0), (1, 1))
     (small,), (large,) = (cycles(mapped((rows, 1024), everything, (rows, 1024))) for rows in (1, 1 << 12))
     assert small == LATENCY_CYCLES + 2 * 4 * 1024 / COPIED
     assert large == pytest.approx(LATENCY_CYCLES + 2 * 4 * (1 << 22) / COPIED / 132, rel=0.05)
-    first = Access((0, 1), (0, 0), (1, 1))
+    first = IndexMap((0, 1), (0, 0), (1, 1))
     assert cycles(mapped((1 << 12, 1024), first, (1, 1024))) == [small]  # a row is read of many
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.expr import RESULT, Arg, Expr, maximum
-from jitdelegate.ir.forms import Access, Pool
+from jitdelegate.ir.forms import IndexMap, Pool
 from jitdelegate.ir.graph import Graph
 from jitdelegate.targets.cuda.element import Element
 from jitdelegate.targets.cuda.epilogue import Epilogue
@@ -34,7 +34,7 @@ def pooled(
         for axis in range(2)
     )
     output = (data[0], rows, columns, data[3])
-    accesses = tuple(Access.broadcast(shape, output) for shape in operands)
+    accesses = tuple(IndexMap.broadcast(shape, output) for shape in operands)
     return graph_of(Pool(epilogue, accesses, kernel, stride, dilation, padding, kind), [data, *operands], output)
 
 

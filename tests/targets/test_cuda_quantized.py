@@ -8,11 +8,12 @@ import pytest
 from jitdelegate.ir.expr import Expr
 from jitdelegate.ir.quantized import ROUNDINGS, Rescale, Table
 from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
-from tests.targets.quantized_cases import BY_CONSTANTS, TABLES, channel_case, of_elements, rescale_case, table_case
+from tests.targets.elementwise_graphs import of_elements
+from tests.targets.quantized_cases import BY_CONSTANTS, TABLES, channel_case, rescale_case, table_case
 
 
 def check(expr: Expr, operands: list[np.ndarray], expected: list[int]) -> None:
-    (found,) = run(of_elements(expr, operands), operands)
+    (found,) = run(of_elements(expr, [str(one.dtype) for one in operands], operands[0].size), operands)
     assert found.tolist() == expected
 
 
@@ -33,5 +34,5 @@ def test_a_table_is_looked_up_and_interpolated(expr: Table, dtype: str) -> None:
 
 def test_they_compile_everywhere_without_local_memory() -> None:
     exprs = [BY_CONSTANTS[0], BY_CONSTANTS[-1], TABLES[0], TABLES[3]]
-    graphs = [of_elements(expr, [np.zeros(5, dtype)]) for expr, dtype in exprs]
+    graphs = [of_elements(expr, [dtype], 5) for expr, dtype in exprs]
     assert_compiles_everywhere([template for graph in graphs for template in templates_of(graph)])

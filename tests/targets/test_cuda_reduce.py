@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.expr import RESULT, Arg, maximum
-from jitdelegate.ir.forms import Access, Reduce
+from jitdelegate.ir.forms import IndexMap, Reduce
 from jitdelegate.ir.graph import Graph
 from jitdelegate.runtime.cpu.features import level
 from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
@@ -97,12 +97,12 @@ def test_an_epilogue_reads_channels_scalars_and_elements(shape: Shape) -> None:
     output = (shape[0], 1, 1, shape[3])
     operands = [(shape[3],), (1,), output]
     expr = maximum(RESULT * Arg(1) + Arg(2), 0.0) + Arg(3)
-    form = Reduce(expr, tuple(Access.broadcast(operand, output) for operand in operands), "mean", (1, 2))
+    form = Reduce(expr, tuple(IndexMap.broadcast(operand, output) for operand in operands), "mean", (1, 2))
     compare(graph_of(form, [shape, *operands], output))
 
 
 def test_an_epilogue_runs_once_after_a_sum_in_two_launches() -> None:
-    form = Reduce(RESULT * 2 + Arg(1), (Access.broadcast((3,), (3,)),), "sum", (0,))
+    form = Reduce(RESULT * 2 + Arg(1), (IndexMap.broadcast((3,), (3,)),), "sum", (0,))
     graph = graph_of(form, [(9_000, 3), (3,)], (3,))
     assert len(templates_of(graph)) == 2
     compare(graph, tolerance=1e-5)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.expr import RESULT, Arg, Expr, maximum
-from jitdelegate.ir.forms import Access, Resize
+from jitdelegate.ir.forms import IndexMap, Resize
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ops.resize import nearest_places
 from jitdelegate.targets.cuda.element import Element
@@ -45,7 +45,7 @@ def resized(
 ) -> Graph:
     """A node whose data and further operands are the graph's inputs."""
     output = (data[0], *size, data[3])
-    accesses = tuple(Access.broadcast(shape, output) for shape in operands)
+    accesses = tuple(IndexMap.broadcast(shape, output) for shape in operands)
     return graph_of(Resize(epilogue, accesses, kind, **OPTIONS[options]), [data, *operands], output)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.expr import RESULT, Arg
-from jitdelegate.ir.forms import Access, Softmax
+from jitdelegate.ir.forms import IndexMap, Softmax
 from jitdelegate.ir.graph import Graph
 from tests.targets.cuda_execute import assert_compiles_everywhere, templates_of
 from tests.targets.cuda_graphs import Shape, compare, graph_of, stored_between
@@ -58,7 +58,7 @@ def test_an_epilogue_reads_channels_and_rows(length: int) -> None:
     output = (2, length)
     operands = [(length,), (2, 1), (1,), output]
     expr = (RESULT + Arg(1)) * Arg(2) + Arg(3) * Arg(4)
-    form = Softmax(expr, tuple(Access.broadcast(operand, output) for operand in operands))
+    form = Softmax(expr, tuple(IndexMap.broadcast(operand, output) for operand in operands))
     compare(graph_of(form, [output, *operands], output))
 
 

@@ -12,9 +12,11 @@ from jitdelegate.cache.place import open_place
 from jitdelegate.errors import DeviceError
 from jitdelegate.ir.expr import Const
 from jitdelegate.targets.cuda import template_store
+from jitdelegate.targets.cuda.device_code import Code
 from jitdelegate.targets.cuda.element import Element
 from jitdelegate.targets.cuda.map import MapTemplate
-from jitdelegate.targets.cuda.template import Definition, Template
+from jitdelegate.targets.cuda.sizes import Kind
+from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.cuda.template_store import TemplateStore
 
 VERSIONS = {"numba-cuda": "0.30.4", "numba": "0.68.1", "llvmlite": "0.50.0"}
@@ -31,8 +33,12 @@ class Nothing(Template):
     def threads(self) -> int:
         return 32
 
-    def define(self) -> Definition:
-        raise AssertionError("there is nothing to define")
+    @property
+    def parameters(self) -> tuple[Kind, ...]:
+        return ()
+
+    def write(self, code: Code) -> None:
+        raise AssertionError("there is nothing to write")
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr, binary, select
-from jitdelegate.ir.forms import Access, Concat, Contract, Map, Reduce, View
+from jitdelegate.ir.forms import Concat, Contract, IndexMap, Map, Reduce, View
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.cuda_execute import assert_compiles_everywhere, run, templates_of
@@ -51,17 +51,17 @@ def assert_equal(graph: Graph, precision: str = "float32") -> None:
 
 
 def mapped(expr: Expr, output: Shape, *shapes: Shape) -> Graph:
-    return graph_of(Map(expr, tuple(Access.broadcast(shape, output) for shape in shapes)), shapes, output)
+    return graph_of(Map(expr, tuple(IndexMap.broadcast(shape, output) for shape in shapes)), shapes, output)
 
 
 def transposed(shape: Shape, order: Shape) -> Graph:
     rank = len(shape)
-    access = Access(tuple(order.index(axis) for axis in range(rank)), (0,) * rank, (1,) * rank)
+    access = IndexMap(tuple(order.index(axis) for axis in range(rank)), (0,) * rank, (1,) * rank)
     return graph_of(Map(operands=(access,)), [shape], tuple(shape[axis] for axis in order))
 
 
 def padded(fill: float) -> Graph:
-    access = Access((0, 1, 2), (0, -1, -2), (1, 1, 1), fill)
+    access = IndexMap((0, 1, 2), (0, -1, -2), (1, 1, 1), fill)
     return graph_of(Map(operands=(access,)), [(2, 5, 12)], (2, 8, 16))
 
 
@@ -69,7 +69,7 @@ MOVES = {
     **{f"{size} elements": mapped(RESULT, (size,), (size,)) for size in (1, 2, 3, 15, 16, 17, 33, 4097)},
     "border": padded(1),
     "repeated": mapped(RESULT, (3, 16, 5), (16, 1)),
-    "strided backwards": graph_of(Map(operands=(Access((0, 1), (8, 1), (-2, 3)),)), [(9, 10)], (4, 3)),
+    "strided backwards": graph_of(Map(operands=(IndexMap((0, 1), (8, 1), (-2, 3)),)), [(9, 10)], (4, 3)),
     "rows by columns": transposed((3, 40, 65), (0, 2, 1)),
     "small transpose": transposed((5, 7), (1, 0)),
     "concat": graph_of(Concat(axis=1), [(3, 4), (3, 16), (3, 4)], (3, 24)),
@@ -94,7 +94,7 @@ def test_the_precision_of_floats_changes_nothing_else(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_what_no_index_reads_is_its_fill(dtype: str) -> None:
-    outside = Map(Arg(0), (Access((0,), (9,), (1,), 3 if dtype != "bool" else 1),))
+    outside = Map(Arg(0), (IndexMap((0,), (9,), (1,), 3 if dtype != "bool" else 1),))
     assert_equal(typed(graph_of(outside, [(4,)], (5,)), dtype))
 
 
@@ -121,7 +121,7 @@ def test_operands_of_several_types_meet_in_one_kernel() -> None:
 
 def test_a_kernel_of_floats_may_end_in_a_truth_value() -> None:
     expr = select(Arg(1), binary("gt", RESULT, Arg(2)), binary("lt", RESULT, 0.5))
-    operands = (Access.broadcast((8,), (1, 3, 3, 8)), Access.broadcast((1,), (1, 3, 3, 8)))
+    operands = (IndexMap.broadcast((8,), (1, 3, 3, 8)), IndexMap.broadcast((1,), (1, 3, 3, 8)))
     form = Contract(expr, operands)
     weights = np.random.default_rng(1).uniform(-1, 1, (8, 1, 1, 4)).astype(np.float32)
     tensors = (
@@ -136,7 +136,7 @@ def test_a_kernel_of_floats_may_end_in_a_truth_value() -> None:
 
 
 def test_an_epilogue_of_its_own_launch_makes_another_type() -> None:
-    access = Access((1, 0), (0, 0), (1, 1))
+    access = IndexMap((1, 0), (0, 0), (1, 1))
     form = Reduce(binary("lt", RESULT, Arg(1)), (access,), "max", (2,))
     assert_equal(typed(graph_of(form, [(4, 5, 6), (5, 4)], (4, 5)), "int32", "int32", "bool"))
 
@@ -190,7 +190,7 @@ def test_any_and_all_are_extremes_of_truth_values(shape: Shape, axes: Shape) -> 
 
 
 def test_an_epilogue_reads_the_truth_value_that_a_reduction_made() -> None:
-    form = Reduce(select(RESULT, Arg(1), 0.5), (Access.broadcast((3,), (3,)),), "max", (1,))
+    form = Reduce(select(RESULT, Arg(1), 0.5), (IndexMap.broadcast((3,), (3,)),), "max", (1,))
     graph = typed(graph_of(form, [(3, 9), (3,)], (3,)), "bool", "float32")
     data = np.zeros((3, 9), bool)
     data[1, 4] = True

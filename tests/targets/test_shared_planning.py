@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.errors import CompileError
-from jitdelegate.ir.forms import Access, Contract, Form, Shape
+from jitdelegate.ir.forms import Contract, Form, IndexMap, Shape
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.buffer_plan import Buffers, lives_of, place
 from jitdelegate.targets.cpu.write import PACKAGE, WRITERS
@@ -49,11 +49,11 @@ def test_a_buffer_lives_from_the_first_step_that_touches_it_to_the_last() -> Non
 def test_an_operand_is_read_by_pixel_and_channel_where_a_formula_says_how(
     shape: Shape, output: Shape, expected: Reach | None
 ) -> None:
-    assert reach(Access.broadcast(shape, output), shape, output) is expected
+    assert reach(IndexMap.broadcast(shape, output), shape, output) is expected
 
 
 def test_an_operand_goes_along_some_axes_and_is_repeated_along_others() -> None:
-    access = Access.broadcast((3, 1, 5), (2, 3, 4, 5))
+    access = IndexMap.broadcast((3, 1, 5), (2, 3, 4, 5))
     operand = EpilogueOperand.of(access, (3, 1, 5), (2, 3, 4, 5))
     assert operand is not None
     assert operand.axes == (None, 0, None, 2)
@@ -62,13 +62,13 @@ def test_an_operand_goes_along_some_axes_and_is_repeated_along_others() -> None:
 @pytest.mark.parametrize(
     "access",
     [
-        Access((1, 0), (0, 0), (1, 1)),
-        Access((0, 1), (1, 0), (1, 1)),
-        Access((0, 1), (0, 0), (1, 2)),
-        Access.along(0, 1, fill=0.0),
+        IndexMap((1, 0), (0, 0), (1, 1)),
+        IndexMap((0, 1), (1, 0), (1, 1)),
+        IndexMap((0, 1), (0, 0), (1, 2)),
+        IndexMap.along(0, 1, fill=0.0),
     ],
 )
-def test_an_operand_that_is_moved_does_not_go_along(access: Access) -> None:
+def test_an_operand_that_is_moved_does_not_go_along(access: IndexMap) -> None:
     assert EpilogueOperand.of(access, (4, 4), (4, 4)) is None
 
 

@@ -9,7 +9,7 @@ from functools import reduce
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import ArgReduce
 from jitdelegate.targets.cpu.element import load, store
-from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel
+from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.reduce import INITIAL, neutral, offset_of
 from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.vector_ir import FLOAT, INDEX, Function, Value, element_type, lanes_of, vector
@@ -88,11 +88,8 @@ def write_arg_reduce(writer: Writer, node: Node, form: ArgReduce) -> list[Job]:
     return ArgReduceWriter(writer.generator).jobs(form, *placed(writer, node))
 
 
-class ArgReduceWriter:
+class ArgReduceWriter(JobWriter):
     """Writes the jobs of ArgReduce nodes."""
-
-    def __init__(self, generator: Generator) -> None:
-        self.generator = generator
 
     def jobs(self, form: ArgReduce, data: Placed, out: Placed) -> list[Job]:
         """One row per output where the last axis is reduced, else one per row of outputs."""

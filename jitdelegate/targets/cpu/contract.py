@@ -13,10 +13,10 @@ import numpy as np
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
-from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
+from jitdelegate.targets.cpu.epilogue import Epilogue, Stream, stream_pointers
 from jitdelegate.targets.cpu.indirect_gemm import QUAD, Sweep, sweeps
-from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, split
-from jitdelegate.targets.cpu.tile import TileShape, TileWriter, segments_of
+from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory, split
+from jitdelegate.targets.cpu.tile import TileShape, segments_of, tile_function
 from jitdelegate.targets.cpu.vector_ir import POINTER, Value
 from jitdelegate.targets.cpu.writer import Writer
 from jitdelegate.targets.implicit_gemm import filters_of
@@ -89,12 +89,8 @@ def write_contract(writer: Writer, node: Node, form: Contract) -> list[Job]:
     return ContractWriter(writer.generator).jobs(form, *writer.ends(node), weights, bias, writer.epilogue(node))
 
 
-class ContractWriter:
+class ContractWriter(JobWriter):
     """Writes the jobs of Contract nodes."""
-
-    def __init__(self, generator: Generator) -> None:
-        self.generator = generator
-        self.tiles = TileWriter(generator)
 
     def jobs(
         self, form: Contract, a: Memory, c: Memory, weights: np.ndarray, bias: np.ndarray | None, epilogue: Epilogue
@@ -188,7 +184,7 @@ class ContractWriter:
             number, image = rest % count, rest // count
             pointers = [kernel.pointer(a) + (image * a.layout.image + sweep.a_start)]
             pointers += [kernel.pointer(c) + (image * c.layout.image + sweep.c_start)]
-            pointers += [kernel.pointer(s.memory) + (image * s.image + s.start) for s in product.streams]
+            pointers += stream_pointers(kernel, product.streams, image)
             first = part * pixel_chunks[0][1]
 
             def run(pixels: int) -> None:
@@ -259,7 +255,7 @@ class ContractWriter:
                 masked=panels.masked,
                 epilogue=product.epilogue,
             )
-            name = self.tiles.function(shape)
+            name = tile_function(self.generator, shape)
             f.call(name, a, weights, pointers[0], geometry, first, f.index(count), *pointers[1:])
             first = first + rows * count
 

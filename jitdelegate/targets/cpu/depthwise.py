@@ -12,9 +12,9 @@ from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.contract import ContractWriter
-from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
+from jitdelegate.targets.cpu.epilogue import Epilogue, stream_pointers
 from jitdelegate.targets.cpu.indirect_gemm import sweeps
-from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, divisor, split
+from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory, divisor, split
 from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, INDEX, POINTER, Value
 from jitdelegate.targets.cpu.writer import Writer
 from jitdelegate.targets.implicit_gemm import filters_of
@@ -98,12 +98,8 @@ def write_fused(writer: Writer, depthwise: Node, contract: Node) -> list[Job]:
     )
 
 
-class DepthwiseWriter:
+class DepthwiseWriter(JobWriter):
     """Writes the jobs of Depthwise nodes, alone and fused."""
-
-    def __init__(self, generator: Generator) -> None:
-        self.generator = generator
-        self.contracts = ContractWriter(generator)
 
     # one row of one channel block
 
@@ -130,10 +126,7 @@ class DepthwiseWriter:
                 for i, value in enumerate(sums):
                     extra = [p + i * move for p, move in zip(pointers[2:], moves[2:], strict=True)]
                     result = shape.epilogue.apply(f, value, extra, mask)
-                    if mask is None:
-                        f.store(result, pointers[1] + i * shape.c_pixel)
-                    else:
-                        f.store_masked(result, pointers[1] + i * shape.c_pixel, mask)
+                    f.store_masked(result, pointers[1] + i * shape.c_pixel, mask)
                 return [p + size * move for p, move in zip(pointers, moves, strict=True)]
 
             pointers = f.loop(count, group, *pointers)
@@ -211,7 +204,7 @@ class DepthwiseWriter:
             image, first = start // rows, start % rows
             source = kernel.pointer(a) + image * a.layout.image
             target = kernel.pointer(c) + image * c.layout.image
-            extra = [kernel.pointer(s.memory) + (image * s.image + s.start) for s in epilogue.streams]
+            extra = stream_pointers(kernel, epilogue.streams, image)
 
             def row(i: Value) -> None:
                 y = first + i
@@ -289,7 +282,8 @@ class DepthwiseWriter:
         self.generator.reserve_scratch(between.size)
         (sweep,) = sweeps(contract, between, c.layout, weights[1])
         sweep = replace(sweep, rows=rows, columns=columns, a_row=columns * between.pixel)
-        product = self.contracts.multiplication(sweep, c.layout, bias[1], epilogues[1])
+        contracts = ContractWriter(self.generator)
+        product = contracts.multiplication(sweep, c.layout, bias[1], epilogues[1])
         packed = pack(self.generator, weights[0], bias[0])
         line = RowOfStrip((1, 1, columns, channels), between.lanes, blocked=True, strip=strip * columns)
 
@@ -298,8 +292,8 @@ class DepthwiseWriter:
             number, image = kernel.chunk % strips, kernel.chunk // strips
             first = number * strip
             source = kernel.pointer(a) + image * a.layout.image
-            extra = self._row_pointers(kernel, epilogues[0].streams, image)
-            results = [kernel.pointer(c) + image * c.layout.image, *self._row_pointers(kernel, product.streams, image)]
+            extra = stream_pointers(kernel, epilogues[0].streams, image)
+            results = [kernel.pointer(c) + image * c.layout.image, *stream_pointers(kernel, product.streams, image)]
             moves = [c.layout.row, *(s.row for s in product.streams)]
 
             def row(i: Value) -> None:
@@ -311,15 +305,11 @@ class DepthwiseWriter:
             def run(count: int) -> None:
                 f.loop(count, row)
                 pointers = [p + first * move for p, move in zip(results, moves, strict=True)]
-                self.contracts.run_panels(kernel, product, [kernel.scratch, *pointers], f.index(0), count * columns)
+                contracts.run_panels(kernel, product, [kernel.scratch, *pointers], f.index(0), count * columns)
 
             f.when_last(number, strips, lambda: run(strip), lambda: run(rows - (strips - 1) * strip))
 
         return [self.generator.job("depthwise_contract", images * strips, body)]
-
-    @staticmethod
-    def _row_pointers(kernel: Kernel, streams: tuple[Stream, ...], image: Value) -> list[Value]:
-        return [kernel.pointer(s.memory) + (image * s.image + s.start) for s in streams]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from jitdelegate.ir.expr import RESULT, Expr
 from jitdelegate.ir.layout import Layout
-from jitdelegate.targets.cpu.kernel import Memory
+from jitdelegate.targets.cpu.kernel import Kernel, Memory
 from jitdelegate.targets.cpu.vector_ir import Function, Value, lanes_of
 from jitdelegate.targets.epilogue import EpilogueOperand
 from jitdelegate.targets.scalar.expression import emit
@@ -31,6 +31,11 @@ class Stream:
     def stepped(self, start: int, row: int, pixel: int) -> Stream:
         """The stream along every `row`-th row and `pixel`-th pixel, `start` bytes further."""
         return replace(self, start=self.start + start, row=self.row * row, pixel=self.pixel * pixel)
+
+
+def stream_pointers(kernel: Kernel, streams: Sequence[Stream], image: Value) -> list[Value]:
+    """Where the streams are at the first pixel of an image."""
+    return [kernel.pointer(s.memory) + (image * s.image + s.start) for s in streams]
 
 
 def follow(memory: Memory, operand: EpilogueOperand) -> Stream:

@@ -9,7 +9,7 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Gather
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.element import load
-from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel
+from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.reduce import Axis, offset_of
 from jitdelegate.targets.cpu.rows import Placed, is_dense, job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.vector_ir import Function, Value, vector
@@ -58,11 +58,8 @@ def write_gather(writer: Writer, node: Node, form: Gather) -> list[Job]:
     return GatherWriter(writer.generator).jobs(form, *placed(writer, node))
 
 
-class GatherWriter:
+class GatherWriter(JobWriter):
     """Writes the jobs of Gather nodes."""
-
-    def __init__(self, generator: Generator) -> None:
-        self.generator = generator
 
     def jobs(self, form: Gather, data: Placed, places: Placed, out: Placed) -> list[Job]:
         """One row per slice."""

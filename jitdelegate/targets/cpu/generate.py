@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from jitdelegate.ir.graph import Graph
+from jitdelegate.program.program import Kernel
 from jitdelegate.runtime.cpu.library import CLOCK_ENTRY
 from jitdelegate.runtime.cpu.profile import stamp_bytes
 from jitdelegate.targets.choose_layout import choose_layout
 from jitdelegate.targets.cpu.host_entry import write_host_entry
-from jitdelegate.targets.cpu.kernel import ALIGN, Generator
+from jitdelegate.targets.cpu.kernel import ALIGN, Generator, Step
 from jitdelegate.targets.cpu.link import link
 from jitdelegate.targets.cpu.machine import MACHINES, assembly, compile_object, triple
 from jitdelegate.targets.cpu.plan import plan, plan_text
@@ -18,40 +18,9 @@ from jitdelegate.targets.cpu.schedule import sync_bytes, write_entries
 from jitdelegate.targets.cpu.stamps import Stamps
 from jitdelegate.targets.cpu.vector_ir import Module
 from jitdelegate.targets.cpu.write import write_steps
-
-
-@dataclass(frozen=True, slots=True)
-class KernelNote:
-    """One step of the program: what it is called, its form, how many chunks, which .tflite operators it computes."""
-
-    name: str
-    form: str
-    chunks: int
-    origin: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Generated:
-    """What the program file keeps of a compiled graph.
-
-    Attributes:
-        loader: "flat" for a position-independent blob, "object" for relocatable code that llvmlite loads.
-        entries: (name, offset in `code`) of ENTRIES; offsets are 0 for "object".
-    """
-
-    code: bytes
-    loader: str
-    entries: tuple[tuple[str, int], ...]
-    weights: bytes
-    arena_bytes: int
-    scratch_bytes: int
-    sync_bytes: int
-    kernels: tuple[KernelNote, ...]
-
+from jitdelegate.targets.target import Generated, Trace
 
 ENTRIES = ("run", "work", "stop", "invoke")
-Trace = Callable[[str, Callable[[], str]], None]
-"""Called with a stage's name and what makes its text."""
 
 
 def _ignore(stage: str, make: Callable[[], str]) -> None:
@@ -92,11 +61,13 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore, *, profile: bo
         arena_bytes=planned.arena_bytes,
         scratch_bytes=generator.scratch,
         sync_bytes=own_sync_bytes + (stamp_bytes(len(steps)) if profile else 0),
-        kernels=tuple(
-            KernelNote(step.jobs[0].function, step.form, sum(job.chunks for job in step.jobs), step.origin)
-            for step in steps
-        ),
+        kernels=tuple(_kernel(step) for step in steps),
+        origins=tuple(step.origin for step in steps),
     )
+
+
+def _kernel(step: Step) -> Kernel:
+    return Kernel(name=step.jobs[0].function, form=step.form, chunks=sum(job.chunks for job in step.jobs))
 
 
 def _machine_code(ir: str, features: str, names: tuple[str, ...]) -> tuple[bytes, tuple[tuple[str, int], ...]]:

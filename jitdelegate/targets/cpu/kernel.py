@@ -128,6 +128,13 @@ class Generator:
         return Job(name, chunks)
 
 
+class JobWriter:
+    """What writes the jobs of some form to a generator."""
+
+    def __init__(self, generator: Generator) -> None:
+        self.generator = generator
+
+
 @dataclass
 class Kernel:
     """One chunk function while it is written."""

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from jitdelegate.ir.expr import Arg, Expr
-from jitdelegate.ir.forms import Access, Concat, Map
+from jitdelegate.ir.forms import Concat, IndexMap, Map
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.element import load, store
-from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, distances_along
+from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory, distances_along
 from jitdelegate.targets.cpu.vector_ir import Function, Value
 from jitdelegate.targets.cpu.writer import Writer
 from jitdelegate.targets.scalar.expression import emit
@@ -24,11 +24,11 @@ TOGETHER = 4
 
 @dataclass(frozen=True)
 class Operand:
-    """One operand: a tensor of logical `shape` read through `access`, or the constant `value`."""
+    """One operand: a tensor of logical `shape` read through `index_map`, or the constant `value`."""
 
     memory: Memory | None
     shape: tuple[int, ...]
-    access: Access
+    index_map: IndexMap
     dtype: str = "float32"
     value: float = 0.0
 
@@ -84,16 +84,16 @@ def regions(box: Box, operands: tuple[Operand, ...]) -> Iterator[tuple[Box, tupl
     """Disjoint parts of `box` in which every padded operand is either inside its tensor or a constant."""
     if box.is_empty:
         return
-    padded = next((k for k, o in enumerate(operands) if o.memory is not None and o.access.fill is not None), None)
+    padded = next((k for k, o in enumerate(operands) if o.memory is not None and o.index_map.fill is not None), None)
     if padded is None:
         yield box, operands
         return
     operand = operands[padded]
-    assert operand.access.fill is not None
-    constant = replace(operand, memory=None, value=operand.access.fill)
+    assert operand.index_map.fill is not None
+    constant = replace(operand, memory=None, value=operand.index_map.fill)
     outside = (*operands[:padded], constant, *operands[padded + 1 :])
     for axis, (dim, first, step) in enumerate(
-        zip(operand.access.dims, operand.access.starts, operand.access.steps, strict=True)
+        zip(operand.index_map.dims, operand.index_map.starts, operand.index_map.steps, strict=True)
     ):
         if dim < 0:
             continue
@@ -103,7 +103,7 @@ def regions(box: Box, operands: tuple[Operand, ...]) -> Iterator[tuple[Box, tupl
         box = box.between(dim, low, high)
         if box.is_empty:
             return
-    inside = replace(operand, access=replace(operand.access, fill=None))
+    inside = replace(operand, index_map=replace(operand.index_map, fill=None))
     yield from regions(box, (*operands[:padded], inside, *operands[padded + 1 :]))
 
 
@@ -118,15 +118,15 @@ def write_map(writer: Writer, node: Node, form: Map) -> list[Job]:
     """The jobs of a Map node."""
     output = node.outputs[0]
     pairs = zip(node.inputs, form.operands, strict=True)
-    operands = tuple(_operand(writer, index, access) for index, access in pairs)
+    operands = tuple(_operand(writer, index, index_map) for index, index_map in pairs)
     return MapWriter(writer.generator).jobs(writer.memory(output), writer.shape(output), form.epilogue, operands)
 
 
-def _operand(writer: Writer, index: int, access: Access) -> Operand:
+def _operand(writer: Writer, index: int, index_map: IndexMap) -> Operand:
     tensor = writer.graph.tensors[index]
-    if tensor.data is not None and tensor.data.size == 1 and access.fill is None:
-        return Operand(None, tensor.shape, access, tensor.dtype, tensor.data.flat[0].item())
-    return Operand(writer.memory(index), tensor.shape, access, tensor.dtype)
+    if tensor.data is not None and tensor.data.size == 1 and index_map.fill is None:
+        return Operand(None, tensor.shape, index_map, tensor.dtype, tensor.data.flat[0].item())
+    return Operand(writer.memory(index), tensor.shape, index_map, tensor.dtype)
 
 
 def write_concat(writer: Writer, node: Node, form: Concat) -> list[Job]:
@@ -136,9 +136,9 @@ def write_concat(writer: Writer, node: Node, form: Concat) -> list[Job]:
     for index in node.inputs:
         part = writer.shape(index)
         starts = tuple(-at if axis == form.axis else 0 for axis in range(len(shape)))
-        access = Access.along(*range(len(shape)), starts=starts)
+        index_map = IndexMap.along(*range(len(shape)), starts=starts)
         box = whole(shape).between(form.axis, at, at + part[form.axis])
-        operand = Operand(writer.memory(index), part, access, writer.graph.tensors[index].dtype)
+        operand = Operand(writer.memory(index), part, index_map, writer.graph.tensors[index].dtype)
         jobs += maps.jobs(output, shape, Arg(0), (operand,), box)
         at += part[form.axis]
     return jobs
@@ -151,15 +151,12 @@ def copy_jobs(generator: Generator, source: Memory, target: Memory, shape: tuple
         replace(side, layout=dense) if side.layout.plain and side.layout.shape != dense.shape else side
         for side in (source, target)
     )
-    operand = Operand(source, shape, Access.along(*range(len(shape))), dense.dtype)
+    operand = Operand(source, shape, IndexMap.along(*range(len(shape))), dense.dtype)
     return MapWriter(generator).jobs(target, shape, Arg(0), (operand,))
 
 
-class MapWriter:
+class MapWriter(JobWriter):
     """Writes the jobs of Map and Concat nodes and of copies between layouts."""
-
-    def __init__(self, generator: Generator) -> None:
-        self.generator = generator
 
     def jobs(
         self, output: Memory, shape: tuple[int, ...], expr: Expr, operands: tuple[Operand, ...], box: Box | None = None
@@ -360,33 +357,33 @@ def _start(memory: Memory, shape: tuple[int, ...], index: Sequence[int]) -> int:
     return sum(i * d for i, d in zip(index, distances_along(memory, shape), strict=True))
 
 
-def _spread(access: Access, rank: int, distances: Sequence[int]) -> list[int]:
+def _spread(index_map: IndexMap, rank: int, distances: Sequence[int]) -> list[int]:
     """Bytes that the operand advances per step along each output axis."""
     result = [0] * rank
-    for dim, step, distance in zip(access.dims, access.steps, distances, strict=True):
+    for dim, step, distance in zip(index_map.dims, index_map.steps, distances, strict=True):
         if dim >= 0:
             result[dim] += step * distance
     return result
 
 
-def _position(access: Access, index: Sequence[int]) -> list[int]:
+def _position(index_map: IndexMap, index: Sequence[int]) -> list[int]:
     """The operand's index for an output index."""
     return [
         first + (step * index[dim] if dim >= 0 else 0)
-        for dim, first, step in zip(access.dims, access.starts, access.steps, strict=True)
+        for dim, first, step in zip(index_map.dims, index_map.starts, index_map.steps, strict=True)
     ]
 
 
 def _read_distances(operand: Operand, rank: int) -> list[int]:
     if operand.memory is None:
         return [0] * rank
-    return _spread(operand.access, rank, distances_along(operand.memory, operand.shape))
+    return _spread(operand.index_map, rank, distances_along(operand.memory, operand.shape))
 
 
 def _read_start(operand: Operand, index: Sequence[int]) -> int:
     if operand.memory is None:
         return 0
-    return _start(operand.memory, operand.shape, _position(operand.access, index))
+    return _start(operand.memory, operand.shape, _position(operand.index_map, index))
 
 
 def _block_distances(operand: Operand) -> tuple[int, int, int, int, int]:
@@ -395,7 +392,7 @@ def _block_distances(operand: Operand) -> tuple[int, int, int, int, int]:
         return 0, 0, 0, 0, 0
     layout = operand.memory.layout
     distances = distances_along(operand.memory, operand.shape)
-    image, row, pixel, lane = _spread(operand.access, 4, distances)
+    image, row, pixel, lane = _spread(operand.index_map, 4, distances)
     return image, row, layout.block if lane else 0, pixel, lane
 
 
@@ -410,7 +407,7 @@ def _block_start(memory: Memory, index: Sequence[int]) -> int:
 def _read_block_start(operand: Operand, index: Sequence[int]) -> int:
     if operand.memory is None:
         return 0
-    position = [0] * (4 - len(operand.shape)) + _position(operand.access, index)
+    position = [0] * (4 - len(operand.shape)) + _position(operand.index_map, index)
     if len(operand.shape) == 4:
         return _block_start(operand.memory, position)
     return _start(operand.memory, operand.shape, position[4 - len(operand.shape) :])

@@ -14,10 +14,10 @@ from math import prod
 from jitdelegate.ir.forms import MatMul
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
-from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, distances_along, divisor, split
-from jitdelegate.targets.cpu.matmul_dot import DotShape, DotWriter
-from jitdelegate.targets.cpu.matmul_pack import PackedPanel, PackWriter
-from jitdelegate.targets.cpu.matmul_tile import ProductShape, ProductWriter
+from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel, Memory, distances_along, divisor, split
+from jitdelegate.targets.cpu.matmul_dot import DotShape, dot_function
+from jitdelegate.targets.cpu.matmul_pack import PackedPanel, pack_function
+from jitdelegate.targets.cpu.matmul_tile import ProductShape, product_function
 from jitdelegate.targets.cpu.reduce import Axis, offset_of
 from jitdelegate.targets.cpu.vector_ir import Value
 from jitdelegate.targets.cpu.writer import Writer
@@ -165,14 +165,8 @@ def write_matmul(writer: Writer, node: Node, form: MatMul) -> list[Job]:
     return MatMulWriter(writer.generator).jobs(form, a, b, c, writer.epilogue(node))
 
 
-class MatMulWriter:
+class MatMulWriter(JobWriter):
     """Writes the jobs of MatMul nodes."""
-
-    def __init__(self, generator: Generator) -> None:
-        self.generator = generator
-        self.tiles = ProductWriter(generator)
-        self.packs = PackWriter(generator)
-        self.dots = DotWriter(generator)
 
     def jobs(self, form: MatMul, a: Matrix, b: Matrix, c: Matrix, epilogue: Epilogue) -> list[Job]:
         """The jobs of a whole node.
@@ -301,7 +295,14 @@ class MatMulWriter:
                 is_exact=is_exact,
                 epilogue=product.epilogue,
             )
-            kernel.f.call(self.tiles.function(shape), place.a, place.b, place.c, kernel.f.index(count), *place.streams)
+            kernel.f.call(
+                product_function(self.generator, shape),
+                place.a,
+                place.b,
+                place.c,
+                kernel.f.index(count),
+                *place.streams,
+            )
             place = self._down(product, place, height * count)
 
     def _pack(self, kernel: Kernel, product: Product, panels: Panels, b: Value) -> Value:
@@ -309,10 +310,10 @@ class MatMulWriter:
         columns, is_transposed = panels.columns(self.generator.lanes), product.form.adj_y
         panel = PackedPanel(panels.vectors, product.depth, columns, product.b.row, is_transposed)
         self.generator.reserve_scratch(product.depth * panels.vectors * self.generator.vector_bytes)
-        kernel.f.call(self.packs.function(panel), b, kernel.scratch)
+        kernel.f.call(pack_function(self.generator, panel), b, kernel.scratch)
         return kernel.scratch
 
     def _dot(self, kernel: Kernel, product: Product, panels: Panels, place: Place, rows: int) -> None:
         columns, a_row = panels.columns(self.generator.lanes), product.a_steps[0]
         shape = DotShape(rows, columns, product.depth, a_row, product.b.row, product.c.row, product.epilogue)
-        kernel.f.call(self.dots.function(shape), place.a, place.b, place.c, *place.streams)
+        kernel.f.call(dot_function(self.generator, shape), place.a, place.b, place.c, *place.streams)

@@ -31,16 +31,9 @@ class DotShape:
         return f"{sizes} {distances} {self.epilogue.key}"
 
 
-class DotWriter:
-    """Writes such functions, each distinct one once."""
-
-    def __init__(self, generator: Generator) -> None:
-        self.generator = generator
-
-    def function(self, shape: DotShape) -> str:
-        """The name of `void dot(a, b, c, stream pointers ...)`."""
-        generator = self.generator
-        return generator.once(f"dot_{shape.rows}", shape.key, lambda name: Dot(generator, shape, name).write())
+def dot_function(generator: Generator, shape: DotShape) -> str:
+    """The name of `void dot(a, b, c, stream pointers ...)`, written once."""
+    return generator.once(f"dot_{shape.rows}", shape.key, lambda name: Dot(generator, shape, name).write())
 
 
 class Dot:
@@ -74,10 +67,7 @@ class Dot:
         for row in range(shape.rows):
             result = self._folded(sums[row * QUAD : (row + 1) * QUAD])
             value = shape.epilogue.apply(f, result, self._streams(number, row), mask)
-            if mask is None:
-                f.store(value, c + row * shape.c_row)
-            else:
-                f.store_masked(value, c + row * shape.c_row, mask)
+            f.store_masked(value, c + row * shape.c_row, mask)
 
     def _streams(self, number: Value, row: int) -> list[Value]:
         """Where the streams are at quad `number` of a row."""
@@ -109,7 +99,7 @@ class Dot:
         return sums
 
     def _load(self, at: Value, mask: Value | None) -> Value:
-        return self.f.load(self.vector, at) if mask is None else self.f.load_masked(self.vector, at, mask)
+        return self.f.load_masked(self.vector, at, mask)
 
     def _folded(self, sums: Sequence[Value]) -> Value:
         """Four vectors as one of their four sums."""

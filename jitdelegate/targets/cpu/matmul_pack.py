@@ -28,16 +28,9 @@ class PackedPanel:
     is_transposed: bool
 
 
-class PackWriter:
-    """Writes packing functions, each distinct one once."""
-
-    def __init__(self, generator: Generator) -> None:
-        self.generator = generator
-
-    def function(self, panel: PackedPanel) -> str:
-        """The name of `void pack(b, panel)`."""
-        generator = self.generator
-        return generator.once("pack", panel, lambda name: Packing(generator, panel, name).write())
+def pack_function(generator: Generator, panel: PackedPanel) -> str:
+    """The name of `void pack(b, panel)`, written once."""
+    return generator.once("pack", panel, lambda name: Packing(generator, panel, name).write())
 
 
 class Packing:

@@ -49,16 +49,10 @@ class ProductShape:
         return f"{sizes} {distances} {self.epilogue.key}"
 
 
-class ProductWriter:
-    """Writes tile functions, each distinct one once."""
-
-    def __init__(self, generator: Generator) -> None:
-        self.generator = generator
-
-    def function(self, shape: ProductShape) -> str:
-        """The name of `void tile(a, b, c, tiles, stream pointers ...)`."""
-        generator, prefix = self.generator, f"product_{shape.rows}x{shape.vectors}"
-        return generator.once(prefix, shape.key, lambda name: ProductTile(generator, shape, name).write())
+def product_function(generator: Generator, shape: ProductShape) -> str:
+    """The name of `void tile(a, b, c, tiles, stream pointers ...)`, written once."""
+    prefix = f"product_{shape.rows}x{shape.vectors}"
+    return generator.once(prefix, shape.key, lambda name: ProductTile(generator, shape, name).write())
 
 
 class ProductTile:
@@ -152,7 +146,4 @@ class ProductTile:
             mask = self.mask if v == len(results) - 1 else None
             at = [s + v * stream.block for s, stream in zip(streams, epilogue.streams, strict=True)]
             value = epilogue.apply(f, result, at, mask)
-            if mask is None:
-                f.store(value, c + v * self.vector_bytes)
-            else:
-                f.store_masked(value, c + v * self.vector_bytes, mask)
+            f.store_masked(value, c + v * self.vector_bytes, mask)

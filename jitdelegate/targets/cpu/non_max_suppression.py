@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Suppress
 from jitdelegate.targets.cpu.arg_reduce import Best, beats, best_lane, both, either, places_from
-from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel
+from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, placed
 from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, Function, Value
 from jitdelegate.targets.cpu.writer import Writer
@@ -49,11 +49,8 @@ def write_suppress(writer: Writer, node: Node, form: Suppress) -> list[Job]:
     return SuppressWriter(writer.generator).jobs(form, *placed(writer, node))
 
 
-class SuppressWriter:
+class SuppressWriter(JobWriter):
     """Writes the jobs of Suppress nodes."""
-
-    def __init__(self, generator: Generator) -> None:
-        self.generator = generator
 
     def jobs(self, form: Suppress, boxes: Placed, scores: Placed, out: Placed) -> list[Job]:
         """One row per class. Scratch memory holds the scores of the boxes that are still to be had."""
@@ -82,7 +79,7 @@ class SuppressWriter:
         def scored(first: Value, mask: Value | None) -> Value:
             f, type_ = kernel.f, self.generator.vector
             at = source + first * FLOAT_BYTES
-            score = f.load(type_, at) if mask is None else f.load_masked(type_, at, mask)
+            score = f.load_masked(type_, at, mask)
             enough = f.compare("oge", score, form.score_threshold)
             enough = enough if mask is None else both(f, enough, mask)
             return f.select(enough, score, f.literal(type_, GONE))
@@ -104,7 +101,7 @@ class SuppressWriter:
         def scored(first: Value, mask: Value | None) -> Value:
             type_, at = self.generator.vector, start + first * FLOAT_BYTES
             rows = [at + side * boxes.axes[0].distance for side in range(SIDES)]
-            sides = [f.load(type_, row) if mask is None else f.load_masked(type_, row, mask) for row in rows]
+            sides = [f.load_masked(type_, row, mask) for row in rows]
             score = f.load(type_, kernel.scratch + first * FLOAT_BYTES)
             is_chosen = f.compare("eq", places_from(f, first, lanes), chosen_places)
             struck = either(f, is_chosen, overlap_exceeds(f, one, Boxes(*sides), form.overlap))

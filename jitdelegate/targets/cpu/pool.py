@@ -11,7 +11,7 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
 from jitdelegate.ops.resize import bilinear_places, nearest_places
 from jitdelegate.targets.cpu.epilogue import Epilogue
-from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, divisor
+from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory, divisor
 from jitdelegate.targets.cpu.vector_ir import FLOAT, INDEX, POINTER, Function, Value
 from jitdelegate.targets.cpu.writer import Writer
 
@@ -33,11 +33,8 @@ def write_resize(writer: Writer, node: Node, form: Resize) -> list[Job]:
     return ImageWriter(writer.generator).resize(form, *writer.ends(node), writer.epilogue(node))
 
 
-class ImageWriter:
+class ImageWriter(JobWriter):
     """Writes the jobs of forms that compute each pixel and channel block of an NHWC output by itself."""
-
-    def __init__(self, generator: Generator) -> None:
-        self.generator = generator
 
     def pool(self, form: Pool, a: Memory, c: Memory, epilogue: Epilogue) -> list[Job]:
         """Mean or maximum over the part of each window that lies inside the image."""
@@ -104,10 +101,7 @@ class ImageWriter:
         def one(x: Value) -> None:
             extra = [p + x * s.pixel for p, s in zip(streams, epilogue.streams, strict=True)]
             value = epilogue.apply(f, pixel(f, image, y, x), extra, mask)
-            if mask is None:
-                f.store(value, target + x * c.pixel)
-            else:
-                f.store_masked(value, target + x * c.pixel, mask)
+            f.store_masked(value, target + x * c.pixel, mask)
 
         f.loop(c.shape[2], one)
 

@@ -15,7 +15,7 @@ import numpy as np
 from jitdelegate.ir.expr import Expr
 from jitdelegate.ir.forms import Recurrent
 from jitdelegate.ir.graph import Node
-from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, channel_vector
+from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel, Memory, channel_vector
 from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, Function, Value
 from jitdelegate.targets.cpu.writer import Writer
 from jitdelegate.targets.scalar.expression import emit
@@ -115,11 +115,8 @@ def write_recurrent(writer: Writer, node: Node, form: Recurrent) -> list[Job]:
     return RecurrentWriter(writer.generator).jobs(form, writer.shape(output), operands, writer.memory(output), weights)
 
 
-class RecurrentWriter:
+class RecurrentWriter(JobWriter):
     """Writes the jobs of Recurrent nodes."""
-
-    def __init__(self, generator: Generator) -> None:
-        self.generator = generator
 
     def jobs(
         self, form: Recurrent, shape: tuple[int, ...], operands: Sequence[Memory], out: Memory, weights: Weights
@@ -270,10 +267,7 @@ class _Sequence:
         return emit(self.f, expr, values, ["float32"] * len(values), lanes=self.lanes)
 
     def _load(self, place: Value, mask: Value | None) -> Value:
-        return self.f.load(self.vector, place) if mask is None else self.f.load_masked(self.vector, place, mask)
+        return self.f.load_masked(self.vector, place, mask)
 
     def _store(self, value: Value, place: Value, mask: Value | None) -> None:
-        if mask is None:
-            self.f.store(value, place)
-        else:
-            self.f.store_masked(value, place, mask)
+        self.f.store_masked(value, place, mask)

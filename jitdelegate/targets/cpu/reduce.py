@@ -13,7 +13,7 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.element import load, store
 from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
-from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, distances_along, divisor
+from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel, Memory, distances_along, divisor
 from jitdelegate.targets.cpu.pool import ImageWriter
 from jitdelegate.targets.cpu.vector_ir import FLOAT, FLOAT_BYTES, Function, Value, lanes_of
 from jitdelegate.targets.cpu.writer import Writer
@@ -51,11 +51,8 @@ def write_softmax(writer: Writer, node: Node, form: Softmax) -> list[Job]:
     return ReduceWriter(writer.generator).softmax(form, a, writer.shape(node.inputs[0]), c)
 
 
-class ReduceWriter:
+class ReduceWriter(JobWriter):
     """Writes the jobs of Reduce and Softmax nodes on row-major tensors."""
-
-    def __init__(self, generator: Generator) -> None:
-        self.generator = generator
 
     def reduce(self, form: Reduce, a: Memory, shape: tuple[int, ...], c: Memory, epilogue: Epilogue) -> list[Job]:
         """c[kept] = epilogue(kind over the reduced axes of a); chunks are kept elements, or vectors of them."""
@@ -117,10 +114,7 @@ class ReduceWriter:
                 extra = [_element(kernel, s, c.layout, number) for s in epilogue.streams]
                 result = epilogue.apply(f, value, extra, mask)
                 target = kernel.pointer(c) + offset_of(f, number, _image_axes(c.layout))
-                if mask is None:
-                    f.store(result, target)
-                else:
-                    f.store_masked(result, target, mask)
+                f.store_masked(result, target, mask)
 
             if vectors:
                 f.loop(vectors, block)
@@ -190,7 +184,7 @@ class ReduceWriter:
 
         def one(i: Value, total: Value) -> list[Value]:
             at = start + offset_of(f, i, axes)
-            loaded = f.load(vector, at) if mask is None else f.load_masked(vector, at, mask)
+            loaded = f.load_masked(vector, at, mask)
             return [_combine(f, kind, total, loaded)]
 
         (total,) = f.loop(prod(axis.size for axis in axes), one, f.literal(vector, INITIAL[kind]))
@@ -224,7 +218,7 @@ class ReduceWriter:
         zero = f.literal(vector, 0.0)
 
         def power(at: Value, mask: Value | None) -> Value:
-            x = f.load(vector, at) if mask is None else f.load_masked(vector, at, mask)
+            x = f.load_masked(vector, at, mask)
             return exp(f, (x - largest_vector) * beta)
 
         def whole(i: Value, total: Value) -> list[Value]:

@@ -6,7 +6,7 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Scan
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.element import load, store
-from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel
+from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.reduce import Axis, offset_of
 from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.vector_ir import Function, Value
@@ -18,11 +18,8 @@ def write_scan(writer: Writer, node: Node, form: Scan) -> list[Job]:
     return ScanWriter(writer.generator).jobs(form, *placed(writer, node))
 
 
-class ScanWriter:
+class ScanWriter(JobWriter):
     """Writes the jobs of Scan nodes."""
-
-    def __init__(self, generator: Generator) -> None:
-        self.generator = generator
 
     def jobs(self, form: Scan, data: Placed, out: Placed) -> list[Job]:
         """One row per position on all axes but the scanned one and the last."""

@@ -7,7 +7,7 @@ from jitdelegate.ir.index_forms import Scatter
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.element import load, store
 from jitdelegate.targets.cpu.gather import look_up
-from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel
+from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.reduce import Axis, offset_of
 from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.vector_ir import Function, Value
@@ -22,11 +22,8 @@ def write_scatter(writer: Writer, node: Node, form: Scatter) -> list[Job]:
     return ScatterWriter(writer.generator).jobs(form, *placed(writer, node))
 
 
-class ScatterWriter:
+class ScatterWriter(JobWriter):
     """Writes the jobs of Scatter nodes."""
-
-    def __init__(self, generator: Generator) -> None:
-        self.generator = generator
 
     def jobs(self, form: Scatter, updates: Placed, places: Placed, out: Placed) -> list[Job]:
         """One row per row of a slice, of all slices: two that are combined at one place are never apart."""

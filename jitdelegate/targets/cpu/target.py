@@ -79,22 +79,9 @@ class CpuTarget:
         raise OptionError(f"target 'cpu' is this machine's CPU, and has no devices {text!r}")
 
     def generate(self, graph: Graph, options: Options, key: Key, trace: Trace) -> Generated:
-        from jitdelegate.program.program import Kernel
         from jitdelegate.targets.cpu.generate import generate  # not before: without LLVM, all but code can be made
-        from jitdelegate.targets.target import Generated
 
-        made = generate(graph, key.part("features"), trace, profile=bool(key.part(PROFILE)))
-        return Generated(
-            loader=made.loader,
-            code=made.code,
-            weights=made.weights,
-            entries=made.entries,
-            kernels=tuple(Kernel(name=each.name, form=each.form, chunks=each.chunks) for each in made.kernels),
-            origins=tuple(each.origin for each in made.kernels),
-            arena_bytes=made.arena_bytes,
-            scratch_bytes=made.scratch_bytes,
-            sync_bytes=made.sync_bytes,
-        )
+        return generate(graph, key.part("features"), trace, profile=bool(key.part(PROFILE)))
 
     def runs_in_litert(self, key: Key) -> bool:
         return key.part("machine").startswith(IN_LITERT)

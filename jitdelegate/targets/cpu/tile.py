@@ -54,16 +54,10 @@ class TileShape:
         return f"tile {self.rows}x{self.vectors} {flags} {self.epilogue.key}"
 
 
-class TileWriter:
-    """Writes tile functions, each distinct one once."""
-
-    def __init__(self, generator: Generator) -> None:
-        self.generator = generator
-
-    def function(self, shape: TileShape) -> str:
-        """The name of `void tile(a, weights, c, geometry, first pixel, tiles, stream pointers ...)`."""
-        generator, prefix = self.generator, f"tile_{shape.rows}x{shape.vectors}"
-        return generator.once(prefix, shape.key, lambda name: Tile(generator, shape, name).write())
+def tile_function(generator: Generator, shape: TileShape) -> str:
+    """The name of `void tile(a, weights, c, geometry, first pixel, tiles, stream pointers ...)`, written once."""
+    prefix = f"tile_{shape.rows}x{shape.vectors}"
+    return generator.once(prefix, shape.key, lambda name: Tile(generator, shape, name).write())
 
 
 class Tile:
@@ -183,10 +177,7 @@ class Tile:
             last = v == shape.vectors - 1
             mask = f.first_lanes(g["lanes_left"], self.lanes) if shape.masked and last else None
             value = shape.epilogue.apply(f, result, streams, mask)
-            if mask is None:
-                f.store(value, c)
-            else:
-                f.store_masked(value, c, mask)
+            f.store_masked(value, c, mask)
             if not last:
                 c = c + g["c_block"]
                 streams = [s + g[f"block{k}"] for k, s in enumerate(streams)]

@@ -8,7 +8,7 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import TopK
 from jitdelegate.targets.cpu.arg_reduce import I32, both, places_from
 from jitdelegate.targets.cpu.element import load
-from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel
+from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.reduce import offset_of
 from jitdelegate.targets.cpu.rows import Placed, job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.vector_ir import FLOAT, INDEX, Function, Value, element_type, lanes_of, vector
@@ -27,15 +27,12 @@ def write_top_k(writer: Writer, node: Node, form: TopK) -> list[Job]:
     return TopKWriter(writer.generator).jobs(*placed(writer, node))
 
 
-class TopKWriter:
+class TopKWriter(JobWriter):
     """Writes the jobs of TopK nodes.
 
     Elements are ranked by integers that no two share. A row is cut into blocks, of which scratch memory holds the best
     rank each; a result takes the best of them and looks through its block for the next one.
     """
-
-    def __init__(self, generator: Generator) -> None:
-        self.generator = generator
 
     def jobs(self, data: Placed, out: Placed) -> list[Job]:
         """One row per row of the data."""

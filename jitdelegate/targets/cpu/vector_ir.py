@@ -375,15 +375,20 @@ class Function:
     def store(self, value: Value, pointer: Value, align: int = FLOAT_BYTES) -> None:
         self.do(f"store {value}, {pointer}, align {align}")
 
-    def load_masked(self, type_: str, pointer: Value, mask: Value, align: int = FLOAT_BYTES) -> Value:
-        """Lanes outside `mask` are zero and are not read."""
+    def load_masked(self, type_: str, pointer: Value, mask: Value | None, align: int = FLOAT_BYTES) -> Value:
+        """Lanes outside `mask` are zero and are not read; None reads all."""
+        if mask is None:
+            return self.load(type_, pointer, align)
         suffix = _suffix(type_)
         self.module.declare(f"{type_} @llvm.masked.load.{suffix}.p0(ptr, i32, {mask.type}, {type_})")
         call = f"call {type_} @llvm.masked.load.{suffix}.p0({pointer}, i32 {align}, {mask}, {type_} zeroinitializer)"
         return self.emit(type_, call)
 
-    def store_masked(self, value: Value, pointer: Value, mask: Value, align: int = FLOAT_BYTES) -> None:
-        """Lanes outside `mask` are not written."""
+    def store_masked(self, value: Value, pointer: Value, mask: Value | None, align: int = FLOAT_BYTES) -> None:
+        """Lanes outside `mask` are not written; None writes all."""
+        if mask is None:
+            self.store(value, pointer, align)
+            return
         suffix = _suffix(value.type)
         self.module.declare(f"void @llvm.masked.store.{suffix}.p0({value.type}, ptr, i32, {mask.type})")
         self.do(f"call void @llvm.masked.store.{suffix}.p0({value}, {pointer}, i32 {align}, {mask})")

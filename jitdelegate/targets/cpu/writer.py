@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jitdelegate.ir.expr import Arg, Const, Expr, substitute
-from jitdelegate.ir.forms import Access, Shape
+from jitdelegate.ir.forms import IndexMap, Shape
 from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.targets.cpu.epilogue import Epilogue, Stream, follow
@@ -56,22 +56,22 @@ class Writer:
         form, output = form_of(node), self.shape(node.outputs[0])
         values: list[Expr] = [Arg(0)]
         streams: list[Stream] = []
-        for index, access in zip(node.inputs[form.core :], form.operands, strict=True):
+        for index, index_map in zip(node.inputs[form.core :], form.operands, strict=True):
             data = self.graph.tensors[index].data
             if data is not None and data.size == 1:
                 values.append(Const(float(data.flat[0])))
             else:
-                streams.append(self._stream(index, access, output))
+                streams.append(self._stream(index, index_map, output))
                 values.append(Arg(len(streams)))
         return Epilogue(substitute(form.epilogue, values), tuple(streams))
 
-    def _stream(self, index: int, access: Access, output: Shape) -> Stream:
+    def _stream(self, index: int, index_map: IndexMap, output: Shape) -> Stream:
         tensor = self.graph.tensors[index]
         if tensor.data is not None and tensor.data.size == tensor.shape[-1] == output[-1]:
             lanes = self.generator.lanes
             offset = channel_vector(self.generator.weights, tensor.data, lanes)
             layout = Layout((1, 1, 1, output[-1]), lanes, blocked=True)
             return Stream(Memory("weights", offset, layout), 0, 0, 0, 0, layout.block, splat=False)
-        operand = EpilogueOperand.of(access, tensor.shape, output)
-        assert operand is not None, f"{access} does not run along {output}"
+        operand = EpilogueOperand.of(index_map, tensor.shape, output)
+        assert operand is not None, f"{index_map} does not run along {output}"
         return follow(self.memory(index), operand)

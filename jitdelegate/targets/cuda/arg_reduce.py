@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import ArgReduce
+from jitdelegate.targets.cuda.axes import Rows
 from jitdelegate.targets.cuda.device_code import I32, I64, Code, Value
-from jitdelegate.targets.cuda.division import DIVISOR_SIZES, divided, divisor
 from jitdelegate.targets.cuda.element import WORD, Element, load, store
 from jitdelegate.targets.cuda.lanes import WARP, combine_lanes, power_of_two
-from jitdelegate.targets.cuda.template import Definition, Template
+from jitdelegate.targets.cuda.sizes import Kind, Number
+from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.cuda.writer import Writer
 
 THREADS = 256
@@ -32,43 +32,27 @@ class ArgReduceTemplate(Template):
     element."""
 
     family: ClassVar[str] = "arg_reduce"
+    threads: ClassVar[int] = THREADS
+    parameters: ClassVar[tuple[Kind, ...]] = ("pointer", "pointer", Rows)
     kind: str
     lanes: int
     source: Element
     target: Element
 
-    @property
-    def threads(self) -> int:
-        return THREADS
-
-    def define(self) -> Definition:
-        from jitdelegate.targets.cuda.front_end import macro
-
-        @macro()
-        def find(code: Code, out: Value, data: Value, numbers: Sequence[Value]) -> None:
-            self._write(code, out, data, numbers)
-
-        def kernel(out, data, numbers):  # type: ignore[no-untyped-def]
-            find(out, data, numbers)
-
-        return Definition(kernel, ("pointer", "pointer", ("int32", 2 + DIVISOR_SIZES)))
-
-    def _write(self, code: Code, out: Value, data: Value, numbers: Sequence[Value]) -> None:
-        outputs, size = numbers[:2]
-        thread = code.special("ctaid.x") * THREADS + code.special("tid.x")
-        output, lane = thread // self.lanes, thread & (self.lanes - 1)
-        exists = output < outputs
-        outer, inner = divided(code, code.select(exists, output, 0), numbers[2:])
-        first = outer * size * numbers[2] + inner
+    def write(self, code: Code, out: Value, data: Value, rows: Rows) -> None:
+        thread = self.thread(code)
+        row, lane = thread // self.lanes, thread & (self.lanes - 1)
+        exists = row < rows.number
+        first = rows.first(code, code.select(exists, row, 0))
         start = [load(code, self.source, data, first)[0], code.integer(0)]
-        with code.carried(size, start, lane, self.lanes) as (place, (best, at), following):
-            value = load(code, self.source, data, first + place * numbers[2])[0]
+        with code.carried(rows.length, start, lane, self.lanes) as (place, (best, at), following):
+            value = load(code, self.source, data, first + place * rows.pitch.size)[0]
             better = self._beats(value, best)
             following[:] = code.select(better, value, best), code.select(better, place, at)
         best, at = self._combined(code, *following)
         with code.when(exists & lane.equals(0)):
             place = at if self.target is Element.INT32 else Value(code, code.builder.zext(at.value, I64))
-            store(code, self.target, [place], out, output)
+            store(code, self.target, [place], out, row)
 
     def _beats(self, a: Value, b: Value) -> Value:
         return a > b if self.kind == "max" else a < b
@@ -104,14 +88,10 @@ def write_arg_reduce(writer: Writer, node: Node) -> None:
     """Launch of an ArgReduce node: a block, a warp or a part of one for each row, a thread for each column."""
     form, source, target = node.form, node.inputs[0], node.outputs[0]
     assert isinstance(form, ArgReduce)
-    shape = writer.shape(source)
-    size, inner = shape[form.axis], prod(shape[form.axis + 1 :])
-    outputs = prod(shape) // size
-    lanes = _lanes(size) if inner == 1 else 1
+    rows = Rows.of(writer.shape(source), form.axis)
+    lanes = _lanes(rows.length) if rows.pitch.size == 1 else 1
     template = ArgReduceTemplate(form.kind, lanes, writer.element(source), writer.element(target))
-    numbers = (outputs, size, *divisor(inner))
-    blocks = -(-outputs * lanes // THREADS)
-    writer.launch(template, (blocks, 1, 1), [*map(writer.pointer, (target, source)), *numbers])
+    writer.launch(template, template.grid(rows.number * lanes), [writer.pointer(target), writer.pointer(source), rows])
 
 
 def _lanes(size: int) -> int:
@@ -139,36 +119,30 @@ def highest(code: Code, a: Value, b: Value) -> Value:
     return code.select(a > b, a, b)
 
 
+class RankedSizes(NamedTuple):
+    """Elements of a row, and how many places a row has in the output."""
+
+    length: Number
+    results: Number
+
+
 @dataclass(frozen=True, eq=False)
 class TopKTemplate(Template):
     """A block for each row, and a round for each result: the highest rank below that of the round before."""
 
     family: ClassVar[str] = "top_k"
+    threads: ClassVar[int] = THREADS
+    parameters: ClassVar[tuple[Kind, ...]] = ("pointer", "pointer", RankedSizes)
     source: Element
 
-    @property
-    def threads(self) -> int:
-        return THREADS
-
-    def define(self) -> Definition:
-        from jitdelegate.targets.cuda.front_end import macro
-
-        @macro()
-        def find(code: Code, out: Value, data: Value, numbers: Sequence[Value]) -> None:
-            size, count = numbers
-            row, thread = code.special("ctaid.x"), code.special("tid.x")
-            last = Value(code, I64(FIRST))
-            with code.carried(count, [last]) as (number, (last,), following):
-                own = self._own(code, data, row * size, size, last)
-                following[0] = combine_lanes(code, own, THREADS, highest, "ranks")
-                with code.when(thread.equals(0)):
-                    store(code, Element.INT32, [place_of(code, following[0])], out, row * count + number)
-                code.barrier()  # the next round writes where this one reads
-
-        def kernel(out, data, numbers):  # type: ignore[no-untyped-def]
-            find(out, data, numbers)
-
-        return Definition(kernel, ("pointer", "pointer", ("int32", 2)))
+    def write(self, code: Code, out: Value, data: Value, sizes: RankedSizes) -> None:
+        row, thread = code.special("ctaid.x"), code.special("tid.x")
+        with code.carried(sizes.results, [Value(code, I64(FIRST))]) as (number, (last,), following):
+            own = self._own(code, data, row * sizes.length, sizes.length, last)
+            following[0] = combine_lanes(code, own, THREADS, highest, "ranks")
+            with code.when(thread.equals(0)):
+                store(code, Element.INT32, [place_of(code, following[0])], out, row * sizes.results + number)
+            code.barrier()  # the next round writes where this one reads
 
     def _own(self, code: Code, data: Value, first: Value, size: Value, last: Value) -> Value:
         """The highest rank below `last` among the thread's own elements of a row."""
@@ -182,7 +156,7 @@ class TopKTemplate(Template):
 def write_top_k(writer: Writer, node: Node) -> None:
     """Launch of a TopK node."""
     source, target = node.inputs[0], node.outputs[0]
-    size, count = writer.shape(source)[-1], writer.shape(target)[-1]
-    rows = prod(writer.shape(source)) // size
+    sizes = RankedSizes(writer.shape(source)[-1], writer.shape(target)[-1])
+    rows = prod(writer.shape(source)) // sizes.length
     template = TopKTemplate(writer.element(source))
-    writer.launch(template, (rows, 1, 1), [*map(writer.pointer, (target, source)), size, count])
+    writer.launch(template, (rows, 1, 1), [writer.pointer(target), writer.pointer(source), sizes])

@@ -6,22 +6,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from jitdelegate.ir.forms import Concat
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.device_code import Code, Value
-from jitdelegate.targets.cuda.division import DIVISOR_SIZES, divided, divisor
+from jitdelegate.targets.cuda.division import divided, divisor
 from jitdelegate.targets.cuda.element import Element, common_width, store
 from jitdelegate.targets.cuda.epilogue import load_run
-from jitdelegate.targets.cuda.template import Definition, Template
+from jitdelegate.targets.cuda.sizes import Divisor, Kind, Number
+from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.cuda.writer import Writer
 
 THREADS = 256
 MOST_INPUTS = 8
 """Of one launch; the code of a kernel grows with them."""
-INPUT_SIZES = 2 + DIVISOR_SIZES
-"""Arguments per input: its vectors, its first place in a row of the output, the size of its rows in vectors."""
+
+
+class InputSizes(NamedTuple):
+    """Vectors of an input, its first place in a row of the output, the length of its rows in vectors."""
+
+    vectors: Number
+    first: Number
+    row: Divisor
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,39 +39,29 @@ class ConcatTemplate(Template):
     """
 
     family: ClassVar[str] = "concat"
+    threads: ClassVar[int] = THREADS
     width: int
     target: Element
     sources: tuple[Element, ...]
 
     @property
-    def threads(self) -> int:
-        return THREADS
-
-    def define(self) -> Definition:
-        from jitdelegate.targets.cuda.front_end import macro
-
-        @macro()
-        def copy_rows(code: Code, out: Value, inputs: Sequence[Value], sizes: Sequence[Value]) -> None:
-            part = code.special("ctaid.y")
-            for k, (source, base) in enumerate(zip(self.sources, inputs, strict=True)):
-                own = sizes[1 + k * INPUT_SIZES : 1 + (k + 1) * INPUT_SIZES]
-                with code.when(part.equals(k)):
-                    self._copy(code, out, source, base, sizes[0], own)
-
-        def kernel(out, inputs, sizes):  # type: ignore[no-untyped-def]
-            copy_rows(out, inputs, sizes)
-
+    def parameters(self) -> tuple[Kind, ...]:
         count = len(self.sources)
-        return Definition(kernel, ("pointer", ("pointer", count), ("int32", 1 + count * INPUT_SIZES)))
+        return "pointer", ("pointer",) * count, "int32", (InputSizes,) * count
 
-    def _copy(self, code: Code, out: Value, source: Element, base: Value, pitch: Value, sizes: Sequence[Value]) -> None:
+    def write(self, code: Code, out: Value, inputs: Sequence[Value], pitch: Value, sizes: Sequence[InputSizes]) -> None:
         """Rows of the output are `pitch` elements apart."""
-        vectors, first, *row_size = sizes
-        thread = code.special("ctaid.x") * THREADS + code.special("tid.x")
-        with code.when(thread < vectors):
-            row, column = divided(code, thread, row_size)
+        number = code.special("ctaid.y")
+        for k, (source, base, own) in enumerate(zip(self.sources, inputs, sizes, strict=True)):
+            with code.when(number.equals(k)):
+                self._copy(code, out, source, base, pitch, own)
+
+    def _copy(self, code: Code, out: Value, source: Element, base: Value, pitch: Value, sizes: InputSizes) -> None:
+        thread = self.thread(code)
+        with code.when(thread < sizes.vectors):
+            row, column = divided(code, thread, sizes.row)
             values = load_run(code, source, base, thread * self.width, self.width)
-            store(code, self.target, values, out, row * pitch + first + column * self.width)
+            store(code, self.target, values, out, row * pitch + sizes.first + column * self.width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +90,10 @@ def _write_parts(writer: Writer, parts: Sequence[_Part], output: int, rows: int,
     pointers = [writer.pointer(index) for index in (output, *(part.index for part in parts))]
     template = ConcatTemplate(width, writer.element(output), tuple(writer.element(part.index) for part in parts))
     pitch = writer.graph.tensors[output].size // rows
-    own = [(rows * part.length // width, part.first, *divisor(part.length // width)) for part in parts]
-    blocks = -(-max(vectors for vectors, *_ in own) // THREADS)
-    sizes = [pitch, *(number for numbers in own for number in numbers)]
-    writer.launch(template, (blocks, len(parts), 1), [*pointers, *sizes])
+    lengths = [part.length // width for part in parts]
+    sizes = [
+        InputSizes(rows * length, part.first, Divisor(*divisor(length)))
+        for part, length in zip(parts, lengths, strict=True)
+    ]
+    blocks, _, _ = template.grid(rows * max(lengths))
+    writer.launch(template, (blocks, len(parts), 1), [*pointers, pitch, sizes])

@@ -8,7 +8,6 @@ with taps that are never inside. Convolutions, transposed convolutions and rows 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -19,19 +18,13 @@ from jitdelegate.errors import CompileError
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import ABSENT, Node
 from jitdelegate.ir.layout import image_shape
-from jitdelegate.targets.cuda.device_code import I16, I32, Code, Value
 from jitdelegate.targets.cuda.element import common_width
+from jitdelegate.targets.cuda.pixel_gather import PlaceSizes, SourceSizes
 from jitdelegate.targets.cuda.writer import Writer, check_memory
 from jitdelegate.targets.implicit_gemm import GridPhase, filters_of, grid_phases
 
 OUTSIDE = -(2**15)
 """Rows and columns of a tap that is outside of every image: one so far away would have over 2**30 pixels."""
-NOWHERE = -(2**30)
-"""First row of a pixel past the last one: all its taps are outside."""
-SOURCE_SIZES = 11
-"""How many numbers `Problem.source` has."""
-PLACE_SIZES = 8
-"""How many numbers `Problem.place` has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +65,7 @@ class Phase:
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class ConvProblem:
     """A Contract node as multiplications of gathered pixels by weights, one for each phase and group.
 
     Attributes:
@@ -138,15 +131,13 @@ class Problem:
         table[: phase.steps // width] = np.stack([offsets.ravel(), packed.ravel()], axis=1)
         return table
 
-    def source(self, phase: Phase) -> tuple[int, ...]:
-        """The sizes that `Gather` takes, int32 arguments of a launch."""
-        _, height, width, channels = self.image
-        sizes = (self.pixels(phase), phase.steps, height, width, channels)
-        return (*sizes, *phase.size, *phase.stride, *phase.start)
+    def source(self, phase: Phase) -> SourceSizes:
+        """What a launch tells `PixelGather`."""
+        return SourceSizes(self.pixels(phase), phase.steps, *self.image[1:], *phase.size, *phase.stride, *phase.start)
 
-    def place(self, phase: Phase) -> tuple[int, ...]:
-        """The sizes that `Scatter` takes, int32 arguments of a launch."""
-        return (*phase.size, *self.target[1:3], *phase.step, *phase.first)
+    def place(self, phase: Phase) -> PlaceSizes:
+        """Where a phase's pixels lie in the output."""
+        return PlaceSizes(*phase.size, *self.target[1:3], *phase.step, *phase.first)
 
 
 def whole(size: int, tile: int) -> int:
@@ -169,7 +160,7 @@ def _packed(taps: np.ndarray) -> np.ndarray:
     return (((taps[:, 0] & 0xFFFF) | (taps[:, 1] & 0xFFFF) << 16) & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
 
 
-def problem_of(writer: Writer, node: Node) -> Problem:
+def problem_of(writer: Writer, node: Node) -> ConvProblem:
     """The node's contraction.
 
     Raises:
@@ -185,10 +176,10 @@ def problem_of(writer: Writer, node: Node) -> Problem:
     bias = np.zeros(target[3], np.float32) if bias_index == ABSENT else writer.array(bias_index)
     phases = [_listed(phase) for phase in grid_phases(form, target, weights)]
     reached = tuple(_within(phase, image) for phase in phases)
-    return _as_rows(Problem(node, data, output, image, target, form.groups, bias, reached))
+    return _as_rows(ConvProblem(node, data, output, image, target, form.groups, bias, reached))
 
 
-def _as_rows(problem: Problem) -> Problem:
+def _as_rows(problem: ConvProblem) -> ConvProblem:
     """Where an output pixel reads the whole image, the image is one row of numbers."""
     (images, height, width, channels), phase = problem.image, problem.phases[0]
     places = phase.taps + np.array(phase.start)
@@ -237,85 +228,3 @@ def _meets(phase: Phase, image: tuple[int, ...], taps: np.ndarray) -> np.ndarray
     first = taps + phase.start
     turn = np.maximum(0, -(first // phase.stride))  # of the first pixel for which a tap is not before the image
     return np.asarray(((turn < phase.size) & (first + turn * phase.stride < image[1:3])).all(axis=1))
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Where a pixel's data begins.
-
-    Attributes:
-        y, x: its first tap in the image; of a direct problem, y is how many elements of it may be read.
-        element: the first tap's first element, from the start of the data.
-    """
-
-    y: Value
-    x: Value
-    element: Value
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A chunk of K: what the table says of it; of a direct problem, `offset` alone."""
-
-    offset: Value
-    taps: Value
-
-
-class Gather:
-    """Device code that finds the data of pixels.
-
-    Args:
-        sizes: the values of `Problem.source`.
-        table: pointer to `Problem.table`; not read where `direct`.
-        width: elements of a chunk.
-    """
-
-    def __init__(self, code: Code, sizes: Sequence[Value], table: Value, width: int, *, direct: bool) -> None:
-        self.code = code
-        self.table, self.width, self.direct = table, width, direct
-        self.pixels, self.steps, self.height, self.columns, self.channels = sizes[:5]
-        self.size, self.stride, self.start = sizes[5:7], sizes[7:9], sizes[9:11]
-
-    def row(self, pixel: Value, channel: Value | int) -> Row:
-        """Where the data of output pixel `pixel` begins, a group's first channel being `channel`.
-
-        A pixel past the last one has a place too, of which all chunks are outside.
-        """
-        code, real = self.code, pixel < self.pixels
-        if self.direct:
-            return Row(code.select(real, self.steps, 0), pixel, pixel * self.channels + channel)
-        line = pixel // self.size[1]
-        image = line // self.size[0]
-        y = (line - image * self.size[0]) * self.stride[0] + self.start[0]
-        x = (pixel - line * self.size[1]) * self.stride[1] + self.start[1]
-        element = ((image * self.height + y) * self.columns + x) * self.channels + channel
-        return Row(code.select(real, y, NOWHERE), x, element)
-
-    def entry(self, chunk: Value) -> Entry:
-        """What the table says of chunk number `chunk`, which may be one of K's padding."""
-        if self.direct:
-            offset = chunk * self.width
-            return Entry(offset, offset)
-        return Entry(*self.code.load(self.table, chunk * 8, I32, 2))
-
-    def chunk(self, row: Row, entry: Entry) -> tuple[Value, Value]:
-        """(whether a chunk of the row is inside the data, the index of its first element)."""
-        code, index = self.code, row.element + entry.offset
-        if self.direct:
-            return entry.offset < row.y, index
-        builder, taps = code.builder, entry.taps.value
-        rows = Value(code, builder.sext(builder.trunc(taps, I16), I32))
-        columns = Value(code, builder.ashr(taps, I32(16)))
-        inside = code.within(row.y + rows, self.height) & code.within(row.x + columns, self.columns)
-        return inside, index
-
-
-def output_pixel(pixel: Value, sizes: Sequence[Value]) -> Value:
-    """Where pixel number `pixel` of a phase lies among the output's pixels; `sizes` are the values of
-    `Problem.place`."""
-    rows, columns, height, width, step_y, step_x, first_y, first_x = sizes
-    line = pixel // columns
-    image = line // rows
-    y = (line - image * rows) * step_y + first_y
-    x = (pixel - line * columns) * step_x + first_x
-    return (image * height + y) * width + x

@@ -6,33 +6,34 @@ and taps from registers. Other windows are walked at run time, and large ones ov
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from jitdelegate.ir.forms import Depthwise
 from jitdelegate.ir.graph import ABSENT, Node
+from jitdelegate.targets.cuda.axes import FourAxes
 from jitdelegate.targets.cuda.device_code import Code, Value
-from jitdelegate.targets.cuda.division import DIVISOR_SIZES, divided, divisor
-from jitdelegate.targets.cuda.element import Element, common_width, load_where, store
+from jitdelegate.targets.cuda.division import divided, divisor
+from jitdelegate.targets.cuda.element import Element, common_width, load_where
 from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
-from jitdelegate.targets.cuda.image_parts import PARTS_SIZES, Part, fills, part, parts_sizes
-from jitdelegate.targets.cuda.template import Definition, Kind, Template, TensorPointer, WeightsPointer
+from jitdelegate.targets.cuda.image_parts import Part, fills
+from jitdelegate.targets.cuda.output import Output
+from jitdelegate.targets.cuda.sizes import Divisor, Kind, Number
+from jitdelegate.targets.cuda.template import Template, WeightsPointer
 from jitdelegate.targets.cuda.window import (
-    AXIS_SIZES,
     LEAST_THREADS,
-    axis_sizes,
-    block_threads,
-    merged,
+    Span,
+    WindowAxis,
+    WindowKernel,
+    WindowTile,
+    WindowWalk,
     slices_of,
-    span,
-    walk,
 )
 from jitdelegate.targets.cuda.writer import Writer
 
@@ -52,8 +53,6 @@ NARROW = 4
 threads, and take fewer registers."""
 WIDE = 5
 """Columns of a window; those of more take too many registers for wide vectors."""
-CHANNELS_SIZES = 1 + DIVISOR_SIZES
-TARGET_SIZES = 2
 RESIDENT, RESIDENT_HEAVY = 4, 2
 """Blocks on a multiprocessor, and those of heavy tiles: more would not leave enough registers."""
 HEAVY, HEAVY_UNROLLED = 84, 124
@@ -81,73 +80,50 @@ class DepthwiseTemplate(Template):
     epilogue: Epilogue
 
     @property
-    @abstractmethod
-    def parts(self) -> int:
-        """Tiles of a block."""
-
-    @property
-    def resident(self) -> int:
-        """Blocks that should fit on a multiprocessor."""
-        return RESIDENT * LEAST_THREADS // self.threads
-
-    @abstractmethod
-    def write(self, layer: Layer) -> None:
-        """Writes the kernel."""
-
-    def define(self) -> Definition:
-        from jitdelegate.targets.cuda.front_end import macro
-
-        @macro()
-        def depthwise(code: Code, out: Any, data: Any, weights: Any, extra: Any, sizes: Any) -> None:
-            self.write(Layer(self, code, (out, data, weights), extra, sizes))
-
-        def kernel(out: Any, data: Any, weights: Any, extra: Any, sizes: Any) -> None:
-            depthwise(out, data, weights, extra, sizes)
-
-        extra: Kind = ("pointer", len(self.epilogue.operands))
-        sizes: Kind = ("int32", PARTS_SIZES + 2 * AXIS_SIZES + CHANNELS_SIZES + TARGET_SIZES)
-        return Definition(kernel, ("pointer", "pointer", "pointer", extra, sizes), self.resident)
+    def parameters(self) -> tuple[Kind, ...]:
+        extra = ("pointer",) * len(self.epilogue.operands)
+        return "pointer", "pointer", "pointer", extra, FourAxes, WindowAxis, WindowAxis, DepthwiseSizes
 
 
-def _sizes(
-    form: Depthwise, data: Sequence[int], output: Sequence[int], tile: tuple[int, int], width: int
-) -> tuple[int, ...]:
-    """The numbers that `Layer` takes apart."""
-    tiles = [-(-size // step) for size, step in zip(output[1:3], tile, strict=True)]
-    parts = parts_sizes((output[0], *tiles, output[3] // width))
-    axes = (number for axis in range(2) for number in axis_sizes(form, axis, data[1 + axis]))
-    return (*parts, *axes, data[3], *divisor(form.multiplier), *output[1:3])
+class DepthwiseSizes(NamedTuple):
+    """Data channels, output channels of each, rows and columns of the output."""
+
+    depth: Number
+    multiplier: Divisor
+    rows: Number
+    columns: Number
 
 
-class Layer:
+class DepthwiseKernel(WindowKernel):
     """The arguments of a depthwise kernel, and what its ways of walking a window share."""
 
     def __init__(
         self,
         template: DepthwiseTemplate,
         code: Code,
-        pointers: tuple[Value, Value, Value],
+        out: Value,
+        data: Value,
+        weights: Value,
         extra: Sequence[Value],
-        sizes: Sequence[Value],
+        parts: FourAxes,
+        rows: WindowAxis,
+        columns: WindowAxis,
+        sizes: DepthwiseSizes,
     ) -> None:
-        self.template, self.code, self.extra, self.sizes = template, code, extra, sizes
-        self.out, self.data, self.weights = pointers
-        rest = sizes[PARTS_SIZES:]
-        self.axes, rest = (rest[:AXIS_SIZES], rest[AXIS_SIZES : 2 * AXIS_SIZES]), rest[2 * AXIS_SIZES :]
-        self.inner, self.multiplier = rest[0], rest[1:CHANNELS_SIZES]
-        self.rows, self.columns = rest[CHANNELS_SIZES:]
-        self.height, self.width = self.axes[0][0], self.axes[1][0]
-        self.channels = self.inner * self.multiplier[0]
+        super().__init__(code, parts, (rows, columns))
+        self.template, self.data, self.weights, self.sizes = template, data, weights, sizes
+        self.channels = sizes.depth * sizes.multiplier.size
+        self.output = Output(code, template.epilogue, template.target, out, extra, self.channels)
 
     def begin(self, me: Part) -> None:
-        """Find the channels of a part."""
         self.image = me.image
         self.channel = me.vector * self.template.width
-        self.source, _ = divided(self.code, self.channel, self.multiplier)
+        self.source, _ = divided(self.code, self.channel, self.sizes.multiplier)
 
     def row(self, y: Value) -> Value:
         """The index of the data's first pixel in row y, at the part's channels."""
-        return (self.image * self.height + y) * self.width * self.inner + self.source
+        index: Value = (self.image * self.axes[0].size + y) * self.axes[1].size * self.sizes.depth + self.source
+        return index
 
     def pixel(self, inside: Value, index: Value) -> list[Value]:
         """The data from an index on, a value for each output channel; zeros where it is not inside."""
@@ -167,16 +143,33 @@ class Layer:
         read = partial(load_where, self.code, Element.FLOAT32, condition, self.weights)
         return [value for at in places for value in read(start + at, step)]
 
-    def finish(self, y: Value, x: Value, results: Sequence[Value]) -> None:
-        """Through the epilogue to output pixel (y, x)."""
-        code, template = self.code, self.template
-        pixel = (self.image * self.rows + y) * self.columns + x
-        values = template.epilogue.apply(code, results, pixel, self.channel, self.channels, self.extra)
-        store(code, template.target, values, self.out, pixel * self.channels + self.channel)
+    def nothing(self) -> list[Value]:
+        return [self.code.real(0)] * self.template.width
+
+    def add(
+        self, me: Part, spans: tuple[Span, Span], exists: Value, row: Value, column: Value, values: Sequence[Value]
+    ) -> list[Value]:
+        (rows, columns), inside = spans, me.exists & exists
+        start = self.row(rows.start + row * rows.step)
+        pixel = self.pixel(inside, start + (columns.start + column * columns.step) * self.sizes.depth)
+        number = (rows.first + row) * self.axes[1].kernel + columns.first + column
+        products = zip(pixel, self.tap_where(inside, number), values, strict=True)
+        return [self.code.fma(*three) for three in products]
+
+    def combined(self, a: Value, b: Value) -> Value:
+        return a + b
+
+    def finish(self, me: Part, spans: tuple[Span, Span], values: list[Value]) -> None:
+        bias = self.tap(self.axes[0].kernel * self.axes[1].kernel)
+        self.store(me.y, me.x, [a + b for a, b in zip(values, bias, strict=True)])
+
+    def store(self, y: Value, x: Value, results: Sequence[Value]) -> None:
+        """Stores the results for output pixel (y, x)."""
+        self.output.store(results, (self.image * self.sizes.rows + y) * self.sizes.columns + x, self.channel)
 
 
 @dataclass(frozen=True, eq=False)
-class DepthwiseTile(DepthwiseTemplate):
+class DepthwiseTile(WindowTile, DepthwiseTemplate):
     """A window whose columns are compiled in: what a row of the tile sees is loaded once and used from registers.
 
     Attributes:
@@ -190,15 +183,7 @@ class DepthwiseTile(DepthwiseTemplate):
     tile: tuple[int, int]
 
     @property
-    def threads(self) -> int:
-        return LEAST_THREADS
-
-    @property
-    def parts(self) -> int:
-        return self.threads
-
-    @property
-    def resident(self) -> int:
+    def min_blocks(self) -> int:
         rows, most = (1, 1, 1), HEAVY
         if self.rows is not None:
             rows, most = self.rows, HEAVY if self.tile == (1, 1) else HEAVY_UNROLLED
@@ -206,47 +191,47 @@ class DepthwiseTile(DepthwiseTemplate):
         numbers = self.width * (pixels + rows[0] * self.columns[0] + prod(self.tile))
         return RESIDENT if numbers <= most else RESIDENT_HEAVY
 
-    def write(self, layer: Layer) -> None:
-        code = layer.code
-        me = part(code, code.special("ctaid.x") * self.threads + code.special("tid.x"), layer.sizes)
+    def write(self, code: Code, *arguments: Any) -> None:
+        kernel = DepthwiseKernel(self, code, *arguments)
+        me = kernel.part(self.thread(code))
         with code.when(me.exists):
-            layer.begin(me)
+            kernel.begin(me)
             y, x = me.y * self.tile[0], me.x * self.tile[1]
-            row = self._row(layer, x)
-            sums = self._walked(layer, row, y) if self.rows is None else self._unrolled(layer, row, y, self.rows)
+            row = self._row(kernel, x)
+            sums = self._walked(kernel, row, y) if self.rows is None else self._unrolled(kernel, row, y, self.rows)
             for (i, j), results in zip(product(*map(range, self.tile)), sums, strict=True):
-                with code.when((y + i < layer.rows) & (x + j < layer.columns)):
-                    layer.finish(y + i, x + j, results)
+                with code.when((y + i < kernel.sizes.rows) & (x + j < kernel.sizes.columns)):
+                    kernel.store(y + i, x + j, results)
 
-    def _unrolled(self, layer: Layer, row: Row, y: Value, steps: Steps) -> list[Sums]:
+    def _unrolled(self, kernel: DepthwiseKernel, row: Row, y: Value, steps: Steps) -> list[Sums]:
         """The sums of all pixels of the tile; all taps are written out."""
-        code, taps = layer.code, steps[0] * self.columns[0]
-        top = y * steps[1] - layer.axes[0][3]
-        sums: list[list[Sums]] = [[layer.tap(taps)] * self.tile[1] for _ in range(self.tile[0])]
+        code, taps = kernel.code, steps[0] * self.columns[0]
+        top = y * steps[1] - kernel.axes[0].padding
+        sums: list[list[Sums]] = [[kernel.tap(taps)] * self.tile[1] for _ in range(self.tile[0])]
         weights = cache(lambda number: row.weights(number * self.columns[0]))
         for place, users in seen(self.tile[0], steps):
-            pixels = row.pixels(code.within(top + place, layer.height), layer.row(top + place))
+            pixels = row.pixels(code.within(top + place, kernel.axes[0].size), kernel.row(top + place))
             for i, number in users:
                 sums[i] = row.add(pixels, weights(number), sums[i])
         return [values for line in sums for values in line]
 
-    def _walked(self, layer: Layer, row: Row, y: Value) -> list[Sums]:
+    def _walked(self, kernel: DepthwiseKernel, row: Row, y: Value) -> list[Sums]:
         """The sums of the tile's only row: a loop over those rows of the window that are inside the image."""
-        code, rows = layer.code, span(layer.code, y, layer.axes[0])
-        bias = layer.tap(layer.axes[0][1] * self.columns[0])
+        code, rows = kernel.code, kernel.axes[0].span(kernel.code, y)
+        bias = kernel.tap(kernel.axes[0].kernel * self.columns[0])
         with code.carried(rows.count, bias * self.tile[1]) as (number, values, following):
-            pixels = row.pixels(code.boolean(True), layer.row(rows.start + number * rows.step))
+            pixels = row.pixels(code.boolean(True), kernel.row(rows.start + number * rows.step))
             weights = row.weights((rows.first + number) * self.columns[0])
             sums = [values[at : at + self.width] for at in range(0, len(values), self.width)]
             following[:] = [value for results in row.add(pixels, weights, sums) for value in results]
         return [following[at : at + self.width] for at in range(0, len(following), self.width)]
 
-    def _row(self, layer: Layer, x: Value) -> Row:
-        left = x * self.columns[1] - layer.axes[1][3]
+    def _row(self, kernel: DepthwiseKernel, x: Value) -> Row:
+        left = x * self.columns[1] - kernel.axes[1].padding
         places = seen(self.tile[1], self.columns)
-        inside = [layer.code.within(left + place, layer.width) for place, _ in places]
-        offsets = [(left + place) * layer.inner for place, _ in places]
-        return Row(layer, self.columns[0], inside, offsets, [users for _, users in places])
+        inside = [kernel.code.within(left + place, kernel.axes[1].size) for place, _ in places]
+        offsets = [(left + place) * kernel.sizes.depth for place, _ in places]
+        return Row(kernel, self.columns[0], inside, offsets, [users for _, users in places])
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +244,7 @@ class Row:
         users: of each column, the (output, tap) that use it.
     """
 
-    layer: Layer
+    kernel: DepthwiseKernel
     taps: int
     inside: list[Value]
     offsets: list[Value]
@@ -268,11 +253,11 @@ class Row:
     def pixels(self, inside: Value, start: Value) -> list[list[Value]]:
         """The data of every column of a row."""
         columns = zip(self.inside, self.offsets, strict=True)
-        return [self.layer.pixel(inside & within, start + offset) for within, offset in columns]
+        return [self.kernel.pixel(inside & within, start + offset) for within, offset in columns]
 
     def weights(self, first: Value | int) -> list[list[Value]]:
         """Those of a row of taps, from tap number `first` on."""
-        return [self.layer.tap(first + at) for at in range(self.taps)]
+        return [self.kernel.tap(first + at) for at in range(self.taps)]
 
     def add(self, pixels: Sequence[Sums], weights: Sequence[Sums], sums: Sequence[Sums]) -> list[Sums]:
         """The sums of a row of outputs with one more row of taps."""
@@ -280,7 +265,7 @@ class Row:
         for pixel, users in zip(pixels, self.users, strict=True):
             for output, tap in users:
                 products = zip(pixel, weights[tap], added[output], strict=True)
-                added[output] = [self.layer.code.fma(*three) for three in products]
+                added[output] = [self.kernel.code.fma(*three) for three in products]
         return added
 
 
@@ -294,7 +279,7 @@ def seen(outputs: int, steps: Steps) -> list[tuple[int, list[tuple[int, int]]]]:
 
 
 @dataclass(frozen=True, eq=False)
-class DepthwiseWalk(DepthwiseTemplate):
+class DepthwiseWalk(WindowWalk, DepthwiseTemplate):
     """A window whose size comes with the launch.
 
     Attributes:
@@ -305,39 +290,11 @@ class DepthwiseWalk(DepthwiseTemplate):
     tile: ClassVar[tuple[int, int]] = (1, 1)
 
     @property
-    def threads(self) -> int:
-        return block_threads(self.slices)
+    def min_blocks(self) -> int:
+        return RESIDENT * LEAST_THREADS // self.threads
 
-    @property
-    def parts(self) -> int:
-        return self.threads // self.slices
-
-    def write(self, layer: Layer) -> None:
-        code, lanes = layer.code, self.parts
-        thread = code.special("tid.x")
-        me = part(code, code.special("ctaid.x") * lanes + thread % lanes, layer.sizes)
-        layer.begin(me)
-        results = self._sums(layer, me, thread // lanes)
-        if self.slices > 1:
-            results = merged(code, results, self.slices, lambda a, b: a + b)
-        with code.when(me.exists & (thread < lanes)):
-            bias = layer.tap(layer.axes[0][1] * layer.axes[1][1])
-            layer.finish(me.y, me.x, [a + b for a, b in zip(results, bias, strict=True)])
-
-    def _sums(self, layer: Layer, me: Part, slice_: Value) -> list[Value]:
-        """What this thread's share of the window sums up."""
-        code, width = layer.code, self.width
-        rows, columns = (span(code, place, axis) for place, axis in zip((me.y, me.x), layer.axes, strict=True))
-
-        def visit(exists: Value, row: Value, column: Value, sums: Sequence[Value]) -> list[Value]:
-            inside = me.exists & exists
-            start = layer.row(rows.start + row * rows.step)
-            pixel = layer.pixel(inside, start + (columns.start + column * columns.step) * layer.inner)
-            number = (rows.first + row) * layer.axes[1][1] + columns.first + column
-            products = zip(pixel, layer.tap_where(inside, number), sums, strict=True)
-            return [code.fma(*three) for three in products]
-
-        return walk(code, rows, columns, (slice_, self.slices), [code.real(0)] * width, visit)
+    def write(self, code: Code, *arguments: Any) -> None:
+        self.write_walk(DepthwiseKernel(self, code, *arguments))
 
 
 def write_depthwise(writer: Writer, node: Node) -> None:
@@ -349,10 +306,17 @@ def write_depthwise(writer: Writer, node: Node) -> None:
     elements = writer.element(source), writer.element(target)
     output = writer.shape(target)
     template = _template(writer, form, elements, epilogue, output)
-    sizes = _sizes(form, writer.shape(source), output, template.tile, template.width)
-    arguments = (TensorPointer(target), writer.pointer(source), _weights(writer, node), *extra, *sizes)
+    data = writer.shape(source)
+    tiles = [-(-size // step) for size, step in zip(output[1:3], template.tile, strict=True)]
+    parts = FourAxes.of((output[0], *tiles, output[3] // template.width))
+    axes = [WindowAxis.of(form, axis, data[1 + axis]) for axis in range(2)]
+    sizes = DepthwiseSizes(data[3], Divisor(*divisor(form.multiplier)), *output[1:3])
+    pointers = writer.pointer(target), writer.pointer(source), _weights(writer, node), extra
     writer.launch(
-        template, (-(-sizes[0] // template.parts), 1, 1), arguments, products=prod(output) * prod(form.kernel)
+        template,
+        (-(-parts.number // template.parts), 1, 1),
+        [*pointers, parts, *axes, sizes],
+        products=prod(output) * prod(form.kernel),
     )
 
 

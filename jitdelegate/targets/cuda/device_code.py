@@ -68,14 +68,11 @@ class Value:
         return int(self.value.type.width)
 
     def _with(self, other: Any, whole: str, real: str) -> Value:
-        right = self.code.like(other, self)
-        name = real if self.is_float else whole
-        return Value(self.code, getattr(self.code.builder, name)(self.value, right.value))
+        operation = getattr(self.code.builder, real if self.is_float else whole)
+        return Value(self.code, operation(self.value, self.code.like(other, self).value))
 
     def _compare(self, relation: str, other: Any) -> Value:
-        right = self.code.like(other, self)
-        compare = self.code.builder.fcmp_ordered if self.is_float else self.code.builder.icmp_signed
-        return Value(self.code, compare(relation, self.value, right.value))
+        return self.code.compare(("o" if self.is_float else "s") + relation, self, other)
 
     def __add__(self, other: Any) -> Value:
         return self._with(other, "add", "fadd")
@@ -130,20 +127,20 @@ class Value:
         return Value(self.code, self.code.builder.not_(self.value))
 
     def __lt__(self, other: Any) -> Value:
-        return self._compare("<", other)
+        return self._compare("lt", other)
 
     def __le__(self, other: Any) -> Value:
-        return self._compare("<=", other)
+        return self._compare("le", other)
 
     def __gt__(self, other: Any) -> Value:
-        return self._compare(">", other)
+        return self._compare("gt", other)
 
     def __ge__(self, other: Any) -> Value:
-        return self._compare(">=", other)
+        return self._compare("ge", other)
 
     def equals(self, other: Any) -> Value:
         """Whether both are equal, as a boolean value."""
-        return self._compare("==", other)
+        return self._compare("eq", other)
 
     def __bool__(self) -> bool:
         raise TypeError("a device value has no truth at compile time; use Code.when or Code.select")
@@ -209,15 +206,15 @@ class Code:
 
     def to_float(self, number: Value) -> Value:
         """An int32 as float32."""
-        return Value(self, self.builder.sitofp(number.value, F32))
+        return self.convert("sitofp", number, "float")
 
     def bits(self, number: Value) -> Value:
         """A float32's bits as int32."""
-        return Value(self, self.builder.bitcast(number.value, I32))
+        return self.convert("bitcast", number, "i32")
 
     def from_bits(self, number: Value) -> Value:
         """An int32's bits as float32."""
-        return Value(self, self.builder.bitcast(number.value, F32))
+        return self.convert("bitcast", number, "float")
 
     # choices and control flow
 
@@ -228,7 +225,7 @@ class Code:
         return Value(self, self.builder.select(condition.value, *chosen))
 
     def compare(self, condition: str, left: Value, right: Any) -> Value:
-        """By LLVM's condition: `eq ne slt ult ...` of integers, `oeq une olt uno ...` of floats."""
+        """By LLVM's condition: `eq ne slt ult ...` of integers, `oeq une olt uno ...` of floats; `seq` is `eq`."""
         right, relation = self.like(right, left), condition[-2:]
         if left.is_float:
             compare = self.builder.fcmp_ordered if condition[0] == "o" else self.builder.fcmp_unordered
@@ -248,7 +245,7 @@ class Code:
 
     def within(self, index: Value, size: Value) -> Value:
         """Whether 0 <= index < size, in one comparison; `size` is not negative."""
-        return Value(self, self.builder.icmp_unsigned("<", index.value, size.value))
+        return self.compare("ult", index, size)
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:

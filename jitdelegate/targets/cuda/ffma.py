@@ -1,155 +1,82 @@
-"""Contract in float32 without tensor cores: which tile suits a problem, and its launches."""
+"""Contract in float32 without tensor cores: copy tiles of K, multiply them, add up what the warps have, store.
+
+Tiles of data and weights lie in a ring of slots in shared memory. A lane reads its rows of data and its columns of
+weights for four steps of K with 16-byte loads, and each loaded number is used four to eight times.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from jitdelegate.targets.cuda.conv_problem import SOURCE_SIZES, Problem
-from jitdelegate.targets.cuda.cost import COPIED
-from jitdelegate.targets.cuda.element import Element, common_width
+from jitdelegate.targets.cuda.contract_kernel import FLOAT, ContractArguments, ContractKernel, ContractTemplate
+from jitdelegate.targets.cuda.conv_problem import ConvProblem, whole
+from jitdelegate.targets.cuda.device_code import F32, I32, Code, Value, reduce_tree
+from jitdelegate.targets.cuda.element import Element, common_width, load_where
 from jitdelegate.targets.cuda.epilogue import Epilogue
-from jitdelegate.targets.cuda.ffma_kernel import (
-    COMMON_SIZES,
-    FLOAT,
-    LANES_ACROSS,
-    LANES_DOWN,
-    OWN_SIZES,
-    QUAD,
-    RECORD,
-    Arguments,
-    FfmaKernel,
-)
-from jitdelegate.targets.cuda.gpu import Gpu
-from jitdelegate.targets.cuda.split_k import write_combine
-from jitdelegate.targets.cuda.template import Definition, NoPointer, Pointer, Template, TensorPointer
+from jitdelegate.targets.cuda.ffma_tile import LANES_ACROSS, LANES_DOWN, QUAD, TILES, Tile
+from jitdelegate.targets.cuda.pixel_gather import PixelRow, PlaceSizes, SourceSizes, TableEntry
+from jitdelegate.targets.cuda.sizes import Kind, Number, count, filled, flattened
+from jitdelegate.targets.cuda.split_k import combining_cycles, write_combine
+from jitdelegate.targets.cuda.template import NoPointer, Pointer, TensorPointer
+from jitdelegate.targets.cuda.tensor_core import CHUNK, copy_async
+from jitdelegate.targets.cuda.tile_loader import Chunks, DataLoader, WeightLoader
 from jitdelegate.targets.cuda.writer import Writer
 
-MEETING_BYTES = 40 * 1024
-"""Shared memory for the sums of slices; where it is too small for all, some are added up first."""
-SHARED_BYTES = 48 * 1024
-"""Of a ring of tiles: what every GPU gives a block without being asked, and two of them fit on most."""
-REGISTERS = 65536
-"""Of a multiprocessor, on every supported GPU."""
-MANY_SUMS = 64
-"""Sums of a thread that take over 128 registers, with all that is around them."""
 MOST_PIECES = 8
 """Chunks whose pixels a thread has registers for."""
 FEWEST_TILES = 4
 """Tiles of K that are worth a block of their own."""
-TURN_CYCLES = 120
-"""From one tile of K to the next beside the multiplications, if nothing is in short supply: barrier, first loads from
-shared memory. Estimated from instruction latencies, like the two below."""
-ENDS_CYCLES = 2500
-"""Before the first and after the last multiplication of a block: three reads of memory in a row, a store."""
 COMBINE_CYCLES = 6000
 """One more launch that waits for this one."""
-OTHER_INSTRUCTIONS = 60
-"""Of a warp for one tile of K, beside multiplications and loads from shared memory: copies, places, the barrier."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """How the warps of a block share out a tile of the output and of K.
+class FfmaSizes(NamedTuple):
+    """Sizes of a launch for all phases.
 
     Attributes:
-        warps_down, warps_across: over rows (pixels) and columns (output channels).
-        slices: groups of warps that share out the steps of K of each tile, and add up in the end.
-        height, width: sums of a lane; a warp has LANES_DOWN times as many rows and LANES_ACROSS as many columns.
-        steps: of K; data and weights of a tile have a quad for each thread, or several.
+        blocks: along z for each group: parts of K, or phases.
+        depth, outputs: data channels and output channels of a group.
+        channels: of an output pixel.
     """
 
-    warps_down: int
-    warps_across: int
-    slices: int
-    height: int
-    width: int
-    steps: int
-
-    @property
-    def rows(self) -> int:
-        return self.warps_down * LANES_DOWN * self.height
-
-    @property
-    def columns(self) -> int:
-        return self.warps_across * LANES_ACROSS * self.width
-
-    @property
-    def threads(self) -> int:
-        return 32 * self.warps_down * self.warps_across * self.slices
-
-    @property
-    def row_pitch(self) -> int:
-        """Floats from row to row of data in shared memory: four lanes' rows lie in different banks."""
-        return self.steps + QUAD
-
-    @property
-    def stage_bytes(self) -> int:
-        return (self.rows * self.row_pitch + self.steps * self.columns) * FLOAT
-
-    @property
-    def products(self) -> int:
-        """Multiply-adds for one tile of K."""
-        return self.rows * self.columns * self.steps
-
-    @property
-    def copied_bytes(self) -> int:
-        """Read from global memory for one tile of K."""
-        return (self.rows + self.columns) * self.steps * FLOAT
-
-    @property
-    def loads(self) -> int:
-        """16-byte loads from shared memory that a warp needs for one tile of K."""
-        return self.steps // self.slices // QUAD * (self.height + self.width)
-
-    @property
-    def shared_cycles(self) -> int:
-        """What these loads take of a multiprocessor, two cycles each."""
-        return self.threads // 32 * self.loads * 2
-
-    @property
-    def issue_cycles(self) -> float:
-        """What issuing all instructions for one tile of K takes on four schedulers, one in a cycle on each."""
-        return self.threads // 32 * (self.products / self.threads + self.loads + OTHER_INSTRUCTIONS) / 4
-
-    @property
-    def most_stages(self) -> int:
-        """Slots of the ring where copies are asynchronous."""
-        return min(SHARED_BYTES // self.stage_bytes, 4)
-
-    @property
-    def meeting(self) -> int:
-        """How many slices' sums shared memory has room for; a power of two."""
-        fits = max(MEETING_BYTES // (self.rows * self.columns * FLOAT), 1)
-        return int(min(1 << fits.bit_length() - 1, self.slices))
+    blocks: Number
+    depth: Number
+    outputs: Number
+    channels: Number
 
 
-TILES = (
-    Tile(4, 1, 1, 8, 8, 16),  # 128 x 64
-    Tile(2, 1, 2, 8, 8, 16),  # 64 x 64
-    Tile(2, 1, 4, 8, 4, 32),  # 64 x 32
-    Tile(1, 1, 4, 8, 8, 32),  # 32 x 64
-    Tile(1, 1, 8, 8, 4, 32),  # 32 x 32
-    Tile(1, 1, 8, 4, 4, 64),  # 16 x 32
-)
-"""Large ones first: of equals the first one is taken."""
+class FfmaPhase(NamedTuple):
+    """Sizes of a launch for one phase.
+
+    Attributes:
+        tiles, share: tiles of K, and those that a block takes.
+        entry, weight: the phase's first tile in the table and among the weights.
+    """
+
+    tiles: Number
+    share: Number
+    entry: Number
+    weight: Number
+    source: SourceSizes
+
+
+SCATTERED = FfmaPhase, PlaceSizes
+"""What memory holds of each phase where there are several."""
+RECORD = whole(count(SCATTERED), QUAD)
+"""Numbers between two phases there."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Ffma(Template):
+class Ffma(ContractTemplate):
     """Pixels by channels with float32 multiply-adds.
 
     Attributes:
-        source, output: how data and results are stored.
-        width: elements of a chunk of the table.
-        run: neighbouring channels that are stored together.
-        is_direct, is_scattered: as `Problem` has them.
         is_asynchronous: whether copies to shared memory bypass registers.
-        is_part: whether it stores plain sums of a part of K, for `Combine`.
     """
 
     family: ClassVar[str] = "contract_ffma"
@@ -163,10 +90,6 @@ class Ffma(Template):
     is_asynchronous: bool
     is_part: bool
     epilogue: Epilogue
-
-    @property
-    def threads(self) -> int:
-        return self.tile.threads
 
     @property
     def stages(self) -> int:
@@ -185,32 +108,266 @@ class Ffma(Template):
         return self.tile.rows * self.tile.steps // self.width // self.threads
 
     @property
-    def resident(self) -> int:
-        """Blocks of it that a multiprocessor has registers for, going by what kernels were seen to take."""
-        registers = 128 if self.tile.height * self.tile.width < MANY_SUMS else 168
-        return REGISTERS // (registers * self.threads)
+    def min_blocks(self) -> int:
+        """Those that there are registers for, where that may be insisted on without running out of them."""
+        return 1 if self.tile.has_many_sums or self.pieces > 4 else self.tile.resident
 
     @property
-    def is_lean(self) -> bool:
-        """Whether `resident` may be insisted on without running out of registers."""
-        return self.tile.height * self.tile.width < MANY_SUMS and self.pieces <= 4
+    def parameters(self) -> tuple[Kind, ...]:
+        extra = ("pointer",) * len(self.epilogue.operands)
+        return *("pointer",) * 6, extra, FfmaSizes, () if self.is_scattered else (FfmaPhase,)
 
-    def define(self) -> Definition:
-        from jitdelegate.targets.cuda.front_end import macro
+    def write(
+        self,
+        code: Code,
+        output: Value,
+        data: Value,
+        weights: Value,
+        bias: Value,
+        table: Value,
+        phases: Value,
+        extra: Sequence[Value],
+        sizes: FfmaSizes,
+        phase: Sequence[FfmaPhase],
+    ) -> None:
+        """Args:
+        weights: f32[phases, groups, tiles of N, tiles of K, steps of a tile, columns of a tile].
+        phases: int32[phases, RECORD] of a scattered problem.
+        phase: of any other problem.
+        """
+        arguments = ContractArguments(output, data, weights, bias, table, extra)
+        FfmaKernel(code, self, arguments, sizes, phase[0] if phase else phases).write()
 
-        @macro()
-        def contract(code, output, data, weights, bias, table, phases, extra, sizes):  # type: ignore[no-untyped-def]
-            FfmaKernel(code, self, Arguments(output, data, weights, bias, table, phases, extra, sizes)).write()
 
-        def kernel(output, data, weights, bias, table, phases, extra, sizes):  # type: ignore[no-untyped-def]
-            contract(output, data, weights, bias, table, phases, extra, sizes)
+class FfmaDataLoader(DataLoader):
+    """Data in rows of `row_pitch` floats."""
 
-        count = COMMON_SIZES + (0 if self.is_scattered else OWN_SIZES + SOURCE_SIZES)
-        tuples = ("pointer", len(self.epilogue.operands)), ("int32", count)
-        return Definition(kernel, (*("pointer",) * 6, *tuples), self.resident if self.is_lean else 1)
+    def __init__(self, kernel: FfmaKernel, source: Element, width: int) -> None:
+        tile = kernel.tile
+        self.row_pitch, self.width = tile.row_pitch, width
+        super().__init__(
+            kernel.code,
+            kernel.gather,
+            source,
+            kernel.arguments.data,
+            kernel.thread,
+            tile.threads,
+            tile.rows,
+            tile.steps // width,
+            width * FLOAT,
+            in_rows=True,
+        )
+        self.start = (self.row * self.row_pitch + self.unit * width) * FLOAT
+
+    def place(self, at: int, nbytes: int) -> Value:
+        place: Value = self.start + (at * self.pitch * self.row_pitch * FLOAT + nbytes)
+        return place
+
+    def fetch(self, rows: Sequence[PixelRow], entries: Sequence[TableEntry]) -> Chunks:
+        return [self._chunk(row, entry) for row in rows for entry in entries]
+
+    def _chunk(self, row: PixelRow, entry: TableEntry) -> list[Value]:
+        inside, index = self.gather.chunk(row, entry)
+        return load_where(self.code, self.source, inside, self.data, index, self.width)
 
 
-def write(writer: Writer, problem: Problem) -> None:
+class FfmaWeightLoader(WeightLoader):
+    """Weights of which a tile past the last one reads as zeros."""
+
+    def copy(self, tile: Value, slot: Value) -> None:
+        source = self._source(tile)
+        for at in self.places:
+            copy_async(self.code, slot + self.start + at, self.weights, source + at, CHUNK)
+
+    def fetch_where(self, exists: Value, tile: Value) -> Chunks:
+        """This thread's part of a tile; zeros where it does not exist."""
+        source = self._source(tile)
+        return [self.code.load_where(exists, self.weights, source + at, QUAD) for at in self.places]
+
+
+class FfmaKernel(ContractKernel):
+    """Writes the kernel of one template.
+
+    Args:
+        phase: the only one, or a pointer to those of a scattered problem.
+    """
+
+    def __init__(
+        self, code: Code, template: Ffma, arguments: ContractArguments, sizes: FfmaSizes, phase: FfmaPhase | Value
+    ) -> None:
+        self.thread, z = code.special("tid.x"), code.special("ctaid.z")
+        is_alone = not (template.is_part or template.is_scattered)
+        group, part = (z, code.integer(0)) if is_alone else (z // sizes.blocks, z % sizes.blocks)
+        phase, place = (phase, None) if isinstance(phase, FfmaPhase) else self._phase(code, phase, part)
+        super().__init__(
+            code, template, arguments, template.stages, sizes.depth, sizes.channels, phase.source, place, group, part
+        )
+        self.sizes, self.is_asynchronous = sizes, template.is_asynchronous
+        skipped = part * phase.share if template.is_part else code.integer(0)
+        self.tiles = code.minimum(phase.share, phase.tiles - skipped)
+        self.first, first_weight = phase.entry + skipped, phase.weight + self.panel * phase.tiles + skipped
+        tile = template.tile
+        self.data = FfmaDataLoader(self, template.source, template.width)
+        nbytes, after = tile.steps * tile.columns * FLOAT, tile.rows * tile.row_pitch * FLOAT
+        self.weights: FfmaWeightLoader = FfmaWeightLoader(
+            code, arguments.weights, first_weight, self.thread, tile.threads, nbytes, after
+        )
+        self._locate_lane()
+
+    def _phase(self, code: Code, phases: Value, number: Value) -> tuple[FfmaPhase, PlaceSizes]:
+        """The numbers of a phase."""
+        places = [number * (RECORD * FLOAT) + at for at in range(0, RECORD * FLOAT, QUAD * FLOAT)]
+        numbers = [one for place in places for one in code.load(phases, place, I32, QUAD)]
+        phase, place = filled(SCATTERED, iter(numbers))
+        return phase, place
+
+    def _locate_lane(self) -> None:
+        """Which rows, columns and slice of K this thread multiplies.
+
+        Neighbouring lanes share columns and those two apart rows: a 16-byte load of either takes half the time.
+        """
+        tile, thread = self.tile, self.thread
+        lane, warp = thread & 31, thread >> 5
+        down, across = lane & 1 | lane >> 4 << 1, lane >> 1 & LANES_ACROSS - 1
+        self.slice = warp // (tile.warps_down * tile.warps_across)
+        within = warp % (tile.warps_down * tile.warps_across)
+        self.row = within // tile.warps_across * (LANES_DOWN * tile.height) + down
+        self.column = within % tile.warps_across * (LANES_ACROSS * tile.width) + across * QUAD
+        step = self.slice * (tile.steps // tile.slices)
+        self.rows_start = (self.row * tile.row_pitch + step) * FLOAT
+        self.columns_start = (tile.rows * tile.row_pitch + step * tile.columns + self.column) * FLOAT
+
+    def write(self) -> None:
+        """The whole kernel."""
+        self._finish(self.overlapped(self._nothing()) if self.is_asynchronous else self._through_registers())
+
+    # multiplication
+
+    def _accumulate(self, sums: Sequence[Value], slot: Value) -> list[Value]:
+        """The sums after this thread's slice of the tile at the shared address `slot`."""
+        tile, sums = self.tile, list(sums)
+        rows, columns = slot + self.rows_start, slot + self.columns_start
+        for step in range(0, tile.steps // tile.slices, QUAD):
+            left = [
+                self.code.load(rows, (at * LANES_DOWN * tile.row_pitch + step) * FLOAT, F32, QUAD)
+                for at in range(tile.height)
+            ]
+            for k in range(QUAD):
+                right = self._weights(columns, (step + k) * tile.columns)
+                products = [(row[k], column) for row in left for column in right]
+                sums = [self.code.fma(a, b, c) for (a, b), c in zip(products, sums, strict=True)]
+        return sums
+
+    def _weights(self, columns: Value, place: int) -> list[Value]:
+        """One step's weights for the columns of this thread: quads, LANES_ACROSS quads apart."""
+        places = range(self.tile.width // QUAD)
+        quads = [self.code.load(columns, (place + at * LANES_ACROSS * QUAD) * FLOAT, F32, QUAD) for at in places]
+        return [number for quad in quads for number in quad]
+
+    def _nothing(self) -> list[Value]:
+        return [self.code.real(0.0)] * self.tile.sums
+
+    def step(
+        self, sums: Sequence[Value], slot: Value, copy: Callable[[], None], advance: Callable[[], None]
+    ) -> list[Value]:
+        copy()
+        advance()
+        return self._accumulate(sums, self.shared + slot)
+
+    def copy(self, rows: Sequence[PixelRow], entries: Sequence[TableEntry], tile: Value, slot: Value) -> None:
+        with self.code.when(tile < self.tiles):
+            self.data.copy(rows, entries, self.shared + slot)
+            self.weights.copy(tile, self.shared + slot)
+
+    # copies through registers, one tile ahead
+
+    def _through_registers(self) -> list[Value]:
+        """While a tile is multiplied the next one is on its way to registers."""
+        code, zero = self.code, self.code.integer(0)
+        rows, (entry,) = self.rows(), self.entries(code.integer(1))
+        self._put(self._fetch(rows, self.entries(zero), zero), self.shared)
+        initial = [zero, entry.offset, entry.taps, *self._nothing()]
+        with code.carried(self.tiles, initial) as (tile, now, following):
+            code.barrier()
+            fetched = self._fetch(rows, [TableEntry(now[1], now[2])], tile + 1)
+            (entry,) = self.entries(tile + 2)
+            following[:3] = self.next_slot(now[0]), entry.offset, entry.taps
+            following[3:] = self._accumulate(now[3:], self.shared + now[0])
+            self._put(fetched, self.shared + following[0])
+        return following[3:]
+
+    def _fetch(self, rows: Sequence[PixelRow], entries: Sequence[TableEntry], tile: Value) -> tuple[Chunks, Chunks]:
+        return self.data.fetch(rows, entries), self.weights.fetch_where(tile < self.tiles, tile)
+
+    def _put(self, fetched: tuple[Chunks, Chunks], slot: Value) -> None:
+        self.data.put(fetched[0], slot)
+        self.weights.put(fetched[1], slot)
+
+    # sums to the output
+
+    def _finish(self, sums: Sequence[Value]) -> None:
+        """Slices of K meet in shared memory, then every thread finishes some quads."""
+        code, tile, slices = self.code, self.tile, self.tile.slices
+        while slices > tile.meeting:
+            slices //= 2
+            sums = self._folded(sums, slices)
+        code.barrier()
+        with code.when(self.slice < slices):
+            self._share(sums, self.slice)
+        code.barrier()
+        across = tile.columns // QUAD
+        first, column = self.thread // across, self.thread % across * QUAD
+        bias = self.bias(column, QUAD)
+        with code.loop(tile.rows, start=first, step=tile.threads // across) as row:
+            pixel = self.first_pixel + row
+            with code.when(pixel < self.pixels):
+                parts = [self._shared_quad(part, row, column) for part in range(slices)]
+                total = [reduce_tree(values, lambda a, b: a + b) for values in zip(*parts, strict=True)]
+                self._store_quad(total, bias, pixel, column)
+
+    def _folded(self, sums: Sequence[Value], half: int) -> list[Value]:
+        """The sums of slices below `half`, those of slices from there on added to them."""
+        self.code.barrier()
+        with self.code.when(self.slice < 2 * half), self.code.when(self.slice >= half):
+            self._share(sums, self.slice % half)
+        self.code.barrier()
+        other = [
+            number for row, column in self._quads() for number in self._shared_quad(self.slice % half, row, column)
+        ]
+        return [a + b for a, b in zip(sums, other, strict=True)]
+
+    def _quads(self) -> list[tuple[Value, Value]]:
+        """The first row and column of every quad of this thread's sums."""
+        rows = [self.row + at * LANES_DOWN for at in range(self.tile.height)]
+        columns = [self.column + at * LANES_ACROSS * QUAD for at in range(self.tile.width // QUAD)]
+        return [(row, column) for row in rows for column in columns]
+
+    def _share(self, sums: Sequence[Value], part: Value) -> None:
+        for at, (row, column) in enumerate(self._quads()):
+            self.code.store(sums[at * QUAD : (at + 1) * QUAD], self._sum_place(part, row, column), 0)
+
+    def _shared_quad(self, part: Value | int, row: Value, column: Value) -> list[Value]:
+        return self.code.load(self._sum_place(part, row, column), 0, F32, QUAD)
+
+    def _sum_place(self, part: Value | int, row: Value, column: Value) -> Value:
+        """Shared address of a sum; halves of odd rows change places, so that a warp's stores meet no bank twice."""
+        tile = self.tile
+        swizzled = column ^ ((row & 1) << 4)
+        place: Value = self.shared + (row * tile.columns + swizzled) * FLOAT + part * (tile.rows * tile.columns * FLOAT)
+        return place
+
+    def _store_quad(self, sums: Sequence[Value], bias: Sequence[Value], pixel: Value, column: Value) -> None:
+        """Stores a quad of the tile's columns in runs that lie whole inside the group's channels or outside."""
+        first = self.code.special("ctaid.y") * self.tile.columns + column
+        for at in range(0, QUAD, self.run):
+            with self.code.when(first + at < self.sizes.outputs):
+                channel, chosen = self.group * self.sizes.outputs + first + at, sums[at : at + self.run]
+                if bias:
+                    chosen = [a + b for a, b in zip(chosen, bias[at : at + self.run], strict=True)]
+                self.store(chosen, pixel, channel)
+
+
+def write(writer: Writer, problem: ConvProblem) -> None:
     """The launches of a contraction: one, or two where blocks share out K."""
     epilogue, extra = writer.epilogue(problem.node)
     template, parts = choose(writer, problem, epilogue)
@@ -222,7 +379,7 @@ def write(writer: Writer, problem: Problem) -> None:
         write_combine(writer, problem, sums, parts)
 
 
-def choose(writer: Writer, problem: Problem, epilogue: Epilogue) -> tuple[Ffma, int]:
+def choose(writer: Writer, problem: ConvProblem, epilogue: Epilogue) -> tuple[Ffma, int]:
     """The template that suits a problem on the writer's GPU, and how many blocks share out K."""
     source = writer.element(problem.data)
     template = Ffma(
@@ -240,12 +397,13 @@ def choose(writer: Writer, problem: Problem, epilogue: Epilogue) -> tuple[Ffma, 
     gpu, size, results = writer.gpu, _size(problem), prod(problem.target)
 
     def together(one: tuple[Ffma, int]) -> float:
-        return cycles(gpu, one[0], one[1], *size) + _combining_cycles(gpu, one[1], results)
+        tile, parts = one[0].tile, one[1]
+        return tile.cycles(gpu, parts, *size) + combining_cycles(gpu, parts, results, COMBINE_CYCLES)
 
     return min(_candidates(template, size[2]), key=together)
 
 
-def _size(problem: Problem) -> tuple[int, int, int, int]:
+def _size(problem: ConvProblem) -> tuple[int, int, int, int]:
     """(pixels, outputs, steps of K, groups) of the largest phase, phases counted as groups."""
     pixels, steps = (max(map(of, problem.phases)) for of in (problem.pixels, lambda phase: phase.steps))
     return pixels, problem.outputs, steps, problem.groups * len(problem.phases)
@@ -262,31 +420,14 @@ def _candidates(template: Ffma, steps: int) -> Iterator[tuple[Ffma, int]]:
         yield from ((one, -(-tiles // -(-tiles // parts))) for parts in (2, 3, 4, 6, 8) if parts <= most)
 
 
-def cycles(gpu: Gpu, template: Ffma, parts: int, pixels: int, outputs: int, steps: int, groups: int) -> float:
-    """An estimate of how long all blocks of a problem take, without adding up what those that share out K found."""
-    tile = template.tile
-    blocks = -(-pixels // tile.rows) * -(-outputs // tile.columns) * groups * parts
-    each = -(-blocks // gpu.multiprocessors)  # of the busiest multiprocessor
-    turns = -(-steps // (tile.steps * parts))
-    turn = max(tile.products / gpu.lanes, tile.issue_cycles, tile.shared_cycles, tile.copied_bytes / COPIED)
-    waiting = -(-each // template.resident) * (turns * (turn + TURN_CYCLES) + ENDS_CYCLES)
-    return max(each * turns * turn, waiting)
-
-
-def _combining_cycles(gpu: Gpu, parts: int, results: int) -> float:
-    """What the launch takes that adds up so many results of so many parts of K."""
-    return COMBINE_CYCLES + (parts + 1) * results * FLOAT / (COPIED * gpu.multiprocessors) if parts > 1 else 0.0
-
-
 def _launch(
-    writer: Writer, problem: Problem, template: Ffma, output: TensorPointer, extra: Sequence[Pointer], parts: int
+    writer: Writer, problem: ConvProblem, template: Ffma, output: TensorPointer, extra: Sequence[Pointer], parts: int
 ) -> None:
     tile, phases = template.tile, problem.phases
     matrices = [phase.matrices(problem.groups, tile.steps, tile.columns) for phase in phases]
     tables = [problem.table(phase, template.width, tile.steps) for phase in phases]
     records = _records(problem, matrices, tile, parts)
     blocks = max(parts, len(phases))
-    own = () if template.is_scattered else records[0, : OWN_SIZES + SOURCE_SIZES].tolist()
     writer.launch(
         template,
         (
@@ -300,26 +441,34 @@ def _launch(
             writer.constant(np.concatenate([tiled(matrix, tile) for matrix in matrices])),
             writer.constant(problem.biases(tile.columns)),
             NoPointer() if template.is_direct else writer.constant(np.concatenate(tables)),
-            writer.constant(records) if template.is_scattered else NoPointer(),
-            *extra,
-            *(blocks, problem.depth, problem.outputs, problem.target[3]),
-            *own,
+            writer.constant(_packed(records)) if template.is_scattered else NoPointer(),
+            extra,
+            FfmaSizes(blocks, problem.depth, problem.outputs, problem.target[3]),
+            () if template.is_scattered else records[0][0],
         ),
         template.shared_bytes,
-        cycles=cycles(writer.gpu, template, parts, *_size(problem)),
+        cycles=tile.cycles(writer.gpu, parts, *_size(problem)),
     )
 
 
-def _records(problem: Problem, matrices: Sequence[np.ndarray], tile: Tile, parts: int) -> np.ndarray:
-    """int32[phases, RECORD]: for each phase OWN_SIZES, `Problem.source` and `Problem.place`."""
-    records = np.zeros((len(matrices), RECORD), np.int32)
-    entry = weight = 0
-    for record, phase, matrix in zip(records, problem.phases, matrices, strict=True):
+def _records(
+    problem: ConvProblem, matrices: Sequence[np.ndarray], tile: Tile, parts: int
+) -> list[tuple[FfmaPhase, PlaceSizes]]:
+    """What the kernel is told of each phase."""
+    records, entry, weight = [], 0, 0
+    for phase, matrix in zip(problem.phases, matrices, strict=True):
         tiles = matrix.shape[1] // tile.steps
-        numbers = (tiles, -(-tiles // parts), entry, weight, *problem.source(phase), *problem.place(phase))
-        record[: len(numbers)] = numbers
+        own = FfmaPhase(tiles, -(-tiles // parts), entry, weight, problem.source(phase))
+        records.append((own, problem.place(phase)))
         entry, weight = entry + tiles, weight + matrix.size // (tile.steps * tile.columns)
     return records
+
+
+def _packed(records: Sequence[tuple[FfmaPhase, PlaceSizes]]) -> np.ndarray:
+    """int32[phases, RECORD]: the numbers of SCATTERED for each phase."""
+    packed = np.zeros((len(records), RECORD), np.int32)
+    packed[:, : count(SCATTERED)] = [flattened(record) for record in records]
+    return packed
 
 
 def tiled(matrices: np.ndarray, tile: Tile) -> np.ndarray:

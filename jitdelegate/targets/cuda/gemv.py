@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from jitdelegate.targets.cuda.conv_problem import Problem, blank, whole
+from jitdelegate.targets.cuda.conv_problem import ConvProblem, blank, whole
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element, common_width, load, load_where, store
 from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.lanes import combine_lanes
-from jitdelegate.targets.cuda.template import Definition, Template, TensorPointer
+from jitdelegate.targets.cuda.sizes import Kind, Number
+from jitdelegate.targets.cuda.template import Template, TensorPointer
 from jitdelegate.targets.cuda.tensor_core import Operand
 from jitdelegate.targets.cuda.writer import STORED, Writer
 
@@ -29,6 +30,14 @@ IN_FLIGHT = 8
 """Accesses that a lane begins before it waits for the first one."""
 BUSY_WARPS = 8
 """Of a multiprocessor: enough to keep memory busy."""
+
+
+class GemvSizes(NamedTuple):
+    """Length of K, accesses to a row of weights, output channels."""
+
+    steps: Number
+    accesses: Number
+    channels: Number
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -44,6 +53,7 @@ class Gemv(Template):
     """
 
     family: ClassVar[str] = "contract_gemv"
+    threads: ClassVar[int] = LANES * WARPS
     source: Element
     weights: Element
     output: Element
@@ -53,10 +63,6 @@ class Gemv(Template):
     width: int
     run: int
     epilogue: Epilogue
-
-    @property
-    def threads(self) -> int:
-        return LANES * WARPS
 
     @property
     def rows_of_block(self) -> int:
@@ -73,17 +79,12 @@ class Gemv(Template):
         """Accesses to a row of weights that are under way together."""
         return IN_FLIGHT // max(self.rows, self.pixels)
 
-    def define(self) -> Definition:
-        from jitdelegate.targets.cuda.front_end import macro
+    @property
+    def parameters(self) -> tuple[Kind, ...]:
+        return *("pointer",) * 4, ("pointer",) * len(self.epilogue.operands), GemvSizes
 
-        @macro()
-        def contract(code, output, data, weights, bias, extra, sizes):  # type: ignore[no-untyped-def]
-            GemvKernel(code, self, output, data, weights, bias, extra, sizes).write()
-
-        def kernel(output, data, weights, bias, extra, sizes):  # type: ignore[no-untyped-def]
-            contract(output, data, weights, bias, extra, sizes)
-
-        return Definition(kernel, (*("pointer",) * 4, ("pointer", len(self.epilogue.operands)), ("int32", 3)))
+    def write(self, code: Code, *arguments: Any) -> None:
+        GemvKernel(code, self, *arguments).write()
 
 
 class GemvKernel:
@@ -92,7 +93,6 @@ class GemvKernel:
     Args:
         weights: [output channels, K], both padded with zeros to what blocks and warps read at once.
         bias: f32 of as many channels.
-        sizes: length of K, accesses to a row of weights, output channels.
     """
 
     def __init__(
@@ -104,11 +104,11 @@ class GemvKernel:
         weights: Value,
         bias: Value,
         extra: Sequence[Value],
-        sizes: Sequence[Value],
+        sizes: GemvSizes,
     ) -> None:
         self.code, self.template = code, template
         self.output, self.data, self.weights, self.bias, self.extra = output, data, weights, bias, extra
-        self.steps, self.accesses, self.channels = sizes
+        self.sizes = sizes
         thread = code.special("tid.x")
         self.lane, warp = thread % LANES, thread // LANES
         self.slice = warp if template.slices > 1 else code.integer(0)
@@ -120,7 +120,7 @@ class GemvKernel:
         template, code = self.template, self.code
         nothing = [code.real(0.0)] * (template.rows * template.pixels)
         stride = template.unrolled * template.slices
-        with code.carried(self.accesses, nothing, start=self.slice * template.unrolled, step=stride) as loop:
+        with code.carried(self.sizes.accesses, nothing, start=self.slice * template.unrolled, step=stride) as loop:
             at, now, following = loop
             following[:] = self._accumulated(now, at)
         lanes, add = LANES * template.slices, lambda code, a, b: a + b
@@ -141,9 +141,9 @@ class GemvKernel:
 
     def _weights(self, row: int, access: Value) -> list[Value]:
         template = self.template
-        place = (self.channel + row) * (self.accesses * template.step) + self._place(access)
+        place = (self.channel + row) * (self.sizes.accesses * template.step) + self._place(access)
         return load_where(
-            self.code, template.weights, access < self.accesses, self.weights, place, template.weights.widest
+            self.code, template.weights, access < self.sizes.accesses, self.weights, place, template.weights.widest
         )
 
     def _data(self, pixel: int, access: Value) -> list[Value]:
@@ -156,8 +156,8 @@ class GemvKernel:
 
     def _numbers(self, pixel: int, step: Value) -> list[Value]:
         template = self.template
-        place = self.steps * pixel + step
-        return load_where(self.code, template.source, step < self.steps, self.data, place, template.width)
+        place = self.sizes.steps * pixel + step
+        return load_where(self.code, template.source, step < self.sizes.steps, self.data, place, template.width)
 
     def _place(self, access: Value) -> Value:
         """The step of K where this lane's part of an access begins."""
@@ -169,11 +169,11 @@ class GemvKernel:
         takes_part = (pixel < template.pixels) & self.slice.equals(0)
         for start in range(0, template.rows, template.run):
             channel = self.channel + start
-            with code.when(takes_part & (channel < self.channels)):
+            with code.when(takes_part & (channel < self.sizes.channels)):
                 bias = load(code, Element.FLOAT32, self.bias, channel, template.run)
                 chosen = [self._of_pixel(sums, start + at, pixel) + bias[at] for at in range(template.run)]
-                results = template.epilogue.apply(code, chosen, pixel, channel, self.channels, self.extra)
-                store(code, template.output, results, self.output, pixel * self.channels + channel)
+                results = template.epilogue.apply(code, chosen, pixel, channel, self.sizes.channels, self.extra)
+                store(code, template.output, results, self.output, pixel * self.sizes.channels + channel)
 
     def _of_pixel(self, sums: Sequence[Value], row: int, pixel: Value) -> Value:
         mine = sums[row * self.template.pixels : (row + 1) * self.template.pixels]
@@ -183,12 +183,12 @@ class GemvKernel:
         return found
 
 
-def fits(problem: Problem) -> bool:
+def fits(problem: ConvProblem) -> bool:
     """Whether a problem is a few rows of numbers."""
     return problem.is_direct and problem.groups == 1 and problem.pixels(problem.phases[0]) <= MOST_PIXELS
 
 
-def write(writer: Writer, problem: Problem) -> None:
+def write(writer: Writer, problem: ConvProblem) -> None:
     """The launch of a problem that `fits`.
 
     Raises:
@@ -210,12 +210,12 @@ def write(writer: Writer, problem: Problem) -> None:
             writer.constant(stored),
             writer.constant(problem.biases(template.rows_of_block)),
             *extra,
-            *(steps, padded.shape[1] // template.step, outputs),
+            GemvSizes(steps, padded.shape[1] // template.step, outputs),
         ),
     )
 
 
-def choose(writer: Writer, problem: Problem, epilogue: Epilogue) -> Gemv:
+def choose(writer: Writer, problem: ConvProblem, epilogue: Epilogue) -> Gemv:
     """The template that suits the problem on the writer's GPU."""
     weights, source = STORED[writer.precision], writer.element(problem.data)
     rows = _rows(writer.gpu, problem.outputs)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from typing import NamedTuple
 
+from jitdelegate.targets.cuda.axes import FourAxes
 from jitdelegate.targets.cuda.device_code import Code, Value
-from jitdelegate.targets.cuda.division import DIVISOR_SIZES, coordinates, divisors
 from jitdelegate.targets.cuda.gpu import Gpu
+from jitdelegate.targets.cuda.sizes import Number
 
-PARTS_SIZES = 1 + 3 * DIVISOR_SIZES
-"""How many numbers `parts_sizes` has."""
 FILLED = 64
 """Threads for each multiprocessor: with fewer, more threads gain more than what each of them reuses."""
 
@@ -33,18 +31,22 @@ class Part:
     vector: Value
 
 
-def parts_sizes(parts: Sequence[int]) -> tuple[int, ...]:
-    """The sizes that `part` takes, int32 arguments of a launch.
+class ImageSizes(NamedTuple):
+    """Rows, columns and channels of an image."""
 
-    Args:
-        parts: images, tiles down, tiles across, groups of channels.
-    """
-    return (prod(parts), *divisors(parts))
+    rows: Number
+    columns: Number
+    channels: Number
+
+    def pixel(self, me: Part) -> Value:
+        """Number of a part's pixel, where parts are single pixels."""
+        pixel: Value = (me.image * self.rows + me.y) * self.columns + me.x
+        return pixel
 
 
-def part(code: Code, index: Value, sizes: Sequence[Value]) -> Part:
-    """Part number `index`; `sizes` start with the values of `parts_sizes`."""
-    return Part(index < sizes[0], *coordinates(code, index, sizes[1:PARTS_SIZES]))
+def part(code: Code, index: Value, parts: FourAxes) -> Part:
+    """Part number `index` of images, tiles down, tiles across, groups of channels."""
+    return Part(index < parts.number, *parts.coordinates(code, index))
 
 
 def fills(gpu: Gpu, threads: int) -> bool:

@@ -8,7 +8,7 @@ from itertools import accumulate
 from math import prod
 from operator import mul
 
-from jitdelegate.ir.forms import Access
+from jitdelegate.ir.forms import IndexMap
 
 Shape = tuple[int, ...]
 Limit = tuple[int, int]
@@ -36,7 +36,7 @@ class Walk:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexMap:
+class CanonicalMap:
     """An output of `sizes` and the walks of its operands, with as few axes as can be, but at least one."""
 
     sizes: Shape
@@ -52,7 +52,7 @@ def dense_strides(shape: Shape) -> Shape:
     return tuple(accumulate(reversed(shape[1:]), mul, initial=1))[::-1] if shape else ()
 
 
-def walk(operand: Shape, access: Access, output: Shape) -> Walk:
+def walk(operand: Shape, access: IndexMap, output: Shape) -> Walk:
     """How an operand of shape `operand` is walked through `access`; a scalar output counts as one of shape (1,)."""
     output = output or (1,)
     offset, strides = 0, [0] * len(output)
@@ -82,7 +82,7 @@ def _meet(a: Limit, b: Limit) -> Limit:
     return max(a[0], b[0]), min(a[1], b[1])
 
 
-def canonical(sizes: Shape, walks: Sequence[Walk]) -> IndexMap:
+def canonical(sizes: Shape, walks: Sequence[Walk]) -> CanonicalMap:
     """Axes of size 1 dropped, and neighbours that every operand walks as one merged.
 
     Args:
@@ -98,7 +98,7 @@ def canonical(sizes: Shape, walks: Sequence[Walk]) -> IndexMap:
             merged.append([axis])
     groups = [[(sizes[axis], axis) for axis in group] for group in merged]
     joined = tuple(prod(size for size, _ in group) for group in groups)
-    return IndexMap(joined or (1,), tuple(_joined(walk, groups) for walk in walks))
+    return CanonicalMap(joined or (1,), tuple(_joined(walk, groups) for walk in walks))
 
 
 def _runs_on(walk: Walk, sizes: Shape, outer: int, inner: int) -> bool:

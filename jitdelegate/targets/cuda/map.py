@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, Expr, substitute
-from jitdelegate.ir.forms import Access, Map
+from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.division import DIVISOR_SIZES, coordinates, divisors
 from jitdelegate.targets.cuda.element import Element, common_width, store
-from jitdelegate.targets.cuda.index_map import IndexMap, Walk, canonical, walk
+from jitdelegate.targets.cuda.index_map import CanonicalMap, Walk, canonical, walk
 from jitdelegate.targets.cuda.operand import Operand, apply, operands_of
-from jitdelegate.targets.cuda.template import Definition, Template
+from jitdelegate.targets.cuda.sizes import Kind
+from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.cuda.transpose import transpose_template
 from jitdelegate.targets.cuda.writer import Writer
 
@@ -35,6 +36,7 @@ class MapTemplate(Template):
     """
 
     family: ClassVar[str] = "map"
+    threads: ClassVar[int] = THREADS
     rank: int
     width: int
     target: Element
@@ -42,62 +44,40 @@ class MapTemplate(Template):
     expr: Expr
 
     @property
-    def threads(self) -> int:
-        return THREADS
+    def parameters(self) -> tuple[Kind, ...]:
+        sizes = ("int32",) * (DIVISOR_SIZES * (self.rank - 1))
+        walks = tuple(one.kind for one in self.operands)
+        return "pointer", ("pointer",) * len(self.operands), "int32", "int32", sizes, walks
 
-    def numbers(self, index_map: IndexMap) -> list[int]:
-        """Arguments: whole vectors, outputs after them, sizes in vectors, the operands' walks."""
-        *outer, last = index_map.sizes
-        vectors, rest = divmod(last, self.width)
-        walks = zip(self.operands, index_map.walks, strict=True)
-        own = [prod(outer) * vectors, rest, *divisors([*outer, vectors])]
-        return own + [number for one, walk in walks for number in one.numbers(walk)]
-
-    def define(self) -> Definition:
-        from jitdelegate.targets.cuda.front_end import macro
-
-        @macro()
-        def write_outputs(code: Code, out: Value, pointers: Sequence[Value], numbers: Sequence[Value]) -> None:
-            thread = code.special("ctaid.x") * THREADS + code.special("tid.x")
-            with code.when(thread < numbers[0]):
-                self._write_vector(code, out, pointers, numbers, thread)
-            if self.rank == 1 and self.width > 1:
-                after = thread - numbers[0]
-                with code.when((after >= 0) & (after < numbers[1])):
-                    last = numbers[0] * self.width + after
-                    self._write(code, out, pointers, numbers, [last], last, 1)
-
-        def kernel(out, pointers, numbers):  # type: ignore[no-untyped-def]
-            write_outputs(out, pointers, numbers)
-
-        count = self._own_numbers + sum(one.count for one in self.operands)
-        return Definition(kernel, ("pointer", ("pointer", len(self.operands)), ("int32", count)))
-
-    @property
-    def _own_numbers(self) -> int:
-        return 2 + DIVISOR_SIZES * (self.rank - 1)
-
-    def _write_vector(
-        self, code: Code, out: Value, pointers: Sequence[Value], numbers: Sequence[Value], thread: Value
-    ) -> None:
-        place = coordinates(code, thread, numbers[2 : self._own_numbers])
-        place[-1] = place[-1] * self.width
-        self._write(code, out, pointers, numbers, place, thread * self.width, self.width)
-
-    def _write(
+    def write(
         self,
         code: Code,
         out: Value,
         pointers: Sequence[Value],
-        numbers: Sequence[Value],
-        place: Sequence[Value],
-        index: Value,
-        width: int,
+        vectors: Value,
+        rest: Value,
+        sizes: Sequence[Value],
+        walks: Sequence[Any],
     ) -> None:
-        """Outputs `index` and on, which have the coordinates `place`."""
-        walks = iter(numbers[self._own_numbers :])
-        results = apply(code, self.expr, self.operands, pointers, walks, place, width, self.target.dtype)
-        store(code, self.target, results, out, index)
+        """Args:
+        vectors, rest: whole vectors of the output, and outputs after them.
+        sizes: of the output in vectors, as divisors.
+        """
+
+        def write_outputs(place: Sequence[Value], index: Value, width: int) -> None:
+            """Outputs `index` and on, which have the coordinates `place`."""
+            results = apply(code, self.expr, self.operands, pointers, walks, place, width, self.target.dtype)
+            store(code, self.target, results, out, index)
+
+        thread = self.thread(code)
+        with code.when(thread < vectors):
+            *outer, last = coordinates(code, thread, sizes)
+            write_outputs([*outer, last * self.width], thread * self.width, self.width)
+        if self.rank == 1 and self.width > 1:
+            after = thread - vectors
+            with code.when((after >= 0) & (after < rest)):
+                last = vectors * self.width + after
+                write_outputs([last], last, 1)
 
 
 def write_map(writer: Writer, node: Node) -> None:
@@ -115,7 +95,7 @@ def write_map(writer: Writer, node: Node) -> None:
 def copy(writer: Writer, source: int, target: int) -> None:
     """Launch that stores the elements of tensor `source`, in order, as those of `target`."""
     flat = (writer.graph.tensors[source].size,)
-    index_map = canonical(flat, [walk(flat, Access.broadcast(flat, flat), flat)])
+    index_map = canonical(flat, [walk(flat, IndexMap.broadcast(flat, flat), flat)])
     _write_launch(writer, RESULT, index_map, [source], target)
 
 
@@ -129,22 +109,25 @@ def _without_empty(expr: Expr, walks: Sequence[Walk], types: Sequence[str]) -> t
     return substitute(expr, arguments), read
 
 
-def _write_launch(writer: Writer, expr: Expr, index_map: IndexMap, inputs: Sequence[int], output: int) -> None:
+def _write_launch(writer: Writer, expr: Expr, index_map: CanonicalMap, inputs: Sequence[int], output: int) -> None:
     target = writer.element(output)
     pointers = [writer.pointer(index) for index in (output, *inputs)]
     elements = [writer.element(index) for index in inputs]
     transpose = transpose_template(index_map, elements, target, expr)
     if transpose is not None:
-        writer.launch(transpose, (transpose.blocks(index_map), 1, 1), [*pointers, *transpose.numbers(index_map)])
+        writer.launch(transpose, (transpose.blocks(index_map), 1, 1), [*pointers, *transpose.arguments(index_map)])
         return
     width = _width(index_map, target)
     operands = operands_of(index_map, elements, width)
     template = MapTemplate(len(index_map.sizes), width, target, operands, expr)
-    numbers = template.numbers(index_map)
-    writer.launch(template, (-(-(numbers[0] + numbers[1]) // THREADS), 1, 1), [*pointers, *numbers])
+    *outer, last = index_map.sizes
+    vectors, rest = divmod(last, width)
+    whole, sizes = prod(outer) * vectors, divisors([*outer, vectors])
+    walks = [one.numbers(walk) for one, walk in zip(operands, index_map.walks, strict=True)]
+    writer.launch(template, template.grid(whole + rest), [*pointers, whole, rest, sizes, walks])
 
 
-def _width(index_map: IndexMap, target: Element) -> int:
+def _width(index_map: CanonicalMap, target: Element) -> int:
     """Outputs per thread: as many as a store takes, where rows of several axes are whole vectors of them, but fewer
     where a thread would read too much for its registers."""
     most = target.widest

@@ -1,129 +1,64 @@
-"""Contract on tensor cores, precision "float16", "bfloat16" or "tf32": the tile that suits a problem, its launches."""
+"""Contract on tensor cores, precision "float16", "bfloat16" or "tf32": copy tiles of K, multiply them, combine, store.
+
+Tiles of data and weights lie one after another in a ring of slots in shared memory. The sums go through shared memory
+too: there warps that shared out K meet, and every thread finishes runs of neighbouring channels with wide accesses.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import prod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from jitdelegate.errors import CompileError
-from jitdelegate.targets.cuda.conv_problem import PLACE_SIZES, SOURCE_SIZES, Phase, Problem
-from jitdelegate.targets.cuda.cost import COPIED
-from jitdelegate.targets.cuda.device_code import Code, Value
-from jitdelegate.targets.cuda.element import Element, common_width
-from jitdelegate.targets.cuda.epilogue import Epilogue
+from jitdelegate.targets.cuda.contract_kernel import FLOAT, ContractArguments, ContractKernel, ContractTemplate
+from jitdelegate.targets.cuda.conv_problem import ConvProblem, Phase
+from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
+from jitdelegate.targets.cuda.element import Element, common_width, load_where, pack
+from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.gpu import Gpu
-from jitdelegate.targets.cuda.mma_kernel import FLOAT, OWN_SIZES, Arguments, MmaKernel
-from jitdelegate.targets.cuda.split_k import write_combine
-from jitdelegate.targets.cuda.template import Definition, Kind, NoPointer, Pointer, Template, TensorPointer
-from jitdelegate.targets.cuda.tensor_core import CHUNK, STEP, Operand, Swizzle, WarpTile
+from jitdelegate.targets.cuda.mma_tile import TILES, Tile
+from jitdelegate.targets.cuda.pixel_gather import PixelRow, PlaceSizes, SourceSizes, TableEntry
+from jitdelegate.targets.cuda.sizes import Kind, Number
+from jitdelegate.targets.cuda.split_k import combining_cycles, write_combine
+from jitdelegate.targets.cuda.template import NoPointer, Pointer, TensorPointer
+from jitdelegate.targets.cuda.tensor_core import CHUNK, STEP, Operand, Swizzle, WarpTile, nothing
+from jitdelegate.targets.cuda.tile_loader import Chunks, DataLoader, WeightLoader
 from jitdelegate.targets.cuda.writer import Writer
 
-REGISTERS = 65536
-"""Of a multiprocessor, on every supported GPU."""
-OTHER_REGISTERS = 88
-"""What a thread needs beside its sums, at most."""
-PRODUCTS = 1024
-"""Multiplications of 16-bit numbers that a multiprocessor begins in a cycle, on GPUs for data centres."""
-TURN_CYCLES = 180
-"""From one barrier of a pipeline to the next, if nothing is in short supply: matrices from shared memory, a chain of
-products for each step, the barrier. Estimated from instruction latencies."""
-ENDS_CYCLES = 1500
-"""Before the first and after the last multiplication of a block: three reads of memory in a row, a store."""
 COMBINE_CYCLES = 3500
 """One more launch."""
 FEWEST_TILES = 4
 """Tiles of K that are worth a block of their own."""
-SHORTEST_ROW = 64
-"""Bytes of K in a tile at least."""
-FINISHED = 8
-"""Sums that a multiprocessor takes through shared memory and epilogue in a cycle."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """What a block multiplies: `rows` pixels by `columns` output channels, `row_bytes` of K at a time.
-
-    Attributes:
-        warps: along rows, columns and K; warps along K share out every tile's K and add up in the end.
-        stages: slots of the ring in shared memory.
-    """
-
-    rows: int
-    columns: int
-    warps: tuple[int, int, int]
-    row_bytes: int
-    stages: int
-
-    @property
-    def threads(self) -> int:
-        return 32 * prod(self.warps)
-
-    @property
-    def stage_bytes(self) -> int:
-        return (self.rows + self.columns) * self.row_bytes
-
-    @property
-    def shared_bytes(self) -> int:
-        """Of the ring, or of the sums that later take its place."""
-        return max(self.stages * self.stage_bytes, self.rows * self.columns * FLOAT * self.warps[2])
-
-    @property
-    def sums(self) -> int:
-        """Of a thread."""
-        return self.rows * self.columns * self.warps[2] // self.threads
-
-    def shortened(self, k_bytes: int) -> Tile:
-        """The tile with rows no longer than K needs, as far as its warps still have a step each."""
-        least = max(SHORTEST_ROW, self.warps[2] * STEP)
-        row_bytes = self.row_bytes
-        while row_bytes // 2 >= max(least, k_bytes):
-            row_bytes //= 2
-        return replace(self, row_bytes=row_bytes)
-
-    def resident(self, gpu: Gpu) -> int:
-        """Blocks of it that a multiprocessor runs at a time."""
-        by_registers = REGISTERS // (self.threads * (self.sums + OTHER_REGISTERS))
-        return max(min(by_registers, gpu.shared_bytes // self.shared_bytes), 1)
-
-    def cycles(self, gpu: Gpu, parts: int, pixels: int, outputs: int, k_bytes: int, groups: int) -> float:
-        """An estimate of how long all blocks of a problem take, without adding up what those that share out K found."""
-        blocks = -(-pixels // self.rows) * -(-outputs // self.columns) * groups * parts
-        each = -(-blocks // gpu.multiprocessors)  # of the busiest multiprocessor
-        turns = -(-k_bytes // (self.row_bytes * parts))
-        products = self.rows * self.columns * self.row_bytes / 2 / PRODUCTS
-        ends = self.rows * self.columns * self.warps[2] / FINISHED
-        busy = each * (turns * max(products, self.stage_bytes / COPIED) + ends)
-        waiting = -(-each // self.resident(gpu)) * (turns * TURN_CYCLES + ends + ENDS_CYCLES)
-        return max(busy, waiting)
-
-
-TILES = (
-    Tile(128, 128, (2, 2, 1), 64, 4),
-    Tile(128, 64, (2, 2, 1), 64, 4),
-    Tile(64, 64, (2, 2, 1), 128, 3),
-    Tile(64, 32, (2, 1, 2), 128, 4),
-    Tile(32, 32, (1, 1, 4), 256, 3),
-    Tile(16, 32, (1, 1, 8), 256, 4),
-)
-"""Large ones first: of equals the first one is taken."""
 LARGEST_NARROW = 64 * 64
 """Elements of a tile whose threads copy less than 16 bytes at a time; larger ones lack registers for it."""
 
 
+class MmaSizes(NamedTuple):
+    """Sizes of a launch.
+
+    Attributes:
+        tiles, share: tiles of K, and those of a part of K.
+        parts: of K, blocks along z for each group.
+        depth, outputs: data channels and output channels of a group.
+        channels: of an output pixel.
+    """
+
+    tiles: Number
+    share: Number
+    parts: Number
+    depth: Number
+    outputs: Number
+    channels: Number
+
+
 @dataclass(frozen=True, eq=False, slots=True)
-class Mma(Template):
+class Mma(ContractTemplate):
     """Pixels by channels on tensor cores.
 
     Attributes:
-        source, output: how data and results are stored.
-        width: elements of a chunk of the table.
-        run: neighbouring channels that a thread finishes and stores together.
-        is_direct, is_scattered: as `Problem` has them.
-        is_part: whether it stores plain sums of a part of K, for `Combine`.
         has_async_copy: whether the GPU has cp.async and whole mma steps.
     """
 
@@ -139,10 +74,6 @@ class Mma(Template):
     is_part: bool
     has_async_copy: bool
     epilogue: Epilogue
-
-    @property
-    def threads(self) -> int:
-        return self.tile.threads
 
     @property
     def uses_tensor_cores(self) -> bool:
@@ -176,31 +107,225 @@ class Mma(Template):
             self.has_async_copy,
         )
 
-    def define(self) -> Definition:
-        from jitdelegate.targets.cuda.front_end import macro
+    @property
+    def parameters(self) -> tuple[Kind, ...]:
+        extra = ("pointer",) * len(self.epilogue.operands)
+        return *("pointer",) * 5, extra, MmaSizes, SourceSizes, (PlaceSizes,) if self.is_scattered else ()
 
-        @macro()
-        def contract(
-            code: Code,
-            output: Value,
-            data: Value,
-            weights: Value,
-            bias: Value,
-            table: Value,
-            extra: Sequence[Value],
-            sizes: Sequence[Value],
-        ) -> None:
-            MmaKernel(code, self, Arguments(output, data, weights, bias, table, extra, sizes)).write()
+    def write(
+        self,
+        code: Code,
+        output: Value,
+        data: Value,
+        weights: Value,
+        bias: Value,
+        table: Value,
+        extra: Sequence[Value],
+        sizes: MmaSizes,
+        source: SourceSizes,
+        places: Sequence[PlaceSizes],
+    ) -> None:
+        """Args:
+        weights: [groups, tiles of N, tiles of K].
+        places: of a scattered problem.
+        """
+        arguments = ContractArguments(output, data, weights, bias, table, extra)
+        MmaKernel(code, self, arguments, sizes, source, places[0] if places else None).write()
 
-        def kernel(output, data, weights, bias, table, extra, sizes):  # type: ignore[no-untyped-def]
-            contract(output, data, weights, bias, table, extra, sizes)
 
-        sizes = OWN_SIZES + SOURCE_SIZES + (PLACE_SIZES if self.is_scattered else 0)
-        many: tuple[Kind, ...] = (("pointer", len(self.epilogue.operands)), ("int32", sizes))
-        return Definition(kernel, ("pointer",) * 5 + many)
+class MmaDataLoader(DataLoader):
+    """Data in swizzled rows of 16-byte chunks."""
+
+    def __init__(self, kernel: MmaKernel) -> None:
+        template, tile = kernel.template, kernel.tile
+        self.template, self.swizzle = template, Swizzle(tile.row_bytes)
+        super().__init__(
+            kernel.code,
+            kernel.gather,
+            template.source,
+            kernel.arguments.data,
+            kernel.thread,
+            tile.threads,
+            tile.rows,
+            tile.row_bytes // template.unit_bytes,
+            template.unit_bytes,
+            in_rows=template.unit_bytes == CHUNK,
+        )
+
+    def rows(self, first: Value, channel: Value) -> list[PixelRow]:
+        pixels = [first + self.row + at for at in self.places]
+        return [self.gather.row(pixel, channel) for pixel in pixels]
+
+    def place(self, at: int, nbytes: int) -> Value:
+        chunk = self.unit * self.unit_bytes // CHUNK + nbytes // CHUNK
+        return self.swizzle.place(self.row, chunk) + (at * self.pitch * self.swizzle.row_bytes + nbytes % CHUNK)
+
+    def fetch(self, rows: Sequence[PixelRow], entries: Sequence[TableEntry]) -> Chunks:
+        group = CHUNK // self.unit_bytes
+        groups = [entries[at : at + group] for at in range(0, len(entries), group)]
+        return [self._chunk(row, some) for row in rows for some in groups]
+
+    def _chunk(self, row: PixelRow, entries: Sequence[TableEntry]) -> list[Value]:
+        template, code = self.template, self.code
+        places = [self.gather.chunk(row, entry) for entry in entries]
+        if template.width > 1 and not template.converts:
+            return [
+                word
+                for inside, index in places
+                for word in code.load_where(inside, self.data, index * self.source.nbytes, self.unit_bytes // 4)
+            ]
+        step = min(template.width, self.source.widest)
+        values = [
+            value
+            for inside, index in places
+            for at in range(0, template.width, step)
+            for value in load_where(code, self.source, inside, self.data, index + at, step)
+        ]
+        return pack(code, template.operand.element, values)
 
 
-def write(writer: Writer, problem: Problem) -> None:
+class MmaKernel(ContractKernel):
+    """Writes the kernel of one template."""
+
+    def __init__(
+        self,
+        code: Code,
+        template: Mma,
+        arguments: ContractArguments,
+        sizes: MmaSizes,
+        source: SourceSizes,
+        place: PlaceSizes | None,
+    ) -> None:
+        self.template, self.sizes, tile = template, sizes, template.tile
+        self.thread, z = code.special("tid.x"), code.special("ctaid.z")
+        group, part = (z // sizes.parts, z % sizes.parts) if template.is_part else (z, code.integer(0))
+        self.first = part * sizes.share
+        self.tiles = code.minimum(sizes.tiles - self.first, sizes.share)
+        super().__init__(
+            code, template, arguments, tile.stages, sizes.depth, sizes.channels, source, place, group, part
+        )
+        self.data = MmaDataLoader(self)
+        first = self.panel * sizes.tiles + self.first
+        nbytes = tile.columns * tile.row_bytes
+        self.weights = WeightLoader(code, arguments.weights, first, self.thread, tile.threads, nbytes)
+        self._locate_warp()
+
+    def _locate_warp(self) -> None:
+        """Which rows, columns and slice of every tile of K this thread's warp multiplies."""
+        warp_rows, warp_columns, _ = self.tile.warps
+        lane, warp = self.thread & 31, self.thread >> 5
+        self.slice = warp // (warp_rows * warp_columns)
+        within = warp % (warp_rows * warp_columns)
+        self.row = within // warp_columns * (self.tile.rows // warp_rows)
+        self.column = within % warp_columns * (self.tile.columns // warp_columns)
+        shape = self.shape = self.template.warp_tile
+        self.starts = shape.left_start(lane, self.row, self.slice), shape.right_start(lane, self.column, self.slice)
+
+    def write(self) -> None:
+        """The whole kernel."""
+        is_asynchronous = self.template.is_asynchronous
+        sums = self.overlapped(self._nothing()) if is_asynchronous else self._through_registers()
+        self.code.barrier()
+        self._share_sums(sums)
+        self.code.barrier()
+        self._finish()
+
+    def copy(self, rows: Sequence[PixelRow], entries: Sequence[TableEntry], tile: Value, slot: Value) -> None:
+        place = self.shared + slot
+        with self.code.when(tile < self.tiles):
+            self.data.copy(rows, entries, place)
+            self.weights.copy(tile, self.weights_slot(place))
+
+    def weights_slot(self, slot: Value) -> Value:
+        """Where the weights begin in a slot."""
+        place: Value = slot + self.tile.rows * self.tile.row_bytes
+        return place
+
+    def _accumulate(self, sums: Sequence[Value], slot: Value, meanwhile: Callable[[], None] = nothing) -> list[Value]:
+        return self.shape.accumulate(self.code, sums, slot, self.weights_slot(slot), self.starts, meanwhile)
+
+    def _nothing(self) -> list[Value]:
+        return [self.code.real(0.0)] * self.shape.sums
+
+    def step(
+        self, sums: Sequence[Value], slot: Value, copy: Callable[[], None], advance: Callable[[], None]
+    ) -> list[Value]:
+        added = self._accumulate(sums, self.shared + slot, copy)
+        advance()
+        return added
+
+    # copies through registers, one tile ahead
+
+    def _through_registers(self) -> list[Value]:
+        """While a tile is multiplied the next one is on its way to registers."""
+        code, rows = self.code, self.rows()
+        self._put(*self._fetch(rows, code.integer(0)), self.shared)
+        initial = [code.integer(0), *self._nothing()]
+        with code.carried(self.tiles, initial, start=1) as (tile, now, following):
+            code.barrier()
+            fetched = self._fetch(rows, tile)
+            following[1:] = self._accumulate(now[1:], self.shared + now[0])
+            following[0] = self.next_slot(now[0])
+            self._put(*fetched, self.shared + following[0])
+        code.barrier()
+        return self._accumulate(following[1:], self.shared + following[0])
+
+    def _fetch(self, rows: Sequence[PixelRow], tile: Value) -> tuple[Chunks, Chunks]:
+        return self.data.fetch(rows, self.data.entries(self.first + tile)), self.weights.fetch(tile)
+
+    def _put(self, data: Chunks, weights: Chunks, slot: Value) -> None:
+        self.data.put(data, slot)
+        self.weights.put(weights, self.weights_slot(slot))
+
+    # sums to the output
+
+    def _share_sums(self, sums: Sequence[Value]) -> None:
+        """Puts this thread's sums, two neighbouring columns at a time, where `_sum` finds them."""
+        lane, columns = self.thread & 31, self.shape.columns
+        row, column = self.row + (lane >> 2), self.column + ((lane & 3) << 1)
+        for at in range(0, len(sums), 2):
+            fragment, half = at // 4, at % 4 // 2
+            down = fragment // (columns // 8) * 16 + half * 8
+            place = self._sum_place(self.slice, row, column + fragment % (columns // 8) * 8)
+            self.code.store(sums[at : at + 2], place, down * self.tile.columns * FLOAT)
+
+    def _sum_place(self, number: Value | int, row: Value, column: Value) -> Value:
+        """Shared address of a sum of slice `number`; runs of 8 columns are swizzled so that stores of fragments meet no
+        bank twice."""
+        tile = self.tile
+        swizzled = column ^ ((row & 3) << 3)
+        place: Value = (
+            self.shared + (row * tile.columns + swizzled) * FLOAT + number * (tile.rows * tile.columns * FLOAT)
+        )
+        return place
+
+    def _finish(self) -> None:
+        """Every thread takes runs of neighbouring channels through bias and epilogue to the output."""
+        code, tile = self.code, self.tile
+        runs = tile.columns // self.run
+        column = self.thread % runs * self.run
+        channel = code.special("ctaid.y") * tile.columns + column
+        first, pitch = self.thread // runs, tile.threads // runs
+        bias = self.bias(column, self.run)
+        with code.when(channel < self.sizes.outputs), code.loop(-(-tile.rows // pitch)) as turn:
+            row = first + turn * pitch
+            pixel = self.first_pixel + row
+            inside = pixel < self.pixels if tile.rows % pitch == 0 else (pixel < self.pixels) & (row < tile.rows)
+            with code.when(inside):
+                self.store(self._sums(row, column, bias), pixel, self.group * self.sizes.outputs + channel)
+
+    def _sums(self, row: Value, column: Value, bias: Sequence[Value]) -> list[Value]:
+        """The sums of one run of columns, over all slices of K."""
+        slices = [self._slice(number, row, column) for number in range(self.tile.warps[2])]
+        slices += [bias] if bias else []
+        return [reduce_tree(values, lambda a, b: a + b) for values in zip(*slices, strict=True)]
+
+    def _slice(self, number: int, row: Value, column: Value) -> Sequence[Value]:
+        place = self._sum_place(number, row, column)
+        return load_run(self.code, Element.FLOAT32, place, self.code.integer(0), self.run)
+
+
+def write(writer: Writer, problem: ConvProblem) -> None:
     """The launches of a contraction on tensor cores, one for each phase.
 
     Raises:
@@ -226,7 +351,7 @@ def _of_part(template: Mma) -> Mma:
     return replace(template, output=output, run=run, epilogue=Epilogue(), is_part=True)
 
 
-def choose(writer: Writer, problem: Problem, phase: Phase, epilogue: Epilogue) -> tuple[Mma, int]:
+def choose(writer: Writer, problem: ConvProblem, phase: Phase, epilogue: Epilogue) -> tuple[Mma, int]:
     """The template that suits one phase of a problem on the writer's GPU, and how many blocks share out K."""
     operand = Operand(writer.precision)
     output = writer.element(problem.output)
@@ -246,24 +371,22 @@ def choose(writer: Writer, problem: Problem, phase: Phase, epilogue: Epilogue) -
     gpu, size = writer.gpu, _size(problem, phase, operand)
     tiles = [tile.shortened(size[2]) for tile in _fitting(template, gpu)]
     candidates = [(tile, parts) for tile in tiles for parts in _parts(tile, size[2], problem)]
-    tile, parts = min(
-        candidates, key=lambda one: one[0].cycles(gpu, one[1], *size) + _combining_cycles(gpu, one[1], *size)
-    )
+    results = size[0] * problem.outputs * problem.groups
+
+    def together(one: tuple[Tile, int]) -> float:
+        tile, parts = one
+        return tile.cycles(gpu, parts, *size) + combining_cycles(gpu, parts, results, COMBINE_CYCLES)
+
+    tile, parts = min(candidates, key=together)
     return replace(template, tile=tile), parts
 
 
-def _size(problem: Problem, phase: Phase, operand: Operand) -> tuple[int, int, int, int]:
+def _size(problem: ConvProblem, phase: Phase, operand: Operand) -> tuple[int, int, int, int]:
     """(pixels, outputs, bytes of K, groups) of a phase."""
     return problem.pixels(phase), problem.outputs, phase.steps * operand.element.nbytes, problem.groups
 
 
-def _combining_cycles(gpu: Gpu, parts: int, pixels: int, outputs: int, k_bytes: int, groups: int) -> float:
-    """What the launch takes that adds up the results of so many parts of K."""
-    results = pixels * outputs * groups
-    return COMBINE_CYCLES + (parts + 1) * results * FLOAT / (COPIED * gpu.multiprocessors) if parts > 1 else 0.0
-
-
-def _parts(tile: Tile, k_bytes: int, problem: Problem) -> list[int]:
+def _parts(tile: Tile, k_bytes: int, problem: ConvProblem) -> list[int]:
     """Numbers of blocks that can share out K, none of which is left without a tile."""
     turns = max(-(-k_bytes // tile.row_bytes), 1)
     shares = [-(-turns // wanted) for wanted in (1, 2, 3, 4, 6, 8)]
@@ -280,7 +403,7 @@ def _fitting(template: Mma, gpu: Gpu) -> list[Tile]:
 
 def _launch(
     writer: Writer,
-    problem: Problem,
+    problem: ConvProblem,
     phase: Phase,
     template: Mma,
     output: TensorPointer,
@@ -292,7 +415,6 @@ def _launch(
     matrices = phase.matrices(problem.groups, tile_k, tile.columns)
     tiles = matrices.shape[1] // tile_k
     table = NoPointer() if template.is_direct else writer.constant(problem.table(phase, template.width, tile_k))
-    places = problem.place(phase) if template.is_scattered else ()
     writer.launch(
         template,
         (-(-problem.pixels(phase) // tile.rows), matrices.shape[2] // tile.columns, problem.groups * parts),
@@ -302,10 +424,10 @@ def _launch(
             writer.constant(tiled(matrices, tile, template.operand)),
             writer.constant(problem.biases(tile.columns)),
             table,
-            *extra,
-            *(tiles, -(-tiles // parts), parts, problem.depth, problem.outputs, problem.target[3]),
-            *problem.source(phase),
-            *places,
+            extra,
+            MmaSizes(tiles, -(-tiles // parts), parts, problem.depth, problem.outputs, problem.target[3]),
+            problem.source(phase),
+            (problem.place(phase),) if template.is_scattered else (),
         ),
         tile.shared_bytes,
         cycles=tile.cycles(writer.gpu, parts, *_size(problem, phase, template.operand)),

@@ -5,15 +5,16 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import inf
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Suppress
-from jitdelegate.targets.cuda.arg_reduce import NOTHING, highest, place_of, rank
+from jitdelegate.targets.cuda.arg_reduce import NOTHING, RankedSizes, highest, place_of, rank
 from jitdelegate.targets.cuda.device_code import I64, Code, Value
 from jitdelegate.targets.cuda.element import Element, load, store
 from jitdelegate.targets.cuda.lanes import combine_lanes
-from jitdelegate.targets.cuda.template import Definition, Template
+from jitdelegate.targets.cuda.sizes import Kind
+from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.cuda.writer import Writer
 
 THREADS = 256
@@ -28,7 +29,7 @@ def own_boxes(code: Code, size: Value) -> AbstractContextManager[tuple[Value, li
 
 
 @dataclass(frozen=True)
-class Boxes:
+class Box:
     """A box, by its sides."""
 
     ymin: Value
@@ -41,7 +42,7 @@ class Boxes:
         return (self.ymax - self.ymin) * (self.xmax - self.xmin)
 
 
-def overlap_exceeds(code: Code, a: Boxes, b: Boxes, limit: Value) -> Value:
+def overlap_exceeds(code: Code, a: Box, b: Box, limit: Value) -> Value:
     """Whether the intersection is more than `limit` of the union; never where a box has no area."""
     zero = code.real(0.0)
     height = code.maximum(code.minimum(a.ymax, b.ymax) - code.maximum(a.ymin, b.ymin), zero)
@@ -55,36 +56,34 @@ class SuppressTemplate(Template):
     """`left` holds the scores of the boxes that are still to be had; a thread reads and writes its own ones only."""
 
     family: ClassVar[str] = "suppress"
+    threads: ClassVar[int] = THREADS
+    parameters: ClassVar[tuple[Kind, ...]] = (*("pointer",) * 4, "float32", "float32", RankedSizes)
     boxes: Element
     scores: Element
 
-    @property
-    def threads(self) -> int:
-        return THREADS
-
-    def define(self) -> Definition:
-        from jitdelegate.targets.cuda.front_end import macro
-
-        @macro()
-        def suppress(code: Code, out: Value, left: Value, boxes: Value, scores: Value, limits: Any, sizes: Any) -> None:
-            size, count = sizes
-            row = code.special("ctaid.x")
-            first = self._candidates(code, left, scores, row * size, size, limits[0])
-            with code.carried(count, [first]) as (number, (own,), following):
-                best = combine_lanes(code, own, THREADS, highest, "ranks")
-                found = best > NOTHING
-                place = code.select(found, place_of(code, best), -1)
-                with code.when(code.special("tid.x").equals(0)):
-                    store(code, Element.INT32, [place], out, row * count + number)
-                following[0] = self._without(
-                    code, left, boxes, row * size, size, code.select(found, place, 0), found, limits[1]
-                )
-                code.barrier()  # the next round writes where this one reads
-
-        def kernel(out, left, boxes, scores, limits, sizes):  # type: ignore[no-untyped-def]
-            suppress(out, left, boxes, scores, limits, sizes)
-
-        return Definition(kernel, (*["pointer"] * 4, ("float32", 2), ("int32", 2)))
+    def write(
+        self,
+        code: Code,
+        out: Value,
+        left: Value,
+        boxes: Value,
+        scores: Value,
+        threshold: Value,
+        overlap: Value,
+        sizes: RankedSizes,
+    ) -> None:
+        size, row = sizes.length, code.special("ctaid.x")
+        first = self._candidates(code, left, scores, row * size, size, threshold)
+        with code.carried(sizes.results, [first]) as (number, (own,), following):
+            best = combine_lanes(code, own, THREADS, highest, "ranks")
+            found = best > NOTHING
+            place = code.select(found, place_of(code, best), -1)
+            with code.when(code.special("tid.x").equals(0)):
+                store(code, Element.INT32, [place], out, row * sizes.results + number)
+            following[0] = self._without(
+                code, left, boxes, row * size, size, code.select(found, place, 0), found, overlap
+            )
+            code.barrier()  # the next round writes where this one reads
 
     def _candidates(self, code: Code, left: Value, scores: Value, first: Value, size: Value, threshold: Value) -> Value:
         """Keeps the scores that reach the threshold; the highest rank of the thread's own ones."""
@@ -108,8 +107,8 @@ class SuppressTemplate(Template):
             following[0] = _better(code, score, place, best)
         return following[0]
 
-    def _box(self, code: Code, boxes: Value, size: Value, place: Value) -> Boxes:
-        return Boxes(*(load(code, self.boxes, boxes, size * side + place)[0] for side in range(SIDES)))
+    def _box(self, code: Code, boxes: Value, size: Value, place: Value) -> Box:
+        return Box(*(load(code, self.boxes, boxes, size * side + place)[0] for side in range(SIDES)))
 
 
 def _better(code: Code, score: Value, place: Value, best: Value) -> Value:
@@ -121,8 +120,9 @@ def write_suppress(writer: Writer, node: Node) -> None:
     """Launch of a Suppress node."""
     form, (boxes, scores), target = node.form, node.inputs, node.outputs[0]
     assert isinstance(form, Suppress)
-    (classes, size), count = writer.shape(scores), writer.shape(target)[-1]
+    classes, size = writer.shape(scores)
+    sizes = RankedSizes(size, writer.shape(target)[-1])
     template = SuppressTemplate(writer.element(boxes), writer.element(scores))
     left = writer.temporary(classes * size * Element.FLOAT32.nbytes)
     pointers = writer.pointer(target), left, writer.pointer(boxes), writer.pointer(scores)
-    writer.launch(template, (classes, 1, 1), [*pointers, form.score_threshold, form.overlap, size, count])
+    writer.launch(template, (classes, 1, 1), [*pointers, form.score_threshold, form.overlap, sizes])

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from jitdelegate.ir.expr import Expr
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element
 from jitdelegate.targets.cuda.epilogue import load_run
-from jitdelegate.targets.cuda.index_map import IndexMap, Walk
+from jitdelegate.targets.cuda.index_map import CanonicalMap, Walk
+from jitdelegate.targets.cuda.sizes import Kind
 from jitdelegate.targets.scalar.expression import emit
 
 
@@ -36,63 +38,47 @@ class Operand:
     fill: float
 
     @property
-    def count(self) -> int:
-        """How many arguments `numbers` answers."""
+    def kind(self) -> Kind:
+        """What `numbers` are as parameters of a kernel."""
         axes = len(self.checked)
-        return (1 + axes if self.neighbours is Neighbours.APART else axes) + 2 * sum(self.checked)
+        strides = axes if self.neighbours is Neighbours.APART else axes - 1
+        return "int32", ("int32",) * strides, (("int32", "int32"),) * sum(self.checked)
 
-    def numbers(self, walk: Walk) -> list[int]:
-        """The walk as int32 arguments, in the order in which `read` takes them."""
+    def numbers(self, walk: Walk) -> tuple[Any, ...]:
+        """(offset, strides, limits of the checked axes): arguments of a launch, for `read`."""
         strides = walk.strides if self.neighbours is Neighbours.APART else walk.strides[:-1]
-        limits = (limit for limit, checked in zip(walk.limits, self.checked, strict=True) if checked)
-        return [walk.offset, *strides, *(number for limit in limits for number in limit)]
+        limits = tuple(limit for limit, checked in zip(walk.limits, self.checked, strict=True) if checked)
+        return walk.offset, strides, limits
 
     def read(
-        self, code: Code, base: Value, numbers: Iterator[Value], coordinates: Sequence[Value], width: int
+        self, code: Code, base: Value, numbers: Sequence[Any], coordinates: Sequence[Value], width: int
     ) -> list[Value]:
         """The values for `width` outputs from `coordinates` on along the last axis.
 
         Args:
             base: pointer to the operand.
-            numbers: arguments; those of `numbers` are taken from it.
+            numbers: the values of `numbers`.
         """
-        *outer, last = coordinates
-        offset = next(numbers)
-        for coordinate in outer:
-            offset = offset + coordinate * next(numbers)
-        if self.neighbours is not Neighbours.APART:
-            return self._read_once(code, base, numbers, coordinates, width, offset)
-        stride = next(numbers)
-        limits = self._limits(numbers)
-        places = [last + k for k in range(width)]
-        return [
-            self._load(code, base, self._inside(limits, [*outer, place]), offset + place * stride, 1)[0]
-            for place in places
-        ]
-
-    def _read_once(
-        self,
-        code: Code,
-        base: Value,
-        numbers: Iterator[Value],
-        coordinates: Sequence[Value],
-        width: int,
-        offset: Value,
-    ) -> list[Value]:
-        inside = self._inside(self._limits(numbers), coordinates)
+        (offset, strides, limits), (*outer, last) = numbers, coordinates
+        for coordinate, stride in zip(outer, strides, strict=False):
+            offset = offset + coordinate * stride
+        if self.neighbours is Neighbours.APART:
+            places = [last + k for k in range(width)]
+            return [
+                self._load(code, base, self._inside(limits, [*outer, place]), offset + place * strides[-1], 1)[0]
+                for place in places
+            ]
+        inside = self._inside(limits, coordinates)
         if self.neighbours is Neighbours.SAME:
             return self._load(code, base, inside, offset, 1) * width
-        return self._load(code, base, inside, offset + coordinates[-1], width)
+        return self._load(code, base, inside, offset + last, width)
 
-    def _limits(self, numbers: Iterator[Value]) -> list[tuple[int, Value, Value]]:
-        """(axis, low, high) of every checked axis."""
-        return [(axis, next(numbers), next(numbers)) for axis, checked in enumerate(self.checked) if checked]
-
-    def _inside(self, limits: Sequence[tuple[int, Value, Value]], coordinates: Sequence[Value]) -> Value | None:
+    def _inside(self, limits: Sequence[Sequence[Value]], coordinates: Sequence[Value]) -> Value | None:
         """Whether all checked coordinates are within their limits; None if there are none."""
+        checked = [coordinate for coordinate, checked in zip(coordinates, self.checked, strict=True) if checked]
         inside = None
-        for axis, low, high in limits:
-            within = (coordinates[axis] >= low) & (coordinates[axis] < high)
+        for coordinate, (low, high) in zip(checked, limits, strict=True):
+            within = (coordinate >= low) & (coordinate < high)
             inside = within if inside is None else inside & within
         return inside
 
@@ -105,7 +91,7 @@ class Operand:
         return [code.select(inside, value, fill) for value in found]
 
 
-def operands_of(index_map: IndexMap, elements: Sequence[Element], width: int) -> tuple[Operand, ...]:
+def operands_of(index_map: CanonicalMap, elements: Sequence[Element], width: int) -> tuple[Operand, ...]:
     """How to read all walks in vectors of `width` along the last axis, from operands stored as `elements`."""
     pairs = zip(index_map.walks, elements, strict=True)
     return tuple(_operand(walk, element, index_map.checked(walk), width) for walk, element in pairs)
@@ -129,13 +115,14 @@ def apply(
     expr: Expr,
     operands: Sequence[Operand],
     pointers: Sequence[Value],
-    numbers: Iterator[Value],
+    numbers: Sequence[Sequence[Any]],
     coordinates: Sequence[Value],
     width: int,
     dtype: str,
 ) -> list[Value]:
     """`expr` over the operands for `width` outputs of type `dtype` from `coordinates` on; arguments as for
     `Operand.read`."""
-    columns = [one.read(code, base, numbers, coordinates, width) for one, base in zip(operands, pointers, strict=True)]
+    triples = zip(operands, pointers, numbers, strict=True)
+    columns = [one.read(code, base, own, coordinates, width) for one, base, own in triples]
     types = [one.element.dtype for one in operands]
     return [emit(code, expr, [column[k] for column in columns], types, dtype) for k in range(width)]

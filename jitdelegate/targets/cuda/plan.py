@@ -41,7 +41,7 @@ WRITERS: Writers = {
     Concat: "concat.write_concat",
     Contract: "contract.write_contract",
     Depthwise: "depthwise.write_depthwise",
-    Gather: "gather.write_look_up",
+    Gather: "gather.write_gather",
     Map: "map.write_map",
     MatMul: "matmul.write_matmul",
     Pool: "pool.write_pool",

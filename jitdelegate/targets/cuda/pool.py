@@ -6,7 +6,6 @@ ones over few pixels are shared out to threads.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, prod
@@ -14,28 +13,19 @@ from typing import Any, ClassVar
 
 from jitdelegate.ir.forms import Pool
 from jitdelegate.ir.graph import Node
+from jitdelegate.targets.cuda.axes import FourAxes
 from jitdelegate.targets.cuda.device_code import Code, Value
-from jitdelegate.targets.cuda.element import Element, common_width, load_where, store
+from jitdelegate.targets.cuda.element import Element, common_width, load_where
 from jitdelegate.targets.cuda.epilogue import Epilogue
-from jitdelegate.targets.cuda.image_parts import PARTS_SIZES, Part, part, parts_sizes
-from jitdelegate.targets.cuda.template import Definition, Kind, Template, TensorPointer
-from jitdelegate.targets.cuda.window import (
-    AXIS_SIZES,
-    LEAST_THREADS,
-    Span,
-    axis_sizes,
-    block_threads,
-    merged,
-    slices_of,
-    span,
-    walk,
-)
+from jitdelegate.targets.cuda.image_parts import ImageSizes, Part
+from jitdelegate.targets.cuda.output import Output
+from jitdelegate.targets.cuda.sizes import Kind
+from jitdelegate.targets.cuda.template import Template
+from jitdelegate.targets.cuda.window import Span, WindowAxis, WindowKernel, WindowTile, WindowWalk, slices_of
 from jitdelegate.targets.cuda.writer import Writer
 
 USUAL_TAPS = 9
 """Windows of up to so many taps are compiled in."""
-TARGET_SIZES = 3
-POOL_SIZES = PARTS_SIZES + 2 * AXIS_SIZES + TARGET_SIZES
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,33 +46,12 @@ class PoolTemplate(Template):
     epilogue: Epilogue
 
     @property
-    @abstractmethod
-    def parts(self) -> int:
-        """Vectors of a block."""
-
-    @abstractmethod
-    def write(self, layer: Layer) -> None:
-        """Writes the kernel."""
-
-    def define(self) -> Definition:
-        from jitdelegate.targets.cuda.front_end import macro
-
-        @macro()
-        def pool(code: Code, out: Any, data: Any, extra: Any, sizes: Any) -> None:
-            self.write(Layer(self, code, out, data, extra, sizes))
-
-        def kernel(out: Any, data: Any, extra: Any, sizes: Any) -> None:
-            pool(out, data, extra, sizes)
-
-        extra: Kind = ("pointer", len(self.epilogue.operands))
-        return Definition(kernel, ("pointer", "pointer", extra, ("int32", POOL_SIZES)))
-
-    def combined(self, code: Code, a: Value, b: Value) -> Value:
-        """Two partial results as one."""
-        return a + b if self.kind == "mean" else code.maximum(a, b)
+    def parameters(self) -> tuple[Kind, ...]:
+        extra = ("pointer",) * len(self.epilogue.operands)
+        return "pointer", "pointer", extra, FourAxes, WindowAxis, WindowAxis, ImageSizes
 
 
-class Layer:
+class PoolKernel(WindowKernel):
     """The arguments of a pooling kernel, and what its ways of walking a window share."""
 
     def __init__(
@@ -92,68 +61,61 @@ class Layer:
         out: Value,
         data: Value,
         extra: Sequence[Value],
-        sizes: Sequence[Value],
+        parts: FourAxes,
+        rows: WindowAxis,
+        columns: WindowAxis,
+        target: ImageSizes,
     ) -> None:
-        self.template, self.code = template, code
-        self.out, self.data, self.extra, self.sizes = out, data, extra, sizes
-        self.axes = sizes[PARTS_SIZES : PARTS_SIZES + AXIS_SIZES], sizes[PARTS_SIZES + AXIS_SIZES : -TARGET_SIZES]
-        self.rows, self.columns, self.channels = sizes[-TARGET_SIZES:]
+        super().__init__(code, parts, (rows, columns))
+        self.template, self.data, self.target = template, data, target
+        self.output = Output(code, template.epilogue, template.target, out, extra, target.channels)
 
-    def spans(self, me: Part) -> tuple[Span, Span]:
-        """The rows and the columns under a part's window."""
-        rows, columns = (span(self.code, place, axis) for place, axis in zip((me.y, me.x), self.axes, strict=True))
-        return rows, columns
-
-    def initial(self) -> list[Value]:
-        """The values of no taps."""
+    def nothing(self) -> list[Value]:
         return [self.code.real(0 if self.template.kind == "mean" else -inf)] * self.template.width
 
-    def add(self, inside: Value, me: Part, place: tuple[Value, Value], values: Sequence[Value]) -> list[Value]:
-        """The values with one more pixel, at (y, x) of the data, where it is inside."""
+    def add(
+        self, me: Part, spans: tuple[Span, Span], exists: Value, row: Value, column: Value, values: Sequence[Value]
+    ) -> list[Value]:
+        y, x = (axis.start + place * axis.step for axis, place in zip(spans, (row, column), strict=True))
+        return self.add_pixel(me, me.exists & exists, y, x, values)
+
+    def add_pixel(self, me: Part, inside: Value, y: Value, x: Value, values: Sequence[Value]) -> list[Value]:
+        """The values with one more pixel of the data, where it is inside."""
         code, template = self.code, self.template
-        height, width = self.axes[0][0], self.axes[1][0]
-        index = ((me.image * height + place[0]) * width + place[1]) * self.channels + me.vector * template.width
+        pixel = (me.image * self.axes[0].size + y) * self.axes[1].size + x
+        index = pixel * self.target.channels + me.vector * template.width
         found = load_where(code, template.source, inside, self.data, index, template.width)
         pairs = zip(values, found, strict=True)
         if template.kind == "mean":
             return [a + b for a, b in pairs]
         return [code.select(inside & (a < b), b, a) for a, b in pairs]
 
+    def combined(self, a: Value, b: Value) -> Value:
+        return a + b if self.template.kind == "mean" else self.code.maximum(a, b)
+
     def finish(self, me: Part, spans: tuple[Span, Span], values: list[Value]) -> None:
-        """Through the epilogue to the part's output pixel."""
-        code, template = self.code, self.template
-        if template.kind == "mean":
-            share = 1.0 / code.to_float(spans[0].count * spans[1].count)
+        if self.template.kind == "mean":
+            share = 1.0 / self.code.to_float(spans[0].count * spans[1].count)
             values = [value * share for value in values]
-        pixel, channel = (me.image * self.rows + me.y) * self.columns + me.x, me.vector * template.width
-        results = template.epilogue.apply(code, values, pixel, channel, self.channels, self.extra)
-        store(code, template.target, results, self.out, pixel * self.channels + channel)
+        self.output.store(values, self.target.pixel(me), me.vector * self.template.width)
 
 
 @dataclass(frozen=True, eq=False)
-class PoolUnrolled(PoolTemplate):
+class PoolUnrolled(WindowTile, PoolTemplate):
     """A window whose size, `kernel`, is compiled in; (rows, columns)."""
 
     kernel: tuple[int, int]
 
-    @property
-    def threads(self) -> int:
-        return LEAST_THREADS
-
-    @property
-    def parts(self) -> int:
-        return self.threads
-
-    def write(self, layer: Layer) -> None:
-        code = layer.code
-        me = part(code, code.special("ctaid.x") * self.threads + code.special("tid.x"), layer.sizes)
+    def write(self, code: Code, *arguments: Any) -> None:
+        kernel = PoolKernel(self, code, *arguments)
+        me = kernel.part(self.thread(code))
         with code.when(me.exists):
-            spans, values = layer.spans(me), layer.initial()
+            spans, values = kernel.spans(me), kernel.nothing()
             rows, columns = (_taps(axis, count) for axis, count in zip(spans, self.kernel, strict=True))
             for row_inside, y in rows:
                 for inside, x in columns:
-                    values = layer.add(row_inside & inside, me, (y, x), values)
-            layer.finish(me, spans, values)
+                    values = kernel.add_pixel(me, row_inside & inside, y, x, values)
+            kernel.finish(me, spans, values)
 
 
 def _taps(axis: Span, count: int) -> list[tuple[Value, Value]]:
@@ -162,7 +124,7 @@ def _taps(axis: Span, count: int) -> list[tuple[Value, Value]]:
 
 
 @dataclass(frozen=True, eq=False)
-class PoolWalk(PoolTemplate):
+class PoolWalk(WindowWalk, PoolTemplate):
     """A window whose size comes with the launch.
 
     Attributes:
@@ -171,33 +133,8 @@ class PoolWalk(PoolTemplate):
 
     slices: int
 
-    @property
-    def threads(self) -> int:
-        return block_threads(self.slices)
-
-    @property
-    def parts(self) -> int:
-        return self.threads // self.slices
-
-    def write(self, layer: Layer) -> None:
-        code, thread = layer.code, layer.code.special("tid.x")
-        me = part(code, code.special("ctaid.x") * self.parts + thread % self.parts, layer.sizes)
-        spans = layer.spans(me)
-        values = self._values(layer, me, spans, thread // self.parts)
-        if self.slices > 1:
-            values = merged(code, values, self.slices, lambda a, b: self.combined(code, a, b))
-        with code.when(me.exists & (thread < self.parts)):
-            layer.finish(me, spans, values)
-
-    def _values(self, layer: Layer, me: Part, spans: tuple[Span, Span], slice_: Value) -> list[Value]:
-        """Of this thread's share of the window."""
-        rows, columns = spans
-
-        def visit(exists: Value, row: Value, column: Value, values: Sequence[Value]) -> list[Value]:
-            place = rows.start + row * rows.step, columns.start + column * columns.step
-            return layer.add(me.exists & exists, me, place, values)
-
-        return walk(layer.code, rows, columns, (slice_, self.slices), layer.initial(), visit)
+    def write(self, code: Code, *arguments: Any) -> None:
+        self.write_walk(PoolKernel(self, code, *arguments))
 
 
 def write_pool(writer: Writer, node: Node) -> None:
@@ -215,7 +152,7 @@ def write_pool(writer: Writer, node: Node) -> None:
         template = PoolUnrolled(*common, form.kernel)
     else:
         template = PoolWalk(*common, slices_of(writer.gpu, prod(output) // width, prod(form.kernel)))
-    parts = parts_sizes((*output[:3], output[3] // width))
-    sizes = (*parts, *axis_sizes(form, 0, data[1]), *axis_sizes(form, 1, data[2]), *output[1:])
-    arguments = (TensorPointer(target), writer.pointer(source), *extra, *sizes)
-    writer.launch(template, (-(-parts[0] // template.parts), 1, 1), arguments)
+    parts = FourAxes.of((*output[:3], output[3] // width))
+    axes = [WindowAxis.of(form, axis, data[1 + axis]) for axis in range(2)]
+    arguments = [writer.pointer(target), writer.pointer(source), extra, parts, *axes, ImageSizes(*output[1:])]
+    writer.launch(template, (-(-parts.number // template.parts), 1, 1), arguments)

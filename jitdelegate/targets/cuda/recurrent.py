@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.expr import Expr
@@ -19,7 +19,8 @@ from jitdelegate.targets.cuda.cost import COPIED
 from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
 from jitdelegate.targets.cuda.element import Element, load, store
 from jitdelegate.targets.cuda.lanes import WARP, power_of_two
-from jitdelegate.targets.cuda.template import Definition, NoPointer, Pointer, Template
+from jitdelegate.targets.cuda.sizes import Kind, Number
+from jitdelegate.targets.cuda.template import NoPointer, Pointer, Template
 from jitdelegate.targets.cuda.writer import Writer
 from jitdelegate.targets.scalar.expression import emit
 
@@ -30,9 +31,31 @@ TURN = 4
 FEWEST = 8
 """Values that are worth a slice."""
 FLOAT = 4
-SIZES = 10
+POINTERS = 8
 STEP_CYCLES = 1500
 """Of a step, if weights came at once: two barriers, sums of slices, the cell. Estimated from instruction latencies."""
+
+
+class RecurrentSizes(NamedTuple):
+    """Sizes of a launch; sequences are as many as blocks.
+
+    Attributes:
+        units, outputs: also padded to whole columns.
+        hidden_share, unit_share: outputs and units of a slice.
+        ahead, apart: elements of data between steps, and between sequences.
+        width: elements of a row of the output.
+    """
+
+    steps: Number
+    units: Number
+    padded_units: Number
+    outputs: Number
+    padded_outputs: Number
+    hidden_share: Number
+    unit_share: Number
+    ahead: Number
+    apart: Number
+    width: Number
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +70,7 @@ class RecurrentTemplate(Template):
     """
 
     family: ClassVar[str] = "recurrent"
+    parameters: ClassVar[tuple[Kind, ...]] = ("pointer",) * POINTERS, RecurrentSizes
     target: Element
     data: Element
     hidden: Element
@@ -64,17 +88,8 @@ class RecurrentTemplate(Template):
     def threads(self) -> int:
         return self.columns * self.slices
 
-    def define(self) -> Definition:
-        from jitdelegate.targets.cuda.front_end import macro
-
-        @macro()
-        def run(code, out, data, hidden, state, weights, more, projection, bias, sizes):  # type: ignore[no-untyped-def]
-            _Sequence(self, code, (out, data, hidden, state, weights, more, projection, bias), sizes).write()
-
-        def kernel(out, data, hidden, state, weights, more, projection, bias, sizes):  # type: ignore[no-untyped-def]
-            run(out, data, hidden, state, weights, more, projection, bias, sizes)
-
-        return Definition(kernel, (*("pointer",) * 8, ("int32", SIZES)))
+    def write(self, code: Code, pointers: Sequence[Value], sizes: RecurrentSizes) -> None:
+        RecurrentKernel(self, code, pointers, sizes).write()
 
 
 @dataclass(frozen=True)
@@ -94,40 +109,32 @@ class _Product:
     share: Value
 
 
-class _Sequence:
-    """Writes the kernel of one template.
-
-    Args:
-        pointers: the kernel's.
-        sizes: steps; units, also padded; outputs, also padded; outputs and units of a slice; elements of data between
-            steps and between sequences, elements of a row of `out`; sequences are as many as blocks.
-    """
+class RecurrentKernel:
+    """Writes the kernel of one template."""
 
     def __init__(
-        self, template: RecurrentTemplate, code: Code, pointers: Sequence[Value], sizes: Sequence[Value]
+        self, template: RecurrentTemplate, code: Code, pointers: Sequence[Value], sizes: RecurrentSizes
     ) -> None:
         self.template, self.code = template, code
         self.out, self.data, self.hidden, self.state, weights, self.more, projection, self.bias = pointers
-        self.steps, units, padded_units, outputs, padded_outputs, hidden_share, unit_share, *distances = sizes
-        self.ahead, self.apart, self.width = distances
-        self.cells = _Product(weights, template.gates, units, padded_units, hidden_share)
-        self.projection = _Product(projection, 1, outputs, padded_outputs, unit_share)
-        self.units, self.outputs = units, outputs
+        self.sizes = sizes
+        self.cells = _Product(weights, template.gates, sizes.units, sizes.padded_units, sizes.hidden_share)
+        self.projection = _Product(projection, 1, sizes.outputs, sizes.padded_outputs, sizes.unit_share)
         self.thread, self.sequence = code.special("tid.x"), code.special("ctaid.x")
         self.column, self.slice = self.thread % template.columns, self.thread // template.columns
-        self.values = hidden_share * template.slices
+        self.values = sizes.hidden_share * template.slices
         self.sums = code.dynamic_shared()
         self.latest = self.sums + FLOAT * template.gates * template.threads
         self.between = self.latest + self.values * (2 * FLOAT)
-        self.states = self.between + unit_share * (template.slices * FLOAT)
+        self.states = self.between + sizes.unit_share * (template.slices * FLOAT)
 
     def write(self) -> None:
         """The whole kernel; of two rows of hidden values, steps read one and write the other."""
         code, template = self.code, self.template
         self._begin()
         code.barrier()
-        with code.loop(self.steps) as step:
-            time = self.steps - 1 - step if template.reverse else step
+        with code.loop(self.sizes.steps) as step:
+            time = self.sizes.steps - 1 - step if template.reverse else step
             old = self.latest + (step & 1) * self.values * FLOAT
             new = self.latest + ((step & 1) ^ 1) * self.values * FLOAT
             if template.limit is None:
@@ -139,24 +146,24 @@ class _Sequence:
                 self._multiply(
                     self.projection, self.between, lambda row: self._store_hidden(time, row, self._projected(row), new)
                 )
-        with code.loop(self.units, self.thread, template.threads) as unit:
-            self._store(self.steps, unit, code.load(self.states, unit * FLOAT)[0])
+        with code.loop(self.sizes.units, self.thread, template.threads) as unit:
+            self._store(self.sizes.steps, unit, code.load(self.states, unit * FLOAT)[0])
 
     def _begin(self) -> None:
         """The first hidden values and states; zeros behind what is multiplied."""
         code, template = self.code, self.template
         zero = code.real(0.0)
         with code.loop(self.values, self.thread, template.threads) as place:
-            inside = place < self.outputs
-            index = self.sequence * self.outputs + code.select(inside, place, 0)
+            inside = place < self.sizes.outputs
+            index = self.sequence * self.sizes.outputs + code.select(inside, place, 0)
             first = code.select(inside, load(code, template.hidden, self.hidden, index)[0], 0.0)
             code.store([first], self.latest, place * FLOAT)
             code.store([zero], self.latest, (place + self.values) * FLOAT)
         if template.limit is not None:
             with code.loop(self.projection.share * template.slices, self.thread, template.threads) as place:
                 code.store([zero], self.between, place * FLOAT)
-        with code.loop(self.units, self.thread, template.threads) as unit:
-            first = load(code, template.state, self.state, self.sequence * self.units + unit)[0]
+        with code.loop(self.sizes.units, self.thread, template.threads) as unit:
+            first = load(code, template.state, self.state, self.sequence * self.sizes.units + unit)[0]
             code.store([first], self.states, unit * FLOAT)
 
     def _multiply(self, product: _Product, values: Value, finish: Callable[[Value], None]) -> None:
@@ -206,13 +213,13 @@ class _Sequence:
     def _cell(self, time: Value, unit: Value) -> Value:
         """The hidden value of a unit; its state is kept."""
         code, template = self.code, self.template
-        place = self.sequence * self.apart + time * self.ahead + unit
+        place = self.sequence * self.sizes.apart + time * self.sizes.ahead + unit
         gates = [
-            load(code, template.data, self.data, place + self.units * gate)[0] + self._total(gate)
+            load(code, template.data, self.data, place + self.sizes.units * gate)[0] + self._total(gate)
             for gate in range(template.gates)
         ]
         rows = range(template.more)
-        more = [load(code, Element.FLOAT32, self.more, self.units * row + unit)[0] for row in rows]
+        more = [load(code, Element.FLOAT32, self.more, self.sizes.units * row + unit)[0] for row in rows]
         state = self._emit(template.cell, [*gates, code.load(self.states, unit * FLOAT)[0], *more])
         code.store([state], self.states, unit * FLOAT)
         return self._emit(template.output, [*gates, state, *more])
@@ -230,7 +237,7 @@ class _Sequence:
         self._store(time, row, value)
 
     def _store(self, time: Value, place: Value, value: Value) -> None:
-        index = (time * self.code.special("nctaid.x") + self.sequence) * self.width + place
+        index = (time * self.code.special("nctaid.x") + self.sequence) * self.sizes.width + place
         store(self.code, self.template.target, [value], self.out, index)
 
     def _emit(self, expr: Expr, values: Sequence[Value]) -> Value:
@@ -283,8 +290,18 @@ def write_recurrent(writer: Writer, node: Node) -> None:
             _given(writer, more),
             _packed(writer, projection, 1, unit_share * slices, columns),
             _given(writer, bias),
-            *(steps, units, whole(units, columns), outputs, whole(outputs, columns)),
-            *(hidden_share, unit_share, ahead, apart, width),
+            RecurrentSizes(
+                steps=steps,
+                units=units,
+                padded_units=whole(units, columns),
+                outputs=outputs,
+                padded_outputs=whole(outputs, columns),
+                hidden_share=hidden_share,
+                unit_share=unit_share,
+                ahead=ahead,
+                apart=apart,
+                width=width,
+            ),
         ),
         shared_bytes,
         cycles=-(-batch // writer.gpu.multiprocessors) * steps * (STEP_CYCLES + step_bytes / COPIED),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from jitdelegate.ir.forms import Reduce
 from jitdelegate.ir.graph import Node
@@ -15,7 +15,8 @@ from jitdelegate.targets.cuda.element import OWN, Element, common_width, narrowe
 from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.index_map import dense_strides
 from jitdelegate.targets.cuda.lanes import COMBINE, WARP, combine_lanes, combine_rows, neutral, power_of_two
-from jitdelegate.targets.cuda.template import Argument, Definition, Pointer, Template
+from jitdelegate.targets.cuda.sizes import Divisor, Kind, Number
+from jitdelegate.targets.cuda.template import Pointer, Template
 from jitdelegate.targets.cuda.writer import Writer
 
 THREADS = 256
@@ -27,7 +28,6 @@ LONG_SHARE, SHORT_SHARE = 64, 8
 """Vectors of a thread: from how many on a second launch pays, and how many are left to each then."""
 WIDEST = 8
 """Elements of a vector: bools would have more."""
-OWN_NUMBERS = 3 + DIVISOR_SIZES
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,21 @@ def combined_type(dtype: str) -> str:
     return "int32" if dtype == "bool" else dtype
 
 
+class ReduceSizes(NamedTuple):
+    """Sizes of a launch, vectors where `ReduceTemplate` has them.
+
+    Attributes:
+        inputs: of an output.
+        share: inputs of a part.
+        channels: of a pixel of the output, for the epilogue.
+    """
+
+    outputs: Number
+    inputs: Number
+    share: Number
+    channels: Divisor
+
+
 @dataclass(frozen=True, eq=False)
 class ReduceTemplate(Template):
     """Every output is made by `lanes` threads, each of which combines every lanes-th of its inputs.
@@ -72,6 +87,7 @@ class ReduceTemplate(Template):
     """
 
     family: ClassVar[str] = "reduce"
+    threads: ClassVar[int] = THREADS
     kind: str
     source: Element
     target: Element
@@ -81,10 +97,6 @@ class ReduceTemplate(Template):
     width: int
     lanes: int
     epilogue: Epilogue
-
-    @property
-    def threads(self) -> int:
-        return THREADS
 
     @property
     def dtype(self) -> str:
@@ -101,35 +113,37 @@ class ReduceTemplate(Template):
         """Of a thread."""
         return 1 if self.along else self.width
 
-    def define(self) -> Definition:
-        from jitdelegate.targets.cuda.front_end import macro
+    @property
+    def parameters(self) -> tuple[Kind, ...]:
+        kept, reduced = (
+            (("int32",) * (DIVISOR_SIZES * (axes - 1)), ("int32",) * axes) for axes in (self.kept, self.reduced)
+        )
+        extra = ("pointer",) * len(self.epilogue.operands)
+        return "pointer", "pointer", extra, "float32", ReduceSizes, kept, reduced
 
-        @macro((self.dtype, self.outputs))
-        def combine_inputs(code: Code, data: Value, numbers: Sequence[Value]) -> list[Value]:
-            return self._combine_inputs(code, data, numbers)
-
-        @macro((self.dtype, self.outputs))
-        def combine_threads(code: Code, values: Sequence[Value]) -> list[Value]:
-            combine = COMBINE[self.kind]
-            if self.along:
-                return [combine_lanes(code, values[0], self.lanes, combine, "warps")]
+    def write(
+        self,
+        code: Code,
+        out: Value,
+        data: Value,
+        extra: Sequence[Value],
+        count: Value,
+        sizes: ReduceSizes,
+        kept: Sequence[Sequence[Value]],
+        reduced: Sequence[Sequence[Value]],
+    ) -> None:
+        """Args:
+        count: what "mean" divides by.
+        kept, reduced: the sizes of the axes as divisors, and their strides.
+        """
+        values = self._combine_inputs(code, data, sizes, kept, reduced)
+        combine = COMBINE[self.kind]
+        if self.along:
+            values = [combine_lanes(code, values[0], self.lanes, combine, "warps")]
+        else:
             lane, column = self._place(code)
-            return combine_rows(code, values, lane, column, self.lanes, self.columns, combine)
-
-        @macro()
-        def write_outputs(
-            code: Code, out: Value, extra: Sequence[Value], count: Value, numbers: Sequence[Value], values: list[Value]
-        ) -> None:
-            self._write_outputs(code, out, extra, count, numbers, values)
-
-        def kernel(out, data, extra, count, numbers):  # type: ignore[no-untyped-def]
-            values = combine_inputs(data, numbers)
-            values = combine_threads(values)
-            write_outputs(out, extra, count, numbers, values)
-
-        sizes = OWN_NUMBERS + sum((1 + DIVISOR_SIZES) * axes - DIVISOR_SIZES for axes in (self.kept, self.reduced))
-        extra = ("pointer", len(self.epilogue.operands))
-        return Definition(kernel, ("pointer", "pointer", extra, "float32", ("int32", sizes)))
+            values = combine_rows(code, values, lane, column, self.lanes, self.columns, combine)
+        self._write_outputs(code, out, extra, count, sizes, values)
 
     def _place(self, code: Code) -> tuple[Value, Value]:
         """The thread's lane, and its column of the block."""
@@ -142,22 +156,22 @@ class ReduceTemplate(Template):
         """Which output, or vector of them, the thread works on."""
         return code.special("ctaid.x") * self.columns + self._place(code)[1]
 
-    def _axes(self, numbers: Sequence[Value]) -> tuple[Sequence[Value], Sequence[Value]]:
-        """The arguments of the kept axes and of the reduced ones."""
-        middle = OWN_NUMBERS + (1 + DIVISOR_SIZES) * self.kept - DIVISOR_SIZES
-        return numbers[OWN_NUMBERS:middle], numbers[middle:]
-
-    def _combine_inputs(self, code: Code, data: Value, numbers: Sequence[Value]) -> list[Value]:
+    def _combine_inputs(
+        self,
+        code: Code,
+        data: Value,
+        sizes: ReduceSizes,
+        kept: Sequence[Sequence[Value]],
+        reduced: Sequence[Sequence[Value]],
+    ) -> list[Value]:
         """One value per output of the thread's own share of the inputs."""
-        outputs, inputs, share = numbers[:3]
         (lane, _), output = self._place(code), self._output(code)
-        kept, reduced = self._axes(numbers)
-        base = _offset(code, output, kept)
-        first = code.special("ctaid.y") * share
-        last = code.select(output < outputs, code.minimum(first + share, inputs), 0)
+        base = _offset(code, output, *kept)
+        first = code.special("ctaid.y") * sizes.share
+        last = code.select(output < sizes.outputs, code.minimum(first + sizes.share, sizes.inputs), 0)
 
         def load(index: Value) -> list[Value]:
-            found = load_run(code, self.source, data, base + _offset(code, index, reduced), self.width)
+            found = load_run(code, self.source, data, base + _offset(code, index, *reduced), self.width)
             return [widened(code, value) for value in found]
 
         found = self._chains(code, load, first + lane, last)
@@ -184,25 +198,23 @@ class ReduceTemplate(Template):
         out: Value,
         extra: Sequence[Value],
         count: Value,
-        numbers: Sequence[Value],
+        sizes: ReduceSizes,
         values: Sequence[Value],
     ) -> None:
-        outputs, channels = numbers[0], numbers[3:OWN_NUMBERS]
         (lane, _), output = self._place(code), self._output(code)
-        with code.when(lane.equals(0) & (output < outputs)):
-            index = (code.special("ctaid.y") * outputs + output) * self.outputs
-            pixel, channel = divided(code, index, channels)
+        with code.when(lane.equals(0) & (output < sizes.outputs)):
+            index = (code.special("ctaid.y") * sizes.outputs + output) * self.outputs
+            pixel, channel = divided(code, index, sizes.channels)
             results = [value / count for value in values] if self.kind == "mean" else values
             results = [narrowed(code, value, self.epilogue.dtype) for value in results]
-            results = self.epilogue.apply(code, results, pixel, channel, channels[0], extra)
+            results = self.epilogue.apply(code, results, pixel, channel, sizes.channels.size, extra)
             store(code, self.target, results, out, index)
 
 
-def _offset(code: Code, index: Value, numbers: Sequence[Value]) -> Value:
-    """The element at a row-major index of axes whose divisors and strides are given."""
-    axes = (len(numbers) + DIVISOR_SIZES) // (1 + DIVISOR_SIZES)
-    places = coordinates(code, index, numbers[: len(numbers) - axes])
-    distances = [place * stride for place, stride in zip(places, numbers[-axes:], strict=True)]
+def _offset(code: Code, index: Value, sizes: Sequence[Value], strides: Sequence[Value]) -> Value:
+    """The element at a row-major index of axes whose sizes, as divisors, and strides are given."""
+    places = coordinates(code, index, sizes)
+    distances = [place * stride for place, stride in zip(places, strides, strict=True)]
     return reduce_tree(distances, lambda a, b: a + b)
 
 
@@ -321,8 +333,7 @@ def _launch(writer: Writer, work: Work, lanes: int, parts: int, out: Pointer) ->
         work.epilogue,
     )
     outputs, inputs = work.size(is_reduced=False), work.size(is_reduced=True)
-    numbers = [outputs, inputs, -(-inputs // parts), *divisor(work.channels)]
-    for runs in (kept, reduced):
-        numbers += [*divisors([run.size for run in runs]), *(run.stride for run in runs)]
-    arguments: list[Argument] = [out, work.data, *work.extra, float(work.count), *numbers]
+    sizes = ReduceSizes(outputs, inputs, -(-inputs // parts), Divisor(*divisor(work.channels)))
+    axes = [(divisors([run.size for run in runs]), [run.stride for run in runs]) for runs in (kept, reduced)]
+    arguments = [out, work.data, work.extra, float(work.count), sizes, *axes]
     writer.launch(template, (-(-outputs // template.columns), parts, 1), arguments)

@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from jitdelegate.ir.forms import Resize
 from jitdelegate.ir.graph import Node
 from jitdelegate.ops.resize import bilinear_places, nearest_places
+from jitdelegate.targets.cuda.axes import FourAxes
 from jitdelegate.targets.cuda.device_code import I32, Code, Value
-from jitdelegate.targets.cuda.element import Element, common_width, load, store
+from jitdelegate.targets.cuda.element import Element, common_width, load
 from jitdelegate.targets.cuda.epilogue import Epilogue
-from jitdelegate.targets.cuda.image_parts import PARTS_SIZES, Part, part, parts_sizes
-from jitdelegate.targets.cuda.template import Definition, Kind, Template, TensorPointer
+from jitdelegate.targets.cuda.image_parts import ImageSizes, Part, part
+from jitdelegate.targets.cuda.output import Output
+from jitdelegate.targets.cuda.sizes import Kind
+from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.cuda.window import LEAST_THREADS
 from jitdelegate.targets.cuda.writer import Writer
 
 ENTRY_WORDS = 4
 """int32s of a table's entry, one access."""
-RESIZE_SIZES = PARTS_SIZES + 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +38,7 @@ class ResizeTemplate(Template):
     """
 
     family: ClassVar[str] = "resize"
+    threads: ClassVar[int] = LEAST_THREADS
     kind: str
     width: int
     source: Element
@@ -43,41 +46,32 @@ class ResizeTemplate(Template):
     epilogue: Epilogue
 
     @property
-    def threads(self) -> int:
-        return LEAST_THREADS
+    def parameters(self) -> tuple[Kind, ...]:
+        extra = ("pointer",) * len(self.epilogue.operands)
+        return "pointer", "pointer", ("pointer", "pointer"), extra, FourAxes, "int32", ImageSizes
 
-    def define(self) -> Definition:
-        from jitdelegate.targets.cuda.front_end import macro
-
-        @macro()
-        def resize(code: Code, out: Any, data: Any, down: Any, across: Any, extra: Any, sizes: Any) -> None:
-            self._write(code, out, data, (down, across), extra, sizes)
-
-        def kernel(out: Any, data: Any, down: Any, across: Any, extra: Any, sizes: Any) -> None:
-            resize(out, data, down, across, extra, sizes)
-
-        extra: Kind = ("pointer", len(self.epilogue.operands))
-        return Definition(kernel, (*["pointer"] * 4, extra, ("int32", RESIZE_SIZES)))
-
-    def _write(
+    def write(
         self,
         code: Code,
         out: Value,
         data: Value,
-        tables: tuple[Value, Value],
+        tables: Sequence[Value],
         extra: Sequence[Value],
-        sizes: Sequence[Value],
+        parts: FourAxes,
+        image: Value,
+        target: ImageSizes,
     ) -> None:
-        image, rows, columns, channels = sizes[PARTS_SIZES:]
-        me = part(code, code.special("ctaid.x") * self.threads + code.special("tid.x"), sizes)
+        """Args:
+        image: elements of an image of the data.
+        """
+        me = part(code, self.thread(code), parts)
         with code.when(me.exists):
             channel = me.vector * self.width
             results = self._sample(code, data, me.image * image + channel, me, tables)
-            pixel = (me.image * rows + me.y) * columns + me.x
-            values = self.epilogue.apply(code, results, pixel, channel, channels, extra)
-            store(code, self.target, values, out, pixel * channels + channel)
+            output = Output(code, self.epilogue, self.target, out, extra, target.channels)
+            output.store(results, target.pixel(me), channel)
 
-    def _sample(self, code: Code, data: Value, start: Value, me: Part, tables: tuple[Value, Value]) -> list[Value]:
+    def _sample(self, code: Code, data: Value, start: Value, me: Part, tables: Sequence[Value]) -> list[Value]:
         """One output pixel; `start` is the image's first element at the part's channels."""
         (top, bottom, dy), (left, right, dx) = (
             _entry(code, table, place) for table, place in zip(tables, (me.y, me.x), strict=True)
@@ -131,7 +125,6 @@ def write_resize(writer: Writer, node: Node) -> None:
     width = common_width((output[3],), min(element.widest for element in elements))
     template = ResizeTemplate(form.kind, width, *elements, epilogue)
     tables = [writer.constant(_table(form, data[axis], output[axis], prod(data[axis + 1 :]))) for axis in (1, 2)]
-    parts = parts_sizes((*output[:3], output[3] // width))
-    sizes = (*parts, prod(data[1:]), *output[1:])
-    arguments = (TensorPointer(target), writer.pointer(source), *tables, *extra, *sizes)
-    writer.launch(template, (-(-parts[0] // template.threads), 1, 1), arguments)
+    parts = FourAxes.of((*output[:3], output[3] // width))
+    pointers = writer.pointer(target), writer.pointer(source), tables, extra
+    writer.launch(template, template.grid(parts.number), [*pointers, parts, prod(data[1:]), ImageSizes(*output[1:])])

@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Scatter
 from jitdelegate.targets.cuda.device_code import Code, Value
-from jitdelegate.targets.cuda.division import DIVISOR_SIZES, divided, divisor
+from jitdelegate.targets.cuda.division import divided, divisor
 from jitdelegate.targets.cuda.element import Element, load, store
 from jitdelegate.targets.cuda.gather import slice_at
 from jitdelegate.targets.cuda.lanes import COMBINE
-from jitdelegate.targets.cuda.template import Definition, Template
+from jitdelegate.targets.cuda.sizes import Divisor, Kind, Number
+from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.cuda.writer import Writer
 
-THREADS = 256
+
+class ScatterSizes(NamedTuple):
+    """Elements of the output, updates, and elements of a slice."""
+
+    outputs: Number
+    updates: Number
+    inside: Divisor
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +36,7 @@ class ScatterTemplate(Template):
     """
 
     family: ClassVar[str] = "scatter"
+    threads: ClassVar[int] = 256
     kind: str
     initial: float
     depth: int
@@ -37,37 +45,23 @@ class ScatterTemplate(Template):
     target: Element
 
     @property
-    def threads(self) -> int:
-        return THREADS
+    def parameters(self) -> tuple[Kind, ...]:
+        return "pointer", "pointer", "pointer", ScatterSizes, ("int32",) * self.depth
 
-    def define(self) -> Definition:
-        from jitdelegate.targets.cuda.front_end import macro
-
-        @macro()
-        def combine(code: Code, out: Value, data: Value, places: Value, numbers: Sequence[Value]) -> None:
-            thread = code.special("ctaid.x") * THREADS + code.special("tid.x")
-            with code.when(thread < numbers[0]):
-                own, inner = divided(code, thread, numbers[2 : 2 + DIVISOR_SIZES])
-                store(code, self.target, [self._value(code, (data, places), numbers, own, inner)], out, thread)
-
-        def kernel(out, data, places, numbers):  # type: ignore[no-untyped-def]
-            combine(out, data, places, numbers)
-
-        return Definition(kernel, (*["pointer"] * 3, ("int32", 2 + DIVISOR_SIZES + self.depth)))
-
-    def _value(
-        self, code: Code, operands: tuple[Value, Value], numbers: Sequence[Value], own: Value, inner: Value
-    ) -> Value:
-        """What is at place `own`, element `inner` of the slice."""
-        count, slice_size, sizes = numbers[1], numbers[2], numbers[2 + DIVISOR_SIZES :]
-        start = [code.constant(self.source.dtype, self.initial)]
-        with code.carried(count, start) as (update, (total,), following):
-            number, is_inside = slice_at(code, self.places, operands[1], update * self.depth, sizes)
-            is_own = is_inside & number.equals(own)
-            index = code.select(is_own, update, 0) * slice_size + inner
-            added = COMBINE[self.kind](code, total, load(code, self.source, operands[0], index)[0])
-            following[0] = code.select(is_own, added, total)
-        return following[0]
+    def write(
+        self, code: Code, out: Value, data: Value, places: Value, sizes: ScatterSizes, limits: Sequence[Value]
+    ) -> None:
+        thread = self.thread(code)
+        with code.when(thread < sizes.outputs):
+            own, inner = divided(code, thread, sizes.inside)
+            start = [code.constant(self.source.dtype, self.initial)]
+            with code.carried(sizes.updates, start) as (update, (total,), following):
+                number, is_inside = slice_at(code, self.places, places, update * self.depth, limits)
+                is_own = is_inside & number.equals(own)
+                index = code.select(is_own, update, 0) * sizes.inside.size + inner
+                added = COMBINE[self.kind](code, total, load(code, self.source, data, index)[0])
+                following[0] = code.select(is_own, added, total)
+            store(code, self.target, following, out, thread)
 
 
 def write_scatter(writer: Writer, node: Node) -> None:
@@ -79,6 +73,6 @@ def write_scatter(writer: Writer, node: Node) -> None:
     template = ScatterTemplate(
         form.kind, form.initial, depth, writer.element(source), writer.element(index), writer.element(target)
     )
-    numbers = (prod(shape), prod(places[:-1]), *divisor(prod(shape[depth:])), *shape[:depth])
-    blocks = -(-prod(shape) // THREADS)
-    writer.launch(template, (blocks, 1, 1), [*map(writer.pointer, (target, source, index)), *numbers])
+    sizes = ScatterSizes(prod(shape), prod(places[:-1]), Divisor(*divisor(prod(shape[depth:]))))
+    pointers = [writer.pointer(one) for one in (target, source, index)]
+    writer.launch(template, template.grid(sizes.outputs), [*pointers, sizes, shape[:depth]])

@@ -13,7 +13,8 @@ from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
 from jitdelegate.targets.cuda.element import Element, common_width, store
 from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.lanes import COMBINE, WARP, combine_lanes, neutral, power_of_two
-from jitdelegate.targets.cuda.template import Definition, Template
+from jitdelegate.targets.cuda.sizes import Kind
+from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.cuda.writer import Writer
 
 THREADS = 256
@@ -34,6 +35,7 @@ class SoftmaxTemplate(Template):
     """
 
     family: ClassVar[str] = "softmax"
+    threads: ClassVar[int] = THREADS
     source: Element
     target: Element
     width: int
@@ -42,27 +44,24 @@ class SoftmaxTemplate(Template):
     epilogue: Epilogue
 
     @property
-    def threads(self) -> int:
-        return THREADS
+    def parameters(self) -> tuple[Kind, ...]:
+        return "pointer", "pointer", ("pointer",) * len(self.epilogue.operands), "float32", "int32", "int32"
 
-    def define(self) -> Definition:
-        from jitdelegate.targets.cuda.front_end import macro
-
-        @macro()
-        def write_row(
-            code: Code, out: Value, data: Value, extra: Sequence[Value], beta: Value, sizes: Sequence[Value]
-        ) -> None:
-            row = _Row(self, code, out, data, extra, beta, *sizes)
-            row.write_kept() if self.vectors else row.write_long()
-
-        def kernel(out, data, extra, beta, sizes):  # type: ignore[no-untyped-def]
-            write_row(out, data, extra, beta, sizes)
-
-        parameters = ("pointer", "pointer", ("pointer", len(self.epilogue.operands)), "float32", ("int32", 2))
-        return Definition(kernel, parameters)
+    def write(
+        self,
+        code: Code,
+        out: Value,
+        data: Value,
+        extra: Sequence[Value],
+        beta: Value,
+        rows: Value,
+        length: Value,
+    ) -> None:
+        row = SoftmaxRow(self, code, out, data, extra, beta, rows, length)
+        row.write_kept() if self.vectors else row.write_long()
 
 
-class _Row:
+class SoftmaxRow:
     """The row of a thread, and its share of it: every lanes-th vector."""
 
     def __init__(
@@ -150,9 +149,8 @@ def write_softmax(writer: Writer, node: Node) -> None:
     lanes, vectors = _shares(length // width, width)
     epilogue, extra = writer.epilogue(node)
     template = SoftmaxTemplate(*elements, width, lanes, vectors, epilogue)
-    blocks = -(-prod(outer) * lanes // THREADS)
     arguments = [writer.pointer(output), writer.pointer(source), *extra, float(form.beta), prod(outer), length]
-    writer.launch(template, (blocks, 1, 1), arguments)
+    writer.launch(template, template.grid(prod(outer) * lanes), arguments)
 
 
 def _shares(vectors: int, width: int) -> tuple[int, int]:

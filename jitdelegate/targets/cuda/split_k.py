@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from jitdelegate.targets.cuda.conv_problem import Problem
+from jitdelegate.targets.cuda.conv_problem import ConvProblem
+from jitdelegate.targets.cuda.cost import COPIED
 from jitdelegate.targets.cuda.device_code import F32, Code, Value
 from jitdelegate.targets.cuda.element import Element, common_width, load, store
 from jitdelegate.targets.cuda.epilogue import Epilogue
-from jitdelegate.targets.cuda.template import Definition, Template, TensorPointer
+from jitdelegate.targets.cuda.gpu import Gpu
+from jitdelegate.targets.cuda.sizes import Kind
+from jitdelegate.targets.cuda.template import Template, TensorPointer
 from jitdelegate.targets.cuda.writer import Writer
 
-THREADS = 128
 FLOAT = 4
 
 
@@ -21,29 +24,32 @@ class Combine(Template):
     """output = epilogue(bias + sum of parts), `run` neighbouring channels in each thread."""
 
     family: ClassVar[str] = "contract_combine"
+    threads: ClassVar[int] = 128
     output: Element
     run: int
     epilogue: Epilogue
 
     @property
-    def threads(self) -> int:
-        return THREADS
+    def parameters(self) -> tuple[Kind, ...]:
+        extra = ("pointer",) * len(self.epilogue.operands)
+        return "pointer", "pointer", "pointer", extra, "int32", "int32", "int32"
 
-    def define(self) -> Definition:
-        from jitdelegate.targets.cuda.front_end import macro
-
-        @macro()
-        def combine(code: Code, output: Value, parts: Value, bias: Value, extra: list[Value], sizes: Any) -> None:
-            self._write(code, output, parts, bias, extra, *sizes)
-
-        def kernel(output, parts, bias, extra, sizes):  # type: ignore[no-untyped-def]
-            combine(output, parts, bias, extra, sizes)
-
-        return Definition(kernel, (*("pointer",) * 3, ("pointer", len(self.epilogue.operands)), ("int32", 3)))
-
-    def _write(self, code: Code, output: Value, parts: Value, bias: Value, extra: list[Value], *sizes: Value) -> None:
-        count, elements, channels = sizes
-        first = (code.special("ctaid.x") * THREADS + code.special("tid.x")) * self.run
+    def write(
+        self,
+        code: Code,
+        output: Value,
+        parts: Value,
+        bias: Value,
+        extra: Sequence[Value],
+        count: Value,
+        elements: Value,
+        channels: Value,
+    ) -> None:
+        """Args:
+        count: parts of each sum.
+        elements, channels: of the output, and of a pixel of it.
+        """
+        first = self.thread(code) * self.run
         with code.when(first < elements):
             pixel = first // channels
             channel = first - pixel * channels
@@ -55,14 +61,20 @@ class Combine(Template):
             store(code, self.output, results, output, first)
 
 
-def write_combine(writer: Writer, problem: Problem, sums: TensorPointer, parts: int) -> None:
+def combining_cycles(gpu: Gpu, parts: int, results: int, launch: int) -> float:
+    """What the launch takes that adds up so many results of so many parts of K, `launch` cycles in any case."""
+    return launch + (parts + 1) * results * FLOAT / (COPIED * gpu.multiprocessors) if parts > 1 else 0.0
+
+
+def write_combine(writer: Writer, problem: ConvProblem, sums: TensorPointer, parts: int) -> None:
     """The launch that finishes a problem whose `sums` are f32[parts, pixels, channels]."""
     epilogue, extra = writer.epilogue(problem.node)
     images, height, width, channels = problem.target
     run = common_width((channels,), 4)
     elements = images * height * width * channels
+    template = Combine(writer.element(problem.output), run, epilogue)
     writer.launch(
-        Combine(writer.element(problem.output), run, epilogue),
-        (-(-elements // (run * THREADS)), 1, 1),
+        template,
+        template.grid(elements // run),
         (TensorPointer(problem.output), sums, writer.constant(problem.bias), *extra, parts, elements, channels),
     )

@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from xxhash import xxh3_64_hexdigest
 
-Kind = str | tuple[str, int]
-"""What a kernel takes: "pointer", "int32", "float32", or so many of them as one tuple."""
-
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """A kernel for Numba.
-
-    Attributes:
-        kernel: the Python function.
-        parameters: its parameters' kinds.
-        blocks: how many of its blocks should fit on a multiprocessor; limits the registers.
-    """
-
-    kernel: Callable[..., None]
-    parameters: tuple[Kind, ...]
-    blocks: int = 1
+from jitdelegate.targets.cuda.device_code import Code, Value
+from jitdelegate.targets.cuda.sizes import Kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +36,27 @@ class Template(ABC):
         """Whether its code must hold tensor core instructions."""
         return False
 
+    @property
+    def min_blocks(self) -> int:
+        """Blocks of it that must fit on a multiprocessor; limits the registers of a thread."""
+        return 1
+
+    @property
     @abstractmethod
-    def define(self) -> Definition:
-        """The kernel; imports Numba's front end."""
+    def parameters(self) -> tuple[Kind, ...]:
+        """What the kernel takes."""
+
+    @abstractmethod
+    def write(self, code: Code, *arguments: Any, **_: Any) -> None:
+        """Writes the kernel. Its arguments are Values, lists of them for tuples, and records."""
+
+    def thread(self, code: Code) -> Value:
+        """The number of this thread, blocks being along x."""
+        return code.special("ctaid.x") * self.threads + code.special("tid.x")
+
+    def grid(self, threads: int) -> tuple[int, int, int]:
+        """Blocks along x for so many threads."""
+        return -(-threads // self.threads), 1, 1
 
     @cached_property
     def text(self) -> str:

@@ -80,8 +80,7 @@ def _lowered(template: Template) -> str:
     _check_numba_cuda()
     from jitdelegate.targets.cuda.front_end import lower
 
-    definition = template.define()
-    return lower(definition.kernel, definition.parameters, template.symbol, template.threads, definition.blocks)
+    return lower(template)
 
 
 def _check_numba_cuda() -> None:

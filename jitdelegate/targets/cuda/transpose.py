@@ -11,9 +11,10 @@ from jitdelegate.ir.expr import Expr
 from jitdelegate.targets.cuda.device_code import F32, I32, I64, Code, Value, register, size_of
 from jitdelegate.targets.cuda.division import DIVISOR_SIZES, coordinates, divisors
 from jitdelegate.targets.cuda.element import Element, narrowed, store, widened
-from jitdelegate.targets.cuda.index_map import IndexMap, dense_strides
+from jitdelegate.targets.cuda.index_map import CanonicalMap, dense_strides
 from jitdelegate.targets.cuda.operand import Neighbours, Operand, operands_of
-from jitdelegate.targets.cuda.template import Definition, Template
+from jitdelegate.targets.cuda.sizes import Kind
+from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.scalar.expression import emit
 
 TILE = 32
@@ -36,6 +37,7 @@ class TransposeTemplate(Template):
     """
 
     family: ClassVar[str] = "transpose"
+    threads: ClassVar[int] = THREADS
     rank: int
     axis: int
     across: int
@@ -43,79 +45,57 @@ class TransposeTemplate(Template):
     operands: tuple[Operand, ...]
     expr: Expr
 
-    @property
-    def threads(self) -> int:
-        return THREADS
-
-    def blocks(self, index_map: IndexMap) -> int:
+    def blocks(self, index_map: CanonicalMap) -> int:
         """Of a launch."""
         return prod(self._grid(index_map))
 
-    def _grid(self, index_map: IndexMap) -> list[int]:
+    def _grid(self, index_map: CanonicalMap) -> list[int]:
         """Blocks along every axis, `axis` moved to the last place but one."""
         sizes = list(index_map.sizes)
         last, axis = sizes.pop(), sizes.pop(self.axis)
         return [*sizes, -(-axis // TILE), -(-last // TILE)]
 
-    def numbers(self, index_map: IndexMap) -> list[int]:
-        """Arguments: blocks, both sizes of tiles, how far apart outputs lie along each axis, the operands' walks."""
-        sizes = index_map.sizes
-        own = [*divisors(self._grid(index_map)), sizes[self.axis], sizes[-1], *dense_strides(sizes)[:-1]]
-        walks = zip(self.operands, index_map.walks, strict=True)
-        return own + [number for one, walk in walks for number in one.numbers(walk)]
-
-    def define(self) -> Definition:
-        from jitdelegate.targets.cuda.front_end import macro
-
-        @macro()
-        def fill_tile(code: Code, pointers: Sequence[Value], numbers: Sequence[Value]) -> None:
-            self._fill_tile(code, pointers, numbers)
-
-        @macro()
-        def barrier(code: Code) -> None:
-            code.barrier()
-
-        @macro()
-        def write_tile(code: Code, out: Value, pointers: Sequence[Value], numbers: Sequence[Value]) -> None:
-            self._write_tile(code, out, pointers, numbers)
-
-        def kernel(out, pointers, numbers):  # type: ignore[no-untyped-def]
-            fill_tile(pointers, numbers)
-            barrier()
-            write_tile(out, pointers, numbers)
-
-        count = self._first_walk + sum(one.count for one in self.operands)
-        return Definition(kernel, ("pointer", ("pointer", len(self.operands)), ("int32", count)))
-
     @property
-    def _first_walk(self) -> int:
-        """Where the arguments of the operands begin."""
-        return (DIVISOR_SIZES + 1) * (self.rank - 1) + 2
+    def parameters(self) -> tuple[Kind, ...]:
+        outer, walks = self.rank - 1, tuple(one.kind for one in self.operands)
+        own = ("int32",) * (DIVISOR_SIZES * outer), ("int32", "int32"), ("int32",) * outer
+        return "pointer", ("pointer",) * len(self.operands), *own, walks
 
-    def _walks(self, numbers: Sequence[Value]) -> list[list[Value]]:
-        """The arguments of each operand."""
-        rest = iter(numbers[self._first_walk :])
-        return [[next(rest) for _ in range(one.count)] for one in self.operands]
+    def arguments(self, index_map: CanonicalMap) -> tuple[Any, ...]:
+        """What follows the pointers in a launch: blocks along each axis, both sizes that tiles have, how far apart
+        outputs lie along each axis, the operands' walks."""
+        sizes, walks = index_map.sizes, zip(self.operands, index_map.walks, strict=True)
+        numbers = [one.numbers(walk) for one, walk in walks]
+        return divisors(self._grid(index_map)), (sizes[self.axis], sizes[-1]), dense_strides(sizes)[:-1], numbers
 
-    def _fill_tile(self, code: Code, pointers: Sequence[Value], numbers: Sequence[Value]) -> None:
-        """Neighbouring threads read neighbours along `axis`."""
-        operand, walk = self.operands[self.across], self._walks(numbers)[self.across]
-        column, first = _thread(code)
+    def write(
+        self,
+        code: Code,
+        out: Value,
+        pointers: Sequence[Value],
+        blocks: Sequence[Value],
+        sizes: Sequence[Value],
+        strides: Sequence[Value],
+        walks: Sequence[Any],
+    ) -> None:
+        """Neighbouring threads read neighbours along `axis`, and write neighbours along the last axis."""
+        thread = code.special("tid.x")
+        column, first = thread & (TILE - 1), thread // TILE
         for row in range(0, TILE, ROWS):
-            place, inside = self._place(code, numbers, column, first + row)
+            place, inside = self._place(code, blocks, sizes, column, first + row)
             with code.when(inside):
-                found = operand.read(code, pointers[self.across], iter(walk), place, 1)
+                found = self.operands[self.across].read(code, pointers[self.across], walks[self.across], place, 1)
                 self._put(code, found[0], (first + row) * PITCH + column)
-
-    def _write_tile(self, code: Code, out: Value, pointers: Sequence[Value], numbers: Sequence[Value]) -> None:
-        """Neighbouring threads write neighbours along the last axis."""
-        column, first = _thread(code)
+        code.barrier()
         for row in range(0, TILE, ROWS):
-            place, inside = self._place(code, numbers, first + row, column)
+            place, inside = self._place(code, blocks, sizes, first + row, column)
             with code.when(inside):
                 across = self._get(code, column * PITCH + first + row)
-                result = self._result(code, pointers, numbers, place, across)
-                store(code, self.target, [result], out, self._index(numbers, place))
+                result = self._result(code, pointers, walks, place, across)
+                *outer, index = place
+                for coordinate, stride in zip(outer, strides, strict=True):
+                    index = index + coordinate * stride
+                store(code, self.target, [result], out, index)
 
     @property
     def _tile_type(self) -> Any:
@@ -135,42 +115,26 @@ class TransposeTemplate(Template):
         return narrowed(code, value, self.operands[self.across].element.dtype)
 
     def _place(
-        self, code: Code, numbers: Sequence[Value], along_axis: Value, along_last: Value
+        self, code: Code, blocks: Sequence[Value], sizes: Sequence[Value], along_axis: Value, along_last: Value
     ) -> tuple[list[Value], Value]:
         """The output's coordinates of an element of the tile, and whether there is such an output."""
-        blocks = DIVISOR_SIZES * (self.rank - 1)
-        *place, axis, last = coordinates(code, code.special("ctaid.x"), numbers[:blocks])
+        *place, axis, last = coordinates(code, code.special("ctaid.x"), blocks)
         axis, last = axis * TILE + along_axis, last * TILE + along_last
         place.insert(self.axis, axis)
-        return [*place, last], (axis < numbers[blocks]) & (last < numbers[blocks + 1])
+        return [*place, last], (axis < sizes[0]) & (last < sizes[1])
 
     def _result(
-        self, code: Code, pointers: Sequence[Value], numbers: Sequence[Value], place: Sequence[Value], across: Value
+        self, code: Code, pointers: Sequence[Value], walks: Sequence[Any], place: Sequence[Value], across: Value
     ) -> Value:
-        operands = enumerate(zip(self.operands, self._walks(numbers), pointers, strict=True))
+        operands = enumerate(zip(self.operands, walks, pointers, strict=True))
         values = [
-            across if k == self.across else one.read(code, base, iter(walk), place, 1)[0]
-            for k, (one, walk, base) in operands
+            across if k == self.across else one.read(code, base, walk, place, 1)[0] for k, (one, walk, base) in operands
         ]
         return emit(code, self.expr, values, [one.element.dtype for one in self.operands], self.target.dtype)
 
-    def _index(self, numbers: Sequence[Value], place: Sequence[Value]) -> Value:
-        """The output's element at `place`."""
-        strides = numbers[self._first_walk - (self.rank - 1) : self._first_walk]
-        index = place[-1]
-        for coordinate, stride in zip(place[:-1], strides, strict=True):
-            index = index + coordinate * stride
-        return index
-
-
-def _thread(code: Code) -> tuple[Value, Value]:
-    """The thread's column, and its row of the first ROWS."""
-    thread = code.special("tid.x")
-    return thread & (TILE - 1), thread // TILE
-
 
 def transpose_template(
-    index_map: IndexMap, elements: Sequence[Element], target: Element, expr: Expr
+    index_map: CanonicalMap, elements: Sequence[Element], target: Element, expr: Expr
 ) -> TransposeTemplate | None:
     """The template where an operand is read across and large enough for tiles to pay."""
     if prod(index_map.sizes) < SMALLEST_OUTPUT or index_map.sizes[-1] < SMALLEST_AXIS:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 from jitdelegate.ir.forms import Window
+from jitdelegate.targets.cuda.axes import FourAxes
 from jitdelegate.targets.cuda.device_code import F32, Code, Value
-from jitdelegate.targets.cuda.division import DIVISOR_SIZES, divided, divisor
+from jitdelegate.targets.cuda.division import divided, divisor
 from jitdelegate.targets.cuda.gpu import Gpu
+from jitdelegate.targets.cuda.image_parts import Part, part
+from jitdelegate.targets.cuda.sizes import Divisor, Number
+from jitdelegate.targets.cuda.template import Template
 
-AXIS_SIZES = 4 + DIVISOR_SIZES
-"""How many numbers `axis_sizes` has."""
 AT_ONCE = 4
 """Taps whose loads are under way together."""
 SLICES = (8, 32, 128)
@@ -45,29 +49,32 @@ class Span:
     step: Value
 
 
-def axis_sizes(form: Window, axis: int, size: int) -> tuple[int, ...]:
-    """The sizes that `span` takes, int32 arguments of a launch.
+class WindowAxis(NamedTuple):
+    """A window along the rows or the columns of an image of `size` rows or columns."""
 
-    Args:
-        axis: 0 for rows, 1 for columns.
-        size: of the image along it.
-    """
-    return (size, form.kernel[axis], form.stride[axis], form.padding[2 * axis], *divisor(form.dilation[axis]))
+    size: Number
+    kernel: Number
+    stride: Number
+    padding: Number
+    dilation: Divisor
+
+    @staticmethod
+    def of(form: Window, axis: int, size: int) -> WindowAxis:
+        """Axis 0 for rows, 1 for columns."""
+        dilation = Divisor(*divisor(form.dilation[axis]))
+        return WindowAxis(size, form.kernel[axis], form.stride[axis], form.padding[2 * axis], dilation)
+
+    def span(self, code: Code, place: Value) -> Span:
+        """The taps of output row or column `place`."""
+        position, dilation = place * self.stride - self.padding, self.dilation
+        first = _steps(code, -position, dilation)
+        end = code.minimum(self.kernel, _steps(code, self.size - position, dilation))
+        return Span(first, not_negative(code, end - first), position + first * dilation.size, dilation.size)
 
 
-def span(code: Code, place: Value, sizes: Sequence[Value]) -> Span:
-    """The taps of output row or column `place`; `sizes` are the values of `axis_sizes`."""
-    size, kernel, stride, padding = sizes[:4]
-    dilation = sizes[4:]
-    position = place * stride - padding
-    first = _steps(code, -position, dilation)
-    end = code.minimum(kernel, _steps(code, size - position, dilation))
-    return Span(first, not_negative(code, end - first), position + first * dilation[0], dilation[0])
-
-
-def _steps(code: Code, distance: Value, dilation: Sequence[Value]) -> Value:
+def _steps(code: Code, distance: Value, dilation: Divisor) -> Value:
     """How many steps of the dilation it takes to cover the distance; none where it is negative."""
-    return divided(code, not_negative(code, distance) + (dilation[0] - 1), dilation)[0]
+    return divided(code, not_negative(code, distance) + (dilation.size - 1), dilation)[0]
 
 
 def not_negative(code: Code, number: Value) -> Value:
@@ -145,3 +152,86 @@ def _store(code: Code, values: Sequence[Value], address: Value) -> None:
 def _load(code: Code, address: Value, count: int) -> list[Value]:
     step = min(count, 4)
     return [value for at in range(0, count, step) for value in code.load(address, at * 4, F32, step)]
+
+
+class WindowKernel(ABC):
+    """A kernel that computes pixels of an image from windows of another.
+
+    Attributes:
+        parts: of the output: images, tiles down, tiles across, groups of channels.
+        axes: rows and columns of the window.
+    """
+
+    def __init__(self, code: Code, parts: FourAxes, axes: tuple[WindowAxis, WindowAxis]) -> None:
+        self.code, self.parts, self.axes = code, parts, axes
+
+    def part(self, index: Value) -> Part:
+        """Part number `index` of the output."""
+        return part(self.code, index, self.parts)
+
+    def spans(self, me: Part) -> tuple[Span, Span]:
+        """The rows and the columns under a part's window."""
+        return self.axes[0].span(self.code, me.y), self.axes[1].span(self.code, me.x)
+
+    def begin(self, me: Part) -> None:  # noqa: B027 - most kernels have nothing to find
+        """Finds what all taps of a part need."""
+
+    @abstractmethod
+    def nothing(self) -> list[Value]:
+        """The values of no taps."""
+
+    @abstractmethod
+    def add(
+        self, me: Part, spans: tuple[Span, Span], exists: Value, row: Value, column: Value, values: Sequence[Value]
+    ) -> list[Value]:
+        """The values with one more tap, at a row and column of those inside the image, where part and tap exist."""
+
+    @abstractmethod
+    def combined(self, a: Value, b: Value) -> Value:
+        """Two partial results as one."""
+
+    @abstractmethod
+    def finish(self, me: Part, spans: tuple[Span, Span], values: list[Value]) -> None:
+        """Stores the result of a window."""
+
+
+class WindowTile(Template):
+    """A template whose threads compute a part of the output each."""
+
+    threads: ClassVar[int] = LEAST_THREADS
+
+    @property
+    def parts(self) -> int:
+        """Parts of a block."""
+        return self.threads
+
+
+class WindowWalk(Template):
+    """A template whose windows have the size that comes with the launch, each shared by `slices` threads."""
+
+    slices: int
+
+    @property
+    def threads(self) -> int:
+        return block_threads(self.slices)
+
+    @property
+    def parts(self) -> int:
+        """Parts of a block."""
+        return self.threads // self.slices
+
+    def write_walk(self, kernel: WindowKernel) -> None:
+        """The whole kernel."""
+        code, thread, lanes = kernel.code, kernel.code.special("tid.x"), self.parts
+        me = kernel.part(code.special("ctaid.x") * lanes + thread % lanes)
+        kernel.begin(me)
+        spans = kernel.spans(me)
+
+        def visit(exists: Value, row: Value, column: Value, values: Sequence[Value]) -> list[Value]:
+            return kernel.add(me, spans, exists, row, column, values)
+
+        values = walk(code, *spans, (thread // lanes, self.slices), kernel.nothing(), visit)
+        if self.slices > 1:
+            values = merged(code, values, self.slices, kernel.combined)
+        with code.when(me.exists & (thread < lanes)):
+            kernel.finish(me, spans, values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 import numpy as np
 from xxhash import xxh3_128_hexdigest
@@ -16,6 +17,7 @@ from jitdelegate.targets.cuda.cost import moving_cycles
 from jitdelegate.targets.cuda.element import OWN, Element
 from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.gpu import Gpu
+from jitdelegate.targets.cuda.sizes import flattened
 from jitdelegate.targets.cuda.template import Argument, Launch, Pointer, Template, TensorPointer, WeightsPointer
 from jitdelegate.targets.epilogue import reach
 
@@ -135,13 +137,13 @@ class Writer:
         self,
         template: Template,
         grid: tuple[int, int, int],
-        arguments: Sequence[Argument],
+        arguments: Sequence[Any],
         shared_bytes: int = 0,
         *,
         cycles: float | None = None,
         products: int = 0,
     ) -> None:
-        """Run `template`; arguments are one per parameter, tuples flattened, the written tensor's pointer first.
+        """Run `template`; arguments are one per parameter, the written tensor's pointer first.
 
         Args:
             cycles: that it is expected to take; None to estimate them by what it reads, writes and multiplies.
@@ -153,13 +155,14 @@ class Writer:
         assert node is not None
         if any(size > most for size, most in zip(grid, LARGEST_GRID, strict=True)):
             raise CompileError(f"{node.op} takes a grid of {grid} blocks, expected at most {LARGEST_GRID}.")
-        numbers = [argument for argument in arguments if isinstance(argument, int)]
+        flat: list[Argument] = flattened(arguments)
+        numbers = [argument for argument in flat if isinstance(argument, int)]
         if any(not ~LARGEST_NUMBER <= number <= LARGEST_NUMBER for number in numbers):
             raise CompileError(f"{node.op} takes the number {max(numbers, key=abs)}, expected 32 bits.")
         if cycles is None:
-            cycles = moving_cycles(self.gpu, prod(grid), self._moved(node, arguments), products)
+            cycles = moving_cycles(self.gpu, prod(grid), self._moved(node, flat), products)
         self.launches.append(
-            Launch(template, grid, tuple(arguments), shared_bytes, type(node.form).__name__, node.origin, cycles)
+            Launch(template, grid, tuple(flat), shared_bytes, type(node.form).__name__, node.origin, cycles)
         )
 
     def _moved(self, node: Node, arguments: Sequence[Argument]) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir import expr
-from jitdelegate.ir.forms import Access, Form, Map
+from jitdelegate.ir.forms import Form, IndexMap, Map
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.targets.reference.forms import FORMS
 
@@ -60,7 +60,7 @@ def own_result(form: Form, operands: Sequence[Any], shape: Shape) -> Array:
     return found.astype(np.float32) if found.dtype == np.float64 else found
 
 
-def read(operand: Array, access: Access, shape: Shape) -> Array:
+def read(operand: Array, access: IndexMap, shape: Shape) -> Array:
     """The operand's value for every output index."""
     grid = np.indices(shape, sparse=True)
     index: list[Any] = []

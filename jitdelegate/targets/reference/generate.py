@@ -5,12 +5,19 @@ from __future__ import annotations
 from jitdelegate.ir.forms import View
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program.program import Kernel
+from jitdelegate.targets.form_writer import check_sums
 from jitdelegate.targets.reference.serialize import serialize
 from jitdelegate.targets.target import Generated
 
 
 def generate(graph: Graph, loader: str) -> Generated:
-    """What evaluates a graph whose nodes all carry a form; equal graphs give equal bytes."""
+    """What evaluates a graph whose nodes all carry a form; equal graphs give equal bytes.
+
+    Raises:
+        CompileError: a window asks for sums that are not evaluated.
+    """
+    for node in graph.nodes:
+        check_sums(node)
     code, weights = serialize(graph)
     nodes = [node for node in graph.nodes if not isinstance(node.form, View)]
     kernels = [

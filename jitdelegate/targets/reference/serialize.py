@@ -16,7 +16,7 @@ import numpy as np
 
 from jitdelegate.errors import ProgramError
 from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr
-from jitdelegate.ir.forms import Access, Form, Map
+from jitdelegate.ir.forms import Form, IndexMap, Map
 from jitdelegate.ir.graph import Graph, Node, State, Tensor
 from jitdelegate.ir.verify import verify
 from jitdelegate.targets.reference.forms import FORMS
@@ -24,7 +24,7 @@ from jitdelegate.targets.reference.forms import FORMS
 ALIGNMENT = 16
 """Bytes; where each constant begins."""
 NOT_CONSTANT = -1
-CLASSES: dict[str, Any] = {each.__name__: each for each in (Access, Apply, Arg, Cast, Const, Map, *FORMS)}
+CLASSES: dict[str, Any] = {each.__name__: each for each in (IndexMap, Apply, Arg, Cast, Const, Map, *FORMS)}
 _Integers = tuple[int, ...]
 _Tensor = tuple[str, _Integers, str, int]
 _Node = tuple[str, _Integers, _Integers, _Integers, Form]
@@ -98,7 +98,7 @@ def _tensor(constants: bytes, name: str, shape: tuple[int, ...], dtype: str, off
 
 def _checked(kind: Any, value: Any) -> Any:
     """The value as `kind` says, lists as tuples; raises TypeError where it is another."""
-    if kind in (Access, Expr, Form):
+    if kind in (IndexMap, Expr, Form):
         return _object(kind, value)
     if get_origin(kind) is tuple:
         return _tuple(get_args(kind), value)

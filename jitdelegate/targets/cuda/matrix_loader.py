@@ -1,4 +1,4 @@
-"""What the threads of a block bring of two runtime matrices: tiles of K, through registers to shared memory."""
+"""What one thread loads of a matrix that is computed at run time: tiles of K, through registers to shared memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element, load_where
+
+Units = list[list[list[Value]]]
+"""What a thread fetches: its units, their lines, and the steps of a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +26,8 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
-    """How threads share out a tile: each one brings some units, which are a few lines by a few steps.
+class MatrixTile:
+    """How threads share out a tile: each one loads some units, which are a few lines by a few steps.
 
     Attributes:
         lines, steps: of a tile.
@@ -58,8 +61,8 @@ class Shares:
         return place % across * self.unit_lines, place // across * self.unit_steps
 
 
-class Share:
-    """What one thread brings of every tile.
+class MatrixLoader:
+    """A thread's part of every tile.
 
     Args:
         start: the matrix's first element.
@@ -70,7 +73,7 @@ class Share:
     def __init__(
         self,
         code: Code,
-        shares: Shares,
+        shape: MatrixTile,
         thread: Value,
         data: Value,
         start: Value,
@@ -78,28 +81,28 @@ class Share:
         count: Value,
         depth: Value,
     ) -> None:
-        self.code, self.shares, self.data, self.count, self.depth = code, shares, data, count, depth
-        self.places = [shares.place(thread, number) for number in range(shares.units)]
+        self.code, self.shape, self.data, self.count, self.depth = code, shape, data, count, depth
+        self.places = [shape.place(thread, number) for number in range(shape.units)]
         self.inside = [first + line < count for line, _ in self.places]
         self.starts = [start + self._index(first + line, step) for line, step in self.places]
 
     def _index(self, line: Value, step: Value) -> Value:
-        return line * self.depth + step if self.shares.side.along_depth else step * self.count + line
+        return line * self.depth + step if self.shape.side.along_depth else step * self.count + line
 
-    def fetch(self, tile: Value) -> list[list[list[Value]]]:
+    def fetch(self, tile: Value) -> Units:
         """For each unit its lines, for each line its steps, as float32; zeros outside the matrix."""
-        return [self._unit(number, tile * self.shares.steps) for number in range(self.shares.units)]
+        return [self._unit(number, tile * self.shape.steps) for number in range(self.shape.units)]
 
     def _unit(self, number: int, passed: Value) -> list[list[Value]]:
-        shares, width = self.shares, self.shares.side.width
+        shape, width = self.shape, self.shape.side.width
         step = self.places[number][1] + passed
-        if shares.side.along_depth:
-            start, every = self.starts[number] + passed, range(0, shares.unit_steps, width)
+        if shape.side.along_depth:
+            start, every = self.starts[number] + passed, range(0, shape.unit_steps, width)
             return [[value for at in every for value in self._run(number, start + at, step + at)]]
         start = self.starts[number] + passed * self.count
-        rows = [self._run(number, start + self.count * at, step + at) for at in range(shares.unit_steps)]
+        rows = [self._run(number, start + self.count * at, step + at) for at in range(shape.unit_steps)]
         return [list(line) for line in zip(*rows, strict=True)]
 
     def _run(self, number: int, index: Value, step: Value) -> list[Value]:
-        side, inside = self.shares.side, self.inside[number] & (step < self.depth)
+        side, inside = self.shape.side, self.inside[number] & (step < self.depth)
         return load_where(self.code, side.element, inside, self.data, index, side.width)

@@ -1,0 +1,48 @@
+"""Indices of dense tensors: the numbers of a launch that take them apart, and the code that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+from jitdelegate.targets.cuda.device_code import Code, Value
+from jitdelegate.targets.cuda.division import coordinates, divided, divisor
+from jitdelegate.targets.cuda.sizes import Divisor, Number, flattened
+
+
+class Rows(NamedTuple):
+    """Rows along one axis of a tensor: how many, their length, and how far apart the elements of a row lie."""
+
+    number: Number
+    length: Number
+    pitch: Divisor
+
+    @staticmethod
+    def of(shape: Sequence[int], axis: int) -> Rows:
+        """The rows of a dense tensor along `axis`."""
+        return Rows(prod(shape) // shape[axis], shape[axis], Divisor(*divisor(prod(shape[axis + 1 :]))))
+
+    def first(self, code: Code, row: Value) -> Value:
+        """The index of a row's first element; neighbouring rows are neighbours in memory as far as they can be."""
+        outer, inner = divided(code, row, self.pitch)
+        index: Value = outer * self.length * self.pitch.size + inner
+        return index
+
+
+class FourAxes(NamedTuple):
+    """Four axes: how many elements they have, and the sizes of all but the first."""
+
+    number: Number
+    second: Divisor
+    third: Divisor
+    last: Divisor
+
+    @staticmethod
+    def of(sizes: Sequence[int]) -> FourAxes:
+        """The axes of these four sizes."""
+        return FourAxes(prod(sizes), *(Divisor(*divisor(size)) for size in sizes[1:]))
+
+    def coordinates(self, code: Code, index: Value) -> list[Value]:
+        """A row-major index as one index per axis."""
+        return coordinates(code, index, flattened(self[1:]))

@@ -1,0 +1,191 @@
+"""What the kernels of contractions share: a ring of tiles in shared memory, and the way of sums to the output."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jitdelegate.targets.cuda.device_code import Code, Value
+from jitdelegate.targets.cuda.element import Element, store
+from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
+from jitdelegate.targets.cuda.output import Output
+from jitdelegate.targets.cuda.pixel_gather import PixelGather, PixelRow, PlaceSizes, SourceSizes, TableEntry
+from jitdelegate.targets.cuda.sizes import Number
+from jitdelegate.targets.cuda.template import Template
+from jitdelegate.targets.cuda.tensor_core import await_copies, commit_copies
+from jitdelegate.targets.cuda.tile_loader import DataLoader, WeightLoader
+
+FLOAT = 4
+
+
+class ContractTemplate(Template):
+    """Pixels by channels; the fields of a subclass have these among them.
+
+    Attributes:
+        source, output: how data and results are stored.
+        tile: what a block multiplies.
+        width: elements of a chunk of the table.
+        run: neighbouring channels that a thread finishes and stores together.
+        is_direct, is_scattered: as `ConvProblem` has them.
+        is_part: whether it stores plain sums of a part of K, for `Combine`.
+    """
+
+    source: Element
+    output: Element
+    tile: Any
+    width: int
+    run: int
+    is_direct: bool
+    is_scattered: bool
+    is_part: bool
+    epilogue: Epilogue
+
+    @property
+    def threads(self) -> int:
+        return int(self.tile.threads)
+
+
+@dataclass(frozen=True, slots=True)
+class ContractArguments:
+    """The pointers of a launch, in the order of the kernel's parameters.
+
+    Attributes:
+        output: the tensor, or f32[blocks that share out K, pixels, channels] for `Combine`.
+        weights: tiles as they lie in shared memory.
+        bias: f32[groups, N padded to whole tiles].
+        table: of `PixelGather`.
+        extra: operands of the epilogue.
+    """
+
+    output: Value
+    data: Value
+    weights: Value
+    bias: Value
+    table: Value
+    extra: Sequence[Value]
+
+
+class ContractKernel(ABC):
+    """Writes the kernel of a block: tiles of K come to a ring of slots, data before weights, and are multiplied.
+
+    Args:
+        stages: slots of the ring.
+        depth: data channels of a group.
+        channels: of an output pixel.
+        source, place: of the phase; `place` is None where pixels of the output are those of the phase.
+        group, part: of channels, and of K where blocks share it out.
+    """
+
+    data: DataLoader
+    weights: WeightLoader
+    first: Value
+    """The block's first tile of K in the table."""
+    tiles: Value
+    """Tiles of K of the block."""
+
+    def __init__(
+        self,
+        code: Code,
+        template: ContractTemplate,
+        arguments: ContractArguments,
+        stages: int,
+        depth: Number,
+        channels: Number,
+        source: SourceSizes,
+        place: PlaceSizes | None,
+        group: Value,
+        part: Value,
+    ) -> None:
+        self.code, self.arguments, self.stages, self.place = code, arguments, stages, place
+        self.is_part, self.run, self.tile = template.is_part, template.run, template.tile
+        self.group, self.part, self.depth, self.pixels = group, part, depth, source.pixels
+        self.panel = group * code.special("nctaid.y") + code.special("ctaid.y")
+        self.first_pixel = code.special("ctaid.x") * template.tile.rows
+        self.shared = code.dynamic_shared()
+        self.gather = PixelGather(code, source, arguments.table, template.width, template.is_direct)
+        self.output = Output(code, template.epilogue, template.output, arguments.output, arguments.extra, channels)
+
+    def next_slot(self, slot: Value) -> Value:
+        """The slot after one, as bytes from the first."""
+        following = slot + self.tile.stage_bytes
+        return self.code.select(following.equals(self.stages * self.tile.stage_bytes), 0, following)
+
+    def entries(self, tile: Value) -> list[TableEntry]:
+        """Of a tile of this block that may be past the last one: then of the last one."""
+        return self.data.entries(self.first + self.code.minimum(tile, self.tiles - 1))
+
+    # asynchronous copies, several tiles ahead
+
+    @abstractmethod
+    def step(
+        self, sums: Sequence[Value], slot: Value, copy: Callable[[], None], advance: Callable[[], None]
+    ) -> list[Value]:
+        """The sums after the tile in `slot`, bytes from the first one; `copy` and `advance` write what runs beside."""
+
+    def rows(self) -> list[PixelRow]:
+        """The pixels of this thread's rows of data."""
+        return self.data.rows(self.first_pixel, self.group * self.depth)
+
+    def overlapped(self, nothing: Sequence[Value]) -> list[Value]:
+        """All sums. Copies run `stages - 1` tiles ahead of the multiplications; entries of the table one further."""
+        code, ahead = self.code, self.stages - 1
+        entries = [self.entries(code.integer(number)) for number in range(ahead + 1)]
+        rows = self.rows()
+        for number in range(ahead):
+            self._copy(rows, entries[number], code.integer(number), code.integer(number * self.tile.stage_bytes))
+        slots = [code.integer(0), code.integer(ahead * self.tile.stage_bytes)]
+        state = [*slots, *flat(entries[ahead])]
+        with code.carried(self.tiles, [*state, *nothing]) as (tile, now, following):
+            (read, written), own = now[:2], unflat(now[2 : len(state)])
+            await_copies(code, ahead - 1)
+            code.barrier()
+
+            def copy() -> None:
+                self._copy(rows, own, tile + ahead, written)
+
+            def advance() -> None:
+                entered = flat(self.entries(tile + ahead + 1))
+                following[: len(state)] = [self.next_slot(read), self.next_slot(written), *entered]
+
+            following[len(state) :] = self.step(now[len(state) :], read, copy, advance)
+        return following[len(state) :]
+
+    @abstractmethod
+    def copy(self, rows: Sequence[PixelRow], entries: Sequence[TableEntry], tile: Value, slot: Value) -> None:
+        """Begins to copy a tile of K to a slot, bytes from the first one; no copies past the last tile."""
+
+    def _copy(self, rows: Sequence[PixelRow], entries: Sequence[TableEntry], tile: Value, slot: Value) -> None:
+        """A group of copies, an empty one past the last tile."""
+        self.copy(rows, entries, tile, slot)
+        commit_copies(self.code)
+
+    # sums to the output
+
+    def bias(self, column: Value, count: int) -> list[Value]:
+        """Of neighbouring columns of the tile; parts of a sum have none."""
+        if self.is_part:
+            return []
+        place = self.panel * self.tile.columns + column
+        return load_run(self.code, Element.FLOAT32, self.arguments.bias, place, count)
+
+    def store(self, sums: Sequence[Value], pixel: Value, channel: Value) -> None:
+        """Stores neighbouring channels of a pixel of the phase: parts of sums as they are, results of all of K through
+        the epilogue."""
+        if self.is_part:
+            place = (self.part * self.pixels + pixel) * self.output.channels + channel
+            store(self.code, Element.FLOAT32, sums, self.arguments.output, place)
+            return
+        pixel = pixel if self.place is None else self.place.pixel(pixel)
+        self.output.store(sums, pixel, channel)
+
+
+def flat(entries: Sequence[TableEntry]) -> list[Value]:
+    """The values of entries, for `unflat`."""
+    return [value for entry in entries for value in (entry.offset, entry.taps)]
+
+
+def unflat(values: Sequence[Value]) -> list[TableEntry]:
+    """The entries of such values."""
+    return [TableEntry(*pair) for pair in zip(values[::2], values[1::2], strict=True)]

@@ -1,0 +1,126 @@
+"""MatMul with float32 multiply-adds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from jitdelegate.targets.cuda.device_code import F32, Code, Value
+from jitdelegate.targets.cuda.matmul_product import FLOAT, ProductKernel, ProductTemplate
+from jitdelegate.targets.cuda.matrix_loader import Side, Units
+
+QUAD = 4
+"""Neighbouring numbers in one access to shared memory."""
+LANES = 128
+"""Float32 multiply-adds that a multiprocessor begins in a cycle, at best."""
+
+
+@dataclass(frozen=True, slots=True)
+class FfmaTile:
+    """What a block multiplies: `rows` by `columns`, `steps` of K at a time; a thread has `height` by `width` sums."""
+
+    rows: int
+    columns: int
+    height: int
+    width: int
+    steps: int
+
+    @property
+    def threads(self) -> int:
+        return self.rows * self.columns // (self.height * self.width)
+
+    def pitch(self, side: int) -> int:
+        """Floats from step to step in shared memory: steps of neighbouring threads begin in other banks."""
+        return (self.rows, self.columns)[side] + QUAD
+
+    def side_start(self, side: int) -> int:
+        """Bytes before the rows (side 0) or the columns (side 1) of a slot."""
+        return side * self.steps * self.pitch(0) * FLOAT
+
+    @property
+    def slot_bytes(self) -> int:
+        return self.side_start(1) + self.steps * self.pitch(1) * FLOAT
+
+    @property
+    def products(self) -> float:
+        """Multiplications that a multiprocessor begins in a cycle; the more sums, the fewer loads for each."""
+        sums = self.height * self.width
+        return LANES * sums / (sums + 2 * QUAD)
+
+
+FFMA_TILES = (
+    FfmaTile(128, 64, 8, 8, 8),
+    FfmaTile(64, 64, 4, 8, 16),
+    FfmaTile(32, 32, 4, 4, 16),
+    FfmaTile(16, 32, 4, 4, 16),
+)
+"""Large ones first: of equals the first one is taken."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class FfmaProduct(ProductTemplate):
+    """With float32 multiply-adds."""
+
+    family: ClassVar[str] = "matmul_ffma"
+    tile: FfmaTile
+
+    @property
+    def steps(self) -> int:
+        return self.tile.steps
+
+    def unit_steps(self, side: Side) -> int:
+        return side.width if side.along_depth else 1
+
+    def write(self, code: Code, *arguments: Any) -> None:
+        FfmaProductKernel(code, self, *arguments).write()
+
+
+class FfmaProductKernel(ProductKernel):
+    """Float32 multiply-adds. In a slot, a step's numbers for all rows, and then all columns, lie side by side."""
+
+    def __init__(self, code: Code, template: FfmaProduct, *arguments: Any) -> None:
+        super().__init__(code, template, *arguments)
+        self.tile, self.run = template.tile, template.run
+        across = self.tile.columns // self.tile.width
+        self.down = self.tile.rows // self.tile.height
+        self.row, self.column = self.thread // across * QUAD, self.thread % across * QUAD
+        self.across = across
+
+    def _put(self, fetched: list[Units], slot: Value) -> None:
+        for side, (loader, units) in enumerate(zip(self.loaders, fetched, strict=True)):
+            base = self.shared + slot + self.tile.side_start(side)
+            for (line, step), unit in zip(loader.places, units, strict=True):
+                self._put_unit(unit, base + (step * self.tile.pitch(side) + line) * FLOAT, self.tile.pitch(side))
+
+    def _put_unit(self, unit: Sequence[Sequence[Value]], place: Value, pitch: int) -> None:
+        """Lines of a step in one access; there is one line, or one step."""
+        for step, lines in enumerate(zip(*unit, strict=True)):
+            self.code.store(lines, place, step * pitch * FLOAT)
+
+    def _nothing(self) -> list[Value]:
+        return [self.code.real(0.0)] * (self.tile.height * self.tile.width)
+
+    def _accumulate(self, sums: Sequence[Value], slot: Value) -> list[Value]:
+        sums = list(sums)
+        rows = slot + self.row * FLOAT
+        columns = slot + self.tile.side_start(1) + self.column * FLOAT
+        for step in range(self.tile.steps):
+            left = self._numbers(rows, step * self.tile.pitch(0), self.down, self.tile.height)
+            right = self._numbers(columns, step * self.tile.pitch(1), self.across, self.tile.width)
+            products = [(a, b) for a in left for b in right]
+            sums = [self.code.fma(a, b, c) for (a, b), c in zip(products, sums, strict=True)]
+        return sums
+
+    def _numbers(self, base: Value, place: int, threads: int, count: int) -> list[Value]:
+        """One step's numbers for this thread's lines: quads, as far apart as all threads' quads together."""
+        places = [(place + at * threads) * FLOAT for at in range(0, count, QUAD)]
+        return [number for at in places for number in self.code.load(base, at, F32, QUAD)]
+
+    def _finish(self, sums: Sequence[Value]) -> None:
+        height, width = self.tile.height, self.tile.width
+        for at in range(0, height * width, QUAD):
+            down, right = at // width, at % width
+            row = self.first_row + self.row + (down // QUAD * self.down * QUAD + down % QUAD)
+            column = self.first_column + self.column + right * self.across
+            self._store(sums[at : at + QUAD], row, column, self.run)

@@ -1,0 +1,96 @@
+"""Tiles of tensor cores: their shape, and how long they take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from jitdelegate.targets.cuda.cost import COPIED
+from jitdelegate.targets.cuda.gpu import Gpu
+from jitdelegate.targets.cuda.tensor_core import STEP
+
+FLOAT = 4
+REGISTERS = 65536
+"""Of a multiprocessor, on every supported GPU."""
+OTHER_REGISTERS = 88
+"""What a thread needs beside its sums, at most."""
+PRODUCTS = 1024
+"""Multiplications of 16-bit numbers that a multiprocessor begins in a cycle, on GPUs for data centres."""
+TURN_CYCLES = 180
+"""From one barrier of a pipeline to the next, if nothing is in short supply: matrices from shared memory, a chain of
+products for each step, the barrier. Estimated from instruction latencies."""
+ENDS_CYCLES = 1500
+"""Before the first and after the last multiplication of a block: three reads of memory in a row, a store."""
+SHORTEST_ROW = 64
+"""Bytes of K in a tile at least."""
+FINISHED = 8
+"""Sums that a multiprocessor takes through shared memory and epilogue in a cycle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What a block multiplies: `rows` pixels by `columns` output channels, `row_bytes` of K at a time.
+
+    Attributes:
+        warps: along rows, columns and K; warps along K share out every tile's K and add up in the end.
+        stages: slots of the ring in shared memory.
+    """
+
+    rows: int
+    columns: int
+    warps: tuple[int, int, int]
+    row_bytes: int
+    stages: int
+
+    @property
+    def threads(self) -> int:
+        return 32 * prod(self.warps)
+
+    @property
+    def stage_bytes(self) -> int:
+        return (self.rows + self.columns) * self.row_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of the ring, or of the sums that later take its place."""
+        return max(self.stages * self.stage_bytes, self.rows * self.columns * FLOAT * self.warps[2])
+
+    @property
+    def sums(self) -> int:
+        """Of a thread."""
+        return self.rows * self.columns * self.warps[2] // self.threads
+
+    def shortened(self, k_bytes: int) -> Tile:
+        """The tile with rows no longer than K needs, as far as its warps still have a step each."""
+        least = max(SHORTEST_ROW, self.warps[2] * STEP)
+        row_bytes = self.row_bytes
+        while row_bytes // 2 >= max(least, k_bytes):
+            row_bytes //= 2
+        return replace(self, row_bytes=row_bytes)
+
+    def resident(self, gpu: Gpu) -> int:
+        """Blocks of it that a multiprocessor runs at a time."""
+        by_registers = REGISTERS // (self.threads * (self.sums + OTHER_REGISTERS))
+        return max(min(by_registers, gpu.shared_bytes // self.shared_bytes), 1)
+
+    def cycles(self, gpu: Gpu, parts: int, pixels: int, outputs: int, k_bytes: int, groups: int) -> float:
+        """An estimate of how long all blocks of a problem take, without adding up what those that share out K found."""
+        blocks = -(-pixels // self.rows) * -(-outputs // self.columns) * groups * parts
+        each = -(-blocks // gpu.multiprocessors)  # of the busiest multiprocessor
+        turns = -(-k_bytes // (self.row_bytes * parts))
+        products = self.rows * self.columns * self.row_bytes / 2 / PRODUCTS
+        ends = self.rows * self.columns * self.warps[2] / FINISHED
+        busy = each * (turns * max(products, self.stage_bytes / COPIED) + ends)
+        waiting = -(-each // self.resident(gpu)) * (turns * TURN_CYCLES + ends + ENDS_CYCLES)
+        return max(busy, waiting)
+
+
+TILES = (
+    Tile(128, 128, (2, 2, 1), 64, 4),
+    Tile(128, 64, (2, 2, 1), 64, 4),
+    Tile(64, 64, (2, 2, 1), 128, 3),
+    Tile(64, 32, (2, 1, 2), 128, 4),
+    Tile(32, 32, (1, 1, 4), 256, 3),
+    Tile(16, 32, (1, 1, 8), 256, 4),
+)
+"""Large ones first: of equals the first one is taken."""

@@ -1,0 +1,33 @@
+"""The end of a kernel: its results go through the epilogue to the output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jitdelegate.targets.cuda.device_code import Code, Value
+from jitdelegate.targets.cuda.element import Element, store
+from jitdelegate.targets.cuda.epilogue import Epilogue
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """An output of pixels and channels.
+
+    Attributes:
+        base: pointer to the output, stored as `element`.
+        extra: pointers to the epilogue's operands.
+        channels: of a pixel.
+    """
+
+    code: Code
+    epilogue: Epilogue
+    element: Element
+    base: Value
+    extra: Sequence[Value]
+    channels: Value
+
+    def store(self, results: Sequence[Value], pixel: Value, channel: Value, at: int = 0) -> None:
+        """Finishes the results for neighbouring channels, from `channel + at` on, of one pixel."""
+        values = self.epilogue.apply(self.code, results, pixel, channel + at, self.channels, self.extra)
+        store(self.code, self.element, values, self.base, pixel * self.channels + channel + at)

@@ -1,0 +1,125 @@
+"""What one thread loads of each tile of a contraction: some chunks of data, found by the table, and some of weights.
+
+Where the GPU has asynchronous copies, `copy` begins them. Otherwise `fetch` brings a tile to registers while another
+one is multiplied, and `put` stores it in shared memory.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from jitdelegate.targets.cuda.device_code import I32, Code, Value
+from jitdelegate.targets.cuda.element import Element
+from jitdelegate.targets.cuda.pixel_gather import PixelGather, PixelRow, TableEntry
+from jitdelegate.targets.cuda.tensor_core import CHUNK, copy_async
+
+Chunks = list[list[Value]]
+"""What `fetch` brings: 16 bytes, or less of data, in each list."""
+
+
+class DataLoader(ABC):
+    """A thread's part of each tile of data: some rows of some neighbouring chunks of the table ("units").
+
+    Args:
+        source: how data is stored.
+        rows, units: of a tile.
+        unit_bytes: of a unit in shared memory.
+        in_rows: neighbouring threads have neighbouring units of a row; otherwise neighbouring rows of the same units,
+            so that a thread fills whole 16-byte chunks of shared memory.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        gather: PixelGather,
+        source: Element,
+        data: Value,
+        thread: Value,
+        threads: int,
+        rows: int,
+        units: int,
+        unit_bytes: int,
+        *,
+        in_rows: bool,
+    ) -> None:
+        self.code, self.gather, self.source, self.data = code, gather, source, data
+        self.units, self.unit_bytes = units, unit_bytes
+        if in_rows:
+            self.pitch, self.own = threads // units, 1
+            self.row, self.unit = thread // units, thread % units
+        else:
+            self.pitch, self.own = rows, units * rows // threads
+            self.row, self.unit = thread % rows, thread // rows * self.own
+        self.places = range(0, rows, self.pitch)
+        assert rows % self.pitch == 0
+
+    def rows(self, first: Value, channel: Value) -> list[PixelRow]:
+        """The pixels of this thread's rows, the tile's first one being `first`."""
+        return [self.gather.row(first + self.row + at, channel) for at in self.places]
+
+    def entries(self, tile: Value) -> list[TableEntry]:
+        """What the table says of this thread's units of a tile of K."""
+        start = tile * self.units + self.unit
+        return [self.gather.entry(start + at) for at in range(self.own)]
+
+    def copy(self, rows: Sequence[PixelRow], entries: Sequence[TableEntry], slot: Value) -> None:
+        """Begins to copy this thread's part of a tile to the shared address `slot`."""
+        for at, row in enumerate(rows):
+            for number, entry in enumerate(entries):
+                inside, index = self.gather.chunk(row, entry)
+                to = slot + self.place(at, number * self.unit_bytes)
+                copy_async(self.code, to, self.data, index * self.source.nbytes, self.unit_bytes, inside)
+
+    @abstractmethod
+    def place(self, at: int, nbytes: int) -> Value:
+        """Bytes from the tile's start to this thread's row number `at`, `nbytes` after its first unit."""
+
+    @abstractmethod
+    def fetch(self, rows: Sequence[PixelRow], entries: Sequence[TableEntry]) -> Chunks:
+        """This thread's part of a tile, as it is to lie in shared memory."""
+
+    def put(self, chunks: Chunks, slot: Value) -> None:
+        """Stores what `fetch` gave to the tile at the shared address `slot`."""
+        each = max(self.own * self.unit_bytes // CHUNK, 1)
+        for at, chunk in enumerate(chunks):
+            self.code.store(chunk, slot, self.place(at // each, at % each * CHUNK))
+
+
+class WeightLoader:
+    """A thread's part of each tile of weights: every `threads`-th 16-byte chunk.
+
+    Args:
+        first_tile: among all weights.
+        nbytes: of a tile.
+        after: bytes from where `copy` and `put` are told to begin to the first weights.
+    """
+
+    def __init__(
+        self, code: Code, weights: Value, first_tile: Value, thread: Value, threads: int, nbytes: int, after: int = 0
+    ) -> None:
+        self.code, self.weights, self.nbytes = code, weights, nbytes
+        self.places = range(0, nbytes, threads * CHUNK)
+        assert nbytes % (threads * CHUNK) == 0
+        start = thread * CHUNK
+        self.first = first_tile * nbytes + start
+        self.start = start + after if after else start
+
+    def copy(self, tile: Value, slot: Value) -> None:
+        """Begins to copy this thread's part of a tile of K to the shared address `slot`."""
+        for at in self.places:
+            copy_async(self.code, slot + self.start + at, self.weights, self._source(tile) + at, CHUNK)
+
+    def fetch(self, tile: Value) -> Chunks:
+        """This thread's part of a tile."""
+        sources = [self._source(tile) + at for at in self.places]
+        return [self.code.load(self.weights, source, I32, CHUNK // 4) for source in sources]
+
+    def _source(self, tile: Value) -> Value:
+        """Bytes from the start of the weights to this thread's part of a tile."""
+        return self.first + tile * self.nbytes
+
+    def put(self, chunks: Chunks, slot: Value) -> None:
+        """Stores what `fetch` gave to the tile at the shared address `slot`."""
+        for at, chunk in zip(self.places, chunks, strict=True):
+            self.code.store(chunk, slot + self.start, at)
