@@ -1,4 +1,4 @@
-"""What the stages of one compilation made, for people: files in the folder of JITDELEGATE_DUMP, and the debug log.
+"""Results of the stages of one compilation, as files in the folder of JITDELEGATE_DUMP and in the debug log.
 
 FOLDER/00_cpu_1f0c9a3e/            one program, by target and cache entry
     00_key.txt 01_read.txt         the key; the graph as it was read
@@ -31,7 +31,7 @@ SHOWN_DIGITS = 8
 
 
 class Trace:
-    """Receives the stages of one program or of one of its partitions; does nothing unless somebody asks."""
+    """Receives the stages of one program or of one of its partitions; does nothing without a folder or debug level."""
 
     def __init__(self, name: str, folder: Path | None) -> None:
         """
@@ -55,7 +55,7 @@ class Trace:
             self._put(stage, text, PASSES)
 
     def text(self, stage: str, make: Callable[[], str]) -> None:
-        """What `make` answers, which is not called where nobody asks for it."""
+        """The text that `make` returns; not called without a folder or debug level."""
         if self._folder is not None or DEBUG_LEVEL >= SOURCE:
             self._put(stage, make(), SOURCE)
 

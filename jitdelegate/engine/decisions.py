@@ -1,4 +1,4 @@
-"""Where operators run and why, as lines of text; and the debug log's entry about a program."""
+"""Lines of text about where operators run and why, and the debug log's entry about a program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def log_decisions(executable: Executable) -> None:
-    """Log what was decided about a program that has just been opened: target, cache outcome, times, operators."""
+    """Log the decisions about a program that was opened: target, cache outcome, times, operators."""
     lookup = executable.lookup
     cache = ", ".join(filter(None, (executable.outcome, lookup.reason, lookup.write_failure, lookup.path)))
     taken = ", ".join(f"{name} {1e3 * seconds:.1f} ms" for name, seconds in executable.seconds.items())
@@ -29,7 +29,7 @@ def log_decisions(executable: Executable) -> None:
 
 
 def operator_lines(operators: Sequence[Operator]) -> list[str]:
-    """One line per run of operators that share place and reason, so that a large model stays readable."""
+    """One line per sequence of operators with the same place and reason, so that large models stay readable."""
     lines: list[str] = []
     for group in _groups(operators):
         first, last = group[0], group[-1]

@@ -27,7 +27,7 @@ MAX_PARTS = 4096
 """Parts of one operator that are compiled one by one: groups, operands, phases. A thousand take about a second."""
 
 MAX_NUMBERED = 1 << 24
-"""Elements of a constant that numbers places: some operators need one where the file has none."""
+"""Most elements of a constant that an operator may synthesize as a table of indices."""
 
 MAX_SENTENCE = 500
 """Characters of a reason: shapes, lists and names that it quotes may be of any length."""

@@ -1,4 +1,4 @@
-"""JITDELEGATE_DEBUG: what jitdelegate does, on stderr, for people who look for the reason of something.
+"""The debug log: what jitdelegate does, on stderr, by the level of JITDELEGATE_DEBUG.
 
 1: each model that is opened, its cache outcome, where its operators run and why. 2: also the time of each kernel, when
 its session closes. 3: also the graph after each pass that changed it. 4: also the generated code.
@@ -29,5 +29,5 @@ def _logger() -> Logger:
         handler.setFormatter(Formatter("jitdelegate: %(message)s"))
         logger.addHandler(handler)
         logger.setLevel(DEBUG)
-        logger.propagate = False  # whoever handles the root's messages did not ask for these
+        logger.propagate = False  # handlers of the root logger should not get these
     return logger

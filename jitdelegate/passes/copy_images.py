@@ -1,4 +1,4 @@
-"""Images that are constants: windows reach over their border, into memory that only runtime images have around them."""
+"""Copies constant images into runtime tensors, since windows need a halo, which only runtime images have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outputs that no kernel makes."""
+"""Copies outputs that no kernel writes: inputs, constants and states."""
 
 from __future__ import annotations
 

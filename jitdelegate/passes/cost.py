@@ -1,4 +1,4 @@
-"""What delegating a subset of a graph's nodes saves, estimated: there is no run to measure when a model is compiled."""
+"""Cost model: estimated seconds that delegating a partition saves. Nothing can be measured while compiling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Custom operators with options by name, as builtin ones have them."""
+"""Decodes the options of custom operators, so that they have names as those of builtin ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From variables, which keep their values from run to run, to inputs and outputs that the runtime carries over."""
+"""Turns variables into inputs and outputs of the graph, whose values the runtime keeps from run to run."""
 
 from __future__ import annotations
 

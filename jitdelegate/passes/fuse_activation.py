@@ -1,4 +1,4 @@
-"""Activations that the operator before them can apply itself."""
+"""Fuses activations into the operator before them."""
 
 from __future__ import annotations
 

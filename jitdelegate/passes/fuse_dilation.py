@@ -1,4 +1,4 @@
-"""Dilated convolutions that are written as convolutions of the phases of an image."""
+"""Restores dilated convolutions that are written as convolutions of the phases of an image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elementwise work as the epilogue of what computes its operand."""
+"""Fuses elementwise work into the epilogue of the node that computes its operand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Zeros around an image that a convolution can leave out."""
+"""Fuses zeros around an image into the padding of a convolution."""
 
 from __future__ import annotations
 

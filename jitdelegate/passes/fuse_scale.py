@@ -1,4 +1,4 @@
-"""Arithmetic with constants that weights can take up."""
+"""Fuses arithmetic with constants into the weights and bias of a convolution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph under construction: what a pass needs to add tensors while every index it found stays valid."""
+"""GraphBuilder: a graph under construction, for passes that add tensors while existing indices stay valid."""
 
 from __future__ import annotations
 

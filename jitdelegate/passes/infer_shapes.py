@@ -1,4 +1,4 @@
-"""What is known when the model is compiled is found out then: every shape, and the values that depend on no input."""
+"""Infers shapes and folds constants in one walk: every shape, and every value that depends on no input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subgraphs whose way is known when the model is compiled, in the place of the operators that run them."""
+"""Inlines subgraphs of loops, branches and composites whose control flow is known while compiling."""
 
 from __future__ import annotations
 

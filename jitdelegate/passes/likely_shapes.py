@@ -1,4 +1,4 @@
-"""Shapes that a model's inputs may well get, where the file has placeholders for sizes that it leaves open."""
+"""Likely shapes of a model's inputs, where the file has placeholders for open sizes."""
 
 from __future__ import annotations
 

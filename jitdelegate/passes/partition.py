@@ -1,4 +1,4 @@
-"""How the delegated nodes of a graph and the others are grouped: the subsets that run one after another."""
+"""Groups the delegated nodes of a graph, and the others, into partitions that run one after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes that nobody needs."""
+"""Removes nodes whose results are never read."""
 
 from __future__ import annotations
 

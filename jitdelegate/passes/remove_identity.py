@@ -1,4 +1,4 @@
-"""Nodes that hand on what they read."""
+"""Removes nodes that return their operand unchanged."""
 
 from __future__ import annotations
 

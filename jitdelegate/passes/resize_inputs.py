@@ -1,4 +1,4 @@
-"""Other shapes for a graph's inputs."""
+"""Sets other shapes of a graph's inputs."""
 
 from __future__ import annotations
 

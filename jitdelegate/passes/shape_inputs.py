@@ -1,4 +1,4 @@
-"""Inputs that decide shapes: a model that reads a RESHAPE's new shape from an input is another for each value of it."""
+"""Shape inputs: inputs whose values decide shapes, such as the new shape of a RESHAPE; models specialize on them."""
 
 from __future__ import annotations
 

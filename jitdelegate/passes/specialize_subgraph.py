@@ -1,4 +1,4 @@
-"""What one program computes of a model: a subgraph that needs no other, keeps no variables and asks for no shapes."""
+"""Specializes a subgraph for one program: no calls of other subgraphs, no variables, fixed input shapes and values."""
 
 from __future__ import annotations
 

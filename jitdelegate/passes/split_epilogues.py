@@ -1,4 +1,4 @@
-"""Epilogues whose operands a target's kernels cannot follow, as Maps of their own."""
+"""Splits epilogues with operands that a target's kernels cannot follow into Maps of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a model cannot be compiled as a whole."""
+"""Reasons why a model cannot be compiled as a whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which instruction set this CPU and its system offer, asked from the CPU itself.
+"""The instruction set of this CPU and its system, from the CPU itself.
 
 Two functions of a few bytes of x86-64 machine code, CPUID and XGETBV, run in executable anonymous memory: 0.3 ms, where
 llvmlite's answer would cost importing llvmlite.
@@ -55,10 +55,9 @@ _known = ""
 
 
 def level() -> str:
-    """The widest level that code may be compiled for here: "x86-64-v4", "x86-64-v3" or "generic".
+    """The widest level of this machine: "x86-64-v4", "x86-64-v3" or "generic".
 
-    "generic" is also the answer where the CPU is not an x86-64, or the system is not Linux or gives no executable
-    memory.
+    It is also "generic" if the CPU is not x86-64, or the system is not Linux or does not allow executable memory.
     """
     global _known
     if not _known:
@@ -84,7 +83,7 @@ def _ask() -> str:
 
 
 def _level(code: int) -> str:
-    # One type for both, since making one takes as long as a call to the CPU: XGETBV looks at no arguments.
+    # One type for both, since making one takes as long as a call to the CPU: XGETBV ignores arguments.
     function = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)
     cpuid, xgetbv = function(code), function(code + _XGETBV_OFFSET)
     asked: dict[int, tuple[int, ...]] = {}
@@ -98,7 +97,7 @@ def _level(code: int) -> str:
         return asked[leaf]
 
     def has(leaf: int, register: int, bits: dict[str, int]) -> bool:
-        if leaf < _EXTENDED and ask(0)[0] < leaf:  # the first extended leaf says that a CPU is x86-64 and always exists
+        if leaf < _EXTENDED and ask(0)[0] < leaf:  # the first extended leaf exists on every x86-64
             return False
         return all(ask(leaf)[register] >> bit & 1 for bit in bits.values())
 

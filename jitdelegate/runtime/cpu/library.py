@@ -29,7 +29,7 @@ class Code:
 
     Attributes:
         run: one inference by the calling thread.
-        work: the address of `void *work(void *arguments)`, the life of a worker thread on five pointers in memory.
+        work: the address of `void *work(void *arguments)`, a worker thread's routine; five pointers are its arguments.
         stop: makes every worker return, also one that has not started yet.
         invoke: the address of the entry for LiteRT's interpreter, 0 where there is none.
         clock: the address of profiled code's clock, else 0.
@@ -49,16 +49,16 @@ class Code:
         self.clock = addresses.get(CLOCK_ENTRY, 0)
 
     def close(self) -> None:
-        """Free the code; nothing may run in it any more."""
+        """Free the code; no thread may run it afterwards."""
         self._owner.close()
 
 
 def load(program: Program) -> Code:
-    """The functions of `program`, in memory of their own.
+    """The functions of `program`, in their own memory.
 
     Raises:
         ProgramError: the code lacks an entry, or the loader refuses it.
-        DeviceError: there is no executable memory.
+        DeviceError: executable memory is not available.
     """
     if program.loader == "flat":
         return _load_flat(program)
@@ -82,7 +82,7 @@ def _load_flat(program: Program) -> Code:
 
 
 def _load_object(program: Program) -> Code:
-    """Link the object file with LLVM: any CPU and system that llvmlite knows, at the price of importing it."""
+    """Link the object file with LLVM: works on any CPU and system of llvmlite, which it imports."""
     from llvmlite import binding
 
     binding.initialize_native_target()

@@ -1,4 +1,4 @@
-"""Native threads for machine code. No Python runs in them, so they can leave while Python itself ends."""
+"""Native threads for machine code. No Python runs in them, so they can end while Python exits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ else:
     import _signal
 
 _FAULTS = (_signal.SIGBUS, _signal.SIGFPE, _signal.SIGILL, _signal.SIGSEGV)
-"""Signals that a thread raises by what it does itself; blocking them would end the process without a word."""
+"""Signals that a thread causes itself; blocking them would end the process silently."""
 
 _libc = ctypes.CDLL(None)
 _libc.pthread_create.argtypes = 4 * (ctypes.c_void_p,)
@@ -32,18 +32,18 @@ for _number in _FAULTS:
 def start(routine: int, argument: int, threads: Threads) -> None:
     """Add a thread to `threads` that runs `void *routine(void *argument)` in machine code; `join` has to follow once.
 
-    Signals go to the process's other threads. A handler of Python's that raises, as on Ctrl-C, may end this function at
-    any point: no thread is there then that `threads` has not, and the signals are what they were.
+    Signals go to the process's other threads. A Python signal handler that raises, as on Ctrl-C, may end this function
+    at any point: then every thread is in `threads`, and the signal mask is restored.
 
     Args:
         routine: its address.
-        argument: what it is called with.
+        argument: its argument.
     Raises:
-        DeviceError: the system gives no more threads.
+        DeviceError: the system allows no more threads.
     """
     thread, before = ctypes.c_void_p(), _SignalSet()
-    threads.append(thread)  # first: who comes later may never come
-    # by C alone: Python's function calls handlers, which raise, when the mask has changed already
+    threads.append(thread)  # first: an interrupt may end the function before a later line
+    # through C: Python's function runs handlers, which may raise, after it has changed the mask
     _libc.pthread_sigmask(_signal.SIG_BLOCK, None, before)
     try:
         _libc.pthread_sigmask(_signal.SIG_BLOCK, _others, None)
@@ -56,6 +56,6 @@ def start(routine: int, argument: int, threads: Threads) -> None:
 
 
 def join(thread: ctypes.c_void_p) -> None:
-    """Return when the thread has left its code, at once for one whose `start` was interrupted before it was there."""
+    """Wait until the thread has ended; returns at once if `start` was interrupted before the thread existed."""
     if thread.value:
         _libc.pthread_join(thread, None)

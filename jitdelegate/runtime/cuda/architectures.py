@@ -1,7 +1,7 @@
-"""The kinds of GPU that programs are compiled for: an architecture, and how many multiprocessors kernels are to fill.
+"""Kinds of GPU that programs are compiled for: an architecture, and the number of multiprocessors that kernels fill.
 
-A kind is written "sm_90:132". Tiles are chosen so that their blocks fill the multiprocessors, so a program that suits
-one GPU may leave another of the same architecture half idle, though it runs there and computes the same.
+A kind is written "sm_90:132". Tiles are chosen so that their blocks fill the multiprocessors. So a program for one GPU
+also runs on others of its architecture, with the same results, but may leave them half idle.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ SIZES = {
     (10, 0): (148, 74, 36, 18),
     (12, 0): (170, 188, 84, 70, 48, 36, 20),
 }
-"""By capability, numbers of multiprocessors that GPUs and their partitions (MIG) have, the most usual one first. A GPU
-with another number counts as one of the nearest number below: tiles for more multiprocessors than there are leave a
-last wave of a few blocks, which takes as long as a full one; tiles for fewer lose no more than those few."""
+"""By capability, numbers of multiprocessors of GPUs and their partitions (MIG), the most common one first. A GPU with
+another number takes the nearest number below: tiles for more multiprocessors leave a last wave of a few blocks, which
+takes as long as a full one; tiles for fewer lose only those few."""
 
 
 def name_of(capability: tuple[int, int]) -> str:
@@ -29,11 +29,11 @@ _BY_NAME = {name_of(capability): sizes for capability, sizes in SIZES.items()}
 
 
 def size_of(architecture: str, multiprocessors: int = 0) -> int:
-    """How many multiprocessors a program is compiled for, for a GPU that has so many.
+    """Number of multiprocessors to compile for, for a GPU with `multiprocessors`.
 
     Args:
-        architecture: one of those in SIZES, as "sm_90".
-        multiprocessors: 0 for the most usual number.
+        architecture: one of SIZES, as "sm_90".
+        multiprocessors: 0 for the most common number.
     """
     sizes = _BY_NAME[architecture]
     if not multiprocessors:
@@ -42,21 +42,21 @@ def size_of(architecture: str, multiprocessors: int = 0) -> int:
 
 
 def kind_of(architecture: str, multiprocessors: int) -> str:
-    """What a program is compiled for, for a GPU that has so many multiprocessors: "sm_90:132"."""
+    """The kind to compile for, for a GPU with so many multiprocessors: "sm_90:132"."""
     return f"{architecture}:{size_of(architecture, multiprocessors)}"
 
 
 def other_sizes(kind: str) -> list[int]:
-    """The other numbers of multiprocessors of an architecture, the nearest ones first: their programs run too."""
+    """The other numbers of multiprocessors of an architecture, nearest first: their programs run too."""
     architecture, own = parsed(kind)
     return sorted(set(_BY_NAME[architecture]) - {own}, key=lambda size: max(size / own, own / size))
 
 
 def parsed(kind: str) -> tuple[str, int]:
-    """(architecture, multiprocessors) of "sm_90:132"; of "sm_90" with the most usual number.
+    """(architecture, multiprocessors) of "sm_90:132"; "sm_90" has the most common number.
 
     Raises:
-        ValueError: there is no such architecture, or no number of multiprocessors behind it.
+        ValueError: unknown architecture, or wrong number of multiprocessors.
     """
     architecture, colon, text = kind.partition(":")
     if architecture not in _BY_NAME:
@@ -68,6 +68,6 @@ def parsed(kind: str) -> tuple[str, int]:
 
 
 def plain_kind(architecture: str, multiprocessors: int) -> str:
-    """As `kind_of`, without the number where it is the most usual one."""
+    """As `kind_of`, without the number if it is the most common one."""
     is_usual = multiprocessors == size_of(architecture)
     return architecture if is_usual else kind_of(architecture, multiprocessors)

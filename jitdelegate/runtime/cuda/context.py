@@ -21,10 +21,10 @@ class Context:
     """A primary context that this process retains; `hold_context` makes it.
 
     Attributes:
-        driver: speaks to its device.
-        handle: the driver's name for it.
-        weights: those that sessions share in it, by hash and length.
-        is_lost: another library reset the device, so that all that was in it is gone.
+        driver: the driver of its device.
+        handle: the driver's handle.
+        weights: weights that sessions share in it, by hash and length.
+        is_lost: whether another library reset the device, which destroyed everything in the context.
     """
 
     __slots__ = ("driver", "handle", "is_lost", "weights")
@@ -36,16 +36,16 @@ class Context:
         self.is_lost = False
 
     def current(self) -> Current:
-        """For `with`: the calling thread's context meanwhile."""
+        """For `with`: makes it the calling thread's context."""
         return Current(self)
 
 
 class Current:
-    """Makes a context the calling thread's, and gives back what the thread had.
+    """Makes a context the calling thread's, and restores the former one.
 
-    What is around keeps its own context: torch or others may use the same thread. Others may also be capturing a
-    graph, here or in another thread, and the driver breaks such a capture where a thread allocates or waits. Nothing
-    that is done in here belongs to another's graph, so the thread is relaxed meanwhile: the driver lets it pass.
+    torch and other libraries may use the same thread with their own context. They may also be capturing a graph, in
+    this thread or another, and the driver breaks such a capture when a thread allocates or waits. Nothing done in here
+    belongs to such a graph, so the thread's capture mode is relaxed meanwhile, which the driver allows.
     """
 
     __slots__ = ("_context", "_mode")
@@ -58,7 +58,7 @@ class Current:
         Raises:
             DeviceError: the context is lost, or the driver refuses.
         """
-        if self._context.is_lost:  # what has its addresses and handles by now is somebody else's
+        if self._context.is_lost:  # its addresses and handles may belong to others now
             raise DeviceError("another library reset the GPU, and what the model had there is gone: load it again")
         driver = self._context.driver
         driver.push_context(self._context.handle)
@@ -77,22 +77,22 @@ class Current:
                 driver.exchange_capture_mode(self._mode)
             finally:
                 driver.pop_context()
-        except DeviceError:  # as every call fails after a kernel did, which is what the caller is to know
+        except DeviceError:  # every call fails after a kernel has; the caller should see the kernel's error
             if error is None:
                 raise
 
 
-# Python may drop a session in the midst of any call, and its weights are shared under this lock too.
+# Python may free a session during any call, and its weights are shared under this lock too.
 lock = _thread.RLock()
 _held: dict[tuple[int, int], Context] = {}
 
 
 def hold_context(device: Device) -> Context:
-    """The device's primary context, retained once and then kept until the process ends, which gives it back.
+    """The device's primary context, retained once and kept until the process ends.
 
-    Whoever gives back the last hold has the driver destroy it, and make it anew for the next session, which takes some
-    tenths of a second. A forked child retains its own, as far as the driver lets it. Where another library reset the
-    device, all that was in the context is gone, and what is answered is a new one.
+    Releasing it would make the driver destroy it, and make it again for the next session, which takes tenths of a
+    second. A forked child retains its own, if the driver allows it. After another library reset the device, the result
+    is a new context.
 
     Raises:
         DeviceError: the driver cannot make it.
@@ -105,5 +105,5 @@ def hold_context(device: Device) -> Context:
         _held[place] = Context(driver, driver.retain_context(device.handle))
         if held is not None:
             held.is_lost = True
-            driver.release_context(device.handle)  # a reset takes no hold back
+            driver.release_context(device.handle)  # a reset does not release it
         return _held[place]

@@ -1,4 +1,4 @@
-"""A CUDA device: found, named, and told what code runs on it."""
+"""A CUDA device: finds it, and knows which code runs on it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from ctypes import CDLL
 
 CURRENT_VERSION = 13000
-"""Of CUDA, as the driver tells it, from which on the compilers of the extra "cuda" serve it."""
+"""CUDA version of the driver, from which on the compilers of the extra "cuda" work with it."""
 TEGRA = ((8, 7), (10, 1))
-"""Capabilities that take no binaries of their neighbours: those are promised to run on desktop GPUs only."""
+"""Capabilities that do not run binaries of lower minor versions: these are guaranteed for desktop GPUs only."""
 _EXACT, _FAMILY = "a", "f"
 
 
@@ -21,14 +21,14 @@ class Device:
     """One device of this machine.
 
     Attributes:
-        driver: speaks to it.
-        ordinal: its number among those that the process may see, from 0.
-        handle: the driver's name for it.
-        name: the maker's, such as "NVIDIA H200".
+        driver: the driver.
+        ordinal: its number among those visible to the process, from 0.
+        handle: the driver's handle.
+        name: the manufacturer's name, such as "NVIDIA H200".
         capability: major and minor number of its architecture.
-        architecture: the one of those that programs are compiled for whose code suits it best, as "sm_90".
-        multiprocessors: how many it has; those of its partition, where it is one.
-        kind: what a program that suits it is compiled for, as "sm_90:132".
+        architecture: the supported architecture whose code suits it best, as "sm_90".
+        multiprocessors: their number; of its partition, if it is one.
+        kind: the kind of programs that suit it, as "sm_90:132".
     """
 
     __slots__ = ("architecture", "capability", "driver", "handle", "kind", "multiprocessors", "name", "ordinal")
@@ -36,7 +36,7 @@ class Device:
     def __init__(self, driver: Driver, ordinal: int) -> None:
         """
         Raises:
-            DeviceError: there is no such device, or code of no architecture runs on it.
+            DeviceError: there is no such device, or no supported architecture's code runs on it.
         """
         count = driver.device_count()
         if ordinal >= count:
@@ -61,7 +61,7 @@ class Device:
     def check(self, features: str, toolkit: int) -> None:
         """
         Args:
-            toolkit: major number of the CUDA that made the code, 0 where nobody knows.
+            toolkit: major number of the CUDA toolkit that made the code, 0 if unknown.
         Raises:
             DeviceError: code that was compiled for `features` by that toolkit does not run here.
         """
@@ -78,10 +78,10 @@ class Device:
         return "cuda" if self.driver.version >= CURRENT_VERSION else "cuda12"
 
     def toolkit_trouble(self, toolkit: int) -> str:
-        """Why the driver takes no code of a CUDA toolkit with this major number, "" if it does.
+        """Why the driver refuses code of a CUDA toolkit with this major number; "" if it does not.
 
-        A driver takes binaries of its own major number, whatever the minor ones are, and of all before it. Source:
-        CUDA Compatibility, "Minor Version Compatibility".
+        A driver loads binaries of its own and of lower major numbers, with any minor number. Source: CUDA
+        Compatibility, "Minor Version Compatibility".
         """
         if toolkit <= self.driver.version // 1000:
             return ""
@@ -92,11 +92,11 @@ class Device:
 
 
 def find_device(library: CDLL, wanted: int | str = 0) -> Device:
-    """The device with this number, or the first with this in its name, which code is compiled for.
+    """The device with this number, or the first one with this part in its name.
 
     Args:
         library: what `cuda_library.open_library` gave.
-        wanted: a number from 0, or a part of the maker's name in small or large letters.
+        wanted: a number from 0, or a part of the name in any case.
     Raises:
         DeviceError: the driver is too old, there is no such device, or no code runs on it.
     """

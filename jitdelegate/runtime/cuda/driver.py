@@ -1,4 +1,4 @@
-"""NVIDIA's driver, libcuda, through ctypes: the calls that a session needs, each failure a DeviceError that names it.
+"""NVIDIA's driver, libcuda, through ctypes: the calls for sessions. Failures are DeviceErrors that name the call.
 
 Handles and addresses are whole numbers. A method that answers what must be given back names in its docstring who takes
 it. Nothing here keeps anything: `cuda_context` and the sessions do.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 NEEDED_VERSION = 12000
-"""As cuDriverGetVersion tells it: 1000 * major + 10 * minor. Code for sm_90 came with 12.0; every call is older."""
+"""As cuDriverGetVersion returns it: 1000 * major + 10 * minor. Code for sm_90 came with 12.0; every call is older."""
 
 _int, _unsigned, _size, _byte = ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_ubyte
 _pointer, _text, _device_pointer = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64
@@ -91,7 +91,7 @@ class Driver:
     """libcuda, initialised.
 
     Attributes:
-        version: of CUDA that the driver speaks, as 1000 * major + 10 * minor.
+        version: CUDA version of the driver, as 1000 * major + 10 * minor.
     """
 
     __slots__ = ("_library", "version")
@@ -101,7 +101,7 @@ class Driver:
         Args:
             library: libcuda, declared.
         Raises:
-            DeviceError: the driver is too old, or finds no device that it could drive.
+            DeviceError: the driver is too old, or finds no device.
         """
         self._library = library
         self.version = self._answer("cuDriverGetVersion", _int())
@@ -118,7 +118,7 @@ class Driver:
             raise self._failure(name, code)
 
     def _answer(self, name: str, place: Any, *arguments: Any) -> Any:
-        """What the call writes to its first argument."""
+        """The value that the call writes to its first argument."""
         self._call(name, ctypes.byref(place), *arguments)
         return place.value
 
@@ -148,21 +148,21 @@ class Driver:
         return self.attribute(CAPABILITY_MAJOR, device), self.attribute(CAPABILITY_MINOR, device)
 
     def multiprocessors(self, device: int) -> int:
-        """How many the device has."""
+        """The device's number of multiprocessors."""
         return self.attribute(MULTIPROCESSORS, device)
 
     def attribute(self, number: int, device: int) -> int:
-        """A number that the driver knows of the device, by cuda.h's CUdevice_attribute."""
+        """An attribute of the device, by cuda.h's CUdevice_attribute."""
         return int(self._answer("cuDeviceGetAttribute", _int(), number, device))
 
     def context_is_active(self, device: int) -> bool:
-        """Whether the device's primary context is there: retained by anyone, and not reset since."""
+        """Whether the device's primary context exists: retained by anyone, and not reset since."""
         flags, active = _unsigned(), _int()
         self._call("cuDevicePrimaryCtxGetState", device, ctypes.byref(flags), ctypes.byref(active))
         return bool(active.value)
 
     def retain_context(self, device: int) -> int:
-        """The device's primary context, which all of the process share; for `release_context`."""
+        """The device's primary context, which the whole process shares; for `release_context`."""
         return int(self._answer("cuDevicePrimaryCtxRetain", _pointer(), device))
 
     def release_context(self, device: int) -> None:
@@ -186,7 +186,7 @@ class Driver:
         return int(self._answer("cuModuleGetFunction", _pointer(), module, name.encode()))
 
     def allow_shared_bytes(self, function: int, nbytes: int) -> None:
-        """Let the function be launched with this much dynamic shared memory; 48 KiB in all go without."""
+        """Allow launches with this much dynamic shared memory; 48 KiB in all are always allowed."""
         self._call("cuFuncSetAttribute", function, MAX_DYNAMIC_SHARED_BYTES, nbytes)
 
     def launch(
@@ -205,7 +205,7 @@ class Driver:
         """The address of device memory, at a multiple of 256 and not zeroed; for `free`.
 
         Raises:
-            DeviceError: there is not that much; says how much was asked for and how much there is.
+            DeviceError: out of memory; says how much was requested and how much is free.
         """
         address = _device_pointer()
         code = self._library.cuMemAlloc_v2(ctypes.byref(address), nbytes)
@@ -226,7 +226,7 @@ class Driver:
         self._call("cuMemFree_v2", address)
 
     def allocate_pinned(self, nbytes: int) -> int:
-        """The address of host memory that the GPU reads and writes by itself; for `free_pinned`."""
+        """The address of host memory that the GPU accesses directly; for `free_pinned`."""
         address = _pointer()
         code = self._library.cuMemHostAlloc(ctypes.byref(address), nbytes, 0)
         if code == OUT_OF_MEMORY:
@@ -262,17 +262,17 @@ class Driver:
         self._call("cuStreamDestroy_v2", stream)
 
     def synchronize(self, stream: int) -> None:
-        """Wait for all that was enqueued; raises what went wrong in it."""
+        """Wait for all enqueued work; raises its errors."""
         self._call("cuStreamSynchronize", stream)
 
     def exchange_capture_mode(self, mode: int) -> int:
-        """Set how the calling thread gets on with captures, its own and other threads'; answers how it did before."""
+        """Set the calling thread's capture mode, and return the former one."""
         place = _int(mode)
         self._call("cuThreadExchangeStreamCaptureMode", ctypes.byref(place))
         return place.value
 
     def is_capturing(self, stream: int) -> bool:
-        """Whether what is enqueued becomes part of somebody's graph, or of none since the capture is broken."""
+        """Whether the stream is being captured into a graph, or its capture is broken."""
         status = _int()
         code = self._library.cuStreamIsCapturing(stream, ctypes.byref(status))
         if code == CAPTURE_IMPLICIT:  # the default stream, while one that waits for it is captured
@@ -282,12 +282,12 @@ class Driver:
         return bool(status.value)
 
     def begin_capture(self, stream: int) -> None:
-        """From now on what this thread enqueues becomes part of a graph instead of running; other threads, whatever
-        they call, neither break it nor are kept from anything."""
+        """Capture what this thread enqueues into a graph instead of running it; calls of other threads neither break
+        the capture nor are affected."""
         self._call("cuStreamBeginCapture_v2", stream, CAPTURE_THREAD_LOCAL)
 
     def end_capture(self, stream: int) -> int:
-        """The graph of all that was enqueued; for `destroy_graph`."""
+        """The captured graph; for `destroy_graph`."""
         graph = _pointer()
         self._call("cuStreamEndCapture", stream, ctypes.byref(graph))
         return int(graph.value or 0)
@@ -296,14 +296,14 @@ class Driver:
         self._call("cuGraphDestroy", graph)
 
     def instantiate(self, graph: int) -> int:
-        """The graph made ready to run; for `destroy_executable`. It does not need the graph any more."""
+        """An executable graph; for `destroy_executable`. The graph itself may be destroyed."""
         return int(self._answer("cuGraphInstantiateWithFlags", _pointer(), graph, 0))
 
     def destroy_executable(self, executable: int) -> None:
         self._call("cuGraphExecDestroy", executable)
 
     def upload_graph(self, executable: int, stream: int) -> None:
-        """Prepare the device for it now rather than at the first run."""
+        """Prepare the device for an executable graph now instead of at its first run."""
         self._call("cuGraphUpload", executable, stream)
 
     def run_graph(self, executable: int, stream: int) -> None:
@@ -311,7 +311,7 @@ class Driver:
         self._call("cuGraphLaunch", executable, stream)
 
     def create_event(self) -> int:
-        """A point in a stream whose time is taken; for `destroy_event`."""
+        """A timed event for a stream; for `destroy_event`."""
         return int(self._answer("cuEventCreate", _pointer(), 0))
 
     def destroy_event(self, event: int) -> None:
@@ -321,12 +321,12 @@ class Driver:
         self._call("cuEventRecord", event, stream)
 
     def seconds_between(self, start: int, end: int) -> float:
-        """Between two recorded events that the device has passed."""
+        """Seconds between two recorded events that the device has passed."""
         return float(self._answer("cuEventElapsedTime", ctypes.c_float(), start, end)) / 1e3
 
 
 def try_release(release: Callable[[Any], None], handle: Any) -> None:
-    """Give something back where that matters less than what went wrong before, or where nobody could do more."""
+    """Release something, ignoring failures, which matter less than the error before or cannot be handled."""
     try:
         release(handle)
     except DeviceError:

@@ -1,4 +1,4 @@
-"""What lives from run to run on a CUDA device: memory beside the arena, copied in before the launches and out after."""
+"""States on a CUDA device: memory beside the arena, copied in before the launches and out after them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALIGNMENT = 256
 
 
 class CudaStates:
-    """The states of one session; a run that fails leaves them as they were, since launches work on the arena alone."""
+    """The states of one session; a failed run leaves them unchanged, since launches work on the arena alone."""
 
     __slots__ = ("_after", "_before", "_driver", "_places", "_stale", "_states", "_weights")
 
@@ -39,7 +39,7 @@ class CudaStates:
 
     @staticmethod
     def nbytes(program: Program) -> int:
-        """How much device memory the states of a program take."""
+        """Bytes of device memory for the states of a program."""
         return sum(_aligned(state.nbytes) for state in program.states)
 
     def reset(self, *, resources: bool) -> None:
@@ -48,7 +48,7 @@ class CudaStates:
         self._stale = [number for number, one in states if resources or not one.is_resource or number in self._stale]
 
     def prepare(self, stream: int) -> None:
-        """Enqueue the first values where they are due."""
+        """Enqueue copies of the first values of reset states."""
         for number in self._stale:
             state, place = self._states[number], self._places[number]
             if state.nbytes and state.initial == ZEROS:
@@ -58,7 +58,7 @@ class CudaStates:
         self._stale = []
 
     def read(self, number: int, stream: int) -> bytes:
-        """What the next run finds, as row-major bytes, once all that is in the stream is done."""
+        """Current value of a state, as row-major bytes, after all work in the stream."""
         self.prepare(stream)
         content = ctypes.create_string_buffer(self._states[number].nbytes)
         if len(content):
@@ -67,12 +67,12 @@ class CudaStates:
         return content.raw
 
     def so_far(self, stream: int) -> list[bytes | None]:
-        """What the next run finds in each state, None where that is its first value."""
+        """Current value of each state; None for its first value."""
         stale = set(self._stale)
         return [None if number in stale else self.read(number, stream) for number in range(len(self._states))]
 
     def write(self, number: int, content: bytes, stream: int) -> None:
-        """Let the next run find this; returns once it is there."""
+        """Set the current value of a state, and wait for the copy."""
         self.prepare(stream)
         held = Borrowed(content)
         if held.nbytes:
@@ -80,13 +80,13 @@ class CudaStates:
         self._driver.synchronize(stream)
 
     def enqueue_before(self, stream: int) -> None:
-        """Enqueue the copies to where the launches read them."""
+        """Enqueue the copies to the arena, where launches read them."""
         for state, place, address in zip(self._states, self._places, self._before, strict=True):
             if state.nbytes:
                 self._driver.copy(address, place, state.nbytes, stream)
 
     def enqueue_after(self, stream: int) -> None:
-        """Enqueue the copies from where the launches left them."""
+        """Enqueue the copies from the arena, where launches wrote them."""
         for state, place, address in zip(self._states, self._places, self._after, strict=True):
             if state.nbytes:
                 self._driver.copy(place, address, state.nbytes, stream)

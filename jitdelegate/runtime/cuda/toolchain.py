@@ -1,4 +1,4 @@
-"""The installed compilers for CUDA: found and named without importing them."""
+"""Finds and names the installed compilers for CUDA, without importing them."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import sys
 
 NUMBA_CUDA = "numba_cuda"
 NUMBA_CUDA_VERSIONS = "0.30."
-"""How the versions of numba-cuda begin whose inner parts the code generators know."""
+"""Prefixes of the versions of numba-cuda whose internals the code generators use."""
 CUDA_BINDINGS = "cuda_bindings"
-"""Says which CUDA toolkit's libraries are loaded: those of its own major number."""
+"""The package whose major version decides which CUDA toolkit's libraries are loaded."""
 _PACKAGES = {
     "12": (NUMBA_CUDA, "numba", "llvmlite", "nvidia_cuda_nvcc_cu12", "nvidia_nvjitlink_cu12"),
     "13": (NUMBA_CUDA, "numba", "llvmlite", "nvidia_nvvm", "nvidia_nvjitlink"),
 }
-"""What makes NVVM IR, PTX and binaries, by the toolkit's major number; the last one makes the binaries."""
+"""Packages that make NVVM IR, PTX and binaries, by the toolkit's major number; the last one makes the binaries."""
 _BINARIES = "nvidia-nvjitlink"
 _NAMED = {CUDA_BINDINGS, *(name for names in _PACKAGES.values() for name in names)}
 _SUFFIX = ".dist-info"
 
 
 def installed_toolchain() -> str:
-    """What makes NVVM IR, PTX and binaries, with versions, of the CUDA toolkit whose bindings are installed; "" where
-    it is not all there, or numba-cuda is one that this version does not compile with.
+    """The packages that make NVVM IR, PTX and binaries, with versions, for the installed CUDA bindings; "" if one is
+    missing, or the version of numba-cuda is not supported.
 
-    From the names of the packages' metadata, one listing per folder.
+    Found by the names of the packages' metadata, one listing per folder.
     """
     versions: dict[str, str] = {}
     for folder in sys.path:
@@ -37,14 +37,14 @@ def installed_toolchain() -> str:
 
 
 def cuda_major(toolchain: str) -> int:
-    """The major number of the CUDA toolkit that makes a toolchain's binaries, 0 where it makes none for GPUs."""
+    """The major number of the CUDA toolkit that makes a toolchain's binaries; 0 if it makes none for GPUs."""
     name, _, version = toolchain.rpartition(", ")[2].partition(" ")
     major = version.partition(".")[0]
     return int(major) if name.startswith(_BINARIES) and major in _PACKAGES else 0
 
 
 def _metadata(folder: str) -> list[tuple[str, str]]:
-    """Name and version of the packages of the CUDA toolchain whose metadata lie in `folder`."""
+    """Name and version of the CUDA toolchain's packages with metadata in `folder`."""
     try:
         names = os.listdir(folder)
     except OSError:

@@ -1,4 +1,4 @@
-"""Weights on a device, uploaded once for all sessions of the process that run on the same ones."""
+"""Weights on a device, uploaded once and shared by the sessions of the process."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Weights:
-    """Uploaded weights; `share_weights` makes them, and counts who uses them.
+    """Uploaded weights; `share_weights` makes them, and counts their users.
 
     Attributes:
-        address: on the device, 0 for no bytes.
-        users: sessions that compute on it.
+        address: on the device; 0 for no bytes.
+        users: number of sessions that use them.
     """
 
     __slots__ = ("_context", "_key", "address", "users")
@@ -34,7 +34,7 @@ class Weights:
         self.address = address
 
     def release(self) -> None:
-        """One user less; without any, the memory is freed. The context must be current."""
+        """Remove one user; the memory is freed after the last one. The context must be current."""
         with lock:
             self.users -= 1
             if self.users:
@@ -46,7 +46,7 @@ class Weights:
 
 
 def share_weights(program: Program, context: Context, stream: int) -> Weights:
-    """The program's weights in a context, hashed before anyone computes on them; to be given back by `release`.
+    """The program's weights in a context, verified; for `release`.
 
     The context must be current.
 
@@ -54,7 +54,7 @@ def share_weights(program: Program, context: Context, stream: int) -> Weights:
         ProgramError: the weights are damaged.
         DeviceError: the device has too little memory, or the copy failed.
     """
-    # the length too: whoever only claims the hash may not compute past the end of another's weights
+    # the length too: a forged hash must not lead to reads past the end of other weights
     key = program.weights_hash, len(program.weights)
     with lock:
         found = context.weights.get(key)
@@ -65,8 +65,8 @@ def share_weights(program: Program, context: Context, stream: int) -> Weights:
 
 
 def _upload(program: Program, driver: Driver, stream: int) -> int:
-    """The address of a copy on the device, which is made while the host hashes the same bytes; begun anew if their file
-    changes meanwhile."""
+    """The address of a copy on the device, made while the host hashes the same bytes; repeated if their file changes
+    meanwhile."""
     nbytes = len(program.weights)
     if not nbytes:
         return 0
