@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jitdelegate.targets.find import target_named
+from jitdelegate.targets import target_named
 from jitdelegate.targets.table import ROWS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,7 +34,7 @@ LAYERS = (
 """Parts of the package, lowest first; a part imports its own layer's and lower ones. The table of targets names modules
 and imports none."""
 WARM_PARTS = {"errors", "options", "program", "cache", "runtime", "litert_delegate", "engine", "api"}
-WARM_TARGETS = {"jitdelegate.targets", "jitdelegate.targets.table", "jitdelegate.targets.find"}
+WARM_TARGETS = {"jitdelegate.targets", "jitdelegate.targets.table"}
 COLD_MODULES = {
     "jitdelegate.program.write",
     "jitdelegate.litert_delegate.probe",

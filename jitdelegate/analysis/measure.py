@@ -12,7 +12,7 @@ from jitdelegate.ops import find
 from jitdelegate.ops.call import Call
 from jitdelegate.passes.cost import node_bytes, node_work, saved_seconds
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
-from jitdelegate.targets.find import target_named
+from jitdelegate.targets import target_named
 
 LITERT = "litert"
 

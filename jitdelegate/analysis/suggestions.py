@@ -14,7 +14,7 @@ from jitdelegate.analysis.reasons import REASONS, Reason, lacks_shape
 from jitdelegate.options import Options
 from jitdelegate.passes.cost import tensor_bytes
 from jitdelegate.passes.functional_state import RESOURCE_OPS
-from jitdelegate.targets.find import target_named
+from jitdelegate.targets import target_named
 from jitdelegate.targets.target import Target
 
 LITERT = "litert"

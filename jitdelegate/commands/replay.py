@@ -27,7 +27,7 @@ from jitdelegate.program.read import read
 from jitdelegate.program.write import write
 from jitdelegate.runtime.io_binding import IOBinding
 from jitdelegate.runtime.profile import kernel_lines
-from jitdelegate.targets.find import target_named
+from jitdelegate.targets import target_named
 from jitdelegate.targets.reference.evaluate import run_graph
 from jitdelegate.targets.table import ROWS
 

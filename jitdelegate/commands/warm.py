@@ -29,7 +29,7 @@ from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import CacheWarning, JitDelegateError
 from jitdelegate.options import PRECISIONS, Options
 from jitdelegate.options.user_warning import PlainWarnings
-from jitdelegate.targets.find import target_named
+from jitdelegate.targets import target_named
 from jitdelegate.targets.target import Device
 
 

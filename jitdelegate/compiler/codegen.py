@@ -8,7 +8,7 @@ from jitdelegate.compiler.trace import Trace
 from jitdelegate.ir.graph import Graph
 from jitdelegate.options import Options
 from jitdelegate.program.program import Program
-from jitdelegate.targets.find import target_named
+from jitdelegate.targets import target_named
 
 Origins = tuple[tuple[int, ...], ...]
 """Per kernel, the positions of the operators that it computes."""

@@ -24,7 +24,7 @@ from jitdelegate.passes.partition import borders, extract
 from jitdelegate.program.layout import aligned
 from jitdelegate.program.program import NO_KERNEL, NO_PARTITION, ZEROS, Kernel, Operator, Partition, Program, State
 from jitdelegate.program.write import write
-from jitdelegate.targets.find import target_named
+from jitdelegate.targets import target_named
 from jitdelegate.tflite.cut import Cutter
 from jitdelegate.tflite.read import read
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jitdelegate.program.program import CUSTOM
-from jitdelegate.targets.find import target_named
+from jitdelegate.targets import target_named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

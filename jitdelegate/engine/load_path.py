@@ -15,7 +15,7 @@ from jitdelegate.engine.executable import LITERT, Executable
 from jitdelegate.engine.model_file import ChangedModelError
 from jitdelegate.errors import CompilerFailedError, DeviceError, ProgramError
 from jitdelegate.options import DEBUG_LEVEL
-from jitdelegate.targets.find import candidates
+from jitdelegate.targets import candidates
 from jitdelegate.targets.table import AUTO
 
 TYPE_CHECKING = False
@@ -92,7 +92,7 @@ def resolve_target(options: Options, notes: list[str], seconds: dict[str, float]
         DeviceError: this machine lacks the requested target.
     """
     found: list[Device] = []
-    for target in candidates(options.target):
+    for target in candidates(options.target, notes):
         start = time.perf_counter()
         try:
             found.append(target.find_device(options))

@@ -8,3 +8,54 @@ tensors out in memory, `implicit_gemm.py` cuts convolutions into phases and taps
 along with an output, `choose_layout.py` blocks images by the vector width. A new form is its class in `ir/`, a row in
 each target's WRITERS, and the function that the row names.
 """
+
+from __future__ import annotations
+
+import os
+
+from jitdelegate.errors import OptionError
+from jitdelegate.targets.table import AUTO, DEVICES, NAMES, ROWS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from jitdelegate.targets.target import Device, Target
+
+
+def target_named(name: str) -> Target:
+    """The target of one row, loaded when it is asked for."""
+    found: Target = __import__(f"jitdelegate.targets.{name}.target", fromlist=["TARGET"]).TARGET
+    return found
+
+
+def candidates(name: str, notes: list[str]) -> tuple[Target, ...]:
+    """The targets that an option's value stands for, in the order in which they are tried.
+
+    Args:
+        notes: receives why one is not among them that "auto" would have taken.
+    """
+    if name != AUTO:
+        return (target_named(name),)
+    names = [row for row, each in ROWS.items() if each.automatic]
+    notes += [f"not on {ROWS[row].absent}" for row in names if not may_be_here(row)]
+    return tuple(target_named(row) for row in names if may_be_here(row))
+
+
+def may_be_here(name: str) -> bool:
+    """Whether the machine may have a device of a target. Loading a library in vain takes longer than this look."""
+    files = ROWS[name].device_files
+    try:
+        return not files or any(each.startswith(files) for each in os.listdir(DEVICES))
+    except OSError:
+        return True  # nobody knows
+
+
+def parse_target(text: str) -> tuple[str, tuple[Device, ...]]:
+    """The target in "cuda:sm_80,sm_90:114", and the devices that it names; none where this machine's is meant.
+
+    Raises:
+        OptionError: there is no such target, or it has no such devices.
+    """
+    name, colon, devices = text.partition(":")
+    if name not in NAMES or (colon and name == AUTO):
+        raise OptionError(f"target is {text!r}, expected one of {', '.join(NAMES)} or cuda:ARCHITECTURES")
+    return name, target_named(name).devices(devices) if colon else ()

@@ -103,7 +103,7 @@ class Target(Protocol):
     bare_rows: int
 
     def find_device(self, options: Options) -> Device:
-        """The device of this machine that the options name; where they do not name the target, a quick look will do.
+        """The device of this machine that the options name.
 
         Raises:
             DeviceError: there is none.

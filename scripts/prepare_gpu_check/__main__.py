@@ -25,7 +25,7 @@ from itertools import chain
 from pathlib import Path
 
 from jitdelegate.errors import OptionError
-from jitdelegate.targets.find import target_named
+from jitdelegate.targets import target_named
 from scripts.prepare_gpu_check.folder import Folder
 from scripts.prepare_gpu_check.forms import forms
 from scripts.prepare_gpu_check.networks import FURTHER, REFERENCE, example, missing, networks, small_example

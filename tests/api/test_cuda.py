@@ -330,8 +330,8 @@ def test_without_a_driver_the_cpu_takes_over_and_cuda_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cuda_target, "LIBRARY", "libnonesuch.so.1")
-    monkeypatch.setattr(cuda_target, "DEVICES", str(tmp_path))
-    on_the_cpu(f"no NVIDIA device was found in {tmp_path}")
+    monkeypatch.setattr("jitdelegate.targets.DEVICES", str(tmp_path))
+    on_the_cpu("no NVIDIA device was found in /dev")
     (tmp_path / "nvidia0").touch()
     on_the_cpu("no NVIDIA driver was found: libnonesuch.so.1: cannot open shared object file")
     with pytest.raises(DeviceError, match=r"target is 'cuda', but no NVIDIA driver was found: libnonesuch\.so\.1"):

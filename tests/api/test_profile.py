@@ -14,7 +14,7 @@ import jitdelegate
 from jitdelegate.api.report import Report
 from jitdelegate.engine.load_path import find_key
 from jitdelegate.options import Options
-from jitdelegate.targets.find import target_named
+from jitdelegate.targets import target_named
 from tests.api import partial_models as partial
 from tests.api import small_models
 

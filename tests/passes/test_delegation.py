@@ -15,7 +15,7 @@ from jitdelegate.options import Options
 from jitdelegate.passes.cost import BESIDE, INSIDE, ON_GPU, WHOLE, Rates, litert_seconds, saved_seconds
 from jitdelegate.passes.delegation import Delegation, delegate, needs_host
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
-from jitdelegate.targets.find import target_named
+from jitdelegate.targets import target_named
 from jitdelegate.tflite.read import read
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial

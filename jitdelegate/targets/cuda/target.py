@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 
 from jitdelegate.errors import DeviceError, OptionError
 
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
     from jitdelegate.targets.target import Generated, Trace
 
 LIBRARY = "libcuda.so.1"
-DEVICES = "/dev"
-DEVICE_NAMES = ("nv", "dxg")
-"""How the files of NVIDIA's devices begin: nvidia0, nvmap and nvhost-... on Tegra, dxg in WSL."""
 PRECISION, MULTIPROCESSORS = "precision", "multiprocessors"
 """Parts of the key."""
 ALL = "all"
@@ -111,7 +107,7 @@ class CudaTarget:
     bare_rows = 4
 
     def find_device(self, options: Options) -> CudaDevice:
-        library = open_library(asked_for=options.target == self.name)
+        library = open_library()
         from jitdelegate.runtime.cuda.device import find_device  # not before: most machines have no GPU
 
         device = find_device(library, options.device)
@@ -169,24 +165,13 @@ class CudaTarget:
 TARGET = CudaTarget()
 
 
-def open_library(*, asked_for: bool = True) -> Any:
+def open_library() -> Any:
     """libcuda, for `Driver`.
 
-    Args:
-        asked_for: False looks for a device's file first: searching for a library in vain takes three times as long.
     Raises:
         DeviceError: there is none.
     """
-    if not asked_for and not _has_device():
-        raise DeviceError(f"no NVIDIA device was found in {DEVICES}")
     try:
         return ctypes.CDLL(LIBRARY)
     except OSError as error:
         raise DeviceError(f"no NVIDIA driver was found: {error}") from error
-
-
-def _has_device() -> bool:
-    try:
-        return any(name.startswith(DEVICE_NAMES) for name in os.listdir(DEVICES))
-    except OSError:
-        return True  # nobody knows
