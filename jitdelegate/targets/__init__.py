@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 def target_named(name: str) -> Target:
-    """The target of one row, loaded when it is asked for."""
+    """The target of one row, loaded on request."""
     found: Target = __import__(f"jitdelegate.targets.{name}.target", fromlist=["TARGET"]).TARGET
     return found
 
 
 def candidates(name: str, notes: list[str]) -> tuple[Target, ...]:
-    """The targets that an option's value stands for, in the order in which they are tried.
+    """The targets for a value of the option `target`, in the order in which they are tried.
 
     Args:
-        notes: receives why one is not among them that "auto" would have taken.
+        notes: receives one sentence per target that "auto" cannot take.
     """
     if name != AUTO:
         return (target_named(name),)
@@ -41,12 +41,12 @@ def candidates(name: str, notes: list[str]) -> tuple[Target, ...]:
 
 
 def may_be_here(name: str) -> bool:
-    """Whether the machine may have a device of a target. Loading a library in vain takes longer than this look."""
+    """Whether the machine may have a device of a target. Loading a library in vain takes longer than this check."""
     files = ROWS[name].device_files
     try:
         return not files or any(each.startswith(files) for each in os.listdir(DEVICES))
     except OSError:
-        return True  # nobody knows
+        return True  # unknown
 
 
 def parse_target(text: str) -> tuple[str, tuple[Device, ...]]:

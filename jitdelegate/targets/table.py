@@ -6,12 +6,13 @@ AUTO = "auto"
 
 
 class Row:
-    """What is known of a target before its folder is loaded: most machines need but one of them.
+    """Facts about a target before its folder is loaded: most machines need only one target.
 
     Attributes:
         automatic: whether "auto" may choose it.
-        device_files: how names in DEVICES begin where the machine may have a device of it; () where every machine has.
-        absent: what is told where none of these is there.
+        device_files: prefixes of names in DEVICES, one of which exists if the machine may have a device; () if every
+            machine has one.
+        absent: sentence for the report if none exists.
     """
 
     __slots__ = ("absent", "automatic", "device_files")
