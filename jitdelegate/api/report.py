@@ -102,9 +102,9 @@ class SubgraphReport:
         }
 
     def __repr__(self) -> str:
-        return f"SubgraphReport({self.name}: {self.told()})"
+        return f"SubgraphReport({self.name}: {self.summary()})"
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Where it runs, and how many operators are compiled."""
         if not self.is_open:
             return "not opened before it runs"
@@ -223,7 +223,7 @@ class Report:
             f"operators  {self.delegated} of {len(self.operators)} delegated",
             f"cache      {cache}",
         ]
-        lines += [f"{'further' if not place else '':<11}{one.name}: {one.told()}"
+        lines += [f"{'further' if not place else '':<11}{one.name}: {one.summary()}"
                   for place, one in enumerate(self.subgraphs)]  # fmt: skip
         return lines + [f"note       {note}" for note in self.notes]
 
