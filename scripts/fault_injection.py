@@ -307,20 +307,12 @@ def _cold_start(folder: Path, log: Path, begin: float) -> Callable[..., bool]:
 
 
 MODULES = (
-    *(
-        "jitdelegate.cache.lock",
-        "jitdelegate.cache.trouble",
-        "jitdelegate.compiler.compile",
-        "jitdelegate.compiler.entry",
-        "jitdelegate.engine.hosted_model",
-    ),
-    *(
-        "jitdelegate.api.model",
-        "jitdelegate.api.report",
-        "jitdelegate.runtime.fallback",
-        "jitdelegate.options.user_warning",
-    ),
-    *("jitdelegate.runtime.partitioned_session", "jitdelegate.runtime.shared_file", "llvmlite.binding"),
+    *("jitdelegate.api.delegate_warning", "jitdelegate.api.model", "jitdelegate.api.report"),
+    *("jitdelegate.cache.lock", "jitdelegate.cache.trouble", "jitdelegate.compiler.compile"),
+    *("jitdelegate.compiler.entry", "jitdelegate.engine.decisions", "jitdelegate.engine.delegate_message"),
+    *("jitdelegate.engine.hosted_model", "jitdelegate.options.user_warning", "jitdelegate.runtime.cpu.session"),
+    *("jitdelegate.runtime.fallback", "jitdelegate.runtime.partitioned_session", "jitdelegate.runtime.shared_file"),
+    *("jitdelegate.targets.cpu.target", "jitdelegate.targets.litert.target", "llvmlite.binding"),
 )
 """What starts would read when they need it."""
 SWEEPS = ("cold_calls", "warm_calls", "kills", "memory", "lives", "damages", "stampedes")

@@ -39,8 +39,7 @@ def split_epilogues(graph: Graph, follows: Follows) -> Graph:
 
 def _all_followed(graph: Graph, node: Node, follows: Follows) -> bool:
     form, output = form_of(node), graph.tensors[node.outputs[0]].shape
-    extra = node.inputs[form.core :] if form.takes_epilogue else ()
     return all(
         follows(index_map, graph.tensors[index].shape, output)
-        for index_map, index in zip(form.operands, extra, strict=True)
+        for index_map, index in zip(form.operands, node.inputs[form.core :], strict=False)
     )

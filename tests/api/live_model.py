@@ -68,7 +68,12 @@ def start(road: str, path: str, cache: str) -> Callable[[np.ndarray], bytes]:
 
 def become(user: int) -> None:
     """Become another user, who perhaps may read none of Python's files: with all modules that a warm start needs."""
+
+    import numpy.random  # noqa: F401
+
     import jitdelegate.api.model
+    import jitdelegate.runtime.cpu.session
+    import jitdelegate.runtime.cpu.workers
     import jitdelegate.runtime.shared_file  # noqa: F401
 
     os.setuid(user)

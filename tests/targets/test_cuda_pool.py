@@ -35,7 +35,8 @@ def pooled(
     )
     output = (data[0], rows, columns, data[3])
     accesses = tuple(IndexMap.broadcast(shape, output) for shape in operands)
-    return graph_of(Pool(epilogue, accesses, kernel, stride, dilation, padding, kind), [data, *operands], output)
+    form = Pool(epilogue, accesses, kernel, stride, dilation, padding, kind=kind)
+    return graph_of(form, [data, *operands], output)
 
 
 WINDOWS = {

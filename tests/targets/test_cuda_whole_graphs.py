@@ -199,7 +199,7 @@ def test_litert_s_own_interpreter_hands_operators_to_the_gpu(gpu: Library, tmp_p
     for delegates in ([], [jitdelegate.GpuDelegate(target="cuda", serialization_dir=str(tmp_path), **PARTITIONS)]):
         interpreter = Interpreter(model_content=content, experimental_delegates=delegates)
         for delegate in delegates:
-            program = delegate._client.main.program  # type: ignore[union-attr]
+            program = delegate._hosted.main.program  # type: ignore[union-attr]
             assert [partition.place for partition in program.partitions] == ["cuda", "cuda"]
             for partition in program.partitions:
                 _teach(gpu, read(program.content(partition)))

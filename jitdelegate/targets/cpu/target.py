@@ -76,7 +76,7 @@ class CpuTarget:
         return CpuDevice()
 
     def devices(self, text: str) -> tuple[CpuDevice, ...]:
-        raise OptionError(f"target 'cpu' is this machine's CPU, and has no devices {text!r}")
+        raise OptionError(f"target is 'cpu:{text}', expected 'cpu': it is this machine's")
 
     def generate(self, graph: Graph, options: Options, key: Key, trace: Trace) -> Generated:
         from jitdelegate.targets.cpu.generate import generate  # not before: without LLVM, all but code can be made

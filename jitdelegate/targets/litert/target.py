@@ -58,7 +58,7 @@ class LiteRTTarget:
         return LiteRTDevice()
 
     def devices(self, text: str) -> tuple[LiteRTDevice, ...]:
-        raise OptionError(f"target 'litert' has no devices {text!r}")
+        raise OptionError(f"target is 'litert:{text}', expected 'litert'")
 
     def generate(self, graph: Graph, options: Options, key: Key, trace: Trace) -> Generated:
         raise DeviceError("nothing is compiled for LiteRT")

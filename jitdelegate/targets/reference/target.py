@@ -65,7 +65,7 @@ class ReferenceTarget:
         return ReferenceDevice()
 
     def devices(self, text: str) -> tuple[ReferenceDevice, ...]:
-        raise OptionError(f"target 'reference' has no devices {text!r}")
+        raise OptionError(f"target is 'reference:{text}', expected 'reference'")
 
     def generate(self, graph: Graph, options: Options, key: Key, trace: Trace) -> Generated:
         from jitdelegate.targets.reference.generate import generate
