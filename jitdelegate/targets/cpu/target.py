@@ -32,7 +32,7 @@ _LARGEST_VERSION_FILE = 1 << 16
 
 
 class CpuDevice:
-    """This machine's CPU."""
+    """This machine's CPU; see `targets.target.Device`. Others that run on it derive from this class."""
 
     __slots__ = ()
     name = kind = ""
@@ -76,7 +76,7 @@ class CpuTarget:
         return CpuDevice()
 
     def devices(self, text: str) -> tuple[CpuDevice, ...]:
-        raise OptionError(f"target is 'cpu:{text}', expected 'cpu': it is this machine's")
+        raise OptionError(f"target is '{self.name}:{text}', expected '{self.name}': it is for this machine's CPU")
 
     def generate(self, graph: Graph, options: Options, key: Key, trace: Trace) -> Generated:
         from jitdelegate.targets.cpu.generate import generate  # not before: without LLVM, all but code can be made
