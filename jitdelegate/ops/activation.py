@@ -14,8 +14,8 @@ ACTIVATIONS: Mapping[str, Callable[[Expr], Expr]] = {
     "RELU_N1_TO_1": lambda x: clamp(x, -1, 1),
     "RELU6": lambda x: clamp(x, 0, 6),
 }
-"""TFLite's name -> the expression. LiteRT's kernels leave out TANH and SIGN_BIT without a word, so models with these
-are left to LiteRT."""
+"""TFLite's name -> the expression. LiteRT's kernels silently ignore TANH and SIGN_BIT, so models with these two are
+left to LiteRT."""
 
 OPTION = "fused_activation_function"
 """TFLite's name of the option that holds the activation."""

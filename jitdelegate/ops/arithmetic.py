@@ -1,4 +1,4 @@
-"""Operators on two operands that broadcast as numpy's do."""
+"""Operators with two operands that broadcast as in numpy."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ BROADCASTS = (
 
 
 def typed(*dtypes: str) -> tuple[Case, ...]:
-    """Cases of two operands that are integers."""
+    """Cases of two integer operands."""
     shapes = (((2, 1, 5), (4, 1)), ((3, 7), (3, 7)), ((4, 17), ()))
     return tuple(Case((Fed(a, dtype), Fed(b, dtype)), low=-50, high=50) for dtype in dtypes for a, b in shapes)
 
 
 def by_constants(dtype: str, *constants: np.ndarray) -> tuple[Case, ...]:
-    """Cases of integers and the constants that they are divided by."""
+    """Cases of integers divided by constants."""
     return tuple(Case((Fed((2, 17), dtype), constant.astype(dtype)), low=-50, high=50) for constant in constants)
 
 
@@ -48,7 +48,7 @@ POSITIVE = tuple(Case(case.inputs, case.attrs, low=0.5) for case in BROADCASTS)
 
 
 class Division(Op):
-    """Of integers by constants other than 0 only: where one is 0, LiteRT stops with an error, which kernels cannot."""
+    """Integers are divided only by constants without 0: LiteRT stops with an error at a 0, which a kernel cannot do."""
 
     def problems(self, call: Call) -> Iterator[str]:
         yield from super().problems(call)
@@ -58,7 +58,7 @@ class Division(Op):
 
 
 class Arithmetic(Pointwise):
-    """Two operands and their broadcast."""
+    """Two operands that broadcast to the output."""
 
     least = most = 2
     types: ClassVar[tuple[str, ...]] = NUMBERS
@@ -94,7 +94,7 @@ class Mul(Arithmetic):
 
 @op("DIV")
 class Div(Division, Arithmetic):
-    """y = a / b, of integers rounded towards zero"""
+    """y = a / b; quotients of integers are rounded towards zero"""
 
     types = WORDS
     activates = True
@@ -166,7 +166,7 @@ class BitwiseXor(Arithmetic):
 
 @op("RIGHT_SHIFT")
 class RightShift(Arithmetic):
-    """y = a moved b bits to the right, 0 at least and all but one at most; it keeps its sign"""
+    """y = a shifted right by b bits, with its sign; b is limited to the range from 0 to the number of bits minus 1"""
 
     types = ("int32",)
     cases = typed("int32")
@@ -175,7 +175,7 @@ class RightShift(Arithmetic):
 
 @op("POW")
 class Pow(Arithmetic):
-    """y = a to the power of b, of integers a constant without negative ones; NaN for roots of what is negative"""
+    """y = a to the power of b; for integers, b is a constant without negative elements; NaN for roots of negatives"""
 
     types = WORDS
     cases = (
@@ -192,7 +192,7 @@ class Pow(Arithmetic):
             yield "POW: input 1 may be negative; integers have constants that are not as exponents only."
 
     def lowering(self, call: Call) -> Lowering:
-        """Of a few whole exponents, products."""
+        """Products, for a few whole exponents."""
         exponents = call.constant(1)
         if exponents is not None and exponents.size == 1 and exponents.flat[0] in (1, 2, 3, 4):
             product = reduce(mul, [X] * int(exponents.flat[0]))
@@ -203,7 +203,7 @@ class Pow(Arithmetic):
 
 @op("ADD_N")
 class AddN(Op):
-    """y = the sum of all operands, which have one shape"""
+    """y = the sum of all operands, which have the same shape"""
 
     types = WORDS
     least, most = 2, MAX_PARTS

@@ -1,7 +1,7 @@
-"""Attention, as generative models say it in one operator.
+"""Attention as the one operator that generative models use for it.
 
 Its meaning is that of LiteRT's XNNPACK delegate (VisitDotAttentionNode in delegates/xnnpack/xnnpack_delegate.cc), which
-takes the composite by its name. LiteRT's builtin kernels run the composite's decomposition instead.
+recognizes the composite by its name. LiteRT's builtin kernels run the composite's decomposition instead.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ScaledDotProductAttention(Op):
     """softmax(cap(scale * q . k) + mask) . v of q f32[B,T,N,H], k and v f32[B,S,K,H], and a mask that broadcasts to
     f32[B,N,T,S]; query head n reads key and value head n // (N / K).
 
-    `scale` is 1 / sqrt(H) where it is not given. cap(x) is tanh(x / logit_cap) * logit_cap, x where that is not given.
+    `scale` is 1 / sqrt(H) by default. cap(x) is tanh(x / logit_cap) * logit_cap, or x if `logit_cap` is not given.
     """
 
     folds = 0
@@ -67,7 +67,7 @@ class ScaledDotProductAttention(Op):
     )
 
     def decode(self, options: bytes) -> dict[str, Any]:
-        """A FlexBuffer: a map with the numbers `scale` and `logit_cap`, each of which may be missing."""
+        """A FlexBuffer: a map with the optional numbers `scale` and `logit_cap`."""
         found = flex_map(options) if options else {}
         if found is None:
             return {}
@@ -90,7 +90,7 @@ class ScaledDotProductAttention(Op):
         return 2 * prod(call.shape(0)) * call.shape(1)[1]
 
     def lowering(self, call: Call) -> Lowering:
-        """The queries of a group are rows of one product: they share their keys."""
+        """The queries of a group are rows of one product, because they share their keys."""
         sizes = Sizes.of(call.shape(0), call.shape(1))
         queries, grouped = _grouped(call.index(0), sizes)
         keys, values = (_by_head(call.index(operand), sizes) for operand in (1, 2))
@@ -120,7 +120,7 @@ def _is_finite(value: object) -> bool:
 
 
 def _is_mask(mask: Shape, scores: Shape) -> bool:
-    """Whether it broadcasts to the scores; XNNPACK wants one number for each key."""
+    """Whether the mask broadcasts to the scores; XNNPACK expects one number for each key."""
     fits = 0 < len(mask) <= len(scores) and broadcasts(mask, scores)
     return fits and broadcast(mask, scores) == scores and mask[-1] == scores[-1]
 
@@ -137,7 +137,7 @@ def _capped(attrs: Mapping[str, Any], depth: int, product: Expr) -> Expr:
 
 
 def _grouped(query: int, sizes: Sizes) -> tuple[Lowering, Shape]:
-    """The queries by key head, those of all heads of a group below one another: f32[B, K, N / K * T, H]."""
+    """The queries grouped by key head, the rows of a group's heads one after another: f32[B, K, N / K * T, H]."""
     apart = (sizes.batch, sizes.queries, sizes.heads, sizes.depth)
     shape = (sizes.batch, sizes.shared, sizes.group * sizes.queries, sizes.depth)
     return view(reordered(query, apart, (0, 2, 1, 3), "float32"), shape), shape
@@ -149,13 +149,13 @@ def _by_head(source: int, sizes: Sizes) -> Lowering:
 
 
 def _masked(call: Call, scores: Lowering, sizes: Sizes) -> Lowering:
-    """The scores with the mask added, in the shape that they have."""
+    """The scores with the mask added; their shape stays the same."""
     assert scores.shape is not None
     if not call.given(3):
         return scores
     mask = (1,) * (4 - len(call.shape(3))) + call.shape(3)
     by_group = (sizes.shared, sizes.group) if mask[1] > 1 else (1, 1)
-    if sizes.queries == 1 and mask[1] == 1:  # a row for each head, which the same numbers are added to
+    if sizes.queries == 1 and mask[1] == 1:  # one row for each head; the same numbers are added to every row
         return mapped(X + Y, (scores, scores.shape), (view(call.index(3), mask), mask), shape=scores.shape)
     apart = (sizes.batch, sizes.shared, sizes.group, sizes.queries, sizes.keys)
     shape = (mask[0], *by_group, *mask[2:])

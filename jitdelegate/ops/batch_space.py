@@ -17,7 +17,7 @@ from jitdelegate.ops.shape import reordered
 
 
 class BatchSpace(Op):
-    """Operands (data [N, W, C] or [N, H, W, C], block sizes, two borders for each of the axes between N and C)."""
+    """Operands (data [N, W, C] or [N, H, W, C], block sizes, two borders for each axis between N and C)."""
 
     folds = 1 << 16
     types = ANY
@@ -52,7 +52,7 @@ class BatchSpace(Op):
 
 @op("SPACE_TO_BATCH_ND")
 class SpaceToBatchND(BatchSpace):
-    """The data with zeros around it, and every phase of its blocks as an image of its own."""
+    """Pads the data with zeros and makes an image of each position within the blocks."""
 
     cases = (
         Case(((1, 4, 6, 3), ints(2, 3), ints((0, 0), (0, 0)))),
@@ -74,7 +74,7 @@ class SpaceToBatchND(BatchSpace):
 
     @staticmethod
     def _order(count: int, rank: int) -> Shape:
-        """Of the axes [N, y, block, x, block ..., rest ...]."""
+        """The permutation of the axes [N, y, block, x, block ..., rest ...]."""
         blocks, inner = range(2, 2 * count + 1, 2), range(1, 2 * count, 2)
         return (*blocks, 0, *inner, *range(2 * count + 1, rank + count))
 
@@ -106,7 +106,7 @@ class SpaceToBatchND(BatchSpace):
 
 @op("BATCH_TO_SPACE_ND")
 class BatchToSpaceND(BatchSpace):
-    """Images that are the phases of blocks as one, of which the borders are cut off."""
+    """Merges one image for each position within the blocks into one image, and crops its borders."""
 
     cases = (
         Case(((6, 4, 2, 3), ints(2, 3), ints((0, 0), (0, 0)))),

@@ -1,4 +1,4 @@
-"""A node with the tensors around it, as an operator wants to see them."""
+"""A node with the tensors around it, in the form that operators need."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Shape = tuple[int, ...]
 INTEGERS = ("int32", "int64")
 """The types that TFLite allows for axes, sizes and paddings."""
 WORDS = ("float32", "int32")
-"""The types of those of LiteRT's kernels that leave int64 out."""
+"""The types of LiteRT's kernels without int64."""
 
 
 def with_axis(shape: Shape, axis: int, *sizes: int) -> Shape:
-    """The shape with these sizes in the place of one axis."""
+    """The shape with one axis replaced by these sizes."""
     return (*shape[:axis], *sizes, *shape[axis + 1 :])
 
 
 def given(arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
-    """The operands of a reference that are there."""
+    """The operands of a reference that are given."""
     return [array for array in arrays if array is not None]
 
 
@@ -41,11 +41,11 @@ class Call:
         return len(self.node.inputs)
 
     def given(self, operand: int) -> bool:
-        """True where the operand is there: neither left out at the end nor ABSENT."""
+        """True where the operand is given: neither left out at the end nor ABSENT."""
         return operand < self.count and self.node.inputs[operand] != ABSENT
 
     def index(self, operand: int) -> int:
-        """The operand's tensor index, ABSENT where it is not given."""
+        """The operand's tensor index; ABSENT where the operand is not given."""
         return self.node.inputs[operand] if operand < self.count else ABSENT
 
     def tensor(self, operand: int) -> Tensor:
@@ -62,17 +62,17 @@ class Call:
         return tensor.data if tensor.data is not None and tensor.data.shape == tensor.shape else None
 
     def array(self, operand: int) -> np.ndarray:
-        """As `constant`, of an operand that has been found to be one."""
+        """As `constant`, for an operand that is known to be a constant."""
         data = self.constant(operand)
         assert data is not None
         return data
 
     def integers(self, operand: int) -> Shape:
-        """The elements of a constant that `Op.structure` has found to hold integers, flattened."""
+        """The elements, flattened, of a constant that `Op.structure` has found to hold integers."""
         return tuple(int(value) for value in self.array(operand).flat)
 
     def option(self, name: str, default: Any) -> Any:
-        """The node's option, `default` where the file leaves it out."""
+        """The node's option; `default` where the file leaves the option out."""
         return self.node.attrs.get(name, default)
 
     @property
@@ -92,7 +92,7 @@ class Call:
 
 
 def constant_problems(call: Call, *operands: int) -> Iterator[str]:
-    """Reasons to refuse, where one of these operands, which are given, is known at run time only."""
+    """Reasons to refuse the node, where one of these given operands is known only at run time."""
     for operand in operands:
         if call.constant(operand) is None:
             yield f"{call.node.op}: input {operand} ('{call.tensor(operand).name}') is not a constant."

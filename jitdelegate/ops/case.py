@@ -34,7 +34,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """A value of any type that is fed: random numbers within the case's bounds, or truth values."""
+    """A fed value of any type: random numbers within the case's bounds, or truth values."""
 
     shape: Shape
     dtype: str
@@ -53,11 +53,11 @@ class Case:
     """One use of an operator.
 
     Attributes:
-        inputs: one entry per operand: a shape for a float32 value that is fed, `Fed` for one of another type, `Weights`
+        inputs: one entry per operand: a shape for a fed float32 value, `Fed` for a fed value of another type, `Weights`
             or an array for a constant, None for an operand that is not given.
         attrs: TFLite's options.
-        low, high: bounds of the values that are fed.
-        seed: of the random values and weights.
+        low, high: bounds of the fed values.
+        seed: for the random values and weights.
     """
 
     inputs: tuple[Entry, ...]
@@ -67,7 +67,8 @@ class Case:
     seed: int = 0
 
     def arrays(self) -> list[np.ndarray | None]:
-        """The values of all operands, constants included, None where not given; equal at every call."""
+        """The values of all operands, constants included; None for operands that are not given. Every call returns
+        equal values."""
         random = np.random.default_rng(self.seed)
         return [self._array(random, entry) for entry in self.inputs]
 
@@ -82,16 +83,16 @@ class Case:
         return np.asarray(random.uniform(self.low, self.high, shape)).astype(dtype)
 
     def feeds(self) -> list[np.ndarray]:
-        """The values of the operands that are fed, in order: the graph's inputs."""
+        """The values of the fed operands, in order: the graph's inputs."""
         pairs = zip(self.inputs, self.arrays(), strict=True)
         return [array for entry, array in pairs if is_fed(entry) and array is not None]
 
     def outputs(self, op: Operator) -> list[np.ndarray]:
-        """What the operator's reference answers."""
+        """The outputs of the operator's reference."""
         return op.reference(self.arrays(), self.attrs)
 
     def expected(self, op: Operator) -> np.ndarray:
-        """As `outputs`, of an operator with one."""
+        """As `outputs`, for an operator with one output."""
         (output,) = self.outputs(op)
         return output
 
@@ -113,5 +114,5 @@ class Case:
 
 
 def is_fed(entry: Entry) -> bool:
-    """True for a case's entries that are no constants."""
+    """True for entries of a case that are not constants."""
     return isinstance(entry, tuple | Fed)

@@ -1,4 +1,4 @@
-"""Operators that are only ever evaluated when the model is compiled: weights in compact types, and shape arithmetic."""
+"""Operators that are evaluated only while compiling: weights in compact types, and shape arithmetic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jitdelegate.ops.registry import ANY, FLOATS, MAX_ELEMENTS, NUMBERS, Lowerin
 
 
 class Folded(Op):
-    """An operator without a kernel: `check` refuses what is left of it after folding."""
+    """An operator without a kernel: `check` refuses the nodes that remain after folding."""
 
     def check(self, graph: Graph, node: Node) -> str | None:
         call = Call(graph, node)
@@ -91,7 +91,7 @@ class Densify(Folded):
 
 
 def _extents(shape: Shape, sparsity: Sparsity) -> Shape:
-    """The size of every traversed dimension: outer ones in their own order, then the blocks'."""
+    """The size of every traversed dimension: outer dimensions in their own order, then the dimensions of the blocks."""
     blocks = tuple(sparsity.dimensions[len(shape) + k].dense_size for k in range(len(sparsity.block_map)))
     outer = list(shape)
     for block, axis in zip(blocks, sparsity.block_map, strict=True):
@@ -100,7 +100,7 @@ def _extents(shape: Shape, sparsity: Sparsity) -> Shape:
 
 
 def sparsity_problems(shape: Shape, sparsity: Sparsity, data: np.ndarray | None) -> Iterator[str]:
-    """Reasons why the stored values do not make a dense array of `shape`."""
+    """Reasons why the stored values do not form a dense array of `shape`."""
     rank, blocks = len(shape), len(sparsity.block_map)
     if sorted(sparsity.traversal_order) != list(range(rank + blocks)) or len(sparsity.dimensions) != rank + blocks:
         yield f"DENSIFY: traversal order {list(sparsity.traversal_order)} does not fit rank {rank}, {blocks} blocks."
@@ -139,7 +139,7 @@ def _is_csr(dimension: DimensionMetadata, rows: int, size: int) -> bool:
 
 
 def densified(values: np.ndarray, shape: Shape, sparsity: Sparsity) -> np.ndarray:
-    """The dense array of `shape` whose non-zero elements `values` are, in traversal order."""
+    """The dense array of `shape` with the non-zero elements `values`, which are in traversal order."""
     extents = _extents(shape, sparsity)
     places: list[np.ndarray] = []
     for level, axis in enumerate(sparsity.traversal_order):
@@ -160,7 +160,7 @@ def densified(values: np.ndarray, shape: Shape, sparsity: Sparsity) -> np.ndarra
 
 @op("SHAPE")
 class ShapeOf(Folded):
-    """The sizes of the data; known even where its elements are not."""
+    """The sizes of the data; they may be known where the data's elements are not."""
 
     types: ClassVar[tuple[str, ...]] = (*ANY, "string")
     results: ClassVar[Mapping[int, tuple[str, ...]]] = {0: INTEGERS}
@@ -225,7 +225,7 @@ class ZerosLike(ShapeOf):
 
 @op("RANGE")
 class Range(Folded):
-    """The numbers from the first operand to before the second, in steps of the third."""
+    """The numbers from the first operand up to, but not including, the second, in steps of the third."""
 
     least = most = 3
     parameters = (0, 1, 2)
@@ -243,7 +243,7 @@ class Range(Folded):
         return (_steps(*(tensor.data.flat[0] for tensor in call.operands if tensor.data is not None)),)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
-        """As LiteRT, which adds the step again and again."""
+        """Computed as in LiteRT, which adds the step repeatedly."""
         start, limit, delta = (array.flat[0] for array in given(arrays))
         count = _steps(start, limit, delta)
         if start.dtype.kind == "i":
@@ -254,8 +254,8 @@ class Range(Folded):
 
 
 def _steps(start: Any, limit: Any, delta: Any) -> int:
-    """How many steps there are from `start` to before `limit`, below 0 where they lead away from it; more than there
-    can be where the way is too long for a float."""
+    """The number of steps from `start` to before `limit`, negative where the steps lead away from `limit`; more than
+    any tensor holds where the number overflows a float."""
     if start.dtype.kind == "i":
         return -((int(start) - int(limit)) // int(delta))
     with np.errstate(over="ignore"):
@@ -265,9 +265,9 @@ def _steps(start: Any, limit: Any, delta: Any) -> int:
 
 @op("WHERE")
 class Where(Folded):
-    """The indices of all elements that are not 0, one row each: int64[elements, rank].
+    """The indices of all elements other than 0, one row each: int64[elements, rank].
 
-    A kernel cannot compute it: how many rows there are depends on the values.
+    No kernel can compute this operator, because the number of rows depends on the values.
     """
 
     types = ANY

@@ -1,7 +1,7 @@
 """Operators with weights: convolutions and the fully connected layer.
 
-Constant weights are rearranged when the model is compiled. Weights that are only known at run time are one side of a
-product, the other of which are the data's rows, or what the window sees.
+Constant weights are rearranged while compiling. Weights that are known only at run time become one side of a matrix
+product; the other side is the data's rows, or the patches under the window.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from jitdelegate.ops.window import Borders, Pair, Sliding, dilation, patches, sl
 UNIT = {"stride_h": 1, "stride_w": 1}
 
 MAX_TAPS = 1 << 22
-"""Weights of one output channel: where each input lies is a table in the program, 2 bytes a weight."""
+"""Most weights of one output channel: a table in the program holds the offset of each one's input, 2 bytes a weight."""
 
 MAX_ZEROS = 1 << 26
-"""Elements of an image with the zeros that a window needs around it, where that is over 8 times the image itself."""
+"""Most elements of an image with its halo of zeros, where these are over 8 times the elements of the image itself."""
 
 
 class Weighted(Op):
@@ -62,7 +62,7 @@ class Weighted(Op):
             yield f"{self.name}: the bias's shape is {list(call.shape(operand))}, expected [{channels}]."
 
     def bias(self, call: Call) -> int | Lowering | np.ndarray:
-        """The bias as f32[channels], whatever its own shape is; ABSENT where it is not given."""
+        """The bias as f32[channels], whatever its own shape is; ABSENT where no bias is given."""
         operand, shape = self.bias_operand, (self.channels(call),)
         if not call.given(operand) or call.shape(operand) == shape:
             return call.index(operand)
@@ -70,7 +70,7 @@ class Weighted(Op):
         return view(call.index(operand), shape) if data is None else data.reshape(shape)
 
     def channels(self, call: Call) -> int:
-        """How many output channels the filter makes."""
+        """The number of output channels of the filter."""
         return call.shape(self.filter_operand)[0]
 
     def work(self, call: Call) -> int:
@@ -79,9 +79,11 @@ class Weighted(Op):
     def weighted(
         self, call: Call, form: Form, operands: Sequence[int | Lowering | np.ndarray], shape: Shape | None = None
     ) -> Lowering:
-        """The lowering by `form` of data and filter, with bias and activation; `shape` is what the form writes.
+        """The lowering of data and filter by `form`, with bias and activation; `shape` is the shape that the form
+        writes.
 
-        A constant bias is the form's third operand where it takes one; any other is added in the epilogue.
+        A constant bias becomes the form's third operand if the form takes a bias; any other bias is added in the
+        epilogue.
         """
         bias, activation = self.bias(call), ACTIVATIONS[call.option(OPTION, "NONE")]
         is_given = call.given(self.bias_operand)
@@ -93,13 +95,13 @@ class Weighted(Op):
         return Lowering(replace(form, epilogue=activation(RESULT + Arg(1)), operands=(access,)), (*own, bias), shape)
 
     def product(self, call: Call, rows: int | Lowering, count: int) -> Lowering:
-        """So many rows of numbers times a filter that is computed at run time."""
+        """`count` rows of numbers times a filter that is computed at run time."""
         shape, weights = call.shape(self.filter_operand), call.index(self.filter_operand)
         filters = view(weights, (shape[0], prod(shape[1:]))) if len(shape) > 2 else weights
         return self.weighted(call, MatMul(adj_y=True), (rows, filters), (count, shape[0]))
 
     def finished(self, call: Call, total: Lowering, shape: Shape, channels: Shape) -> Lowering:
-        """Sums of `shape` with the bias and the activation; `channels` are the last axes, which the bias lies along."""
+        """Sums of `shape` with the bias and the activation; `channels` are the last axes, along which the bias lies."""
         activation = ACTIVATIONS[call.option(OPTION, "NONE")]
         if not call.given(self.bias_operand):
             return mapped(activation(X), (total, shape), shape=shape)
@@ -107,12 +109,12 @@ class Weighted(Op):
         return mapped(activation(X + Y), (total, shape), (bias, channels), shape=shape)
 
     def is_constant(self, call: Call) -> bool:
-        """Whether the filter is known when the model is compiled."""
+        """Whether the filter is known while compiling."""
         return call.tensor(self.filter_operand).is_constant
 
 
 def image_problems(call: Call, operand: int) -> Iterator[str]:
-    """A reason to refuse, where the operand is no NHWC image."""
+    """A reason to refuse, where the operand is not an NHWC image."""
     if len(call.shape(operand)) != 4:
         yield f"{call.node.op}: the input's shape is {list(call.shape(operand))}, expected rank 4."
 
@@ -125,7 +127,7 @@ def convolution_window(call: Call) -> Sliding:
 
 
 def zero_problems(call: Call) -> Iterator[str]:
-    """A reason to refuse, where a window reaches so far beyond the data that the zeros around it would fill memory."""
+    """A reason to refuse, where a window reaches so far beyond the data that its halo of zeros would fill memory."""
     batch, height, width, channels = call.shape(0)
     top, bottom, left, right = convolution_window(call).padding
     padded = batch * (height + top + bottom) * (width + left + right) * channels
@@ -134,7 +136,7 @@ def zero_problems(call: Call) -> Iterator[str]:
 
 
 def patch_rows(call: Call) -> Lowering:
-    """What the window sees of the data [N, H, W, C] for each pixel of the output, as f32[pixels, kh * kw * C]."""
+    """The patch of the data [N, H, W, C] under the window for each output pixel, as f32[pixels, kh * kw * C]."""
     window, (batch, _, _, channels) = convolution_window(call), call.shape(0)
     seen = _seen(call, window)
     return view(seen, (batch * prod(window.output), prod(window.kernel) * channels))
@@ -151,10 +153,10 @@ def _seen(call: Call, window: Sliding) -> int | Lowering:
 
 
 def taps(source: int | Lowering, starts: Sequence[Pair], steps: Pair, shape: Shape) -> Lowering:
-    """Pixels of an image from each of the starting points on, zeros outside it, their channels side by side.
+    """Pixels of an image from each starting point on, zeros outside the image; their channels lie side by side.
 
     Args:
-        shape: of what one starting point gives.
+        shape: the shape of the pixels from one starting point.
     """
     accesses = [IndexMap((0, 1, 2, 3), (0, y, x, 0), (1, *steps, 1), fill=0.0) for y, x in starts]
     seen = tuple(moved(source, access, shape) for access in accesses)
@@ -214,7 +216,7 @@ class Conv2D(Weighted):
 
     @staticmethod
     def _product_problems(call: Call) -> Iterator[str]:
-        """Reasons why the convolution is no product of what the window sees and the filter."""
+        """Reasons why the convolution cannot be a product of patches and filter."""
         name, (_, height, width, _) = call.tensor(1).name, call.shape(1)
         if height * width > MAX_PARTS:
             yield f"CONV_2D: the filter '{name}' of {height * width} places is not a constant, the most is {MAX_PARTS}."
@@ -232,7 +234,7 @@ class Conv2D(Weighted):
         return self.product(call, patch_rows(call), prod(call.output.shape[:3]))
 
     def _grouped(self, call: Call, groups: int) -> Lowering:
-        """A product for each group, its channels and its part of a filter that is computed at run time."""
+        """One product for each group: the group's channels times its part of a filter that is computed at run time."""
         pixels, (outputs, height, width, depth) = prod(call.output.shape[:3]), call.shape(1)
         places, each = height * width, outputs // groups
         apart = reordered(patch_rows(call), (pixels, places, groups, depth), (2, 0, 1, 3), "float32")
@@ -292,7 +294,7 @@ class FullyConnected(Weighted):
         return (*data[:-1], outputs) if call.option("keep_num_dims", False) else (prod(data) // depth, outputs)
 
     def lowering(self, call: Call) -> Lowering:
-        """The data is read in its own shape where its last axis is a row and a Contract makes the output's shape."""
+        """The data keeps its own shape if its last axis is a row and a Contract gives the output's shape."""
         data, depth = call.shape(0), call.shape(1)[1]
         rows, count = call.index(0), prod(data) // depth
         if not self.is_constant(call):
@@ -356,7 +358,7 @@ class TransposeConv(Weighted):
             yield f"TRANSPOSE_CONV: the filter '{name}' of {height * width} places is not a constant."
 
     def _sizes(self, call: Call, asked: Shape) -> Iterator[str]:
-        """The convolution that this one transposes has to make the data's size of the output's."""
+        """The convolution that this operator transposes has to turn the output's size into the data's size."""
         window = slide((asked[1], asked[2]), call.shape(1)[1:3], call.node.attrs)  # type: ignore[arg-type]
         if call.shape(2)[:3] != (asked[0], *window.output) or asked[3] != self.channels(call):
             yield f"TRANSPOSE_CONV: the output shape {list(asked)} does not fit an input of {list(call.shape(2))}."
@@ -381,8 +383,8 @@ class TransposeConv(Weighted):
 
     @staticmethod
     def _patch_rows(call: Call, dropped: Borders) -> Lowering:
-        """For each pixel of the output, the input pixels that the filter's places bring to it; pixels lie a stride
-        apart among zeros."""
+        """For each output pixel, the input pixels that the filter's taps bring to it; input pixels lie a stride apart,
+        with zeros between them."""
         (batch, height, width, depth), (sy, sx) = call.shape(2), stride(call.node.attrs)
         access = IndexMap.along(*range(6), fill=0.0)
         apart = view(call.index(2), (batch, height, 1, width, 1, depth))
@@ -402,8 +404,8 @@ class TransposeConv(Weighted):
 
 
 def added_up(data: np.ndarray, weights: np.ndarray, steps: Pair, room: Pair = (0, 0)) -> np.ndarray:
-    """f64[N, H, W, O]: every pixel's multiple of the filter [O, h, w, C], those of neighbours a stride apart, with
-    `room` more rows and columns behind them."""
+    """f64[N, H, W, O]: the sum of every pixel's multiple of the filter [O, h, w, C], the multiples of neighbours a
+    stride apart; `room` adds rows and columns at the end."""
     (batch, height, width, _), (sy, sx), (outputs, *kernel, _) = data.shape, steps, weights.shape
     canvas = np.zeros((batch, room[0] + height * sy + kernel[0], room[1] + width * sx + kernel[1], outputs))
     for ky, kx in np.ndindex(*kernel):

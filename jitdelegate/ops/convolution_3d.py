@@ -1,4 +1,4 @@
-"""Convolutions over depth, height and width: in the plane as CONV_2D, with the depth's taps as channels."""
+"""Convolutions over depth, height and width: CONV_2D in each plane, with the taps along depth as channels."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def along_depth(shape: Sequence[int], kernel: Sequence[int], attrs: Mapping[str,
 
 
 def in_plane(shape: Sequence[int], kernel: Sequence[int], attrs: Mapping[str, Any]) -> Sliding:
-    """How it slides over height and width."""
+    """How the filter slides over height and width."""
     return slide((shape[2], shape[3]), (kernel[1], kernel[2]), attrs)
 
 
 def side_by_side(source: int | Lowering, shape: Shape, starts: Sequence[int], walk: tuple[int, int]) -> Lowering:
     """[N * count, H, W, starts * C]: images [H, W, C] of data of `shape`, side by side; walk = (count, step).
 
-    Image number i of place k is the data's at depth starts[k] + step * i, zeros where there is none.
+    Image i for starts[k] is the data's image at depth starts[k] + step * i, or zeros outside the data.
     """
     (batch, _, *image, channels), (count, step) = shape, walk
     apart = (batch, count, *image, channels)
@@ -46,7 +46,7 @@ def side_by_side(source: int | Lowering, shape: Shape, starts: Sequence[int], wa
 
 
 def _added(total: Lowering | None, rows: Lowering, filters: Lowering, shape: Shape) -> Lowering:
-    """The product of two matrices and the sum of those before, if there are any."""
+    """The product of two matrices, plus `total` if that is given."""
     if total is None:
         return Lowering(MatMul(), (rows, filters), shape)
     return Lowering(MatMul(RESULT + Arg(1), (IndexMap.broadcast(shape, shape),)), (rows, filters, total), shape)
@@ -112,8 +112,8 @@ class Conv3D(Weighted):
         return self.weighted(call, Contract(**plane.geometry), (planes, filters), (batch * depth, *image))
 
     def _by_places(self, call: Call, sliding: Sliding, plane: Sliding) -> Lowering:
-        """By a filter that is computed at run time: what the window sees in one place times the filter there, added to
-        the others."""
+        """For a filter that is computed at run time: the sum over all taps of the data under the tap times the tap's
+        filter."""
         *sizes, channels = self.shape(call)
         pixels, depth = (*sizes, call.shape(0)[4]), call.shape(0)[4]
         steps = (1, sliding.stride[0], *plane.stride, 1)
@@ -145,8 +145,8 @@ class Conv3D(Weighted):
 class Conv3DTranspose(Weighted):
     """Every element of the data [N, D, H, W, C] adds its multiple of the filter [d, h, w, O, C] to the output.
 
-    It is a convolution by the filter backwards, of the data with zeros between. Operands (output shape, filter, data,
-    bias).
+    It is a convolution with the reversed filter, over the data with zeros between its elements. Operands (output shape,
+    filter, data, bias).
     """
 
     least, most = 3, 4
@@ -208,7 +208,7 @@ class Conv3DTranspose(Weighted):
         return self.weighted(call, form, (planes, filters), (batch * depth, *image, channels))
 
     def _spread(self, call: Call) -> tuple[Lowering, Shape]:
-        """The data with as many zeros behind each element as the stride skips, and its shape."""
+        """The data with as many zeros behind each element as the stride skips, and the shape of the result."""
         (batch, *sizes, channels), steps = call.shape(2), self._strides(call)
         pairs = list(zip(sizes, steps, strict=True))
         access = IndexMap.along(*range(8), fill=0.0)
@@ -219,7 +219,8 @@ class Conv3DTranspose(Weighted):
 
     @staticmethod
     def _padding(source: tuple[int, int], output: tuple[int, int], plane: Sliding) -> Borders:
-        """Of the convolution by the filter backwards: what the window reaches beyond the data, less what is cut off."""
+        """The padding of the convolution with the reversed filter: the window's reach beyond the data, minus the
+        cropping."""
         borders = []
         for axis in (0, 1):
             reach = (plane.kernel[axis] - 1) * plane.dilation[axis]

@@ -1,4 +1,4 @@
-"""Convolutions of every channel by itself."""
+"""Convolutions of each channel on its own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from jitdelegate.ops.window import Sliding, patches, slide, window_problems
 
 @op("DEPTHWISE_CONV_2D")
 class DepthwiseConv2D(Weighted):
-    """One filter per channel, or the same number of filters for each, whatever `depth_multiplier` says."""
+    """One filter per channel, or the same number of filters for each channel; `depth_multiplier` is ignored."""
 
     multiplies = True
     cases = (
@@ -79,8 +79,8 @@ class DepthwiseConv2D(Weighted):
         return self.weighted(call, form, (call.index(0), call.index(1)))
 
     def _by_places(self, call: Call) -> Lowering:
-        """By a filter that is computed at run time: what the window sees in one place times the filter there, added to
-        the others, over [N, output h, output w, C, filters of a channel]."""
+        """For a filter that is computed at run time: the sum over all taps of the data under the tap times the tap's
+        filter, over [N, output h, output w, C, filters of a channel]."""
         batch, _, _, channels = call.shape(0)
         window, each = convolution_window(call), self.channels(call) // channels
         shape = (batch, *window.output, channels, each)
@@ -99,7 +99,7 @@ class DepthwiseConv2D(Weighted):
 
     @staticmethod
     def _seen(window: Sliding, ky: int, kx: int) -> IndexMap:
-        """The pixels of [N, H, W, C, 1] in one place of the window, zeros outside."""
+        """The pixels of [N, H, W, C, 1] under one tap of the window, zeros outside."""
         top, _, left, _ = window.padding
         (sy, sx), (dy, dx) = window.stride, window.dilation
         return IndexMap((0, 1, 2, 3, -1), (0, ky * dy - top, kx * dx - left, 0, 0), (1, sy, sx, 1, 1), 0.0)

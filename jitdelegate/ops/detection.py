@@ -1,4 +1,4 @@
-"""What turns the output of a detection network into boxes."""
+"""The operator that turns the output of a detection network into boxes."""
 
 from __future__ import annotations
 
@@ -33,22 +33,23 @@ OPTIONS = {
     "h_scale": 5.0,
     "w_scale": 4.0,
 }
-"""Of the cases."""
+"""The options of the cases."""
 HERE, NEXT = IndexMap.along(0), IndexMap.along(1)
-"""An operand along the output's first axis, or along its second."""
+"""Index maps of an operand along the output's first axis, and along its second."""
 
 
 @op("TFLite_Detection_PostProcess", custom=True)
 class DetectionPostProcess(Op):
-    """Boxes [1, M, 4], classes [1, M], scores [1, M] and how many [1], from encodings [1, N, 4], scores [1, N, C] and
-    anchors [N, 4].
+    """Boxes [1, M, 4], classes [1, M], scores [1, M] and their number [1], from encodings [1, N, 4], scores [1, N, C]
+    and anchors [N, 4].
 
-    Box = anchor's centre + encoding / scale * anchor's size, plus and minus half of exp(encoding / scale) * anchor's
-    size. Then non-maximum suppression: over each box's best score, or with `use_regular_nms` for each class by itself.
-    One more class than `num_classes` in the scores is the background, and comes first. What is not used of the
-    outputs is 0; LiteRT leaves there what memory holds. Of equal scores the earlier box, and of one box the earlier
-    class, comes first; LiteRT sorts classes of equal scores in another order where `max_classes_per_detection` is
-    above 1. Where LiteRT finds a box upside down it stops with an error; here such a box overlaps no other.
+    The centre of a box is the anchor's centre + encoding / scale * anchor's size; the box reaches half of exp(encoding
+    / scale) * anchor's size to each side of it. Non-maximum suppression follows: over each box's best score, or with
+    `use_regular_nms` for each class on its own. If the scores have one class more than `num_classes`, the first class
+    is the background. Unused elements of the outputs are 0; LiteRT does not initialize them. Of equal scores the
+    earlier box comes first, and within one box the earlier class; LiteRT sorts classes of equal scores in another order
+    where `max_classes_per_detection` is above 1. LiteRT stops with an error at a box that is upside down; here such a
+    box overlaps no other box.
     """
 
     folds = 0
@@ -66,7 +67,7 @@ class DetectionPostProcess(Op):
     )
 
     def decode(self, options: bytes) -> dict[str, Any]:
-        """A FlexBuffer: a map of numbers by name; what LiteRT takes for 0 where it is not there is 0 here."""
+        """A FlexBuffer: a map of numbers by name; missing numbers are 0 where LiteRT reads them as 0."""
         found = flex_map(options)
         if found is None:
             return {}
@@ -201,7 +202,8 @@ def separate(call: Call, options: Mapping[str, Any], boxes: Lowering) -> tuple[L
 
 
 def _without_background(call: Call, classes: int, shape: Shape, axes: tuple[int, int]) -> Lowering:
-    """The scores of the classes proper under another order of axes: `axes` of the scores, their boxes being axis 1."""
+    """The scores without the background class, in another order of axes: `axes` of the scores, whose axis 1 is the
+    boxes."""
     background = call.shape(1)[2] - classes
     access = IndexMap.along(-1, axes.index(1), axes.index(2), starts=(0, 0, background))
     return moved(call.index(1), access, shape, "float32")
@@ -212,18 +214,18 @@ def _suppression(options: Mapping[str, Any]) -> Suppress:
 
 
 def _gathered_boxes(boxes: Lowering, places: Lowering) -> Lowering:
-    """f32[4, places]: 0 for the places that are not used."""
+    """f32[4, indices]: the boxes at these indices, 0 for unused entries."""
     assert places.shape is not None
     return Lowering(Gather(axis=1), (boxes, places), (4, places.shape[0]), "float32")
 
 
 def _padded(rank: int) -> IndexMap:
-    """Every element in its place, 0 where there is none."""
+    """Reads every element at its own index, and 0 outside the operand."""
     return IndexMap.along(*range(rank), fill=0.0)
 
 
 def _where_used(value: Expr) -> Expr:
-    """The value where operand 1 names a box, else 0."""
+    """The value where operand 1 names a box, 0 elsewhere."""
     return select(binary("ge", Arg(1), 0), value, 0.0)
 
 
@@ -240,7 +242,7 @@ def boxes_of(encodings: np.ndarray, anchors: np.ndarray, options: Mapping[str, A
 
 
 def kept_boxes(boxes: np.ndarray, scores: np.ndarray, most: int, options: Mapping[str, Any]) -> list[int]:
-    """The numbers of the boxes that suppression leaves, best first."""
+    """The indices of the boxes that suppression keeps, best first."""
     kept: list[int] = []
     for number in np.argsort(-scores, kind="stable"):
         if scores[number] < np.float32(options["nms_score_threshold"]) or len(kept) == most:
@@ -251,7 +253,7 @@ def kept_boxes(boxes: np.ndarray, scores: np.ndarray, most: int, options: Mappin
 
 
 def shared_part(a: np.ndarray, b: np.ndarray) -> float:
-    """Of two boxes: intersection over union."""
+    """Intersection over union of two boxes."""
     low, high = np.maximum(a[:2], b[:2]), np.minimum(a[2:], b[2:])
     areas = [float(np.prod(box[2:] - box[:2])) for box in (a, b)]
     shared = float(np.prod(np.maximum(high - low, 0)))

@@ -1,4 +1,4 @@
-"""Operators that compute every element of one operand by itself."""
+"""Operators that compute each element of one operand on its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POSITIVE = (Case(((1, 8, 8, 4),), low=0.125), Case(((2, 3, 5),), low=0.125))
 
 
 class Elementwise(Pointwise):
-    """One operand, and an output of its shape."""
+    """One operand, and an output of the same shape."""
 
     cases: ClassVar[tuple[Case, ...]] = SHAPES
 
@@ -58,7 +58,7 @@ class Ceil(Elementwise):
 
 @op("ROUND")
 class Round(Elementwise):
-    """y = the integer next to x, the even one of two"""
+    """y = the integer nearest to x; of two, the even one"""
 
     cases = (*SHAPES, Case((Fed((3, 4), "float32"),), low=-0.5, high=0.5))
     formula = unary("round", X)
@@ -186,7 +186,7 @@ class LeakyRelu(Elementwise):
 
 @op("ELU")
 class Elu(Elementwise):
-    """y = x where x is positive, e to the power of x, less 1, elsewhere"""
+    """y = x where x is positive, e to the power of x, minus 1, elsewhere"""
 
     formula = maximum(X, 0) + (unary("exp", minimum(X, 0)) - 1)
 
@@ -205,7 +205,7 @@ class Gelu(Elementwise):
 
 @op("CAST")
 class Cast(Op):
-    """The data in the output's type: floats towards zero, bool whether it is not 0"""
+    """The data in the output's type: floats are truncated towards zero; bool is false for 0 and true for all else"""
 
     types = ANY
     results: ClassVar = {0: ANY}

@@ -1,4 +1,4 @@
-"""Options in a FlexBuffer: what custom operators and composites have in the place of a table of the schema."""
+"""Options in a FlexBuffer, which custom operators and composites have instead of a table of the schema."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from flatbuffers import flexbuffers
 
 _UNREADABLE = (ValueError, TypeError, IndexError, KeyError, OverflowError, RecursionError, MemoryError, struct.error)
-"""What flexbuffers raises on bytes that are none."""
+"""The errors that flexbuffers raises on invalid bytes."""
 
 
 def flex_map(content: bytes) -> dict[str, Any] | None:
-    """The values by name; None where the bytes are no map."""
+    """The values by name; None where the bytes are not a map."""
     try:
         found = flexbuffers.Loads(content)
     except _UNREADABLE:
