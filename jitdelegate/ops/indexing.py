@@ -1,4 +1,4 @@
-"""Operators that look elements up at runtime places."""
+"""Operators that read elements at runtime indices."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from jitdelegate.ops.registry import ANY, MAX_PARTS, Lowering, Op, cast, op, vie
 from jitdelegate.ops.shape import axis_problems
 
 MAX_PLACES = 1 << 22
-"""Places that are worked out one by one, by numbers that are constants of the program."""
+"""Most indices that are computed one by one from constants of the program."""
 
 
 def place_problems(call: Call, count: int) -> Iterator[str]:
-    """A reason to refuse, where a table of `count` places would be too large."""
+    """A reason to refuse, where a table of `count` indices would be too large."""
     if count > MAX_PLACES:
         yield f"{call.node.op}: {count} runtime places are more than {MAX_PLACES}."
 
 
 def places_of(call: Call, operand: int, shape: Shape) -> Lowering | np.ndarray:
-    """An operand of integers under another shape, as what a Gather looks up."""
+    """An integer operand under another shape, as the indices of a Gather."""
     known, dtype = call.constant(operand), call.tensor(operand).dtype
     if known is not None:
         return known.reshape(shape).astype(np.int64 if dtype == "int64" else np.int32)
@@ -37,7 +37,7 @@ def places_of(call: Call, operand: int, shape: Shape) -> Lowering | np.ndarray:
 
 
 def outside_problems(call: Call, operand: int, sizes: Shape) -> Iterator[str]:
-    """A reason to refuse, where constant places, rows of one index per size, lie outside."""
+    """A reason to refuse, where constant indices lie outside `sizes`; each row has one index per size."""
     known = call.constant(operand)
     if known is not None:
         chosen = known.reshape(-1, len(sizes))
@@ -46,33 +46,33 @@ def outside_problems(call: Call, operand: int, sizes: Shape) -> Iterator[str]:
 
 
 class Lookup(Op):
-    """Where a place lies outside, one below 0 included, LiteRT stops with an error and kernels give zeros; constant
-    places are checked when the model is compiled."""
+    """At an index outside the data, negative ones included, LiteRT stops with an error and kernels give zeros; constant
+    indices are checked while compiling."""
 
     least = most = 2
     types = ANY
     kinds: ClassVar = {1: (*INTEGERS, "int16")}
     places: ClassVar[int] = 1
-    """The operand that names places."""
+    """The operand that holds the indices."""
 
     def problems(self, call: Call) -> Iterator[str]:
         yield from self.misfits(call)
         yield from outside_problems(call, self.places, self.looked_up(call))
 
     def misfits(self, call: Call) -> Iterator[str]:
-        """Reasons why options and shapes do not go together."""
+        """Reasons why options and shapes do not fit together."""
         yield from ()
 
     def looked_up(self, call: Call) -> Shape:
-        """The sizes of the data's axes that a place names."""
+        """The sizes of the data's axes that are indexed."""
         raise NotImplementedError
 
 
 @op("GATHER")
 class Gather(Lookup):
-    """Slices of the data along the option `axis` at the places in the second operand.
+    """Slices of the data along the option `axis` at the indices in the second operand.
 
-    The first `batch_dims` axes of both operands go together.
+    The first `batch_dims` axes of both operands are paired.
     """
 
     cases = (
@@ -96,7 +96,7 @@ class Gather(Lookup):
             yield f"GATHER with batch_dims {call.option('batch_dims', 0)} along axis {axis} of shapes {found}."
 
     def foldable(self, call: Call) -> bool:
-        """The reference takes one axis after another of those that go together."""
+        """The number of paired indices is limited, because the reference goes through them one by one."""
         batch = self._axes(call.node.attrs, call.shape(0), call.shape(1))[1]
         return super().foldable(call) and prod(call.shape(0)[:batch]) <= MAX_PARTS
 
@@ -129,7 +129,7 @@ class Gather(Lookup):
 
 @op("GATHER_ND")
 class GatherNd(Lookup):
-    """Slices of the data at the places in the second operand, each a row of one index per leading axis."""
+    """Slices of the data at the indices in the second operand; each row there has one index per leading axis."""
 
     cases = (
         Case(((3, 4, 5), Fed((6, 2), "int32")), low=0, high=3),
@@ -161,7 +161,7 @@ class GatherNd(Lookup):
 
 @op("EMBEDDING_LOOKUP")
 class EmbeddingLookup(Lookup):
-    """Rows of the second operand at the places in the first."""
+    """Rows of the second operand at the indices in the first."""
 
     kinds: ClassVar = {0: ("int32",)}
     places = 0
@@ -191,9 +191,9 @@ class EmbeddingLookup(Lookup):
 
 @op("REVERSE_SEQUENCE")
 class ReverseSequence(Op):
-    """The first so many elements along `seq_dim` in reverse order; the second operand says how many for each index
-    along `batch_dim`, all of them if it says more than there are, at which LiteRT stops with an error or goes on beyond
-    them."""
+    """Reverses the first elements along `seq_dim`; the second operand holds their number for each index along
+    `batch_dim`. A number beyond the axis reverses the whole axis; there LiteRT stops with an error or goes on beyond
+    the axis."""
 
     folds = 1 << 16
     least = most = 2
@@ -223,7 +223,7 @@ class ReverseSequence(Op):
         return int(attrs.get("seq_dim", 0)), int(attrs.get("batch_dim", 0))
 
     def lowering(self, call: Call) -> Lowering:
-        """One look-up in the axes from the first of both to the last of both, taken together."""
+        """One Gather over the axes from the first to the last of `seq_dim` and `batch_dim`, taken together."""
         shape, axes = call.shape(0), self._axes(call.node.attrs)
         first, last = min(axes), max(axes) + 1
         window = shape[first:last]
@@ -233,7 +233,7 @@ class ReverseSequence(Op):
         return Lowering(GatherForm(axis=1), (data, places), apart)
 
     def _places(self, call: Call, window: Shape, first: int) -> Lowering:
-        """Which element of the window is read for each of its elements."""
+        """For each element of the window, the index of the element that is read."""
         along, batch = (axis - first for axis in self._axes(call.node.attrs))
         dtype, size, stride = call.tensor(1).dtype, window[along], prod(window[along + 1 :])
         own = np.arange(prod(window), dtype=dtype).reshape(window)
@@ -256,7 +256,7 @@ class ReverseSequence(Op):
 
 
 def cut_out(call: Call, sizes: Shape) -> Lowering:
-    """The box of operand 0 that has these sizes and starts at the runtime place in operand 1."""
+    """The box of operand 0 that has these sizes and starts at the runtime index in operand 1."""
     data, dtype = call.shape(0), call.tensor(1).dtype
     count = leading(data, sizes)
     own = numbered(sizes[:count], dtype)
@@ -268,7 +268,7 @@ def cut_out(call: Call, sizes: Shape) -> Lowering:
 
 
 def leading(whole: Shape, part: Shape) -> int:
-    """How many axes there are up to the last one along which a part is less than the whole; at least one."""
+    """The number of axes up to the last one along which the part is smaller than the whole; at least 1."""
     return max((axis + 1 for axis, (a, b) in enumerate(zip(whole, part, strict=True)) if a != b), default=1)
 
 
@@ -279,7 +279,8 @@ def numbered(shape: Shape, dtype: str) -> np.ndarray:
 
 @op("DYNAMIC_UPDATE_SLICE")
 class DynamicUpdateSlice(Op):
-    """The first operand with the second one written over it, from the place in the third on, moved so that it fits."""
+    """The first operand, overwritten by the second from the index in the third on; the index is moved so that the
+    second fits."""
 
     least = most = 3
     types = ANY
@@ -301,7 +302,7 @@ class DynamicUpdateSlice(Op):
         yield from place_problems(call, prod(data[: leading(data, update)]))
 
     def lowering(self, call: Call) -> Lowering:
-        """The update looked up from each of the output's places, and where that lies outside, the data."""
+        """Every output element is looked up in the update; outside the update, it comes from the data."""
         data, update, dtype = call.shape(0), call.shape(1), call.output.dtype
         count = leading(data, update)
         outer, inner = data[:count], prod(data[count:])
@@ -317,7 +318,7 @@ class DynamicUpdateSlice(Op):
 
     @staticmethod
     def _places(call: Call, count: int) -> Lowering:
-        """int[elements of the first `count` axes, count]: each one's place in the update."""
+        """int[elements of the first `count` axes, count]: the index of each element in the update."""
         data, update, dtype = call.shape(0), call.shape(1), call.tensor(2).dtype
         own = numbered(data[:count], dtype)
         room = np.subtract(data, update)[:count].astype(dtype)
@@ -335,7 +336,7 @@ class DynamicUpdateSlice(Op):
 
 
 def _are_inside(places: Lowering, sizes: Shape, rows: int) -> Lowering:
-    """bool[rows, 1]: whether all places of a row lie within the sizes."""
+    """bool[rows, 1]: whether all indices of a row lie within the sizes."""
     columns = tuple(IndexMap.along(0, -1, starts=(0, column)) for column in range(len(sizes)))
     tests: list[Expr] = [binary("eq", Arg(k), clamp(Arg(k), 0, size - 1)) for k, size in enumerate(sizes)]
     every = tests[0]

@@ -22,7 +22,7 @@ TRUTHS = tuple(Case((Fed(a, "bool"), Fed(b, "bool"))) for a, b in SHAPES)
 
 
 class Comparison(Pointwise):
-    """A truth value for every pair of elements; false where one is NaN, but for NOT_EQUAL."""
+    """A truth value for every pair of elements; false where one of them is NaN, except for NOT_EQUAL."""
 
     least = most = 2
     types: ClassVar[tuple[str, ...]] = NUMBERS
@@ -77,7 +77,7 @@ class GreaterEqual(Comparison):
 
 
 class Logical(Pointwise):
-    """Truth values of truth values."""
+    """Truth values computed from truth values."""
 
     least = most = 2
     types = BOOLEANS
@@ -128,7 +128,7 @@ class SelectV2(Pointwise):
 
 @op("SELECT")
 class Select(SelectV2):
-    """As SELECT_V2, of a condition for every element, every slice along the first axis, or everything"""
+    """As SELECT_V2, with a condition for every element, for every slice along the first axis, or for everything"""
 
     cases = (
         *(Case((Fed((2, 3, 4), "bool"), Fed((2, 3, 4), dtype), Fed((2, 3, 4), dtype))) for dtype in SelectV2.types),

@@ -1,4 +1,4 @@
-"""Where an LSTM's operands are, what is wrong with them, and the cell that they make."""
+"""The positions of an LSTM's operands, the checks of these operands, and the cell that they form."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from jitdelegate.ops.call import Call, Shape, constant_problems
 from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Cell, Norm, clamped
 
 RECURRENT, INPUT_PEEPHOLE, FORGET_PEEPHOLE, OUTPUT_PEEPHOLE, BIAS, PROJECTION, PROJECTION_BIAS = 4, 8, 9, 10, 11, 15, 16
-"""How far operands stand behind the first weights: four weights, four recurrent weights, three peepholes, four biases
-and two of the projection. Four in a row are for the gates input, forget, cell and output."""
+"""Offsets of operands from the first weights: four weights, four recurrent weights, three peepholes, four biases and
+two operands of the projection. Four in a row are for the gates input, forget, cell and output."""
 COUNT = 17
 
 
 def lstm_update(gates: int, activation: str, limit: float) -> Expr:
-    """The new state from the gates (input, forget, cell, output) and the state; of three gates, input = 1 - forget."""
+    """The new state from the gates (input, forget, cell, output) and the state; with three gates, input = 1 -
+    forget."""
     forget = unary("logistic", Arg(gates - 3))
     entry = unary("logistic", Arg(0)) if gates == 4 else 1 - forget
     return clamped(forget * Arg(gates) + entry * CELL_ACTIVATIONS[activation](Arg(gates - 2)), limit)
@@ -32,12 +33,12 @@ def lstm_output(gates: int, activation: str) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """The operands of one direction's cell.
+    """The positions of the operands of one direction's cell.
 
     Attributes:
-        first: the first weights; see RECURRENT for what follows.
+        first: the first weights; RECURRENT and the constants beside it are offsets from there.
         hidden, state: variables.
-        norm: layer normalization's scales, one per gate; as many as inputs where there are none.
+        norm: layer normalization's scales, one per gate; the number of inputs where there are none.
     """
 
     first: int
@@ -46,7 +47,7 @@ class Operands:
     norm: int
 
     def gates(self, call: Call) -> range:
-        """The gates of the cell: all four, or all but the input's."""
+        """The gates of the cell: all four, or all except the input gate."""
         return range(0 if call.given(self.first) else 1, 4)
 
     def is_projected(self, call: Call) -> bool:
@@ -56,11 +57,11 @@ class Operands:
         return call.given(self.norm + 1)
 
     def kernels(self, call: Call) -> int:
-        """As `Cell.kernels`, of operands without `problems`."""
+        """As `Cell.kernels`, for operands without `problems`."""
         return self.cell(call).kernels
 
     def problems(self, call: Call, batch: int, depth: int) -> Iterator[str]:
-        """Reasons why these are no cell's operands."""
+        """Reasons why these operands do not form a cell."""
         name, found = call.node.op, set()
         if call.option(OPTION, "NONE") == "NONE":
             yield f"{name} without an activation: LiteRT takes the outputs from memory that holds something else."
@@ -89,7 +90,7 @@ class Operands:
             yield from constant_problems(call, operand)
 
     def _expected(self, call: Call, batch: int, depth: int) -> Iterator[tuple[int, Shape, bool]]:
-        """Per operand its number, its shape, and whether it has to be there."""
+        """For each operand its number, its shape, and whether it must be given."""
         first, gates = self.first, self.gates(call)
         units, outputs = call.shape(first + 1)[0], call.shape(first + RECURRENT + 1)[-1]
         for gate in gates:
@@ -138,7 +139,7 @@ class Operands:
         return np.concatenate([self._array(call, place + gate) for gate in self.gates(call)])
 
     def _peepholes(self, call: Call) -> tuple[np.ndarray | None, ...]:
-        """Of four gates; the cell's has none."""
+        """The peepholes of the four gates; the cell gate has none."""
         entry, forget, output = (
             self._optional(call, place) for place in (INPUT_PEEPHOLE, FORGET_PEEPHOLE, OUTPUT_PEEPHOLE)
         )

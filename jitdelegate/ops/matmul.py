@@ -1,4 +1,4 @@
-"""Products of matrices that are both computed at run time, or of which one is a constant."""
+"""Products of two matrices; both are computed at run time, or one is a constant."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from jitdelegate.ops.registry import Lowering, Op, op, view
 
 ADJOINT = ("adj_x", "adj_y")
 MAX_MATRIX_RANK = 5
-"""Of an operand; LiteRT refuses more."""
+"""The highest rank of an operand; LiteRT refuses more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The shapes of both operands and whether each one lies transposed."""
+    """The shapes of both operands and whether each one is stored transposed."""
 
     a: Shape
     b: Shape
@@ -47,8 +47,8 @@ class Sides:
 
 @op("BATCH_MATMUL")
 class BatchMatMul(Op):
-    """a[..., M, K] times b[..., K, N], the leading axes broadcast; with `adj_x` a lies as [..., K, M], with `adj_y`
-    b as [..., N, K]."""
+    """a[..., M, K] times b[..., K, N]; the leading axes broadcast. With `adj_x`, a is stored as [..., K, M]; with
+    `adj_y`, b is stored as [..., N, K]."""
 
     folds = 0
     least = most = 2
@@ -92,7 +92,8 @@ class BatchMatMul(Op):
         return prod(call.output.shape) * _sides(call).left[1]
 
     def lowering(self, call: Call) -> Lowering:
-        """A right side that all products share multiplies their rows together; it is a filter where it is constant."""
+        """A right operand that all products share multiplies all their rows at once; if it is a constant, it is a
+        filter."""
         sides, a, b = _sides(call), call.index(0), call.index(1)
         if prod(sides.b[:-2]) > 1 or sides.adj_x:
             return _product(a, b, sides)
@@ -118,8 +119,8 @@ def _sides(call: Call) -> Sides:
 
 
 def _product(a: int | Lowering, b: int | Lowering, sides: Sides) -> Lowering:
-    """The product as its form writes it: a single column as the one row of the transposed product, whose elements lie
-    side by side."""
+    """The product as its form writes it: a single column becomes the single row of the transposed product, where
+    elements lie side by side."""
     *leading, rows, columns = sides.output
     if columns == 1 and rows > 1:
         return Lowering(MatMul(adj_x=not sides.adj_y, adj_y=not sides.adj_x), (b, a), (*leading, 1, rows))

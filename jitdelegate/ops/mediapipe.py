@@ -1,4 +1,5 @@
-"""MediaPipe's custom operators. Their meaning is that of mediapipe/util/tflite/operations in MediaPipe's sources."""
+"""MediaPipe's custom operators, with the meaning that mediapipe/util/tflite/operations in MediaPipe's sources gives
+them."""
 
 from __future__ import annotations
 
@@ -20,17 +21,18 @@ from jitdelegate.ops.registry import MAX_NUMBERED, MAX_PARTS, Lowering, Op, op, 
 from jitdelegate.ops.window import Borders, patches, stride, window_problems
 
 PADDINGS = {1: "SAME", 2: "VALID"}
-"""TfLitePadding, as LiteRT's C structures have it."""
+"""TfLitePadding, by its values in LiteRT's C structures."""
 FUSED = {0: "NONE", 1: "RELU", 2: "RELU_N1_TO_1", 3: "RELU6"}
-"""TfLiteFusedActivation, those that pools obey."""
+"""TfLiteFusedActivation: the values that pools apply."""
 LOWEST = float(np.finfo(np.float32).min)
 MAX_TAPS = 16
-"""Places of a pooling window that are compared in one kernel."""
+"""Most elements of a pooling window that are compared in one kernel."""
 
 
 @op("Convolution2DTransposeBias", custom=True)
 class Convolution2DTransposeBias(Weighted):
-    """TRANSPOSE_CONV with a bias, whose output's size follows from the input's; SAME drops what VALID has too much."""
+    """TRANSPOSE_CONV with a bias; the output's size follows from the input's, and SAME crops what VALID has in
+    addition."""
 
     least = most = 3
     activates = False
@@ -41,7 +43,7 @@ class Convolution2DTransposeBias(Weighted):
     )
 
     def decode(self, options: bytes) -> dict[str, Any]:
-        """TfLiteTransposeConvParams: padding, stride width and height, and in newer files what does not matter here."""
+        """TfLiteTransposeConvParams: padding, stride width and height; fields that newer files add are ignored."""
         if len(options) < 12:
             return {}
         padding, width, height = struct.unpack_from("<3i", options)
@@ -87,7 +89,7 @@ class Convolution2DTransposeBias(Weighted):
 
 
 def pool_options(options: bytes) -> dict[str, Any]:
-    """TfLitePoolParams by TFLite's names; none where the bytes are too few."""
+    """TfLitePoolParams by TFLite's names; no options where there are too few bytes."""
     if len(options) < 24:
         return {}
     padding, stride_w, stride_h, width, height, activation = struct.unpack_from("<6i", options)
@@ -103,7 +105,7 @@ def pool_options(options: bytes) -> dict[str, Any]:
 
 @op("MaxPoolingWithArgmax2D", custom=True)
 class MaxPoolingWithArgmax2D(MaxPool2D):
-    """MAX_POOL_2D, and which place of the window, counted row by row, held the largest value; plus 0.1, as floats."""
+    """MAX_POOL_2D, and the position of the largest value in the window, counted row by row, plus 0.1, as floats."""
 
     cases = tuple(
         Case((shape,), {"filter_height": h, "filter_width": w, "stride_h": s, "stride_w": s, "padding": p, OPTION: a})
@@ -156,7 +158,7 @@ def _place(tap: int) -> float:
 
 @op("MaxUnpooling2D", custom=True)
 class MaxUnpooling2D(Op):
-    """What MaxPoolingWithArgmax2D took out of windows that do not overlap goes back to its place among zeros."""
+    """Puts results of MaxPoolingWithArgmax2D, from windows that do not overlap, back at their positions among zeros."""
 
     folds = 0
     least = most = 2
@@ -192,7 +194,7 @@ class MaxUnpooling2D(Op):
         return (batch, height * rows, width * columns, channels)
 
     def lowering(self, call: Call) -> Lowering:
-        """Axes (n, y, row in the window, x, column in it, c); the last operand counts places."""
+        """Axes (n, y, row in the window, x, column in the window, c); the last operand counts positions."""
         (batch, height, width, channels), (rows, columns) = call.shape(0), self.window(call.node.attrs)
         apart, whole = (batch, height, 1, width, 1, channels), (batch, height, rows, width, columns, channels)
         places = np.arange(rows * columns, dtype=np.int32).reshape(1, 1, rows, 1, columns, 1)

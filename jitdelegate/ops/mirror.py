@@ -1,4 +1,4 @@
-"""Operators that read their operand backwards."""
+"""Operators that read their operand in reverse order."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from jitdelegate.ops.shape import axis_problems
 
 
 def backwards(rank: int, first: Mapping[int, int]) -> IndexMap:
-    """Reads from first[axis] on backwards along these axes, along all others as they are."""
+    """Reads these axes in reverse order, from first[axis] on, and all others in their own order."""
     axes = range(rank)
     return IndexMap(tuple(axes), tuple(first.get(a, 0) for a in axes), tuple(-1 if a in first else 1 for a in axes))
 
 
 @op("REVERSE_V2")
 class ReverseV2(Op):
-    """The data backwards along the axes in the second operand, which are neighbours."""
+    """The data in reverse order along the axes in the second operand, which must be adjacent."""
 
     types = ANY
     least = most = 2
@@ -55,7 +55,8 @@ class ReverseV2(Op):
 
 @op("MIRROR_PAD")
 class MirrorPad(Padding):
-    """The data's own elements around it, backwards, from the border on (SYMMETRIC) or from the next on (REFLECT)."""
+    """Pads the data with its own elements in reverse order, from the border (SYMMETRIC) or the next element (REFLECT)
+    on."""
 
     cases = tuple(
         Case((data, paddings), {"mode": mode})
@@ -77,11 +78,11 @@ class MirrorPad(Padding):
 
     @staticmethod
     def _kept(attrs: Mapping[str, Any]) -> int:
-        """How many elements next to the border are not repeated."""
+        """The number of elements next to the border that are not repeated."""
         return 1 if attrs.get("mode", "REFLECT") == "REFLECT" else 0
 
     def lowering(self, call: Call) -> Lowering:
-        """Axis after axis, so that corners are mirrored twice."""
+        """One axis after another, so that corners are mirrored twice."""
         source: int | Lowering = call.index(0)
         shape = call.shape(0)
         for axis, borders in enumerate(self.borders(call)):
@@ -95,7 +96,7 @@ class MirrorPad(Padding):
         dtype = call.output.dtype
 
         def mirrored(first: int, count: int) -> tuple[Lowering, ...]:
-            """So many elements from `first` on, backwards, if any."""
+            """`count` elements from `first` on, in reverse order; no part if `count` is 0."""
             access = backwards(len(shape), {axis: first})
             return (moved(source, access, with_axis(shape, axis, count), dtype),) if count else ()
 

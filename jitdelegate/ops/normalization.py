@@ -1,4 +1,4 @@
-"""Operators that relate every element to the others of its row."""
+"""Operators that relate every element to the other elements of its row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jitdelegate.ops.pointwise import X, Y, Z, mapped
 from jitdelegate.ops.registry import Lowering, Op, op
 
 MAX_CHANNELS = 1 << 12
-"""Of a local response normalization, whose sums are a product with a matrix of all pairs of channels."""
+"""Most channels of a local response normalization: its sums are a product with a matrix of all pairs of channels."""
 
 ROWS = (
     Case(((1, 10),)),
@@ -31,7 +31,7 @@ ROWS = (
 
 
 class Rows(Op):
-    """One operand, and an output of its shape, row by row."""
+    """One operand, and an output of the same shape, computed row by row."""
 
     cases: ClassVar[tuple[Case, ...]] = ROWS
 
@@ -40,7 +40,7 @@ class Rows(Op):
             yield f"{self.name}: the input is a scalar, expected rank 1 or more."
 
     def reduced(self, kind: str, source: int | Lowering, shape: Shape) -> tuple[Lowering, Shape]:
-        """One number for every row of a value of `shape`, and their own shape."""
+        """One number for each row of a value of `shape`, and the shape of these numbers."""
         column = (*shape[:-1], 1)
         return Lowering(Reduce(kind=kind, axes=(len(shape) - 1,)), (source,), column, "float32"), column
 
@@ -97,7 +97,7 @@ class L2Normalization(Rows):
 
 @op("LOCAL_RESPONSE_NORMALIZATION")
 class LocalResponseNormalization(Rows):
-    """x * (bias + alpha * sum of x * x) ** -beta, the sum over the channels within `radius` of an image."""
+    """x * (bias + alpha * sum of x * x) ** -beta; the sum is over the channels of a pixel within `radius`."""
 
     cases = (
         Case(((1, 3, 4, 17),), {"radius": 2, "bias": 1.0, "alpha": 0.5, "beta": 0.75}),
@@ -112,7 +112,7 @@ class LocalResponseNormalization(Rows):
 
     @staticmethod
     def _near(channels: int, radius: int) -> np.ndarray:
-        """1 for each two channels that are near, f32[channels, 1, 1, channels]."""
+        """f32[channels, 1, 1, channels]: 1 for each pair of channels within `radius`, 0 for all others."""
         places = np.arange(channels)
         near = abs(places[:, None] - places) <= radius
         return near.astype(np.float32).reshape(channels, 1, 1, channels)

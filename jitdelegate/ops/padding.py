@@ -1,4 +1,4 @@
-"""Operators that put something around their operand."""
+"""Operators that pad their operand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.registry import ANY, MAX_NUMBERED, NUMBERS, Lowering, Op, moved, op
 
 Margins = list[tuple[int, int]]
-"""What lies before and after every axis."""
+"""The number of elements before and after each axis."""
 
 
 def widened(shape: Shape, margins: Margins) -> Shape:
@@ -25,7 +25,7 @@ def widened(shape: Shape, margins: Margins) -> Shape:
 
 
 class Padding(Op):
-    """Something around the data: row a of the second operand says how much goes before and after axis a."""
+    """Pads the data: row a of the second operand holds the numbers of elements before and after axis a."""
 
     types = ANY
     least = most = 2
@@ -52,7 +52,7 @@ class Padding(Op):
 
 @op("PAD")
 class Pad(Padding):
-    """Zeros around the data."""
+    """Pads the data with zeros."""
 
     cases: ClassVar[tuple[Case, ...]] = (
         Case(((1, 4, 5, 6), ints((0, 0), (1, 2), (2, 1), (0, 0)))),
@@ -63,7 +63,7 @@ class Pad(Padding):
     )
 
     def value(self, call: Call) -> float | None:
-        """What the padding is filled with, None where that is known at run time only."""
+        """The value of the padding; None where it is known only at run time."""
         return 0
 
     def lowering(self, call: Call) -> Lowering:
@@ -101,7 +101,8 @@ class PadV2(Pad):
         return None if data is None else data.item()
 
     def lowering(self, call: Call) -> Lowering:
-        """A value that is known at run time only is selected where a vector for each padded axis says so."""
+        """A value that is known only at run time is selected outside the data; one vector per padded axis marks the
+        inside."""
         padded = [(axis, before) for axis, (before, after) in enumerate(self.borders(call)) if before or after]
         if self.value(call) is not None or not padded:
             return super().lowering(call)

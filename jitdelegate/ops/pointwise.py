@@ -1,4 +1,4 @@
-"""What all operators have in common that compute every element by itself."""
+"""The base of all operators that compute each element on its own."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.registry import Lowering, Op
 
 X, Y, Z = Arg(0), Arg(1), Arg(2)
-"""The operands at one element, as formulas name them."""
+"""The operands at one element, as formulas refer to them."""
 
 
 class Pointwise(Op):
-    """Operands that broadcast as numpy's do, and one element of the output for each of theirs.
+    """Operands that broadcast as in numpy; each output element is computed from one element of each operand.
 
-    The formula is said once: kernels are made of it, and the reference evaluates it on arrays, which the tests hold
-    against LiteRT's kernels.
+    The formula is written once: kernels are generated from it, and the reference evaluates it on arrays, which the
+    tests compare with LiteRT's kernels.
     """
 
     formula: ClassVar[Expr]
     """One element of the output; X, Y and Z are the operands."""
 
     def expression(self, attrs: Mapping[str, Any]) -> Expr:
-        """The formula of operators whose options are in it."""
+        """The formula; operators with options in their formula override this method."""
         return self.formula
 
     def activated(self, attrs: Mapping[str, Any]) -> Expr:
@@ -53,12 +53,12 @@ class Pointwise(Op):
 
 
 def broadcasts(*shapes: Shape) -> bool:
-    """Whether arrays of these shapes broadcast together as numpy's do."""
+    """Whether arrays of these shapes broadcast together as in numpy."""
     return all(len({*sizes} - {1}) <= 1 for sizes in _columns(shapes))
 
 
 def broadcast(*shapes: Shape) -> Shape:
-    """What these shapes, which have elements, broadcast to; numpy's own function refuses very large ones."""
+    """The shape that these shapes, all without zeros, broadcast to; numpy's own function refuses very large ones."""
     return tuple(max(sizes) for sizes in _columns(shapes))
 
 
@@ -71,16 +71,16 @@ def _columns(shapes: Sequence[Shape]) -> list[Shape]:
 def mapped(
     formula: Expr, *operands: tuple[int | Lowering | np.ndarray, Shape], shape: Shape, dtype: str = "float32"
 ) -> Lowering:
-    """The formula of values of these shapes, which broadcast to `shape`."""
+    """The formula applied to values of these shapes, which broadcast to `shape`."""
     accesses = tuple(IndexMap.broadcast(own, shape) for _, own in operands)
     return Lowering(Map(formula, accesses), tuple(source for source, _ in operands), shape, dtype)
 
 
 def pointwise(formula: Expr, call: Call) -> Lowering:
-    """The formula of all operands, for every element of the output.
+    """The formula applied to all operands, for every element of the output.
 
-    A constant of one element becomes part of the expression, where that leaves an operand that says the type; all else
-    is read through its broadcast.
+    A constant of one element becomes part of the expression, as long as one operand is left to give the type; all other
+    operands are read through their broadcast.
     """
     constants = {k: data.flat[0].item() for k in range(call.count) if (data := _number(call, k)) is not None}
     read = [operand for operand in range(call.count) if operand not in constants]
@@ -99,6 +99,6 @@ def _number(call: Call, operand: int) -> np.ndarray | None:
 
 
 def _with(formula: Expr, count: int, constants: Mapping[int, float]) -> Expr:
-    """The formula with numbers for some of its `count` operands; the others are counted anew."""
+    """The formula with numbers in place of some of its `count` operands; the other operands are renumbered."""
     numbers = iter(range(count))
     return substitute(formula, [Const(constants[k]) if k in constants else Arg(next(numbers)) for k in range(count)])

@@ -25,7 +25,7 @@ def _case(shape: Shape, kernel: tuple[int, int], stride: tuple[int, int], paddin
 
 
 class Pooling(Op):
-    """A window over an NHWC image; what lies outside the image does not count. A fused activation."""
+    """A window over an NHWC image, with a fused activation; elements outside the image do not count."""
 
     folds = 0
     activates = True

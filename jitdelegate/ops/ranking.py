@@ -1,4 +1,4 @@
-"""Operators that tell where the largest elements are, and running sums."""
+"""Operators that find the largest or smallest elements, and running sums."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from jitdelegate.ops.shape import one_axis, one_axis_problems
 
 
 def comparable(call: Call) -> int | Lowering:
-    """The data, small types as int32."""
+    """The data; small types are converted to int32."""
     return call.index(0) if call.tensor(0).dtype in NUMBERS else cast(call.index(0), call.shape(0), "int32")
 
 
 class ArgExtreme(Op):
-    """Where along an axis the extreme element is, the first of equals; the second operand is the axis."""
+    """The index of the extreme element along an axis, of the first among equals; the second operand is the axis."""
 
     least = most = 2
     parameters = (1,)
@@ -52,7 +52,7 @@ LONG, SHORT = {"output_type": "INT64"}, {"output_type": "INT32"}
 
 @op("ARG_MAX")
 class ArgMax(ArgExtreme):
-    """Where along an axis, the second operand, the largest element is: the first of equals."""
+    """The index of the largest element along the axis in the second operand; of equals, the first."""
 
     kind = "max"
     cases = (
@@ -67,7 +67,7 @@ class ArgMax(ArgExtreme):
 
 @op("ARG_MIN")
 class ArgMin(ArgExtreme):
-    """Where along an axis, the second operand, the smallest element is: the first of equals."""
+    """The index of the smallest element along the axis in the second operand; of equals, the first."""
 
     kind = "min"
     cases = (Case(((3, 50), ints(1)), SHORT), Case((Fed((6, 9), "int32"), ints(0)), LONG))
@@ -75,10 +75,10 @@ class ArgMin(ArgExtreme):
 
 @op("TOPK_V2")
 class TopKV2(Op):
-    """The largest elements of each row, largest first, and their places; the second operand says how many.
+    """The largest elements of each row, largest first, and their indices; the second operand is their number.
 
-    Of equal elements the earlier one comes first. What NaN is compared to is not defined by LiteRT; here positive NaN
-    is the largest.
+    Of equal elements the earlier one comes first. LiteRT does not define comparisons with NaN; here positive NaN is the
+    largest.
     """
 
     least = most = 2
@@ -119,8 +119,8 @@ class TopKV2(Op):
 
 @op("CUMSUM")
 class Cumsum(Op):
-    """Running sums along the axis in the second operand, in the order of the elements; without the element itself where
-    the option `exclusive` is set, from the end on with `reverse`."""
+    """Running sums along the axis in the second operand, in the order of the elements. With the option `exclusive`, a
+    sum leaves out the element itself; with `reverse`, sums start at the end."""
 
     least = most = 2
     parameters = (1,)

@@ -20,7 +20,7 @@ from jitdelegate.ops.recurrent_reference import LstmReference, logistic
 from jitdelegate.ops.registry import Lowering, Op, op, view
 
 MOST_KERNELS = 1024
-"""Of one sequence whose steps take kernels of their own; a hundred take about a second to compile."""
+"""Most kernels of a sequence whose steps have their own kernels; a hundred kernels take about a second to compile."""
 BASIC_INPUTS, BASIC_OUTPUTS = 5, 4
 
 
@@ -35,7 +35,7 @@ def lstm_case(
     norm: bool = False,
     **attrs: Any,
 ) -> Case:
-    """An LSTM of one direction, projected where it has `outputs`."""
+    """An LSTM of one direction, with a projection if `outputs` is given."""
     gates, width = range(1 if coupled else 0, 4), outputs or units
 
     def four(*shape: int) -> list[Entry]:
@@ -50,7 +50,7 @@ def lstm_case(
 
 
 class Recurrence(Op):
-    """A cell, or several, over the steps of a sequence; the states are variables that the node updates.
+    """One or more cells that run over the steps of a sequence; the states are variables that the node updates.
 
     A subclass names the states and says what it computes.
     """
@@ -72,13 +72,13 @@ class Recurrence(Op):
         return False
 
     def work(self, call: Call) -> int:
-        """Every constant is a matrix or smaller, read once a step."""
+        """Every constant is a matrix or smaller, and each step reads it once."""
         weights = sum(tensor.size for tensor in call.operands if tensor.is_constant)
         return weights * prod(call.shape(0)[:-1])
 
     @staticmethod
     def steps(call: Call, *, reverse: bool = False) -> Steps:
-        """The data: a sequence, or one step of rank 2."""
+        """The steps of the data: a sequence, or one step if the rank is 2."""
         shape = call.shape(0)
         if len(shape) == 2:
             return Steps(view(call.index(0), (1, *shape)), 1, shape[0], reverse=reverse)
@@ -88,12 +88,13 @@ class Recurrence(Op):
 
 
 def outcome(outputs: Sequence[Lowering], states: Sequence[Lowering]) -> tuple[Lowering, ...]:
-    """The outputs of a node and then its states, which other kernels may have computed already."""
+    """The outputs of a node, then its states, which other kernels may have computed already."""
     return (*outputs, *(view(state, state.shape or ()) for state in states))
 
 
 class Bidirectional(Recurrence):
-    """From either end; with `merge_outputs` the two outputs as one, forward first. States: forward, then backward."""
+    """Runs in both directions; with `merge_outputs` the two outputs are one, forward first. States: forward, then
+    backward."""
 
     auxiliary: ClassVar[range]
     """Operands that are not supported."""
@@ -135,7 +136,7 @@ class Bidirectional(Recurrence):
 
 
 def cell_problems(call: Call, operands: Operands, steps: Steps) -> Iterator[str]:
-    """Reasons why one direction cannot be run."""
+    """Reasons why one direction is not supported."""
     yield from operands.problems(call, steps.batch, call.shape(0)[-1])
     kernels = operands.kernels(call) * steps.count
     if kernels > MOST_KERNELS:
@@ -143,8 +144,9 @@ def cell_problems(call: Call, operands: Operands, steps: Steps) -> Iterator[str]
 
 
 class Lstm(Recurrence):
-    """One direction; i, f, o = logistic and g = the activation of gates, state = f * state + i * g,
-    hidden = o * activation(state), perhaps projected; peepholes, layer normalization and input gates are optional."""
+    """One direction: gates i, f, o = logistic and g = the activation, state = f * state + i * g, hidden = o *
+    activation(state), projected where weights for that are given; peepholes, layer normalization and input gates are
+    optional."""
 
     least = 1
     most = 24
@@ -189,7 +191,7 @@ class UnidirectionalSequenceLstm(Lstm):
 @op("LSTM")
 class LstmStep(Lstm):
     """One step. Kernel FULL: states are variables. Kernel BASIC: operands (data, hidden, weights, bias, state), gates
-    (input, cell, forget, output) = weights @ [data, hidden] + bias; outputs (hidden, state, that row, the gates)."""
+    (input, cell, forget, output) = weights @ [data, hidden] + bias; outputs (hidden, state, [data, hidden], gates)."""
 
     cases = (
         Case(((1, 12), (1, 20), Weights((80, 32)), Weights((80,)), (1, 20)), {OPTION: "TANH", "kernel_type": "BASIC"}),
@@ -208,7 +210,7 @@ class LstmStep(Lstm):
         return self.basic_states if self.is_basic(node) else self.states
 
     def outputs(self, call: Call) -> int:
-        """Kernel BASIC has its states as outputs already; where its operands are variables, they are updated too."""
+        """Kernel BASIC already has its states as outputs; states whose operands are variables are also updated."""
         if not self.is_basic(call.node):
             return super().outputs(call)
         return BASIC_OUTPUTS + (2 if len(call.node.outputs) > BASIC_OUTPUTS else 0)
@@ -271,7 +273,7 @@ class LstmStep(Lstm):
 
 
 def both_ways(case: Case, **attrs: Any) -> Case:
-    """The case's cell from either end."""
+    """The case's cell in both directions."""
     data, *weights = case.inputs[:18]
     entries = (data, *weights, *weights, *case.inputs[18:20], *case.inputs[18:20], *(9 * [None]))
     return replace(case, inputs=entries, attrs={**case.attrs, **attrs})
@@ -279,7 +281,7 @@ def both_ways(case: Case, **attrs: Any) -> Case:
 
 @op("BIDIRECTIONAL_SEQUENCE_LSTM")
 class BidirectionalSequenceLstm(Bidirectional):
-    """UNIDIRECTIONAL_SEQUENCE_LSTM from either end; with `merge_outputs` the two outputs as one, forward first."""
+    """UNIDIRECTIONAL_SEQUENCE_LSTM in both directions; with `merge_outputs` the two outputs are one, forward first."""
 
     least = 1
     most = 48
@@ -299,7 +301,7 @@ class BidirectionalSequenceLstm(Bidirectional):
         yield from super().problems(call)
         steps = self.steps(call)
         if call.option("merge_outputs", False) and not steps.time_major and steps.batch > 1:
-            # here LiteRT's kernel gives something else than for each direction by itself, even from run to run
+            # here LiteRT's kernel differs from the two directions computed one by one, and even from run to run
             yield f"{self.name} with merge_outputs of {steps.batch} sequences is supported with time_major only."
         for operands in self.directions:
             yield from cell_problems(call, operands, steps)

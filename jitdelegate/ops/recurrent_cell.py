@@ -1,4 +1,4 @@
-"""What a recurrent cell computes in a step, and how it runs over the steps of a sequence."""
+"""The computation of a recurrent cell in one step, and its run over the steps of a sequence."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from jitdelegate.ops.registry import Lowering, view
 
 Source = int | Lowering | np.ndarray
 Read = tuple[Source, IndexMap]
-"""An operand, and how it is read."""
+"""An operand and its index map."""
 CELL_ACTIVATIONS: Mapping[str, Callable[[Expr], Expr]] = {**ACTIVATIONS, "TANH": lambda x: unary("tanh", x)}
-"""What LiteRT's recurrent kernels obey: unlike the others, they know TANH."""
+"""The activations that LiteRT's recurrent kernels apply: unlike other kernels, they know TANH."""
 NORM_EPSILON = 1e-8
-"""What LiteRT adds to the variance when it normalizes a layer."""
+"""The number that LiteRT adds to the variance in layer normalization."""
 FLOAT = "float32"
 
 
@@ -36,7 +36,7 @@ class Steps:
     reverse: bool = False
 
     def shape(self, depth: int) -> Shape:
-        """Of a tensor with `depth` numbers for each step."""
+        """The shape of a tensor with `depth` numbers for each step."""
         return (self.count, self.batch, depth) if self.time_major else (self.batch, self.count, depth)
 
     def order(self) -> range:
@@ -46,7 +46,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a cell leaves: `outputs` lie as the data, `hidden` is f32[batch, outputs], `state` f32[batch, units]."""
+    """The results of a cell: `outputs` lie as the data, `hidden` is f32[batch, outputs], `state` f32[batch, units]."""
 
     outputs: Lowering
     hidden: Lowering
@@ -55,7 +55,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Norm:
-    """A gate is normalized over its units, then multiplied by `scale` and moved by `shift`, each f32[units]."""
+    """Normalizes a gate over its units, then multiplies it by `scale` and adds `shift`, each f32[units]."""
 
     scale: np.ndarray
     shift: np.ndarray
@@ -65,15 +65,16 @@ class Norm:
 class Cell:
     """A cell of `units` units.
 
-    In every step, gate g = inputs_g @ data + recurrent_g @ hidden + bias_g, plus peepholes[g] * state where that is
-    given, normalized where `norms` are given. The new state is `update` and the new hidden value `output`, projected
-    where `projection` is given; of both expressions Arg(g) is gate g and Arg(gates) the state, the new one in `output`.
+    In every step, gate g = inputs_g @ data + recurrent_g @ hidden + bias_g, plus peepholes[g] * state if that peephole
+    is given, normalized if `norms` are given. `update` computes the new state and `output` the new hidden value, which
+    is projected if `projection` is given. In both expressions Arg(g) is gate g and Arg(gates) the state; `output` reads
+    the new state.
 
     Attributes:
         inputs: f32[gates * units, depth].
         recurrent: f32[gates * units, outputs].
         bias: f32[gates * units], None for none.
-        projection: f32[outputs, units] and f32[outputs] or None, and the limit of what they give, 0 for none.
+        projection: f32[outputs, units] and f32[outputs] or None, and the limit of the projected values, 0 for none.
     """
 
     units: int
@@ -92,7 +93,7 @@ class Cell:
 
     @property
     def kernels(self) -> int:
-        """How many kernels every step takes; 0 where one kernel makes them all."""
+        """The number of kernels for each step; 0 where one kernel computes all steps."""
         return 4 + 6 * len(self.norms) if self.norms else 0
 
     @cached_property
@@ -151,7 +152,7 @@ class Cell:
 
 
 class _Unrolled:
-    """Steps that take kernels of their own."""
+    """Steps with kernels of their own."""
 
     def __init__(self, cell: Cell, steps: Steps, projected: Lowering) -> None:
         self._cell = cell
@@ -199,7 +200,7 @@ class _Unrolled:
         return source, self._whole
 
     def _unread(self) -> Read:
-        """Stands for a gate that an expression does not use."""
+        """A placeholder for a gate that an expression does not use."""
         return ABSENT, self._whole
 
     def _gates(self, total: Lowering, state: Source, numbers: range) -> list[Read]:
@@ -235,12 +236,13 @@ class _Unrolled:
 
 
 def clamped(x: Expr, limit: float) -> Expr:
-    """`x` within [-limit, limit]; 0 is no limit."""
+    """`x` limited to [-limit, limit]; 0 means no limit."""
     return clamp(x, -limit, limit) if limit > 0 else x
 
 
 def apply(expr: Expr, reads: Sequence[Read], shape: Shape) -> Lowering:
-    """A Map to float32 of `shape`, Arg(k) being operand k; operands that the expression does not use are left out."""
+    """A Map to float32 of `shape`, where Arg(k) is operand k; operands that the expression does not use are left
+    out."""
     used = sorted(_arguments(expr))
     places = {old: Arg(new) for new, old in enumerate(used)}
     renamed = substitute(expr, [places.get(number, Arg(0)) for number in range(len(reads))])

@@ -31,7 +31,7 @@ class Rnn(Recurrence):
 
     ranks: ClassVar[tuple[int, ...]] = (3,)
     layers: ClassVar[tuple[int, ...]] = (1,)
-    """Where the operands of each direction begin: weights, recurrent weights, bias, hidden."""
+    """The first operand of each direction; from there on: weights, recurrent weights, bias, hidden."""
 
     def problems(self, call: Call) -> Iterator[str]:
         if len(call.shape(0)) not in self.ranks:
@@ -71,7 +71,7 @@ class Rnn(Recurrence):
 def layer_reference(
     arrays: Sequence[np.ndarray], attrs: Mapping[str, Any], *, reverse: bool = False
 ) -> list[np.ndarray]:
-    """The hidden values of every step as the data lies, and the last one's."""
+    """The hidden values of every step, which lie as the data, and the last hidden value."""
     data, weights, recurrent, bias, hidden = arrays
     rows = times(data.astype(np.float64), attrs)
     found = np.empty((*rows.shape[:2], len(weights)))
@@ -105,14 +105,14 @@ class UnidirectionalSequenceRnn(Rnn):
 
 
 def both_ways(case: Case, **attrs: Any) -> Case:
-    """The case's layer from either end."""
+    """The case's layer in both directions."""
     data, *layer = case.inputs
     return replace(case, inputs=(data, *layer, *layer, None, None, None), attrs={**case.attrs, **attrs})
 
 
 @op("BIDIRECTIONAL_SEQUENCE_RNN")
 class BidirectionalSequenceRnn(Bidirectional, Rnn):
-    """UNIDIRECTIONAL_SEQUENCE_RNN from either end; with `merge_outputs` the two outputs as one, forward first."""
+    """UNIDIRECTIONAL_SEQUENCE_RNN in both directions; with `merge_outputs` the two outputs are one, forward first."""
 
     least, most = 9, 12
     states = (4, 8)
@@ -135,8 +135,9 @@ class BidirectionalSequenceRnn(Bidirectional, Rnn):
 
 @op("SVDF")
 class Svdf(Recurrence):
-    """Each filter's product with the data joins the last ones in its memory; their sum, weighted by time, over the
-    `rank` filters of a unit; operands (data, weights by feature, weights by time, bias or none, memory)."""
+    """Each filter's product with the data enters the filter's memory, which holds the last products; the output sums
+    the memory, weighted by time, over the `rank` filters of a unit; operands (data, weights by feature, weights by
+    time, bias or none, memory)."""
 
     least = 3
     most = 5
@@ -196,7 +197,7 @@ class Svdf(Recurrence):
 
     @staticmethod
     def _memory(call: Call, newest: Lowering, batch: int, filters: int, memory: int) -> Lowering:
-        """What every filter remembers, the oldest forgotten."""
+        """The memory of every filter, with the newest product and without the oldest."""
         if memory == 1:
             return newest
         before = view(call.index(4), (batch, filters, memory))

@@ -14,7 +14,7 @@ from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, NORM_EPSILON
 Arrays = Sequence[np.ndarray | None]
 INPUT, FORGET, CELL, OUTPUT = range(4)
 PEEPHOLES = {INPUT: 8, FORGET: 9, OUTPUT: 10}
-"""By gate, how far its peephole stands behind the first weights."""
+"""For each gate, its peephole's offset from the first weights."""
 
 
 def logistic(x: np.ndarray) -> np.ndarray:
@@ -27,17 +27,17 @@ def activation(attrs: Mapping[str, Any], x: np.ndarray) -> np.ndarray:
 
 
 def times(data: np.ndarray, attrs: Mapping[str, Any]) -> np.ndarray:
-    """The data as [time, batch, depth], or the other way round."""
+    """Converts a sequence to [time, batch, depth] or back; a single step gets a time axis."""
     if data.ndim == 2:
         return data[None]
     return data if attrs.get("time_major") else data.swapaxes(0, 1)
 
 
 class LstmReference:
-    """One direction of an LSTM on the operands of a node.
+    """One direction of an LSTM, computed from the operands of a node.
 
     Args:
-        first, norm: as in `recurrent.Operands`.
+        first, norm: as in `lstm_operands.Operands`.
     """
 
     def __init__(self, arrays: Arrays, attrs: Mapping[str, Any], first: int, norm: int) -> None:
@@ -49,7 +49,7 @@ class LstmReference:
     def run(
         self, data: np.ndarray, hidden: np.ndarray, state: np.ndarray, *, reverse: bool = False
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The hidden values of all steps as the data lies, the last of them and the last state."""
+        """The hidden values of all steps, which lie as the data, the last hidden value and the last state."""
         rows = times(data, self._attrs)
         found = np.empty((*rows.shape[:2], hidden.shape[1]))
         for time in range(len(rows))[:: -1 if reverse else 1]:
