@@ -18,7 +18,8 @@ from jitdelegate.ops.shape import axis_problems
 
 
 class Reduction(Op):
-    """Operands (data, axes); negative axes count from the end, the option `keep_dims` leaves size 1 behind."""
+    """Operands (data, axes); negative axes count from the end; with the option `keep_dims` reduced axes stay with size
+    1."""
 
     least = most = 2
     parameters = (1,)
@@ -60,7 +61,7 @@ class Reduction(Op):
         return tuple(size for axis, size in enumerate(data) if axis not in axes)
 
     def lowering(self, call: Call) -> Lowering:
-        """A view, where every element stays."""
+        """A view if all reduced axes have size 1, else a Reduce."""
         axes = self.axes(call)
         stays = all(call.shape(0)[axis] == 1 for axis in axes)
         return Lowering(View() if stays else Reduce(kind=self.kind, axes=axes), (call.index(0),))
@@ -81,7 +82,7 @@ class Mean(Reduction):
     cases = (*Reduction.cases, *Reduction.whole)
 
     def lowering(self, call: Call) -> Lowering:
-        """Of integers, the sum of 64 bits divided, towards zero."""
+        """For integers, the 64-bit sum, divided and truncated towards zero."""
         axes, shape, dtype = self.axes(call), call.shape(0), call.output.dtype
         if dtype == "float32":
             return super().lowering(call)
@@ -126,7 +127,7 @@ class ReduceMin(Reduction):
 
 
 class Truths(Reduction):
-    """Of truth values."""
+    """Reductions of truth values."""
 
     types = BOOLEANS
     cases = tuple(
@@ -137,13 +138,13 @@ class Truths(Reduction):
 
 @op("REDUCE_ANY")
 class ReduceAny(Truths):
-    """Whether one or more are true over the axes."""
+    """Whether at least one value is true over the axes."""
 
     kind, function = "max", np.any
 
 
 @op("REDUCE_ALL")
 class ReduceAll(Truths):
-    """Whether all are true over the axes."""
+    """Whether all values are true over the axes."""
 
     kind, function = "min", np.all

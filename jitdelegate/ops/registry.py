@@ -1,4 +1,4 @@
-"""The operator table and what every operator has: check, lower, reference and cases, said in one class."""
+"""The operator table, and the base class of operators: check, lower, reference and cases in one class."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ MAX_RANK = 8
 """The highest rank that kernels are generated for."""
 
 MAX_ELEMENTS = (1 << 31) - 1
-"""Of one tensor: chunks are counted in 32 bits."""
+"""Most elements of one tensor: chunks are counted in 32 bits."""
 
 MAX_PARTS = 4096
-"""Parts of one operator that are compiled one by one: groups, operands, phases. A thousand take about a second."""
+"""Most parts of one operator that are compiled one by one: groups, operands, phases. A thousand take about a second."""
 
 MAX_NUMBERED = 1 << 24
 """Most elements of a constant that an operator may synthesize as a table of indices."""
 
 MAX_SENTENCE = 500
-"""Characters of a reason: shapes, lists and names that it quotes may be of any length."""
+"""Most characters of a reason: the shapes, lists and names that it quotes may be of any length."""
 
 
 FLOATS = ("float32",)
@@ -38,20 +38,20 @@ BOOLEANS = ("bool",)
 NUMBERS = ("float32", "int32", "int64")
 """The types that kernels calculate with."""
 ANY = (*NUMBERS, "bool", "int8", "uint8", "int16", "uint16", "uint32", "float16")
-"""The types that kernels move from place to place."""
+"""The types that kernels can move."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lowering:
-    """One kernel: how a value is computed.
+    """One kernel: the computation of a value.
 
     Attributes:
         form: the kernel form.
-        inputs: in the form's order, its own operands first: tensor indices (ABSENT allowed where the form allows it),
-            what other kernels compute (the same object twice is computed once), or arrays that become new constants.
-        shape: what the form writes; None for the shape of the node's output. An output is another view of it where
-            the two differ.
-        dtype: the type of what it writes; None for the type of the node's output.
+        inputs: in the form's order, its own operands first: tensor indices (ABSENT where the form allows it), other
+            lowerings (the same object twice is computed once), or arrays that become new constants.
+        shape: the shape that the form writes; None for the shape of the node's output. Where the two differ, the output
+            is a View of the result.
+        dtype: the type that the form writes; None for the type of the node's output.
     """
 
     form: Form
@@ -66,27 +66,27 @@ def view(source: int | Lowering, shape: Shape, dtype: str = "float32") -> Loweri
 
 
 def moved(source: int | Lowering, access: IndexMap, shape: Shape | None = None, dtype: str | None = None) -> Lowering:
-    """What `access` reads of a value; nothing is computed."""
+    """The elements of a value that `access` reads; nothing is computed."""
     return Lowering(Map(Arg(0), (access,)), (source,), shape, dtype)
 
 
 def cast(source: int | Lowering, shape: Shape, dtype: str) -> Lowering:
-    """The elements of a value of `shape` in another type."""
+    """The elements of a value of `shape`, converted to another type."""
     return Lowering(Map(Cast(Arg(0), dtype), (IndexMap.broadcast(shape, shape),)), (source,), shape, dtype)
 
 
 class Op:
     """One operator of TFLite.
 
-    A subclass says how many inputs there are, yields its own reasons to refuse in `problems`, and computes the
-    output's shape, the lowering and the reference.
+    A subclass declares the number of inputs, yields its own reasons to refuse in `problems`, and computes the output's
+    shape, the lowering and the reference.
     """
 
     name: ClassVar[str]
     custom: ClassVar[bool] = False
     """True where `name` is a custom code; `decode` then reads the options."""
     version: ClassVar[int] = 1
-    """The version that the cases' models say, which LiteRT asks for; no gate."""
+    """The version of the operator in the cases' models, which LiteRT asks for; no condition for other models."""
     least: ClassVar[int] = 1
     """Fewest inputs; these must be given."""
     most: ClassVar[int] = 1
@@ -98,18 +98,17 @@ class Op:
     parameter_size: ClassVar[int] = 2 * MAX_RANK
     """Most elements of one of `parameters`."""
     shape_inputs: ClassVar[tuple[int, ...]] = ()
-    """Further inputs that may decide the output's shape, and then have to be constants."""
+    """Further inputs that may decide the output's shape; where they do, they have to be constants."""
     types: ClassVar[tuple[str, ...]] = FLOATS
-    """The types that values may have; all operands and outputs of a node have one of them in common."""
+    """The types of values; all operands and outputs of a node have one of them in common."""
     kinds: ClassVar[Mapping[int, tuple[str, ...]]] = {}
-    """The types of operands that have others than `types`."""
+    """The types of the operands to which `types` does not apply."""
     results: ClassVar[Mapping[int, tuple[str, ...]]] = {}
-    """The types of outputs that have others than `types`."""
+    """The types of the outputs to which `types` does not apply."""
     folds: ClassVar[int] = MAX_ELEMENTS
-    """Most elements of the outputs of a node that is computed when the model is compiled. `reference` is slow where it
-    is there for tests above all."""
+    """Most elements of the outputs of a node that is folded. A `reference` that mainly serves the tests is slow."""
     activates: ClassVar[bool] = False
-    """True where the option `fused_activation_function` is obeyed."""
+    """True where the option `fused_activation_function` is applied."""
     cases: ClassVar[tuple[Case, ...]] = ()
 
     def check(self, graph: Graph, node: Node) -> str | None:
@@ -120,10 +119,11 @@ class Op:
         return found if found is None or len(found) <= MAX_SENTENCE else f"{found[:MAX_SENTENCE]} and so on."
 
     def structure(self, call: Call) -> Iterator[str]:
-        """Reasons why the node makes no sense or cannot be expressed, were all its operands dense and not quantized.
+        """Reasons why the node is invalid or cannot be expressed, even if all its operands were dense and not
+        quantized.
 
-        Only the first counts: what follows a `yield` may rely on its condition being false. The shapes of the outputs
-        are not looked at: `shapes` says what they are.
+        Only the first reason counts: code after a `yield` may rely on its condition being false. The shapes of the
+        outputs are not checked: `shapes` computes them.
         """
         if self.custom and not call.node.attrs:
             yield f"{self.name}: its {len(call.node.custom_options)} bytes of options are not what its kernel reads."
@@ -149,14 +149,14 @@ class Op:
                 yield f"{self.name}: '{tensor.name}' is a variable, which keeps its value from run to run."
 
     def knows_shapes(self, call: Call) -> bool:
-        """Whether `shapes` is true of the node, which may be quantized or of types that no kernel is for."""
+        """Whether `shapes` holds for the node, which may be quantized or have types that no kernel supports."""
         if self.custom and not call.node.attrs:
             return False
         reasons = (self._operands(call), self._parameters(call), self.problems(call))
         return next(chain.from_iterable(reasons), None) is None
 
     def sizes(self, tensors: Sequence[Tensor]) -> Iterator[str]:
-        """Reasons why no kernel works on tensors of these shapes."""
+        """Reasons why no kernel supports tensors of these shapes."""
         for tensor in tensors:
             if not tensor.has_rank:
                 yield f"{self.name}: the rank of '{tensor.name}' is not known."
@@ -212,12 +212,12 @@ class Op:
         yield from ()
 
     def updates(self, node: Node) -> tuple[int, ...]:
-        """The operands that are states: variables that the node also writes. Each is one more output, after the others,
-        once `passes.functional_state` has run."""
+        """The operands that are states: variables that the node also writes. After `passes.functional_state`, the node
+        has one further output for each state, behind its other outputs."""
         return ()
 
     def outputs(self, call: Call) -> int:
-        """How many outputs the node has to have."""
+        """The number of outputs that the node must have."""
         return 1
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
@@ -225,15 +225,16 @@ class Op:
         return (self.shape(call),)
 
     def shape(self, call: Call) -> Shape:
-        """As `shapes`, of an operator with one output; that of the first operand, unless a subclass says otherwise."""
+        """As `shapes`, for an operator with one output; the first operand's shape, unless a subclass overrides this
+        method."""
         return call.shape(0)
 
     def work(self, call: Call) -> int:
-        """Multiply-adds, or steps of about their size, of one run; an estimate."""
+        """An estimate of the multiply-adds of one run, or of steps of about their size."""
         return max((prod(tensor.shape) for tensor in (*call.operands, *call.outputs)), default=0)
 
     def lower(self, graph: Graph, node: Node) -> tuple[Lowering, ...]:
-        """How to compute each output of a node that `check` finds nothing against."""
+        """How to compute each output of a node that `check` accepts."""
         found = self.lowering(Call(graph, node))
         return found if isinstance(found, tuple) else (found,)
 
@@ -246,17 +247,17 @@ class Op:
         raise NotImplementedError
 
     def decode(self, options: bytes) -> dict[str, Any]:
-        """The options of a custom operator by name; none where the bytes are not what its kernel reads."""
+        """The options of a custom operator by name; no options where the bytes are not in its kernel's format."""
         raise NotImplementedError
 
     def foldable(self, call: Call) -> bool:
-        """True where the node's outputs are known when the model is compiled. What quantized numbers stand for,
-        `reference` does not know."""
+        """True where the node's outputs are known while compiling. Quantized nodes are excluded, because `reference`
+        does not know what quantized numbers stand for."""
         known = all(call.constant(k) is not None for k in range(call.count) if call.given(k))
         return known and not any(tensor.is_quantized for tensor in (*call.operands, *call.outputs))
 
     def fold(self, call: Call) -> list[np.ndarray]:
-        """The outputs of a `foldable` node without reasons in `structure`."""
+        """The outputs of a `foldable` node for which `structure` gives no reasons."""
         arrays = [call.constant(k) if call.given(k) else None for k in range(call.count)]
         return self.reference(arrays, call.node.attrs)
 
@@ -273,11 +274,11 @@ def _only(types: Sequence[str]) -> str:
 
 
 OPS: dict[str, Op] = {}
-"""TFLite's name or the custom code -> the operator; filled by importing `jitdelegate.ops`."""
+"""TFLite's name or the custom code -> the operator; importing `jitdelegate.ops` fills the table."""
 
 
 def find(node: Node) -> Op | None:
-    """What the node's operator means, None where nobody knows."""
+    """The operator of the node, None if it is unknown."""
     op = OPS.get(node.op)
     return op if op and op.custom == node.custom else None
 
@@ -286,7 +287,7 @@ Definition = TypeVar("Definition", bound=type[Op])
 
 
 def op(name: str, *, custom: bool = False) -> Callable[[Definition], Definition]:
-    """Enters the class in OPS: `@op("CONV_2D")`."""
+    """Registers the class in OPS: `@op("CONV_2D")`."""
 
     def register(definition: Definition) -> Definition:
         definition.name, definition.custom = name, custom

@@ -1,4 +1,4 @@
-"""Operators that write one element to several places."""
+"""Operators that write one element several times."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from jitdelegate.ops.pointwise import broadcast, broadcasts
 from jitdelegate.ops.registry import ANY, MAX_NUMBERED, NUMBERS, Lowering, Op, moved, op, view
 
 EVERYWHERE = IndexMap.along()
-"""How a scalar is read."""
+"""The index map that reads a scalar."""
 
 
 @op("FILL")
 class Fill(Op):
-    """An array of the shape in the first operand, filled with the second, a scalar."""
+    """An array of the shape in the first operand, filled with the scalar in the second."""
 
     types = ANY
     least = most = 2
@@ -106,7 +106,7 @@ class Tile(Op):
         return tuple(size * times for size, times in zip(call.shape(0), call.integers(1), strict=True))
 
     def lowering(self, call: Call) -> Lowering:
-        """One axis after another, the last one first: what lies behind it is repeated as a whole."""
+        """One axis after another, the last one first: the elements behind an axis are repeated as one block."""
         shape, times = call.shape(0), call.integers(1)
         if all(1 in pair for pair in zip(shape, times, strict=True)):
             return moved(call.index(0), IndexMap.broadcast(shape, call.output.shape))
@@ -131,8 +131,8 @@ class Tile(Op):
 
 @op("ONE_HOT")
 class OneHot(Op):
-    """Along a new axis: the third operand where the index is the place, the fourth elsewhere; as many places as the
-    second operand says."""
+    """A new axis of the size in the second operand: the third operand where the position on the axis equals the index,
+    the fourth operand elsewhere."""
 
     types = (*NUMBERS, "bool", "int8", "uint8")
     kinds: ClassVar = {0: INTEGERS}

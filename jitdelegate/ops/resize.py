@@ -14,18 +14,18 @@ from jitdelegate.ops.convolution import image_problems
 from jitdelegate.ops.registry import Lowering, Op, op
 
 MAX_SIZE = 1 << 20
-"""Rows or columns of a result: where each comes from is a table in the program, 24 bytes a row."""
+"""Most rows or columns of a result: a table in the program holds the source of each, 24 bytes a row."""
 
 
 def scale(size: int, count: int, align_corners: bool) -> np.float32:
-    """How far apart `count` samples over `size` pixels are; TFLite computes this in float32."""
+    """The distance between `count` samples over `size` pixels; TFLite computes it in float32."""
     if align_corners and count > 1:
         return np.float32(size - 1) / np.float32(count - 1)
     return np.float32(size) / np.float32(count)
 
 
 def nearest_places(size: int, count: int, align_corners: bool, half_pixel_centers: bool) -> np.ndarray:
-    """Which of `size` pixels each of `count` samples reads: int64[count]."""
+    """int64[count]: the index of the pixel, of `size` pixels, that each sample reads."""
     positions = np.arange(count, dtype=np.float32) + np.float32(0.5 if half_pixel_centers else 0)
     exact = positions * scale(size, count, align_corners)
     rounded = np.floor(exact + np.float32(0.5)) if align_corners else np.floor(exact)
@@ -35,12 +35,12 @@ def nearest_places(size: int, count: int, align_corners: bool, half_pixel_center
 def bilinear_places(
     size: int, count: int, align_corners: bool, half_pixel_centers: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each of `count` samples the lower and the upper of the two pixels it mixes, int64[count] each, and the upper
-    one's part of the sum, float32[count]."""
+    """For each of `count` samples the lower and the upper of the two pixels that it mixes, int64[count] each, and the
+    weight of the upper pixel, float32[count]."""
     positions, step = np.arange(count, dtype=np.float32), scale(size, count, align_corners)
     half = np.float32(0.5)
     exact = (positions + half) * step - half if half_pixel_centers else positions * step
-    lower = np.clip(np.floor(exact).astype(np.int64), 0, size - 1)  # rounding leads to no pixel beyond
+    lower = np.clip(np.floor(exact).astype(np.int64), 0, size - 1)  # rounding never leads beyond the last pixel
     upper = np.minimum(np.ceil(exact).astype(np.int64), size - 1)
     return lower, np.maximum(upper, 0), (exact - lower.astype(np.float32)).astype(np.float32)
 

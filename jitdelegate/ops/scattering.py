@@ -1,4 +1,4 @@
-"""Operators that combine slices at runtime places."""
+"""Operators that combine slices at runtime indices."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from jitdelegate.ops.registry import MAX_ELEMENTS, NUMBERS, Lowering, Op, op
 
 @op("SCATTER_ND")
 class ScatterNd(Op):
-    """Zeros of the shape in the third operand, with the updates, the second, added at the places in the first.
+    """Zeros of the shape in the third operand; the updates in the second are added at the indices in the first.
 
-    A place is a row of one index per leading axis. LiteRT stops with an error where one lies outside; here the update
-    of one that is known at run time only is passed over.
+    The indices have one row per update, with one index per leading axis. LiteRT stops with an error at an index outside
+    the output; here an update with a runtime index outside the output is skipped.
     """
 
     least = most = 3
@@ -55,9 +55,9 @@ class ScatterNd(Op):
 
 
 class UnsortedSegment(Op):
-    """The slices of the data that have the same number in the second operand, combined; the third operand is how many
-    numbers there are. A slice with a number below 0 is passed over, and here so is one beyond, at which LiteRT stops
-    with an error."""
+    """Combines the slices of the data with the same number in the second operand; the third operand is the number of
+    segments. A slice with a negative number is skipped; so is a slice with a number beyond the last segment, where
+    LiteRT stops with an error."""
 
     least = most = 3
     parameters = (2,)
@@ -84,7 +84,7 @@ class UnsortedSegment(Op):
         return Lowering(Scatter(kind=self.kind, initial=initial), (call.index(0), places))
 
     def initial(self, dtype: np.dtype[Any]) -> float:
-        """What a segment without slices is."""
+        """The value of a segment without slices."""
         if self.kind in ("sum", "prod"):
             return float(self.kind == "prod")
         limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
@@ -102,36 +102,36 @@ class UnsortedSegment(Op):
 
 @op("UNSORTED_SEGMENT_SUM")
 class UnsortedSegmentSum(UnsortedSegment):
-    """Sums of the slices of the data that have the same number; 0 where there are none."""
+    """Sums of the slices of the data with the same number; 0 for a number without slices."""
 
     kind = "sum"
 
 
 @op("UNSORTED_SEGMENT_PROD")
 class UnsortedSegmentProd(UnsortedSegment):
-    """Products of the slices of the data that have the same number; 1 where there are none."""
+    """Products of the slices of the data with the same number; 1 for a number without slices."""
 
     kind = "prod"
 
 
 @op("UNSORTED_SEGMENT_MAX")
 class UnsortedSegmentMax(UnsortedSegment):
-    """The largest of the slices that have the same number; the lowest value there is where there are none."""
+    """The largest of the slices with the same number; the type's lowest value for a number without slices."""
 
     kind = "max"
 
 
 @op("UNSORTED_SEGMENT_MIN")
 class UnsortedSegmentMin(UnsortedSegment):
-    """The smallest of the slices that have the same number; the highest value there is where there are none."""
+    """The smallest of the slices with the same number; the type's highest value for a number without slices."""
 
     kind = "min"
 
 
 @op("SEGMENT_SUM")
 class SegmentSum(Op):
-    """Sums of neighbouring slices of the data that have the same number in the second operand, a constant that never
-    falls; the last number is that of the output's last row."""
+    """Sums of neighbouring slices of the data with the same number in the second operand, a constant that never
+    decreases; its last number is the index of the output's last row."""
 
     least = most = 2
     parameters = (1,)

@@ -17,12 +17,12 @@ from jitdelegate.ops.registry import ANY, MAX_PARTS, MAX_RANK, Lowering, Op, mov
 
 
 def permuted(order: Shape) -> IndexMap:
-    """Reads a value of which axis order[a] is axis a of the output."""
+    """Reads a value whose axis order[a] is axis a of the output."""
     return IndexMap.along(*map(order.index, range(len(order))))
 
 
 def reordered(source: int | Lowering, shape: Shape, order: Shape, dtype: str) -> Lowering:
-    """The elements of a value, seen in `shape`, with their axes in another order; a view where that moves none."""
+    """The elements of a value, viewed as `shape`, with the axes permuted; a View where no element moves."""
     result, long = tuple(shape[axis] for axis in order), [axis for axis in order if shape[axis] != 1]
     if long == sorted(long):
         return view(source, result, dtype)
@@ -36,12 +36,12 @@ def axis_problems(call: Call, axis: int, rank: int) -> Iterator[str]:
 
 
 def one_axis(call: Call, operand: int, of: int = 0) -> int:
-    """The axis of operand `of` in a constant operand of one element, counted from the front."""
+    """The axis of operand `of` that a constant operand of one element names, counted from the front."""
     return call.integers(operand)[0] % len(call.shape(of))
 
 
 def one_axis_problems(call: Call, operand: int, of: int = 0, added: int = 0) -> Iterator[str]:
-    """Reasons to refuse, where a constant operand is not one axis of operand `of`, which has so many axes more."""
+    """Reasons to refuse, where a constant operand does not name one axis of operand `of` with `added` further axes."""
     axes = call.integers(operand)
     if len(axes) != 1:
         yield f"{call.node.op}: the axis has {len(axes)} elements, expected 1."
@@ -59,7 +59,7 @@ class Relabel(Op):
 
 @op("RESHAPE")
 class Reshape(Relabel):
-    """The shape is the second operand, or the option `new_shape`; one -1 in it stands for what is left."""
+    """The shape is the second operand or the option `new_shape`; one -1 in it stands for the remaining elements."""
 
     most = 2
     parameters = (1,)
@@ -84,7 +84,7 @@ class Reshape(Relabel):
 
     @staticmethod
     def _asked(call: Call) -> Shape:
-        """As LiteRT, which looks at vectors of int32 only; [0] is how old converters write a scalar."""
+        """As in LiteRT, which reads vectors of int32 only; old converters write a scalar's shape as [0]."""
         is_vector = call.given(1) and call.tensor(1).dtype == "int32" and len(call.shape(1)) == 1
         asked = call.integers(1) if is_vector else tuple(call.option("new_shape", None) or ())
         return () if asked == (0,) and not is_vector else asked
@@ -103,7 +103,7 @@ class Reshape(Relabel):
 
 @op("SQUEEZE")
 class Squeeze(Relabel):
-    """Drops the axes `squeeze_dims`, all axes of size 1 where it is empty."""
+    """Drops the axes in `squeeze_dims`, or all axes of size 1 if there are none in it."""
 
     cases = (
         Case(((1, 3, 1, 5),), {"squeeze_dims": ()}),
@@ -234,7 +234,7 @@ class Concatenation(Op):
 
 @op("PACK")
 class Pack(Op):
-    """All operands, of one shape, along a new axis: the option `axis`."""
+    """All operands, which have the same shape, along a new axis: the option `axis`."""
 
     types = ANY
     most = MAX_PARTS
@@ -275,7 +275,7 @@ class Pack(Op):
 
 
 class Blocks(Op):
-    """Blocks of `block_size` pixels squared go into channels, or come out of them."""
+    """Moves blocks of `block_size` x `block_size` pixels into channels, or back."""
 
     types = ANY
 
@@ -288,7 +288,7 @@ class Blocks(Op):
         raise NotImplementedError
 
     def _apart(self, shape: Shape, block: int) -> tuple[Shape, Shape]:
-        """(the data's shape with every block's axes apart, the order that puts them where they go)."""
+        """(the data's shape with the axes of every block separated, the permutation to the output's order)."""
         raise NotImplementedError
 
     def lowering(self, call: Call) -> Lowering:

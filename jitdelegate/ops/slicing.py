@@ -21,9 +21,9 @@ from jitdelegate.ops.registry import ANY, Lowering, Op, moved, op, view
 
 @op("SLICE")
 class Slice(Op):
-    """The box that starts at the second operand and has the size of the third; size -1 reaches to the end.
+    """The box that starts at the second operand and has the size in the third; size -1 reaches to the end.
 
-    A start that is known at run time only and leaves no room for the box, LiteRT stops at; here what lies outside is 0.
+    If a runtime start leaves no room for the box, LiteRT stops with an error; here elements outside the data are 0.
     """
 
     types = ANY
@@ -58,7 +58,7 @@ class Slice(Op):
 
     @staticmethod
     def _begin(call: Call) -> Shape:
-        """Where the box starts; at zeros, if that is known at run time only."""
+        """The start of the box; zeros if it is known only at run time."""
         return (0,) * len(call.shape(0)) if call.constant(1) is None else call.integers(1)
 
     def lowering(self, call: Call) -> Lowering:
@@ -75,8 +75,8 @@ class Slice(Op):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What a strided slice does with one axis: `axis` of the data (-1 for a new one), what is read, whether the output
-    keeps the axis, and in which place of the operands that is said of an axis that it does not keep."""
+    """The part of a strided slice along one axis: `axis` of the data (-1 for a new one), the elements that are read,
+    whether the output keeps the axis, and for a dropped axis its position in the operands."""
 
     axis: int
     start: int
@@ -91,10 +91,10 @@ MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axi
 
 @op("STRIDED_SLICE")
 class StridedSlice(Op):
-    """numpy's basic indexing: operands (data, begin, end, strides), and masks for what is no plain slice.
+    """numpy's basic indexing: operands (data, begin, end, strides), and masks for all that is not a plain slice.
 
-    A begin or end that is known at run time only may say which index is taken (shrink_axis_mask), the nearest one there
-    is if it is out of range, but not how large the output is.
+    A begin or end that is known only at run time may select an index (shrink_axis_mask), which is clamped to the axis,
+    but may not decide the output's size.
     """
 
     types = ANY
@@ -147,7 +147,7 @@ class StridedSlice(Op):
 
     @staticmethod
     def _mask_problems(call: Call, specs: int) -> Iterator[str]:
-        """LiteRT overlooks what masks name beyond the places that there are, but for new_axis_mask."""
+        """LiteRT ignores the bits of masks beyond the given positions, except those of new_axis_mask."""
         places = (1 << specs) - 1
         ellipsis, added, shrunk = (int(call.option(name, 0)) & places for name in MASKS[2:])
         if int(call.option(MASKS[3], 0)) & ~places:
@@ -173,12 +173,12 @@ class StridedSlice(Op):
             yield "STRIDED_SLICE: indices that are known at run time only, with another place between them."
 
     def _looked_up(self, call: Call) -> list[Cut]:
-        """The axes of which an index is taken that is known at run time only."""
+        """The axes with an index that is known only at run time."""
         return [cut for cut in self._cuts(call) if cut.place >= 0] if call.constant(1) is None else []
 
     @staticmethod
     def _offset_problems(call: Call) -> Iterator[str]:
-        """With the option `offset`, LiteRT takes the ends for the output's shape."""
+        """With the option `offset`, LiteRT uses the ends as the output's shape."""
         if not call.option("offset", False):
             return
         if call.constant(1) is None or call.constant(2) is None:
@@ -192,7 +192,7 @@ class StridedSlice(Op):
             yield f"STRIDED_SLICE with offset from {list(begin)} on, {list(size)} of {list(shape)}."
 
     def _cuts(self, call: Call) -> list[Cut]:
-        """What happens along every axis of the data and every new one, in the output's order."""
+        """The cut of every axis of the data and every new axis, in the output's order."""
         places = self._places(call)
         rest = len(call.shape(0)) - sum(kind not in ("all", "new") for kind, _ in places)
         cuts: list[Cut] = []
@@ -206,7 +206,7 @@ class StridedSlice(Op):
 
     @staticmethod
     def _places(call: Call) -> list[tuple[str, int]]:
-        """The kind of every place; an ellipsis at the end where the file has none."""
+        """The kind of every position; an ellipsis is added at the end where the file has none."""
         kinds = {"ellipsis_mask": "all", "new_axis_mask": "new", "shrink_axis_mask": "index"}
         places: list[tuple[str, int]] = []
         for place in range(len(call.integers(3))):
@@ -248,7 +248,7 @@ class StridedSlice(Op):
 
     @staticmethod
     def _look_up(call: Call, found: Sequence[Cut]) -> Lowering:
-        """The data at the runtime indices; the axes that they are taken of stay, with size 1."""
+        """The data at the runtime indices; the indexed axes stay, with size 1."""
         shape, dtype, data = call.shape(0), call.tensor(1).dtype, call.output.dtype
         first, count = found[0].axis, len(found)
         sizes = np.array(shape[first : first + count], dtype)

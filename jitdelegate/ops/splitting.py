@@ -15,7 +15,7 @@ from jitdelegate.ops.shape import axis_problems, one_axis, one_axis_problems
 
 
 class Parts(Op):
-    """The operand `data` along the axis in operand `along`, in as many parts as the option `num_splits` says."""
+    """Splits the operand `data` along the axis in operand `along` into `num_splits` parts."""
 
     types = ANY
     data: int
@@ -30,11 +30,11 @@ class Parts(Op):
         yield from one_axis_problems(call, self.along, self.data)
 
     def axis(self, call: Call) -> int:
-        """Counted from the front."""
+        """The axis, counted from the front."""
         return one_axis(call, self.along, self.data)
 
     def sizes_along(self, call: Call) -> Shape:
-        """How far each output reaches along the axis."""
+        """The size of each output along the axis."""
         raise NotImplementedError
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
@@ -79,7 +79,7 @@ class Split(Parts):
 
 @op("SPLIT_V")
 class SplitV(Parts):
-    """Parts of the sizes in the second operand along the axis in the third; one size may be -1 for what is left."""
+    """Parts along the axis in the third operand, with the sizes in the second; one size may be -1 for the rest."""
 
     data, along = 0, 2
     least = most = 3
@@ -113,7 +113,7 @@ class SplitV(Parts):
 
 @op("UNPACK")
 class Unpack(Op):
-    """Every slice along the option `axis`, which goes away, as an output of its own."""
+    """Each slice along the option `axis` as an output of its own, without that axis."""
 
     types = ANY
     cases = (

@@ -1,4 +1,4 @@
-"""Non-maximum suppression as an operator by itself."""
+"""Non-maximum suppression as an operator of its own."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ def number(value: float) -> np.ndarray:
 
 
 def how_many(boxes: Lowering, count: Shape, dtype: str = "int32", shape: Shape = ()) -> Lowering:
-    """How many of the places name a box: one number of `shape`."""
+    """The number of entries that name a box: one number of `shape`."""
     used = Map(Cast(binary("ge", Arg(0), 0), dtype), (IndexMap.along(0),))
     return Lowering(Reduce(kind="sum", axes=(0,)), (Lowering(used, (boxes,), count, dtype),), shape, dtype)
 
 
 @op("NON_MAX_SUPPRESSION_V4")
 class NonMaxSuppressionV4(Op):
-    """The numbers of the boxes to keep, by falling score, then 0s, and how many: of boxes f32[N, 4], two opposite
-    corners each, and their scores f32[N].
+    """The indices of the boxes to keep, by descending score, then 0s, and their number: of boxes f32[N, 4], two
+    opposite corners each, and their scores f32[N].
 
-    The other operands are constants: how many at most, which part of the union two boxes may share, and the score that
-    a box has to exceed. Of equal scores the earlier box comes first; LiteRT takes them in the order of its heap. A box
-    without area overlaps none; LiteRT, which then finds no overlap of the box with itself either, repeats its number.
+    The other operands are constants: the largest number of boxes, the limit of two boxes' intersection over union, and
+    the score that a box has to exceed. Of equal scores the earlier box comes first; LiteRT takes them in the order of
+    its heap. A box without area overlaps no other box; LiteRT repeats its index, because it finds no overlap of the box
+    with itself either.
     """
 
     folds = 0
@@ -76,9 +77,9 @@ class NonMaxSuppressionV4(Op):
         return self._numbers(kept), how_many(kept, count)
 
     def _kept(self, call: Call) -> Lowering:
-        """int32[most]: the numbers of the boxes, -1 for what is not used."""
+        """int32[most]: the indices of the boxes to keep, -1 for unused entries."""
         total, count = call.shape(1)[0], call.integers(2)[0]
-        # LiteRT keeps a box whose score is above the limit, and drops one whose overlap reaches it.
+        # LiteRT keeps a box whose score is above its limit, and drops a box whose overlap reaches its limit.
         enough = np.nextafter(np.float32(self._number(call, 4)), INFINITY)
         overlap = np.nextafter(np.float32(self._number(call, 3)), -INFINITY)
         form = Suppress(score_threshold=float(enough), overlap=float(overlap))
@@ -108,8 +109,8 @@ class NonMaxSuppressionV4(Op):
 
 @op("NON_MAX_SUPPRESSION_V5")
 class NonMaxSuppressionV5(NonMaxSuppressionV4):
-    """As NON_MAX_SUPPRESSION_V4, with the scores of the boxes that are kept between their numbers and how many; the
-    last operand, how much to lower the scores of others instead, has to be 0."""
+    """As NON_MAX_SUPPRESSION_V4, with the scores of the kept boxes between their indices and their number; the last
+    operand, which lowers the scores of other boxes instead of dropping them, has to be 0."""
 
     least = most = 6
     results: ClassVar = {0: ("int32",), 2: ("int32",)}
@@ -141,7 +142,7 @@ class NonMaxSuppressionV5(NonMaxSuppressionV4):
 def kept_boxes(
     boxes: np.ndarray, scores: np.ndarray, most: np.ndarray, overlap: np.ndarray, threshold: np.ndarray
 ) -> tuple[np.ndarray, int]:
-    """(int32[most]: the numbers of the boxes that are left, then 0s; how many they are)."""
+    """(int32[most]: the indices of the kept boxes, then 0s; their number)."""
     low, high = np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])
     areas = (high - low).prod(1)
     kept: list[int] = []

@@ -1,11 +1,11 @@
-"""Operators that nothing is compiled for, and of which all the same the shape of the output is known."""
+"""Operators that are never compiled, but whose output's shape is known."""
 
 from __future__ import annotations
 
 from jitdelegate.ops.call import Call
 
 KEEPS_SHAPE = frozenset({"BUCKETIZE", "COMPLEX_ABS", "FAKE_QUANT", "IMAG", "QUANTIZE", "REAL"})
-"""The output has the shape of the input."""
+"""Operators whose output has the shape of the input."""
 
 
 def keeps_shape(call: Call) -> bool:

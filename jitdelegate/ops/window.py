@@ -11,7 +11,8 @@ import numpy as np
 from jitdelegate.ops.call import Call
 
 EXPLICIT_PADDING = "explicit_padding"
-"""Our own option, set by `passes.fuse_pad`: (top, bottom, left, right) zeros around the image, before `padding`."""
+"""An option of our own, set by `passes.fuse_pad`: (top, bottom, left, right) zeros around the image, before
+`padding`."""
 
 Attributes = Mapping[str, Any]
 Pair = tuple[int, int]
@@ -60,8 +61,8 @@ def slide(image: Pair, kernel: Pair, attrs: Attributes) -> Sliding:
 
 
 def slide_back(image: Pair, output: Pair, kernel: Pair, attrs: Attributes) -> Borders:
-    """The rows and columns that a transposed convolution drops at (top, bottom, left, right), negative where the
-    output goes on with zeros."""
+    """The rows and columns that a transposed convolution crops at (top, bottom, left, right); negative where zeros
+    extend the output."""
     same = attrs.get("padding", "SAME") == "SAME"
     padding: list[int] = []
     for axis, step in enumerate(stride(attrs)):
@@ -88,7 +89,8 @@ def window_problems(call: Call) -> Iterator[str]:
 
 
 def patches(image: np.ndarray, window: Sliding, fill: float) -> Iterator[tuple[int, int, np.ndarray]]:
-    """For every place (ky, kx) in the window, what it sees: an array [N, output h, output w, C] of `image`'s type."""
+    """For every tap (ky, kx) of the window, the elements that it reads: an array [N, output h, output w, C] of
+    `image`'s type."""
     top, bottom, left, right = window.padding
     padded = np.pad(image, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=fill)
     (sy, sx), (dy, dx), (h, w) = window.stride, window.dilation, window.output
