@@ -1,6 +1,6 @@
-"""A graph in one file, constants and forms included: for dumps, and for whoever runs a dumped kernel alone.
+"""A graph in one file, constants and forms included: for dumps, and for running a dumped kernel alone.
 
-The file is numpy's .npz: the graph's classes and values as JSON, and each array by its number. Nothing in it is code.
+The file is numpy's .npz: the graph's classes and values as JSON, and each array by its number. It contains no code.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CLASSES = {
     for name, each in vars(module).items()
     if isinstance(each, type) and is_dataclass(each)
 }
-"""The classes that a graph is made of, by name."""
+"""The classes that make up a graph, by name."""
 
 
 def save_graph(found: Graph, path: Path) -> None:
@@ -41,7 +41,7 @@ def load_graph(path: Path) -> Graph:
     """The graph that `save_graph` wrote.
 
     Raises:
-        ModelError: there is no such file, or it holds no graph.
+        ModelError: the file does not exist, or it holds no graph.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -54,7 +54,7 @@ def load_graph(path: Path) -> Graph:
 
 
 def _encoded(value: Any, arrays: list[np.ndarray]) -> Any:
-    """The value as JSON; each array as its number."""
+    """The value as JSON; each array is replaced by its number."""
     if is_dataclass(value):
         named = {field.name: _encoded(getattr(value, field.name), arrays) for field in fields(value)}
         return {"class": type(value).__name__, "fields": named}
@@ -71,7 +71,7 @@ def _encoded(value: Any, arrays: list[np.ndarray]) -> Any:
 
 
 def _decoded(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """The value; lists become tuples, as graphs have them."""
+    """The value; lists become tuples, which graphs use."""
     if isinstance(value, list):
         return tuple(_decoded(each, arrays) for each in value)
     if not isinstance(value, dict):

@@ -1,9 +1,9 @@
-"""Scalar expressions over one element: what a Map computes and what an epilogue adds to a kernel.
+"""Scalar expressions over one element: the computation of a Map, and the epilogue of any other kernel.
 
-An expression is an immutable tree. Targets emit it as vector instructions, `evaluate` runs it on numpy arrays.
-Every part has a type, a name of `ir.types`: that of its operands; a constant takes the type of what it meets. Each
-operation rounds once, except that a target may contract a * b + c into one FMA; integers wrap. `ir.quantized` has the
-expressions of quantized models.
+An expression is an immutable tree. Targets emit it as vector instructions; `evaluate` runs it on numpy arrays. Every
+part has a type, a name of `ir.types`: the type of its operands; a constant takes the type of the operand beside it.
+Each operation rounds once, except that a target may contract a * b + c into one FMA; integers wrap. `ir.quantized` has
+the expressions of quantized models.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "erf": np.vectorize(erf, otypes=[np.float32]),
     "not": np.logical_not,
 }
-"""Name -> what it computes on numpy arrays. "round" goes to the even number at halves; the sign of NaN is NaN."""
+"""Name -> the function on numpy arrays. "round" takes halves to the even number; the sign of NaN is NaN."""
 
 
 def _quotient(a: Any, b: Any) -> Any:
-    """Integers towards zero, as C divides them."""
+    """Quotients of integers are truncated towards zero, as in C."""
     if a.dtype.kind == "f":
         return np.divide(a, b)
     with np.errstate(all="ignore"):
@@ -47,20 +47,20 @@ def _quotient(a: Any, b: Any) -> Any:
 
 
 def _floor_quotient(a: Any, b: Any) -> Any:
-    """Floats as TFLite has it: the quotient in float64, so that 1 / 0.1f is not yet 10."""
+    """Quotients of floats are computed in float64, as in TFLite, so that 1 / 0.1f stays below 10."""
     if a.dtype.kind == "f":
         return np.floor(a.astype(np.float64) / b.astype(np.float64))
     return np.floor_divide(a, b)
 
 
 def _floor_remainder(a: Any, b: Any) -> Any:
-    """With the sign of `b`; as TFLite has it, that of finite numbers by an infinite one may be infinite."""
+    """The remainder has the sign of `b`; as in TFLite, that of a finite by an infinite number may be infinite."""
     rest = np.fmod(a, b)
     return np.where((rest != 0) & ((b < 0) != (rest < 0)), rest + b, rest)
 
 
 def _shift_right(a: Any, b: Any) -> Any:
-    """By at least 0 bits and at most all but one, which of signed integers leaves the sign."""
+    """The shift is limited to 0 ... number of bits - 1, which leaves the sign of signed integers."""
     return np.right_shift(a, np.clip(b, 0, 8 * a.dtype.itemsize - 1))
 
 
@@ -80,8 +80,8 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "xor": np.bitwise_xor,
     "shift_right": _shift_right,
 }
-"""Name -> what it computes on numpy arrays. "div" of integers goes towards zero; "and", "or" and "xor" are bitwise.
-What integers give that are divided by 0 is 0."""
+"""Name -> the function on numpy arrays. "div" of integers truncates towards zero; "and", "or" and "xor" are bitwise.
+Integers divided by 0 give 0."""
 
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "eq": np.equal,
@@ -91,7 +91,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "gt": np.greater,
     "ge": np.greater_equal,
 }
-"""Name -> what it computes on numpy arrays: bool. All but "ne" are false where an operand is NaN."""
+"""Name -> the function on numpy arrays: bool. All except "ne" are false where an operand is NaN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +100,15 @@ class Expr:
 
     @property
     def parts(self) -> tuple[Expr, ...]:
-        """The expressions that it is made of."""
+        """The sub-expressions."""
         return ()
 
     def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
-        """The same of other parts."""
+        """The same expression with other parts."""
         return self
 
     def part_types(self, found: Sequence[str | None]) -> tuple[str, ...]:
-        """In which type each part is computed; `found` are the parts' own types, None for constants."""
+        """The type in which each part is computed; `found` are the parts' own types, None for constants."""
         return ()
 
     def type_of(self, part_types: Sequence[str]) -> str:
@@ -116,7 +116,7 @@ class Expr:
         raise NotImplementedError
 
     def compute(self, parts: Sequence[np.ndarray], dtype: str) -> Any:
-        """The result, of type `dtype`, from arrays of the parts."""
+        """The result, of type `dtype`, from the arrays of the parts."""
         raise NotImplementedError
 
     def __add__(self, other: Expr | float) -> Expr:
@@ -163,7 +163,7 @@ RESULT = Arg(0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Const(Expr):
-    """A number, in the type of what it meets; one with a fraction meets floats alone. 0.0 and -0.0 are two."""
+    """A number in the type of the operand beside it; a fraction needs a float there. 0.0 and -0.0 differ."""
 
     value: float
 
@@ -195,7 +195,7 @@ class Apply(Expr):
         return Apply(self.function, parts)
 
     def part_types(self, found: Sequence[str | None]) -> tuple[str, ...]:
-        """One type for all but the condition of a "select"; of constants among themselves, float32."""
+        """One type for all parts except the condition of a "select"; float32 if all of them are constants."""
         first = int(self.function == "select")
         common = next((dtype for dtype in found[first:] if dtype is not None), "float32")
         return ("bool",) * first + (common,) * (len(found) - first)
@@ -210,8 +210,8 @@ class Apply(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Cast(Expr):
-    """A number in another type: floats towards zero and within the integers' range (NaN is 0), integers wrap, bool
-    is whether it is not 0."""
+    """A number in another type: floats are truncated towards zero and limited to the integers' range (NaN becomes 0),
+    integers wrap, and bool is false for 0 and true for all else."""
 
     value: Expr
     dtype: str
@@ -237,7 +237,7 @@ class Cast(Expr):
 
 
 def wrap(value: Expr | float) -> Expr:
-    """An expression as it is, a number rounded to float32 as a `Const`; integers beyond float32 stay as they are."""
+    """An expression as it is; a number as a `Const`, rounded to float32 unless it is an integer beyond float32."""
     if isinstance(value, Expr):
         return value
     return Const(value if isinstance(value, int) and int(np.float32(value)) != value else float(np.float32(value)))
@@ -297,12 +297,12 @@ def result_type(expr: Expr, types: Sequence[str]) -> str | None:
 
 
 def argument_types(expr: Expr, types: Sequence[str]) -> tuple[str, ...]:
-    """In which type each of the parts of `expr` is computed."""
+    """The type in which each part of `expr` is computed."""
     return expr.part_types([result_type(part, types) for part in expr.parts])
 
 
 def evaluate(expr: Expr, arguments: Sequence[np.ndarray]) -> np.ndarray:
-    """`expr` on arrays that broadcast together."""
+    """`expr` computed on arrays that broadcast together."""
     types = [str(array.dtype) for array in arguments]
     return _evaluate(expr, arguments, types, result_type(expr, types) or "float32")
 
@@ -317,7 +317,7 @@ def _evaluate(expr: Expr, arguments: Sequence[np.ndarray], types: Sequence[str],
 
 
 def converted(values: np.ndarray, dtype: str) -> np.ndarray:
-    """As `Cast` converts them."""
+    """The values, converted as by `Cast`."""
     if values.dtype.kind == "f" and np.dtype(dtype).kind in "iu":
         limits = np.iinfo(dtype)
         whole = np.nan_to_num(np.trunc(values.astype(np.float64)), nan=0.0)

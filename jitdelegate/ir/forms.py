@@ -1,8 +1,8 @@
-"""Kernel forms: the few shapes of computation that a target implements once each.
+"""Kernel forms: the few shapes of computation that each target implements once.
 
-A lowered node carries one form. Its inputs are the form's own operands first (`core` of them; data, weights, bias for
-a Contract) and then the extra operands of the epilogue. Sizes are logical (TFLite's NHWC); how a tensor lies in memory
-is the target's business.
+A lowered node carries one form. Its inputs are the form's own operands first (`core` of them; data, weights, bias for a
+Contract) and then the extra operands of the epilogue. Sizes are logical (TFLite's NHWC); the target decides how a
+tensor lies in memory.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ NO_HALO: Halo = (0, 0, 0, 0)
 class IndexMap:
     """Which element of an operand is read for output index i: operand index[a] = starts[a] + steps[a] * i[dims[a]].
 
-    One entry per operand axis; dims[a] == -1 reads starts[a] for every i (broadcast, or an axis of size 1). With
-    `fill` set, an index outside the operand reads that value instead; without it every index lies inside.
+    One entry per operand axis; dims[a] == -1 reads starts[a] for every i (broadcast, or an axis of size 1). With `fill`
+    set, an index outside the operand reads that value instead; without `fill`, every index lies inside.
     """
 
     dims: tuple[int, ...]
@@ -69,7 +69,7 @@ class IndexMap:
         """True where a kernel that makes the output pixel by pixel can follow the operand with fixed strides.
 
         The operand is read at the output's own index, or is repeated along an axis; nothing is shifted, padded or
-        transposed. Outputs that are no images are one row of pixels, so their leading axes go together.
+        transposed. An output that is not an image is one row of pixels, so its leading axes are merged.
         """
         shift = len(output) - len(self.dims)
         aligned = all(dim in (-1, shift + a) for a, dim in enumerate(self.dims))
@@ -83,21 +83,22 @@ class IndexMap:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What every form has: an epilogue over Arg(0) = the form's own result and Arg(1 + k) = extra operand k.
+    """The base of all forms: an epilogue over Arg(0) = the form's own result and Arg(1 + k) = extra operand k.
 
-    Extra operand k is input number `core + k` of the node, read through `operands[k]`. Operands of a form that
-    computes something itself run along its output (`IndexMap.runs_along`); a Map's and a Concat's may be anything.
+    Extra operand k is input number `core + k` of the node, read through `operands[k]`. Extra operands of a form that
+    computes a result itself run along its output (`IndexMap.runs_along`); a Map's and a Concat's may be read through
+    any index map.
 
-    The class variables and methods say what passes and targets ask of a form, so that none of them lists forms.
+    The class variables and methods say what passes and targets have to know about a form; none of them lists forms.
 
     Attributes:
         core: inputs that are the form's own operands.
-        takes_epilogue: whether it applies one; else `epilogue` stays RESULT and there are no extra operands.
-        has_result: whether it computes something itself, which the epilogue finds as Arg(0).
-        visits_once: whether it reads at most one element of each operand for every one that it writes.
+        takes_epilogue: whether the form applies an epilogue; else it stays RESULT, without extra operands.
+        has_result: whether the form computes a result itself, which the epilogue reads as Arg(0).
+        visits_once: whether the form reads at most one element of each operand for every element that it writes.
         exact_loads: whether kernels load nothing beyond the last element of an operand.
-        is_row_major: whether its own operands and its results lie row-major only, never in blocks of channels.
-        blocks_extra: whether extra operands may lie in blocks all the same.
+        is_row_major: whether the form's own operands and its results are row-major only, never in blocks of channels.
+        blocks_extra: whether extra operands may lie in blocks even then.
     """
 
     core: ClassVar[int] = 1
@@ -112,7 +113,7 @@ class Form:
 
     @property
     def moves_only(self) -> bool:
-        """Whether its results are elements of its operands as they are."""
+        """Whether its results are unchanged elements of its operands."""
         return False
 
     def loads_exactly(self, operand: Shape) -> bool:
@@ -120,19 +121,19 @@ class Form:
         return self.exact_loads
 
     def reads_images(self, operand: Shape, result: Shape) -> bool:
-        """Whether results come from the pixels around them, which vectors of channels make faster."""
+        """Whether results are computed from the pixels around them; vectors of channels make this faster."""
         return False
 
     def keeps_blocks(self, operands: Sequence[Shape], result: Shape, lanes: int) -> bool:
-        """Whether blocks of `lanes` channels of its operands make blocks of its result, so that all may lie apart.
+        """Whether blocks of `lanes` channels of its operands make blocks of its result, so that all may be blocked.
 
         Args:
-            operands: one shape per input of the node; of absent ones any.
+            operands: one shape per input of the node; any shape for absent inputs.
         """
         return not self.is_row_major
 
     def halo(self, operand: Shape, result: Shape) -> Halo:
-        """Rows and columns beyond each border of its first operand that it reads."""
+        """Rows and columns that the form reads beyond each border of its first operand."""
         return NO_HALO
 
 
@@ -165,11 +166,11 @@ class Window(Form):
 
     Attributes:
         kernel, stride, dilation: (h, w).
-        padding: (top, bottom, left, right) rows and columns that are not there.
-        halo_value: what they read as, as it is stored; None where they are left out of the window.
-        input_zero: the stored value of the data that stands for 0, subtracted from every element that is read.
-        accumulator: type of products and sums, of the bias and of the result that the epilogue finds: "float32", or
-            that of the data's `ElementType`, "int32" for int8, where data and weights are integers.
+        padding: (top, bottom, left, right) rows and columns outside the image.
+        halo_value: the value of these rows and columns, as it is stored; None where the window leaves them out.
+        input_zero: the zero point of the data, subtracted from every element that is read.
+        accumulator: the type of products and sums, of the bias and of the result that the epilogue reads: "float32", or
+            where data and weights are integers the accumulator of the data's `ElementType`, "int32" for int8.
     """
 
     kernel: tuple[int, int] = (1, 1)
@@ -191,7 +192,7 @@ class Window(Form):
         return top, bottom, left, right
 
     def _halo_along(self, axis: int, source: int, target: int) -> tuple[int, int]:
-        """Before and after an axis of `source` pixels, 0 for H and 1 for W."""
+        """The halo before and after an axis of `source` pixels; `axis` is 0 for H and 1 for W."""
         padding = self.padding[2 * axis]
         last = (target - 1) * self.stride[axis] - padding + (self.kernel[axis] - 1) * self.dilation[axis]
         return max(0, padding), max(0, last - (source - 1))
@@ -203,10 +204,10 @@ class Contract(Window):
 
     out[n,y,x,o] = epilogue(bias[o] + sum over ky, kx, c of
         data[n, y*sy - top + ky*dy, x*sx - left + kx*dx, g*I + c] * weights[o,ky,kx,c]), g = o // (O / groups)
-    of data less `input_zero`; integer weights have no zero point.
-    Data of another rank than 4 is the image [1, 1, product of the leading sizes, last size], weights [O, I] have a
-    1x1 kernel: FULLY_CONNECTED. `transposed`: data pixel (y, x) adds data[n,y,x,c] * weights[o,ky,kx,c] to output
-    (y*sy - top + ky, x*sx - left + kx): TRANSPOSE_CONV.
+    `input_zero` is subtracted from the data; integer weights have no zero point.
+    Data of another rank than 4 is read as the image [1, 1, product of the leading sizes, last size]; weights [O, I]
+    have a 1x1 kernel: FULLY_CONNECTED. If `transposed`, data pixel (y, x) adds data[n,y,x,c] * weights[o,ky,kx,c] to
+    output (y*sy - top + ky, x*sx - left + kx): TRANSPOSE_CONV.
     """
 
     core: ClassVar[int] = 3
@@ -221,10 +222,10 @@ class Contract(Window):
         return whole and self.kernel == (1, 1) and self.stride == (1, 1)
 
     def keeps_blocks(self, operands: Sequence[Shape], result: Shape, lanes: int) -> bool:
-        return self.groups == 1  # others may begin in the middle of a block
+        return self.groups == 1  # with more groups, a group may begin in the middle of a block
 
     def _halo_along(self, axis: int, source: int, target: int) -> tuple[int, int]:
-        """Transposed, output o reads sources (o + padding - k) / stride, for every tap k that makes it whole."""
+        """If transposed, output o reads sources (o + padding - k) / stride, for each tap k where that is whole."""
         if not self.transposed:
             return Window._halo_along(self, axis, source, target)
         stride, padding = self.stride[axis], self.padding[2 * axis]
@@ -236,9 +237,9 @@ class Contract(Window):
 class MatMul(Form):
     """Products of runtime matrices, one for each index of the leading axes; inputs (a, b, extra operands ...).
 
-    out[..., m, n] = epilogue(sum over k of a[..., m, k] * b[..., k, n]), of the shape that numpy's matmul gives: both
-    operands have two axes at least, and the leading ones broadcast. `adj_x`, `adj_y`: a lies as [..., k, m], b as
-    [..., n, k].
+    out[..., m, n] = epilogue(sum over k of a[..., m, k] * b[..., k, n]), in the shape that numpy's matmul gives: both
+    operands have at least two axes, and the leading axes broadcast. With `adj_x`, a is stored as [..., k, m]; with
+    `adj_y`, b is stored as [..., n, k].
     """
 
     core: ClassVar[int] = 2
@@ -255,7 +256,7 @@ class Depthwise(Window):
 
     out[n,y,x,o] = epilogue(bias[o] + sum over ky, kx of
         data[n, y*sy - top + ky*dy, x*sx - left + kx*dx, o // multiplier] * weights[0,ky,kx,o]), O = C * multiplier
-    of data less `input_zero`; integer weights have no zero point.
+    `input_zero` is subtracted from the data; integer weights have no zero point.
     """
 
     core: ClassVar[int] = 3
@@ -267,7 +268,7 @@ class Depthwise(Window):
 
 @dataclass(frozen=True, slots=True)
 class Pool(Window):
-    """Average or maximum over the window, per channel: over its part inside the image, where `halo_value` is None.
+    """Average or maximum over the window, per channel; if `halo_value` is None, over its part inside the image.
 
     kind: "mean" or "max".
     """
@@ -281,8 +282,8 @@ class Pool(Window):
 
 @dataclass(frozen=True, slots=True)
 class Reduce(Form):
-    """`kind` ("mean", "sum", "max", "min", "prod") over `axes` of the operand; the output keeps the other elements in
-    order, whether or not its shape keeps the reduced axes with size 1."""
+    """`kind` ("mean", "sum", "max", "min", "prod") over `axes` of the operand; the results keep their order, whether or
+    not the output's shape keeps the reduced axes with size 1."""
 
     kind: str = "sum"
     axes: tuple[int, ...] = ()
@@ -291,7 +292,7 @@ class Reduce(Form):
         return len(operand) != 4
 
     def reads_images(self, operand: Shape, result: Shape) -> bool:
-        """Whether it is a pool over everything: a reduction over H and W of an image that keeps it an image."""
+        """Whether it is a pool over the whole image: a reduction over H and W of an image whose result is an image."""
         return self.axes == (1, 2) and len(operand) == len(result) == 4 and self.kind in ("mean", "max")
 
     def keeps_blocks(self, operands: Sequence[Shape], result: Shape, lanes: int) -> bool:
@@ -334,7 +335,7 @@ class Concat(Form):
         return True
 
     def keeps_blocks(self, operands: Sequence[Shape], result: Shape, lanes: int) -> bool:
-        """Along channels, all parts but the last one must be whole blocks."""
+        """Along channels, all parts except the last must be whole blocks."""
         whole = self.axis != 3 or all(shape[3] % lanes == 0 for shape in operands[:-1])
         return len(result) == 4 and whole
 
@@ -346,13 +347,13 @@ class Recurrent(Form):
 
     data f32[T, N, gates * U], or f32[N, T, gates * U] without `time_major`, is what each step adds to the gates;
     hidden f32[N, P]; state f32[N, U]; weights f32[gates * U, P]; more f32[count, U] or ABSENT; projection f32[P, U] and
-    its bias f32[P] or both ABSENT, and then P = U. The step of time t, from 0 up, or down to 0 where `reverse`:
+    its bias f32[P] or both ABSENT, in which case P = U. The step of time t, from 0 up, or down to 0 if `reverse`:
         gate[g] = data[t, n, g * U + u] + sum over p of weights[g * U + u, p] * hidden[n, p]
         state = cell(Arg(0 ... gates - 1) = the gates, Arg(gates) = state, Arg(gates + 1 + k) = more[k])
-        hidden = output(the same, of which Arg(gates) is the new state)
+        hidden = output(the same, but Arg(gates) = the new state)
         hidden = limit(Arg(0) = bias[p] + sum over u of projection[p, u] * hidden[n, u]), where there is a projection
-    out f32[T + 1, N, max(U, P)]: hidden of every time, then the state after the last step; what is left of a row is
-    anything. There is no epilogue.
+    out f32[T + 1, N, max(U, P)]: hidden of every time, then the state after the last step; the rest of a row is
+    undefined. There is no epilogue.
     """
 
     core: ClassVar[int] = 7

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jitdelegate.ir.forms import Form
 
 ABSENT = -1
-"""Stands in a node's inputs for an optional operand that is not given."""
+"""Marks an optional operand that is not given in a node's inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +135,10 @@ class State:
     """A value that lives from run to run: one run's output is the next one's input.
 
     Attributes:
-        before: the tensor that holds what the last run left.
-        after: the tensor that holds what this run leaves.
-        initial: what the first run finds, None for zeros.
-        is_resource: True for a resource variable, which LiteRT's `reset_all_variables` leaves as it is.
+        before: the tensor with the value that the last run left.
+        after: the tensor with the value that this run leaves.
+        initial: the value in the first run, None for zeros.
+        is_resource: True for a resource variable, which LiteRT's `reset_all_variables` does not change.
     """
 
     before: int
@@ -152,8 +152,8 @@ class Graph:
     """One subgraph: nodes in execution order over an indexed list of tensors.
 
     Attributes:
-        inputs: what the caller gives, then the `before` of each state.
-        outputs: what the caller gets, then the `after` of each state.
+        inputs: the caller's inputs, then the `before` of each state.
+        outputs: the caller's outputs, then the `after` of each state.
         states: empty until `passes.functional_state` has run.
     """
 
@@ -176,7 +176,7 @@ class Graph:
 
     @cached_property
     def readers(self) -> tuple[tuple[int, ...], ...]:
-        """For every tensor, the positions of the nodes that read it, in order, each once."""
+        """For every tensor, the positions of the nodes that read it, in order, without repetition."""
         found: list[list[int]] = [[] for _ in self.tensors]
         for position, node in enumerate(self.nodes):
             for index in dict.fromkeys(node.inputs):
@@ -194,14 +194,14 @@ class Graph:
         return tuple(found)
 
     def only_reader(self, index: int) -> int | None:
-        """The position of the one node that reads tensor `index`; None if several do, or the graph's caller does."""
+        """The position of the only node that reads tensor `index`; None if several nodes or the caller read it."""
         readers = self.readers[index]
         return readers[0] if len(readers) == 1 and index not in self.outputs else None
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A named entry: argument names to tensor indices of one subgraph."""
+    """A named entry point: argument names -> tensor indices of one subgraph."""
 
     key: str
     graph: int

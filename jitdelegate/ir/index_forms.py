@@ -1,4 +1,4 @@
-"""Kernel forms that read, find or sum up elements at places that only the values decide.
+"""Kernel forms that read, find or sum elements at indices that only runtime values decide.
 
 They store their results as they are: `epilogue` stays RESULT and there are no extra operands.
 """
@@ -13,7 +13,7 @@ from jitdelegate.ir.forms import Form
 
 @dataclass(frozen=True, slots=True)
 class IndexForm(Form):
-    """A form without epilogue, all of whose operands and results lie row-major."""
+    """A form without epilogue whose operands and results are all row-major."""
 
     takes_epilogue: ClassVar[bool] = False
     exact_loads: ClassVar[bool] = True
@@ -22,11 +22,11 @@ class IndexForm(Form):
 
 @dataclass(frozen=True, slots=True)
 class Gather(IndexForm):
-    """Slices of the data at runtime places; inputs (data of any type, places int32 or int64).
+    """Slices of the data at runtime indices; inputs (data of any type, `places` int32 or int64).
 
-    out[b, o, i, n] = data[b, o, places[b, i, 0], ..., places[b, i, m - 1], n]: b are the first `batch` axes, o those
-    from there to `axis`, then come the m axes that are looked up, m the last size of `places`; n are the others. The
-    slice is 0 where one of its places lies outside, below 0 included: no other memory is ever read.
+    out[b, o, i, n] = data[b, o, places[b, i, 0], ..., places[b, i, m - 1], n]: b are the first `batch` axes, o the axes
+    from there to `axis`, then come the m indexed axes, m being the last size of `places`; n are the other axes. A slice
+    is 0 where one of its indices lies outside, negative ones included: no other memory is ever read.
     """
 
     core: ClassVar[int] = 2
@@ -37,10 +37,10 @@ class Gather(IndexForm):
 
 @dataclass(frozen=True, slots=True)
 class Scatter(IndexForm):
-    """Slices combined at runtime places; inputs (updates float32, int32 or int64; places int32 or int64).
+    """Slices combined at runtime indices; inputs (updates float32, int32 or int64; `places` int32 or int64).
 
     out[s, n] = `initial` combined with updates[i, n] for every i, in order, with places[i] == s; `kind` is "sum",
-    "prod", "max" or "min". The last axis of `places` holds one index per axis of s; a place outside is passed over.
+    "prod", "max" or "min". The last axis of `places` holds one index per axis of s; one outside is skipped.
     """
 
     core: ClassVar[int] = 2
@@ -50,9 +50,10 @@ class Scatter(IndexForm):
 
 @dataclass(frozen=True, slots=True)
 class Scan(IndexForm):
-    """Running sums along `axis`: each element is the sum of those before it and, unless `exclusive`, of itself.
+    """Running sums along `axis`: each sum is over the elements before its own and, unless `exclusive`, its own element.
 
-    `reverse`: of those after it. Sums are added up one by one from the first on; integers wrap.
+    With `reverse`, each sum is over the elements after its own. Elements are added one by one from the first on;
+    integers wrap.
     """
 
     axis: int = 0
@@ -62,9 +63,9 @@ class Scan(IndexForm):
 
 @dataclass(frozen=True, slots=True)
 class ArgReduce(IndexForm):
-    """Where along `axis` the largest ("max") or smallest ("min") element is, the first one of equals: int32 or int64.
+    """The index along `axis` of the largest ("max") or smallest ("min") element, the first of equals: int32 or int64.
 
-    NaN is neither larger nor smaller than anything: it is the answer only where it comes first.
+    NaN is neither larger nor smaller than anything: its index is the result only where it comes first.
     """
 
     kind: str = "max"
@@ -73,9 +74,9 @@ class ArgReduce(IndexForm):
 
 @dataclass(frozen=True, slots=True)
 class TopK(IndexForm):
-    """Where the largest elements of each row (last axis) are, as int32: largest first, of equals the earlier one.
+    """The indices of the largest elements of each row (last axis), as int32: largest first, of equals the earlier one.
 
-    Elements are float32 or int32; how many are found is the output's last size. Positive NaN is above infinity.
+    Elements are float32 or int32; the output's last size is their number. Positive NaN is above infinity.
     """
 
 
@@ -83,9 +84,9 @@ class TopK(IndexForm):
 class Suppress(IndexForm):
     """Non-maximum suppression; inputs (boxes f32[4, N]: ymin, xmin, ymax, xmax; scores f32[C, N]), output int32[C, K].
 
-    Row c holds the numbers of the boxes that are kept for class c, by descending score, the earlier box first among
+    Row c holds the indices of the boxes that are kept for class c, by descending score, the earlier box first among
     equals, then -1s. A box is kept if its score is at least `score_threshold` and its intersection with each box kept
-    before is at most `overlap` of both's union.
+    before is at most `overlap` of their union.
     """
 
     core: ClassVar[int] = 2

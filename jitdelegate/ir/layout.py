@@ -10,7 +10,7 @@ from jitdelegate.ir.types import ELEMENT_TYPES
 
 
 def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-    """The shape as an image [N, H, W, C]; other ranks than 4 are one row of pixels, the last size their channels."""
+    """The shape as an image [N, H, W, C]; other ranks are one row of pixels with the last size as channels."""
     if len(shape) == 4:
         return shape[0], shape[1], shape[2], shape[3]
     return 1, 1, prod(shape[:-1]), shape[-1] if shape else 1
@@ -20,15 +20,15 @@ def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
 class Layout:
     """Where element (n, y, x, c) of an image lies: base + n*image + y*row + x*pixel + c//lanes*block + c%lanes.
 
-    Row-major: pixels of C elements. Blocked: [N][H][C/lanes][W][lanes], the last block padded, so that a vector load
-    is one pixel of one block. All distances are in bytes.
+    Row-major: pixels of C elements. Blocked: [N][H][C/lanes][W][lanes] with a padded last block, so that a vector load
+    reads one pixel of one block. All distances are in bytes.
 
     Attributes:
         shape: [N, H, W, C].
-        lanes: channels of a block: as many floats as a vector register holds.
+        lanes: channels of a block, as many as a vector register holds floats.
         blocked: see above.
         halo: (top, bottom, left, right) rows and columns around every image that hold zeros.
-        dtype: of the elements.
+        dtype: the type of the elements.
     """
 
     shape: tuple[int, int, int, int]
@@ -44,12 +44,12 @@ class Layout:
 
     @cached_property
     def blocks(self) -> int:
-        """Channel blocks, the last one perhaps not full."""
+        """The number of channel blocks; the last one may be partly filled."""
         return -(-self.shape[3] // self.lanes)
 
     @property
     def tail(self) -> int:
-        """Channels in the last block when it is not full, else 0."""
+        """Channels in the last block if it is partly filled, else 0."""
         return self.shape[3] % self.lanes
 
     @property

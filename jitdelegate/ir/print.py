@@ -1,4 +1,4 @@
-"""The graph as text: one line per node, stable, made to be read and compared in tests."""
+"""The graph as stable text, one line per node, for reading and for comparison in tests."""
 
 from __future__ import annotations
 

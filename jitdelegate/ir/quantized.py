@@ -1,4 +1,4 @@
-"""Expressions of quantized models: Rescale and Table, as TOSA's operators of these names.
+"""Expressions of quantized models: Rescale and Table, after TOSA's operators of these names.
 
 Source: https://www.mlplatform.org/tosa/tosa_spec.html
 """
@@ -16,9 +16,9 @@ from jitdelegate.ir.expr import Const, Expr
 from jitdelegate.ir.types import ELEMENT_TYPES
 
 ROUNDINGS = {"single": (0, 0), "double": (1 << 30, -(1 << 30)), "double_up": (1 << 30, 1 << 30)}
-"""Rounding of a Rescale -> what is added to products beside half of the last bit kept: of values from 0 on, and below.
+"""Rounding of a Rescale -> the numbers added to products besides half of the last kept bit: from 0 on, and below 0.
 
-It is added for shifts by more than 31, which round twice: first by 31 bits, halves up, then by the rest. "single"
+They are added for shifts by more than 31, which round twice: first by 31 bits, halves up, then by the rest. "single"
 rounds once, halves up. "double" rounds halves away from zero the second time: TOSA's DOUBLE_ROUND, and what LiteRT's
 reference kernels do. "double_up" rounds halves up again, as LiteRT's optimized kernels do.
 """
@@ -26,7 +26,7 @@ HIGHEST_SHIFT = 62
 DIGITS = 7
 """Bits of an int16 that interpolate between neighbouring entries of a Table."""
 SIZES = {"int8": 256, "uint8": 256, "int16": (1 << 16 - DIGITS) + 1}
-"""By type of the value: entries of a Table."""
+"""Entries of a Table, by the type of the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Rescale(Expr):
     """clamp(round((value - input_zero) * multiplier / 2**shift) + output_zero, low, high), an integer of type `dtype`.
 
     Attributes:
-        value: an integer; of int64, 48 bits count.
+        value: an integer; an int64 has to fit in 48 bits.
         multiplier: from 0 to 2**31 - 1, or to 2**15 - 1 for values of int64; a constant or, by channel, an int32.
         shift: from 2 to 62; a constant or, by channel, an int32.
         input_zero: the value's zero point; 0 for values of more than 16 bits.
@@ -82,8 +82,8 @@ class Rescale(Expr):
         return np.clip(rounded + self.output_zero, self.low, self.high)
 
     def largest(self, source: str) -> int | None:
-        """A bound of results without sign and before the zero point is added, for values of type `source`; None where
-        multiplier and shift are no constants."""
+        """A bound of the results' magnitude before the zero point is added, for values of type `source`; None where
+        multiplier or shift is not a constant."""
         if not isinstance(self.multiplier, Const) or not isinstance(self.shift, Const):
             return None
         element = ELEMENT_TYPES[source]
@@ -103,7 +103,7 @@ def rescale(
     high: int | None = None,
     rounding: str = "double",
 ) -> Rescale:
-    """A Rescale; without limits those of `dtype`."""
+    """A Rescale; the limits are by default those of `dtype`."""
     element = ELEMENT_TYPES[dtype]
     low, high = element.minimum if low is None else low, element.maximum if high is None else high
     multiplier, shift = (part if isinstance(part, Expr) else Const(part) for part in (multiplier, shift))
@@ -112,10 +112,10 @@ def rescale(
 
 @dataclass(frozen=True, slots=True)
 class Table(Expr):
-    """A function of an int8, uint8 or int16 by its values.
+    """A function of an int8, uint8 or int16, given by its values.
 
-    An 8-bit value has an entry of its own: entries[value - smallest value], of type `dtype`. An int16 lies between two
-    of 513 int16 entries, 128 apart. The result is then an int32 with DIGITS bits of fraction:
+    Every 8-bit value has its own entry: entries[value - smallest value], of type `dtype`. An int16 lies between two of
+    513 int16 entries, which are 128 apart. The result is then an int32 with DIGITS bits of fraction:
     entries[i] * 128 + (entries[i + 1] - entries[i]) * (value % 128), i = (value + 32768) // 128.
     """
 

@@ -1,4 +1,4 @@
-"""Types of elements: how they are stored, calculated with and summed up."""
+"""Types of elements: how elements are stored, calculated with and summed."""
 
 from __future__ import annotations
 
@@ -65,4 +65,4 @@ ELEMENT_TYPES = {
         ElementType("bool", "bool", 8, "bool", "int32"),
     )
 }
-"""By name: the types that kernels read and write. Sums of int16 products need 64 bits from two products on."""
+"""The types that kernels read and write, by name. Sums of int16 products need 64 bits from two products on."""

@@ -12,10 +12,10 @@ from jitdelegate.ir.types import ELEMENT_TYPES
 
 
 def verify(graph: Graph, stage: str) -> None:
-    """Nothing, if every index is in range, every value is written once and before it is read.
+    """Passes if every index is in range and every value is written once, before it is read.
 
     Raises:
-        AssertionError: the stage left a malformed graph; a bug of ours, never of the model.
+        AssertionError: the stage left a malformed graph; this is a bug of ours, never of the model.
     """
     known = {i for i, tensor in enumerate(graph.tensors) if tensor.is_constant or tensor.is_variable}
     known |= set(graph.inputs)
@@ -46,7 +46,7 @@ def _verify_form(graph: Graph, node: Node, form: Form, where: str) -> None:
 
 
 def _verify_sums(dtype: str, form: Window, where: str) -> None:
-    """A window's accumulator, zero point and halo suit data of this type."""
+    """Asserts that a window's accumulator, zero point and halo suit data of this type."""
     element = ELEMENT_TYPES[dtype]
     assert form.accumulator in ("float32", element.accumulator), f"{where} sums up {dtype} in {form.accumulator}"
     if form.accumulator == "float32":
@@ -58,13 +58,13 @@ def _verify_sums(dtype: str, form: Window, where: str) -> None:
 
 
 def verify_ports(before: Graph, after: Graph, stage: str) -> None:
-    """Nothing, if the caller's inputs and outputs after a stage are those before it, one by one.
+    """Passes if the caller's inputs and outputs after a stage are those before it, one by one.
 
-    Signatures, callers and LiteRT name them by the file's numbers, and programs by their positions. So an input keeps
-    its number, and an output keeps its own or gets a new one: never that of another tensor.
+    Signatures, callers and LiteRT refer to ports by the file's numbers, and programs by their positions. So an input
+    keeps its number, and an output keeps its own or gets a new number: never that of another tensor.
 
     Raises:
-        AssertionError: the stage lost, exchanged or changed one; a bug of ours, never of the model.
+        AssertionError: the stage lost, exchanged or changed a port; this is a bug of ours, never of the model.
     """
     assert before.given == after.given, f"after {stage}: inputs are {after.given}, expected {before.given}"
     found, expected = len(after.returned), len(before.returned)
@@ -77,10 +77,10 @@ def verify_ports(before: Graph, after: Graph, stage: str) -> None:
 
 
 def verify_expression(expr: Expr, types: Sequence[str], where: str) -> None:
-    """Nothing, if every part of `expr` has the types that it takes, where Arg(i) has types[i].
+    """Passes if every part of `expr` has the types that it takes, where Arg(i) has types[i].
 
     Raises:
-        AssertionError: it has not.
+        AssertionError: a part has another type.
     """
     if isinstance(expr, Arg):
         assert expr.index < len(types), f"{where}: {expr} of {len(types)} operands"

@@ -67,8 +67,7 @@ class Case:
     seed: int = 0
 
     def arrays(self) -> list[np.ndarray | None]:
-        """The values of all operands, constants included; None for operands that are not given. Every call returns
-        equal values."""
+        """The values of all operands, constants included; None where not given; equal at every call."""
         random = np.random.default_rng(self.seed)
         return [self._array(random, entry) for entry in self.inputs]
 

@@ -27,7 +27,7 @@ from jitdelegate.ops.window import Borders, Pair, Sliding, dilation, patches, sl
 UNIT = {"stride_h": 1, "stride_w": 1}
 
 MAX_TAPS = 1 << 22
-"""Most weights of one output channel: a table in the program holds the offset of each one's input, 2 bytes a weight."""
+"""Most weights of one output channel: the program has a table of their inputs' offsets, 2 bytes a weight."""
 
 MAX_ZEROS = 1 << 26
 """Most elements of an image with its halo of zeros, where these are over 8 times the elements of the image itself."""
@@ -79,11 +79,9 @@ class Weighted(Op):
     def weighted(
         self, call: Call, form: Form, operands: Sequence[int | Lowering | np.ndarray], shape: Shape | None = None
     ) -> Lowering:
-        """The lowering of data and filter by `form`, with bias and activation; `shape` is the shape that the form
-        writes.
+        """The lowering of data and filter by `form`, with bias and activation; the form writes `shape`.
 
-        A constant bias becomes the form's third operand if the form takes a bias; any other bias is added in the
-        epilogue.
+        A constant bias becomes the form's third operand if the form takes one; any other bias is added in the epilogue.
         """
         bias, activation = self.bias(call), ACTIVATIONS[call.option(OPTION, "NONE")]
         is_given = call.given(self.bias_operand)

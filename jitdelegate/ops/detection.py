@@ -202,8 +202,7 @@ def separate(call: Call, options: Mapping[str, Any], boxes: Lowering) -> tuple[L
 
 
 def _without_background(call: Call, classes: int, shape: Shape, axes: tuple[int, int]) -> Lowering:
-    """The scores without the background class, in another order of axes: `axes` of the scores, whose axis 1 is the
-    boxes."""
+    """The scores without the background class, in another order of axes: `axes` of the scores, with boxes as axis 1."""
     background = call.shape(1)[2] - classes
     access = IndexMap.along(-1, axes.index(1), axes.index(2), starts=(0, 0, background))
     return moved(call.index(1), access, shape, "float32")

@@ -279,8 +279,7 @@ def numbered(shape: Shape, dtype: str) -> np.ndarray:
 
 @op("DYNAMIC_UPDATE_SLICE")
 class DynamicUpdateSlice(Op):
-    """The first operand, overwritten by the second from the index in the third on; the index is moved so that the
-    second fits."""
+    """The first operand, overwritten by the second from the index in the third on, moved so that it fits."""
 
     least = most = 3
     types = ANY

@@ -92,8 +92,7 @@ class BatchMatMul(Op):
         return prod(call.output.shape) * _sides(call).left[1]
 
     def lowering(self, call: Call) -> Lowering:
-        """A right operand that all products share multiplies all their rows at once; if it is a constant, it is a
-        filter."""
+        """A right operand that all products share multiplies all their rows at once; a constant one is a filter."""
         sides, a, b = _sides(call), call.index(0), call.index(1)
         if prod(sides.b[:-2]) > 1 or sides.adj_x:
             return _product(a, b, sides)

@@ -1,5 +1,4 @@
-"""MediaPipe's custom operators, with the meaning that mediapipe/util/tflite/operations in MediaPipe's sources gives
-them."""
+"""MediaPipe's custom operators, as mediapipe/util/tflite/operations in MediaPipe's sources defines them."""
 
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ MAX_TAPS = 16
 
 @op("Convolution2DTransposeBias", custom=True)
 class Convolution2DTransposeBias(Weighted):
-    """TRANSPOSE_CONV with a bias; the output's size follows from the input's, and SAME crops what VALID has in
-    addition."""
+    """TRANSPOSE_CONV with a bias; the output's size follows from the input's, SAME crops what VALID adds."""
 
     least = most = 3
     activates = False

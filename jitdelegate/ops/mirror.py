@@ -55,8 +55,7 @@ class ReverseV2(Op):
 
 @op("MIRROR_PAD")
 class MirrorPad(Padding):
-    """Pads the data with its own elements in reverse order, from the border (SYMMETRIC) or the next element (REFLECT)
-    on."""
+    """Pads the data with its own elements in reverse order, from the border (SYMMETRIC) or one further (REFLECT) on."""
 
     cases = tuple(
         Case((data, paddings), {"mode": mode})

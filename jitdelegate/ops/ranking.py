@@ -21,7 +21,7 @@ def comparable(call: Call) -> int | Lowering:
 
 
 class ArgExtreme(Op):
-    """The index of the extreme element along an axis, of the first among equals; the second operand is the axis."""
+    """The index of the extreme element along an axis, the first of equals; the second operand is the axis."""
 
     least = most = 2
     parameters = (1,)
@@ -77,7 +77,7 @@ class ArgMin(ArgExtreme):
 class TopKV2(Op):
     """The largest elements of each row, largest first, and their indices; the second operand is their number.
 
-    Of equal elements the earlier one comes first. LiteRT does not define comparisons with NaN; here positive NaN is the
+    Of equal elements the earlier one comes first. LiteRT does not define how NaN compares; here positive NaN is
     largest.
     """
 

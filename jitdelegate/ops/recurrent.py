@@ -93,8 +93,7 @@ def outcome(outputs: Sequence[Lowering], states: Sequence[Lowering]) -> tuple[Lo
 
 
 class Bidirectional(Recurrence):
-    """Runs in both directions; with `merge_outputs` the two outputs are one, forward first. States: forward, then
-    backward."""
+    """Runs in both directions; `merge_outputs` joins the two outputs, forward first. States: forward, then backward."""
 
     auxiliary: ClassVar[range]
     """Operands that are not supported."""
@@ -145,8 +144,7 @@ def cell_problems(call: Call, operands: Operands, steps: Steps) -> Iterator[str]
 
 class Lstm(Recurrence):
     """One direction: gates i, f, o = logistic and g = the activation, state = f * state + i * g, hidden = o *
-    activation(state), projected where weights for that are given; peepholes, layer normalization and input gates are
-    optional."""
+    activation(state), perhaps projected; peepholes, layer normalization and input gates are optional."""
 
     least = 1
     most = 24

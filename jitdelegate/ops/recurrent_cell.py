@@ -241,8 +241,7 @@ def clamped(x: Expr, limit: float) -> Expr:
 
 
 def apply(expr: Expr, reads: Sequence[Read], shape: Shape) -> Lowering:
-    """A Map to float32 of `shape`, where Arg(k) is operand k; operands that the expression does not use are left
-    out."""
+    """A Map to float32 of `shape`, where Arg(k) is operand k; operands that it does not use are left out."""
     used = sorted(_arguments(expr))
     places = {old: Arg(new) for new, old in enumerate(used)}
     renamed = substitute(expr, [places.get(number, Arg(0)) for number in range(len(reads))])

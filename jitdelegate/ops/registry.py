@@ -225,8 +225,7 @@ class Op:
         return (self.shape(call),)
 
     def shape(self, call: Call) -> Shape:
-        """As `shapes`, for an operator with one output; the first operand's shape, unless a subclass overrides this
-        method."""
+        """As `shapes`, for an operator with one output; by default that of the first operand."""
         return call.shape(0)
 
     def work(self, call: Call) -> int:
@@ -252,7 +251,7 @@ class Op:
 
     def foldable(self, call: Call) -> bool:
         """True where the node's outputs are known while compiling. Quantized nodes are excluded, because `reference`
-        does not know what quantized numbers stand for."""
+        does not know quantization."""
         known = all(call.constant(k) is not None for k in range(call.count) if call.given(k))
         return known and not any(tensor.is_quantized for tensor in (*call.operands, *call.outputs))
 

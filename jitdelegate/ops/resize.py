@@ -40,7 +40,7 @@ def bilinear_places(
     positions, step = np.arange(count, dtype=np.float32), scale(size, count, align_corners)
     half = np.float32(0.5)
     exact = (positions + half) * step - half if half_pixel_centers else positions * step
-    lower = np.clip(np.floor(exact).astype(np.int64), 0, size - 1)  # rounding never leads beyond the last pixel
+    lower = np.clip(np.floor(exact).astype(np.int64), 0, size - 1)  # rounding must not lead beyond the last pixel
     upper = np.minimum(np.ceil(exact).astype(np.int64), size - 1)
     return lower, np.maximum(upper, 0), (exact - lower.astype(np.float32)).astype(np.float32)
 
