@@ -166,7 +166,7 @@ class BitwiseXor(Arithmetic):
 
 @op("RIGHT_SHIFT")
 class RightShift(Arithmetic):
-    """y = a shifted right by b bits, with its sign; b is limited to the range from 0 to the number of bits minus 1"""
+    """y = a shifted right by b bits, keeping its sign; b is limited to the range from 0 to the number of bits - 1"""
 
     types = ("int32",)
     cases = typed("int32")

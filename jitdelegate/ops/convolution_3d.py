@@ -112,7 +112,7 @@ class Conv3D(Weighted):
         return self.weighted(call, Contract(**plane.geometry), (planes, filters), (batch * depth, *image))
 
     def _by_places(self, call: Call, sliding: Sliding, plane: Sliding) -> Lowering:
-        """For a filter that is computed at run time: the sum over the taps of the data there times the tap's filter."""
+        """For a filter computed at run time: the sum over all taps of the data under the tap times the tap's filter."""
         *sizes, channels = self.shape(call)
         pixels, depth = (*sizes, call.shape(0)[4]), call.shape(0)[4]
         steps = (1, sliding.stride[0], *plane.stride, 1)
@@ -218,8 +218,7 @@ class Conv3DTranspose(Weighted):
 
     @staticmethod
     def _padding(source: tuple[int, int], output: tuple[int, int], plane: Sliding) -> Borders:
-        """The padding of the convolution with the reversed filter: the window's reach beyond the data, less the
-        cropping."""
+        """The padding for the reversed filter: the window's reach beyond the data, less the cropping."""
         borders = []
         for axis in (0, 1):
             reach = (plane.kernel[axis] - 1) * plane.dilation[axis]

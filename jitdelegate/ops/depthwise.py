@@ -79,8 +79,8 @@ class DepthwiseConv2D(Weighted):
         return self.weighted(call, form, (call.index(0), call.index(1)))
 
     def _by_places(self, call: Call) -> Lowering:
-        """For a filter that is computed at run time: the sum over all taps of the data under the tap times the tap's
-        filter, over [N, output h, output w, C, filters of a channel]."""
+        """For a filter computed at run time: the sum over all taps of the data under the tap times the tap's filter,
+        over [N, output h, output w, C, filters of a channel]."""
         batch, _, _, channels = call.shape(0)
         window, each = convolution_window(call), self.channels(call) // channels
         shape = (batch, *window.output, channels, each)

@@ -19,8 +19,7 @@ COUNT = 17
 
 
 def lstm_update(gates: int, activation: str, limit: float) -> Expr:
-    """The new state from the gates (input, forget, cell, output) and the state; with three gates, input = 1 -
-    forget."""
+    """The new state from the gates (input, forget, cell, output) and the state; of three, input = 1 - forget."""
     forget = unary("logistic", Arg(gates - 3))
     entry = unary("logistic", Arg(0)) if gates == 4 else 1 - forget
     return clamped(forget * Arg(gates) + entry * CELL_ACTIVATIONS[activation](Arg(gates - 2)), limit)

@@ -101,8 +101,7 @@ class PadV2(Pad):
         return None if data is None else data.item()
 
     def lowering(self, call: Call) -> Lowering:
-        """A value that is known only at run time is selected outside the data; a vector per padded axis marks the
-        inside."""
+        """A value known only at run time is selected outside the data; a vector per padded axis marks the inside."""
         padded = [(axis, before) for axis, (before, after) in enumerate(self.borders(call)) if before or after]
         if self.value(call) is not None or not padded:
             return super().lowering(call)

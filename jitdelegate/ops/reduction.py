@@ -18,7 +18,7 @@ from jitdelegate.ops.shape import axis_problems
 
 
 class Reduction(Op):
-    """Operands (data, axes); negative axes count from the end; with the option `keep_dims` reduced axes stay with size
+    """Operands (data, axes); negative axes count from the end; the option `keep_dims` keeps reduced axes, with size
     1."""
 
     least = most = 2

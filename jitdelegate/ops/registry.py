@@ -119,8 +119,7 @@ class Op:
         return found if found is None or len(found) <= MAX_SENTENCE else f"{found[:MAX_SENTENCE]} and so on."
 
     def structure(self, call: Call) -> Iterator[str]:
-        """Reasons why the node is invalid or cannot be expressed, even if all its operands were dense and not
-        quantized.
+        """Reasons why the node is invalid or cannot be expressed, even with all operands dense and not quantized.
 
         Only the first reason counts: code after a `yield` may rely on its condition being false. The shapes of the
         outputs are not checked: `shapes` computes them.

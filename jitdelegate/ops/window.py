@@ -11,8 +11,7 @@ import numpy as np
 from jitdelegate.ops.call import Call
 
 EXPLICIT_PADDING = "explicit_padding"
-"""An option of our own, set by `passes.fuse_pad`: (top, bottom, left, right) zeros around the image, before
-`padding`."""
+"""Our own option, set by `passes.fuse_pad`: (top, bottom, left, right) zeros around the image, before `padding`."""
 
 Attributes = Mapping[str, Any]
 Pair = tuple[int, int]
@@ -89,8 +88,7 @@ def window_problems(call: Call) -> Iterator[str]:
 
 
 def patches(image: np.ndarray, window: Sliding, fill: float) -> Iterator[tuple[int, int, np.ndarray]]:
-    """For every tap (ky, kx) of the window, the elements that it reads: an array [N, output h, output w, C] of
-    `image`'s type."""
+    """For every tap (ky, kx) of the window, what it reads: an array [N, output h, output w, C] of `image`'s type."""
     top, bottom, left, right = window.padding
     padded = np.pad(image, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=fill)
     (sy, sx), (dy, dx), (h, w) = window.stride, window.dilation, window.output
