@@ -21,7 +21,8 @@ _HASH_BYTES = 16
 
 
 class TemplateStore:
-    """IR texts by template. If a file cannot be read or written, the text is made again; no error is raised.
+    """IR texts by template. If a file is damaged, or cannot be read or written, the text is made again; that is no
+    error.
 
     Attributes:
         hits, misses: number of texts found in the cache, and of texts that Numba had to make.
@@ -94,7 +95,7 @@ def _check_numba_cuda() -> None:
 
 
 def _compiler() -> str:
-    """Name and version of the compiler that makes the texts; "" if it is not installed."""
+    """Names and versions of the packages that make the texts; "" if one is not installed."""
     try:
         return ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
     except PackageNotFoundError:
