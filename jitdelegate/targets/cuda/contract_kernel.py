@@ -25,7 +25,7 @@ class ContractTemplate(Template):
 
     Attributes:
         source, output: element types of data and results.
-        tile: what a block multiplies.
+        tile: the tile of a block.
         width: elements of a chunk of the table.
         run: neighbouring channels that a thread finishes and stores together.
         is_direct, is_scattered: as in `ConvProblem`.

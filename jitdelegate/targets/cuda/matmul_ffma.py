@@ -18,7 +18,7 @@ LANES = 128
 
 @dataclass(frozen=True, slots=True)
 class FfmaTile:
-    """What a block multiplies: `rows` by `columns`, `steps` of K at a time; a thread has `height` by `width` sums."""
+    """The tile of a block: `rows` by `columns`, `steps` of K at a time; a thread has `height` by `width` sums."""
 
     rows: int
     columns: int

@@ -19,7 +19,7 @@ PAIR = 2
 
 @dataclass(frozen=True, slots=True)
 class MmaTile:
-    """What a block multiplies: `rows` by `columns`, `row_bytes` of K at a time, divided among `warps` down and
+    """The tile of a block: `rows` by `columns`, `row_bytes` of K at a time, divided among `warps` down and
     across."""
 
     rows: int

@@ -41,7 +41,7 @@ class ProductAxis(NamedTuple):
 
 
 class ProductTile(Protocol):
-    """What a block multiplies: `rows` by `columns`.
+    """The tile of a block: `rows` by `columns`.
 
     Attributes:
         slot_bytes: bytes of a slot of shared memory.

@@ -29,7 +29,7 @@ FINISHED = 8
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What a block multiplies: `rows` pixels by `columns` output channels, `row_bytes` of K at a time.
+    """The tile of a block: `rows` pixels by `columns` output channels, `row_bytes` of K at a time.
 
     Attributes:
         warps: warps along rows, columns and K; warps along K split each tile's K, and their sums are added in the end.

@@ -1,4 +1,4 @@
-"""How a kernel reads an operand at an index of the output. The template fixes the way, the launch gives the sizes."""
+"""How a kernel reads an operand at an index of the output. Templates fix how; launches pass the sizes."""
 
 from __future__ import annotations
 

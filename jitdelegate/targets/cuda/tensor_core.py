@@ -146,7 +146,7 @@ def nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class WarpTile:
-    """What one warp multiplies: `rows` x `columns` sums over its share of a tile's K.
+    """The part of a tile that one warp multiplies: `rows` x `columns` sums over its share of a tile's K.
 
     Attributes:
         rows, columns: multiples of 16.
