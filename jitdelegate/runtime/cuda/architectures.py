@@ -29,7 +29,7 @@ _BY_NAME = {name_of(capability): sizes for capability, sizes in SIZES.items()}
 
 
 def size_of(architecture: str, multiprocessors: int = 0) -> int:
-    """Number of multiprocessors to compile for, for a GPU with `multiprocessors`.
+    """The number of multiprocessors to compile for, given a GPU with `multiprocessors`.
 
     Args:
         architecture: one of SIZES, as "sm_90".
@@ -42,7 +42,7 @@ def size_of(architecture: str, multiprocessors: int = 0) -> int:
 
 
 def kind_of(architecture: str, multiprocessors: int) -> str:
-    """The kind to compile for, for a GPU with so many multiprocessors: "sm_90:132"."""
+    """The kind to compile for, such as "sm_90:132", given a GPU with this many multiprocessors."""
     return f"{architecture}:{size_of(architecture, multiprocessors)}"
 
 
@@ -68,6 +68,6 @@ def parsed(kind: str) -> tuple[str, int]:
 
 
 def plain_kind(architecture: str, multiprocessors: int) -> str:
-    """As `kind_of`, without the number if it is the most common one."""
+    """Like `kind_of`, without the number if it is the most common one."""
     is_usual = multiprocessors == size_of(architecture)
     return architecture if is_usual else kind_of(architecture, multiprocessors)

@@ -1,4 +1,4 @@
-"""A device's primary context: held once for the process, and made current for the calls that need it."""
+"""A device's primary context: retained once per process, and made current for the calls that need it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Context:
         driver: the driver of its device.
         handle: the driver's handle.
         weights: weights that sessions share in it, by hash and length.
-        is_lost: whether another library reset the device, which destroyed everything in the context.
+        is_lost: whether another library has reset the device and so destroyed everything in the context.
     """
 
     __slots__ = ("driver", "handle", "is_lost", "weights")
@@ -36,16 +36,16 @@ class Context:
         self.is_lost = False
 
     def current(self) -> Current:
-        """For `with`: makes it the calling thread's context."""
+        """For `with`: makes this context the calling thread's context."""
         return Current(self)
 
 
 class Current:
-    """Makes a context the calling thread's, and restores the former one.
+    """Makes a context the calling thread's context, and restores the former one.
 
     torch and other libraries may use the same thread with their own context. They may also be capturing a graph, in
-    this thread or another, and the driver breaks such a capture when a thread allocates or waits. Nothing done in here
-    belongs to such a graph, so the thread's capture mode is relaxed meanwhile, which the driver allows.
+    this thread or another, and the driver breaks such a capture when a thread allocates or waits. Nothing in the `with`
+    block belongs to such a graph, so the thread's capture mode is relaxed meanwhile, which the driver allows.
     """
 
     __slots__ = ("_context", "_mode")
@@ -77,7 +77,7 @@ class Current:
                 driver.exchange_capture_mode(self._mode)
             finally:
                 driver.pop_context()
-        except DeviceError:  # every call fails after a kernel has; the caller should see the kernel's error
+        except DeviceError:  # after a kernel fails, every call fails; the caller should see the kernel's error
             if error is None:
                 raise
 
@@ -90,12 +90,12 @@ _held: dict[tuple[int, int], Context] = {}
 def hold_context(device: Device) -> Context:
     """The device's primary context, retained once and kept until the process ends.
 
-    Releasing it would make the driver destroy it, and make it again for the next session, which takes tenths of a
-    second. A forked child retains its own, if the driver allows it. After another library reset the device, the result
-    is a new context.
+    If the context were released, the driver would destroy it, and create it again for the next session, which takes
+    tenths of a second. A forked child retains its own context, if the driver allows it. After another library has reset
+    the device, the result is a new context.
 
     Raises:
-        DeviceError: the driver cannot make it.
+        DeviceError: the driver cannot create the context.
     """
     driver, place = device.driver, (os.getpid(), device.ordinal)
     with lock:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ctypes import CDLL
 
 CURRENT_VERSION = 13000
-"""CUDA version of the driver, from which on the compilers of the extra "cuda" work with it."""
+"""Lowest CUDA version of a driver that the compilers of the extra "cuda" work with."""
 TEGRA = ((8, 7), (10, 1))
 """Capabilities that do not run binaries of lower minor versions: these are guaranteed for desktop GPUs only."""
 _EXACT, _FAMILY = "a", "f"
@@ -22,12 +22,12 @@ class Device:
 
     Attributes:
         driver: the driver.
-        ordinal: its number among those visible to the process, from 0.
+        ordinal: the device's number among those visible to the process, from 0.
         handle: the driver's handle.
         name: the manufacturer's name, such as "NVIDIA H200".
         capability: major and minor number of its architecture.
         architecture: the supported architecture whose code suits it best, as "sm_90".
-        multiprocessors: their number; of its partition, if it is one.
+        multiprocessors: number of multiprocessors, of the partition if the device is a MIG partition.
         kind: the kind of programs that suit it, as "sm_90:132".
     """
 
@@ -95,7 +95,7 @@ def find_device(library: CDLL, wanted: int | str = 0) -> Device:
     """The device with this number, or the first one with this part in its name.
 
     Args:
-        library: what `cuda_library.open_library` gave.
+        library: libcuda, as `targets.cuda.target.open_library` returns it.
         wanted: a number from 0, or a part of the name in any case.
     Raises:
         DeviceError: the driver is too old, there is no such device, or no code runs on it.
@@ -126,7 +126,8 @@ def runs(features: str, capability: tuple[int, int]) -> bool:
 
 
 def _runs(compiled: tuple[int, int], capability: tuple[int, int]) -> bool:
-    """Binaries run on devices of the same major number and the same or a higher minor one, but for Tegra."""
+    """Whether a binary runs on a device: the major number must be equal, and the minor number equal or higher; on Tegra
+    both must be equal."""
     if capability in TEGRA:
         return compiled == capability
     return compiled[0] == capability[0] and compiled[1] <= capability[1]

@@ -1,7 +1,7 @@
 """NVIDIA's driver, libcuda, through ctypes: the calls for sessions. Failures are DeviceErrors that name the call.
 
-Handles and addresses are whole numbers. A method that answers what must be given back names in its docstring who takes
-it. Nothing here keeps anything: `cuda_context` and the sessions do.
+Handles and addresses are integers. Where a caller must release the result of a method, the method's docstring names the
+method that releases it. Nothing in this module keeps resources: `context.py` and the sessions do.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Driver:
             raise self._failure(name, code)
 
     def _answer(self, name: str, place: Any, *arguments: Any) -> Any:
-        """The value that the call writes to its first argument."""
+        """The value that a driver call writes to its first argument."""
         self._call(name, ctypes.byref(place), *arguments)
         return place.value
 
@@ -148,7 +148,7 @@ class Driver:
         return self.attribute(CAPABILITY_MAJOR, device), self.attribute(CAPABILITY_MINOR, device)
 
     def multiprocessors(self, device: int) -> int:
-        """The device's number of multiprocessors."""
+        """Number of multiprocessors of the device."""
         return self.attribute(MULTIPROCESSORS, device)
 
     def attribute(self, number: int, device: int) -> int:
@@ -169,7 +169,7 @@ class Driver:
         self._call("cuDevicePrimaryCtxRelease_v2", device)
 
     def push_context(self, context: int) -> None:
-        """Make it the calling thread's, until `pop_context`."""
+        """Make a context the calling thread's context, until `pop_context`."""
         self._call("cuCtxPushCurrent_v2", context)
 
     def pop_context(self) -> None:
@@ -262,7 +262,7 @@ class Driver:
         self._call("cuStreamDestroy_v2", stream)
 
     def synchronize(self, stream: int) -> None:
-        """Wait for all enqueued work; raises its errors."""
+        """Wait for all enqueued work; raises errors of this work."""
         self._call("cuStreamSynchronize", stream)
 
     def exchange_capture_mode(self, mode: int) -> int:
@@ -282,8 +282,8 @@ class Driver:
         return bool(status.value)
 
     def begin_capture(self, stream: int) -> None:
-        """Capture what this thread enqueues into a graph instead of running it; calls of other threads neither break
-        the capture nor are affected."""
+        """Capture the work that this thread enqueues into a graph instead of running it; calls of other threads neither
+        break the capture nor are affected."""
         self._call("cuStreamBeginCapture_v2", stream, CAPTURE_THREAD_LOCAL)
 
     def end_capture(self, stream: int) -> int:
@@ -307,7 +307,7 @@ class Driver:
         self._call("cuGraphUpload", executable, stream)
 
     def run_graph(self, executable: int, stream: int) -> None:
-        """Enqueue one run."""
+        """Enqueue one run of a graph."""
         self._call("cuGraphLaunch", executable, stream)
 
     def create_event(self) -> int:
@@ -326,7 +326,7 @@ class Driver:
 
 
 def try_release(release: Callable[[Any], None], handle: Any) -> None:
-    """Release something, ignoring failures, which matter less than the error before or cannot be handled."""
+    """Release a resource and ignore failures, which matter less than an earlier error, or cannot be handled."""
     try:
         release(handle)
     except DeviceError:

@@ -27,16 +27,16 @@ class LaunchClock:
         self._runs: list[list[float]] = []
 
     def record(self, number: int, stream: int) -> None:
-        """Take the time before launch `number`, which is that after the one before."""
+        """Take the time before launch `number`, which is also the time after the launch before it."""
         self._driver.record(self._events[number], stream)
 
     def count_run(self) -> None:
-        """Keep the times of the run that has just ended, and forget the oldest one's."""
+        """Keep the times of the run that has just ended, and forget those of the oldest run."""
         seconds = [0.0] * self._kernels
         for launch, kernel in enumerate(self._which):
             seconds[kernel] += self._driver.seconds_between(self._events[launch], self._events[launch + 1])
         self._runs = [*self._runs[1 - ROWS :], seconds]
 
     def kernel_seconds(self) -> list[float | None]:
-        """As `IOBinding.kernel_seconds`."""
+        """See `IOBinding.kernel_seconds`."""
         return medians(self._runs, self._kernels)

@@ -1,4 +1,4 @@
-"""One compiled model ready to run on a CUDA device: its memory, its kernels, and all of it as one CUDA graph."""
+"""One compiled model ready to run on a CUDA device: its memory, its kernels, and one CUDA graph that runs them."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ ALIGNMENT = 256
 class CudaSession(IOBinding):
     """Runs `program` on `device`: copies in, kernels and copies out, launched together as one graph.
 
-    Calls from several threads wait for each other. CUDA does not survive a fork: a child is refused.
+    Calls from several threads wait for each other. CUDA does not survive a fork: a session refuses to run in a child.
 
     Attributes:
-        program: what it runs.
-        device: where it runs.
+        program: the program that runs.
+        device: the device that it runs on.
         graph_failure: why the driver gave no graph, so that kernels are launched one by one; "" if it did.
     """
 
     def __init__(self, program: Program, device: Device, stream: int | None = None, *, profile: bool = False) -> None:
         """
         Args:
-            stream: the handle of a stream of the device's primary context, which has to outlive the session: runs
-                follow what is in it. None is a stream of the session's own.
+            stream: the handle of a stream of the device's primary context; the stream has to outlive the session. Runs
+                follow the work in this stream. None: the session creates its own stream.
             profile: time each launch, for `kernel_seconds`; then there is no graph.
         Raises:
-            ProgramError: the program is not for CUDA, does not fit together, or its weights are damaged.
+            ProgramError: the program is not for CUDA, is inconsistent, or its weights are damaged.
             DeviceError: the device cannot run it, or has too little memory; nothing is left behind.
         """
         super().__init__(program)
@@ -74,7 +74,7 @@ class CudaSession(IOBinding):
 
     def _open(self, context: Context, stream: int | None, *, profile: bool) -> None:
         driver, program = self._driver, self.program
-        # not on the caller's: it may be the default one, which cannot be captured, or have work in it to wait for
+        # not the caller's stream: it may be the default one, which cannot be captured, or have work to wait for
         self._preparing = self._own(driver.create_stream(), driver.destroy_stream)
         self._stream = self._preparing if stream is None else stream
         weights = share_weights(program, context, self._preparing)
@@ -100,7 +100,7 @@ class CudaSession(IOBinding):
             self.graph_failure = str(error)
 
     def _open_clock(self) -> None:
-        from jitdelegate.runtime.cuda.profile import LaunchClock  # not before: few sessions are profiled
+        from jitdelegate.runtime.cuda.profile import LaunchClock  # imported late: few sessions are profiled
 
         driver = self._driver
         events = [self._own(driver.create_event(), driver.destroy_event) for _ in range(len(self._steps) + 1)]
@@ -116,7 +116,7 @@ class CudaSession(IOBinding):
         return handle
 
     def _place_ports(self, arena: int) -> None:
-        """Per port, where it is in pinned memory and on the device, and its length."""
+        """The addresses of each port in pinned memory and on the device, and its length."""
         program, start = self.program, 0
         places = []
         inputs, outputs = len(program.inputs), len(program.outputs)
@@ -153,7 +153,7 @@ class CudaSession(IOBinding):
     def _shared_bytes(self, functions: Sequence[int]) -> dict[int, int]:
         """The most dynamic shared memory that each function is launched with, if any.
 
-        The limit that needs no leave counts static memory too, so every such function asks for it.
+        The default limit counts static memory too, so every function with dynamic memory requests a higher limit.
         """
         most: dict[int, int] = {}
         for launch in self.program.launches:
@@ -163,7 +163,7 @@ class CudaSession(IOBinding):
         return most
 
     def _capture(self, enqueue: Callable[[int], None]) -> int:
-        """What is enqueued to the stream that it is called with, as a graph that is ready to run."""
+        """The work that `enqueue` puts into the stream it is called with, as a graph that is ready to run."""
         driver, stream = self._driver, self._preparing
         driver.begin_capture(stream)
         try:
@@ -212,7 +212,7 @@ class CudaSession(IOBinding):
         self._states.enqueue_after(stream)
 
     def _enqueue(self) -> None:
-        """One inference from pinned memory to pinned memory."""
+        """Enqueues one inference from pinned memory to pinned memory."""
         self._states.prepare(self._stream)
         if self._graph:
             self._driver.run_graph(self._graph, self._stream)
@@ -266,7 +266,7 @@ class CudaSession(IOBinding):
         return self._context.current()
 
     def _refuse_capture(self) -> None:
-        """The caller's stream may be in the midst of a graph that the caller makes, which waiting would break."""
+        """Refuses to run while the caller captures its stream into a graph: waiting would break the capture."""
         if self._stream != self._preparing and self._driver.is_capturing(self._stream):
             raise DeviceError(
                 f"a CUDA graph is being captured from stream {self._stream}, in which the model is to run: it copies"
@@ -275,14 +275,14 @@ class CudaSession(IOBinding):
             )
 
     def run_seconds(self, runs: int, *, copies: bool = True) -> tuple[float, float]:
-        """How long `runs` inferences take on what the inputs last were, with no waiting in between.
+        """How long `runs` inferences take on the last inputs, without waiting between inferences.
 
         Args:
-            copies: False leaves out the copies between host and device; from the second on, inferences then compute on
-                what was left where the inputs lay.
+            copies: False leaves out the copies between host and device; then all inferences after the first compute on
+                whatever the one before left in the inputs' memory.
         Returns:
-            seconds by the device's clock, from an event before the first to one after the last, and by the host's, from
-            before the first to when the last is done.
+            seconds by the device's clock, from an event before the first inference to one after the last, and seconds
+            by the host's clock, from before the first inference until the last is done.
         Raises:
             DeviceError: the session is closed, its stream is being captured, or the device failed.
         """
@@ -295,11 +295,11 @@ class CudaSession(IOBinding):
             return self._measured_graph(self._enqueue_kernels, runs)
 
     def launch_seconds(self, number: int, times: int, *, afresh: bool = True) -> float:
-        """How long the device takes, by its own clock, for launch `number`, `times` of it one after another in a graph.
+        """Seconds by the device's clock for launch `number`, run `times` times in a row in a graph.
 
         Args:
-            afresh: those before it run first, on what the inputs last were, so that it computes what it computes in an
-                inference. False where that was done for it already, and nothing ran since.
+            afresh: run the launches before it first, on the last inputs, so that it computes the same as in an
+                inference. False if this was already done for this launch, and nothing has run since.
         Raises:
             DeviceError: as for `run_seconds`.
         """
@@ -317,7 +317,7 @@ class CudaSession(IOBinding):
             return self._measured_graph(enqueue, 1)[0]
 
     def _enqueue_until(self, number: int) -> None:
-        """An inference up to a launch."""
+        """Enqueues an inference up to a launch."""
         self._states.prepare(self._stream)
         self._enqueue_inputs(self._stream)
         self._states.enqueue_before(self._stream)
@@ -325,7 +325,7 @@ class CudaSession(IOBinding):
             self._driver.launch(*step, self._stream)
 
     def _measured_graph(self, enqueue: Callable[[int], None], runs: int) -> tuple[float, float]:
-        """`_measure` of a graph, or where the driver gives none, of what would be in it."""
+        """`_measure` of a graph, or of the same work without a graph where the driver gives none."""
         driver, stream = self._driver, self._stream
         if self.graph_failure:
             return self._measure(runs, lambda: enqueue(stream))
@@ -353,12 +353,12 @@ class CudaSession(IOBinding):
                 try_release(driver.destroy_event, event)
 
     def verify(self) -> None:
-        """Nothing is left to do: the weights were hashed as they were uploaded."""
+        """Does nothing: the weights were hashed during the upload."""
 
     def close(self) -> None:
         """Free everything on the device; harmless a second time, and in a forked child, which owns nothing there.
 
-        While Python itself ends, nothing is done: the driver may have gone before, and the process gives all back.
+        Does nothing while Python itself ends: the driver may be gone already, and the end of the process frees all.
         """
         if not self._is_ending() and self._process == os.getpid():
             self._end_log()
@@ -370,7 +370,8 @@ class CudaSession(IOBinding):
             self.close()
 
     def _free(self) -> None:
-        """Release all that is owned, newest first; what a failed or reset device refuses is gone with it."""
+        """Release everything that is owned, newest first; ignores refusals of a failed or reset device, which has lost
+        it all."""
         context, self._context = self._context, None
         if context is None:
             return
@@ -391,10 +392,10 @@ class CudaSession(IOBinding):
 
 
 class _Arguments:
-    """The kernels' arguments in memory, as the driver wants them at every launch.
+    """The kernels' arguments in memory, in the form that the driver needs for every launch.
 
     Attributes:
-        addresses: by launch, of its pointers to its values.
+        addresses: by launch, the address of its pointers to its arguments' values.
     """
 
     __slots__ = ("_pointers", "_words", "addresses")
@@ -404,7 +405,7 @@ class _Arguments:
         words = [
             bases[kind] + value for launch in launches for kind, value in zip(launch.kinds, launch.values, strict=True)
         ]
-        # one word of 8 bytes each: a shorter argument is read from its first bytes, which are its lowest
+        # each argument has 8 bytes: the driver reads a shorter argument from the first bytes, which are the lowest
         self._words = (ctypes.c_uint64 * len(words))(*words)
         start = ctypes.addressof(self._words)
         self._pointers = (ctypes.c_uint64 * len(words))(*range(start, start + 8 * len(words), 8))

@@ -43,7 +43,7 @@ class CudaStates:
         return sum(_aligned(state.nbytes) for state in program.states)
 
     def reset(self, *, resources: bool) -> None:
-        """Let the next run find the first values again; of resource variables too where `resources` says so."""
+        """Let the next run start with the first values again, also of resource variables if `resources` is true."""
         states = enumerate(self._states)
         self._stale = [number for number, one in states if resources or not one.is_resource or number in self._stale]
 

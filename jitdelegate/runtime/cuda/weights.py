@@ -65,8 +65,8 @@ def share_weights(program: Program, context: Context, stream: int) -> Weights:
 
 
 def _upload(program: Program, driver: Driver, stream: int) -> int:
-    """The address of a copy on the device, made while the host hashes the same bytes; repeated if their file changes
-    meanwhile."""
+    """The address of a copy on the device. The copy is made while the host hashes the same bytes, and repeated if their
+    file changes meanwhile."""
     nbytes = len(program.weights)
     if not nbytes:
         return 0

@@ -1,4 +1,4 @@
-"""ArgReduce and TopK: where the largest or smallest elements are."""
+"""ArgReduce and TopK: the indices of the largest or smallest elements."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from jitdelegate.targets.cuda.writer import Writer
 
 THREADS = 256
 LONG_ROW = 1024
-"""Elements from which on a row has a block."""
+"""Elements of a row from which on a whole block works on the row."""
 HIGHEST_PLACE = (1 << 31) - 1
 NOTHING = -(1 << 63)
-"""As a rank: lower than that of any element."""
+"""A rank below that of any element."""
 FIRST = (1 << 63) - 1
-"""As a rank: higher than that of any element."""
+"""A rank above that of any element."""
 
 
 @dataclass(frozen=True, eq=False)
 class ArgReduceTemplate(Template):
-    """Each output is made by `lanes` threads, a part of a warp or all of a block, each of which looks at every lanes-th
+    """`lanes` threads compute each output: a part of a warp or a whole block. Each thread reads every lanes-th
     element."""
 
     family: ClassVar[str] = "arg_reduce"
@@ -58,7 +58,7 @@ class ArgReduceTemplate(Template):
         return a > b if self.kind == "max" else a < b
 
     def _combined(self, code: Code, best: Value, at: Value) -> tuple[Value, Value]:
-        """Of all lanes the best, of equals the first."""
+        """The best value of all lanes and its index; the first one of equal values."""
         for mask in (1, 2, 4, 8, 16):
             if mask < self.lanes:
                 other = code.shuffle_xor(best, mask), code.shuffle_xor(at, mask)
@@ -78,14 +78,14 @@ class ArgReduceTemplate(Template):
         return best, at
 
     def _better(self, code: Code, other: tuple[Value, Value], own: tuple[Value, Value]) -> tuple[Value, Value]:
-        """Of two values with their places the better one, of equals the first."""
+        """The better of two values with their indices; the first one of equal values."""
         is_first = other[0].equals(own[0]) & (other[1] < own[1])
         better = self._beats(other[0], own[0]) | is_first
         return code.select(better, other[0], own[0]), code.select(better, other[1], own[1])
 
 
 def write_arg_reduce(writer: Writer, node: Node) -> None:
-    """Launch of an ArgReduce node: a block, a warp or a part of one for each row, a thread for each column."""
+    """Writes the launch of an ArgReduce node: a block, a warp or a part of a warp per row, or a thread per column."""
     form, source, target = node.form, node.inputs[0], node.outputs[0]
     assert isinstance(form, ArgReduce)
     rows = Rows.of(writer.shape(source), form.axis)
@@ -100,8 +100,8 @@ def _lanes(size: int) -> int:
 
 
 def rank(code: Code, value: Value, place: Value) -> Value:
-    """An int64 that orders by the value, a float32 or int32, and where it is equal by the place, the first highest."""
-    bits = code.bits(value + 0.0) if value.is_float else value  # -0.0 + 0.0 is 0.0, its equal
+    """An int64 that orders by the value (a float32 or int32), and equal values by index, the first one highest."""
+    bits = code.bits(value + 0.0) if value.is_float else value  # -0.0 + 0.0 is 0.0, which -0.0 equals
     if value.is_float:
         sign = Value(code, code.builder.ashr(bits.value, I32(31)))
         bits = bits ^ (sign & HIGHEST_PLACE)
@@ -110,7 +110,7 @@ def rank(code: Code, value: Value, place: Value) -> Value:
 
 
 def place_of(code: Code, found: Value) -> Value:
-    """The place in a rank."""
+    """The index in a rank."""
     return HIGHEST_PLACE - Value(code, code.builder.trunc(found.value, I32))
 
 
@@ -120,7 +120,7 @@ def highest(code: Code, a: Value, b: Value) -> Value:
 
 
 class RankedSizes(NamedTuple):
-    """Elements of a row, and how many places a row has in the output."""
+    """Number of elements in a row, and number of results per row."""
 
     length: Number
     results: Number
@@ -128,7 +128,7 @@ class RankedSizes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TopKTemplate(Template):
-    """A block for each row, and a round for each result: the highest rank below that of the round before."""
+    """One block per row and one round per result: each round finds the highest rank below that of the round before."""
 
     family: ClassVar[str] = "top_k"
     threads: ClassVar[int] = THREADS
@@ -142,7 +142,7 @@ class TopKTemplate(Template):
             following[0] = combine_lanes(code, own, THREADS, highest, "ranks")
             with code.when(thread.equals(0)):
                 store(code, Element.INT32, [place_of(code, following[0])], out, row * sizes.results + number)
-            code.barrier()  # the next round writes where this one reads
+            code.barrier()  # the next round writes to the shared memory that this round reads
 
     def _own(self, code: Code, data: Value, first: Value, size: Value, last: Value) -> Value:
         """The highest rank below `last` among the thread's own elements of a row."""
@@ -154,7 +154,7 @@ class TopKTemplate(Template):
 
 
 def write_top_k(writer: Writer, node: Node) -> None:
-    """Launch of a TopK node."""
+    """Writes the launch of a TopK node."""
     source, target = node.inputs[0], node.outputs[0]
     sizes = RankedSizes(writer.shape(source)[-1], writer.shape(target)[-1])
     rows = prod(writer.shape(source)) // sizes.length

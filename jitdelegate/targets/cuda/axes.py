@@ -1,4 +1,4 @@
-"""Indices of dense tensors: the numbers of a launch that take them apart, and the code that does it."""
+"""Indices of dense tensors: the launch arguments and the device code that split them into coordinates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jitdelegate.targets.cuda.sizes import Divisor, Number, flattened
 
 
 class Rows(NamedTuple):
-    """Rows along one axis of a tensor: how many, their length, and how far apart the elements of a row lie."""
+    """Rows along one axis of a tensor: their number, their length, and the distance between elements of a row."""
 
     number: Number
     length: Number
@@ -24,14 +24,14 @@ class Rows(NamedTuple):
         return Rows(prod(shape) // shape[axis], shape[axis], Divisor(*divisor(prod(shape[axis + 1 :]))))
 
     def first(self, code: Code, row: Value) -> Value:
-        """The index of a row's first element; neighbouring rows are neighbours in memory as far as they can be."""
+        """The index of a row's first element; neighbouring rows are neighbours in memory where possible."""
         outer, inner = divided(code, row, self.pitch)
         index: Value = outer * self.length * self.pitch.size + inner
         return index
 
 
 class FourAxes(NamedTuple):
-    """Four axes: how many elements they have, and the sizes of all but the first."""
+    """Four axes: their number of elements, and the sizes of all axes but the first."""
 
     number: Number
     second: Divisor
@@ -40,7 +40,7 @@ class FourAxes(NamedTuple):
 
     @staticmethod
     def of(sizes: Sequence[int]) -> FourAxes:
-        """The axes of these four sizes."""
+        """The axes with these four sizes."""
         return FourAxes(prod(sizes), *(Divisor(*divisor(size)) for size in sizes[1:]))
 
     def coordinates(self, code: Code, index: Value) -> list[Value]:

@@ -25,7 +25,7 @@ SHARED = re.compile(r"(\d+) bytes smem")
 
 @dataclass(frozen=True, slots=True)
 class Cubin:
-    """Machine code of one kernel and what it takes of a multiprocessor.
+    """Machine code of one kernel and the resources that it needs on a multiprocessor.
 
     Attributes:
         image: the ELF file that the driver loads.
@@ -43,7 +43,7 @@ class Cubin:
 
 @contextmanager
 def _libraries() -> Iterator[None]:
-    """Tells in one sentence that a library is missing; pathfinder does with a RuntimeError of many lines."""
+    """Reports a missing library in one sentence; pathfinder raises a RuntimeError of many lines."""
     try:
         yield
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Templates to machine code: Numba on this thread, NVIDIA's compilers on as many threads as there are CPUs."""
+"""Compiles templates to machine code: Numba on this thread, NVIDIA's compilers on one thread per CPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jitdelegate.targets.cuda.template_store import TemplateStore
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A template for one GPU architecture."""
+    """A template compiled for one GPU architecture."""
 
     template: Template
     ptx: bytes
@@ -24,7 +24,7 @@ class Compiled:
 def compile_templates(templates: Sequence[Template], architecture: str, store: TemplateStore) -> list[Compiled]:
     """Machine code of each template, in their order.
 
-    NVVM and nvJitLink let go of the interpreter's lock, so they work on one template while Numba lowers the next.
+    NVVM and nvJitLink release the interpreter's lock, so they work on one template while Numba lowers the next.
 
     Raises:
         CompileError: a compiler refuses a kernel.

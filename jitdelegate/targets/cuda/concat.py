@@ -1,4 +1,4 @@
-"""Concat: every input to its place, one vector of elements per thread."""
+"""Concat: copies every input into the output, one vector of elements per thread."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from jitdelegate.targets.cuda.writer import Writer
 
 THREADS = 256
 MOST_INPUTS = 8
-"""Of one launch; the code of a kernel grows with them."""
+"""Largest number of inputs of one launch; a kernel's code grows with it."""
 
 
 class InputSizes(NamedTuple):
-    """Vectors of an input, its first place in a row of the output, the length of its rows in vectors."""
+    """Vectors of an input, where it begins in a row of the output, and the length of its rows in vectors."""
 
     vectors: Number
     first: Number
@@ -33,9 +33,9 @@ class InputSizes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ConcatTemplate(Template):
-    """Rows of every input, one after another as rows of the output.
+    """Writes the rows of all inputs one after another into the rows of the output.
 
-    Blocks of grid row k copy input k: thread t its vector t of `width` elements.
+    Blocks of grid row k copy input k: thread t copies vector t of `width` elements.
     """
 
     family: ClassVar[str] = "concat"
@@ -66,7 +66,7 @@ class ConcatTemplate(Template):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """An input: `length` elements of every row of the output, from `first` on."""
+    """An input's elements in every row of the output: `length` elements from `first` on."""
 
     index: int
     first: int
@@ -74,7 +74,7 @@ class _Part:
 
 
 def write_concat(writer: Writer, node: Node) -> None:
-    """Launches that write up to MOST_INPUTS inputs each."""
+    """Writes the launches of a Concat node, with up to MOST_INPUTS inputs each."""
     assert isinstance(node.form, Concat)
     output, axis = node.outputs[0], node.form.axis
     shape = writer.shape(output)

@@ -1,4 +1,4 @@
-"""Contract: convolutions, transposed convolutions and rows of numbers, each with the kernel that suits it."""
+"""Contract: chooses a kernel for convolutions, transposed convolutions and fully connected layers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from jitdelegate.targets.cuda.writer import Writer
 
 
 def write_contract(writer: Writer, node: Node) -> None:
-    """The launches of a Contract node.
+    """Writes the launches of a Contract node.
 
     Raises:
-        CompileError: the weights or the bias are no constants, a kernel reaches over 32767 rows or columns, or the GPU
-            does not have the precision.
+        CompileError: the weights or the bias are not constant, a filter spans more than 32767 rows or columns, or the
+            GPU does not support the precision.
     """
     problem = problem_of(writer, node)
     if gemv.fits(problem):

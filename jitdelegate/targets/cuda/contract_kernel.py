@@ -1,4 +1,4 @@
-"""What the kernels of contractions share: a ring of tiles in shared memory, and the way of sums to the output."""
+"""Shared parts of the contraction kernels: the ring of tiles in shared memory, and storing sums to the output."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ FLOAT = 4
 
 
 class ContractTemplate(Template):
-    """Pixels by channels; the fields of a subclass have these among them.
+    """A product of pixels by channels; every subclass has at least these fields.
 
     Attributes:
-        source, output: how data and results are stored.
-        tile: what a block multiplies.
+        source, output: element types of data and results.
+        tile: the tile of a block.
         width: elements of a chunk of the table.
         run: neighbouring channels that a thread finishes and stores together.
-        is_direct, is_scattered: as `ConvProblem` has them.
-        is_part: whether it stores plain sums of a part of K, for `Combine`.
+        is_direct, is_scattered: as in `ConvProblem`.
+        is_part: whether the kernel stores plain sums of a part of K, for `Combine`.
     """
 
     source: Element
@@ -52,11 +52,11 @@ class ContractArguments:
     """The pointers of a launch, in the order of the kernel's parameters.
 
     Attributes:
-        output: the tensor, or f32[blocks that share out K, pixels, channels] for `Combine`.
-        weights: tiles as they lie in shared memory.
+        output: the tensor, or f32[parts of K, pixels, channels] for `Combine`.
+        weights: tiles in the order of shared memory.
         bias: f32[groups, N padded to whole tiles].
-        table: of `PixelGather`.
-        extra: operands of the epilogue.
+        table: read by `PixelGather`.
+        extra: epilogue operands.
     """
 
     output: Value
@@ -68,22 +68,22 @@ class ContractArguments:
 
 
 class ContractKernel(ABC):
-    """Writes the kernel of a block: tiles of K come to a ring of slots, data before weights, and are multiplied.
+    """Writes a kernel whose blocks copy tiles of K to a ring of slots, data before weights, and multiply them.
 
     Args:
         stages: slots of the ring.
         depth: data channels of a group.
-        channels: of an output pixel.
-        source, place: of the phase; `place` is None where pixels of the output are those of the phase.
-        group, part: of channels, and of K where blocks share it out.
+        channels: channels of an output pixel.
+        source, place: sizes of the phase; `place` is None where the phase has all pixels of the output.
+        group, part: this block's group of channels, and its part of K where blocks split K.
     """
 
     data: DataLoader
     weights: WeightLoader
     first: Value
-    """The block's first tile of K in the table."""
+    """Number of the block's first tile of K in the table."""
     tiles: Value
-    """Tiles of K of the block."""
+    """Number of tiles of K that the block multiplies."""
 
     def __init__(
         self,
@@ -108,12 +108,12 @@ class ContractKernel(ABC):
         self.output = Output(code, template.epilogue, template.output, arguments.output, arguments.extra, channels)
 
     def next_slot(self, slot: Value) -> Value:
-        """The slot after one, as bytes from the first."""
+        """The slot after `slot`; both in bytes from the first slot."""
         following = slot + self.tile.stage_bytes
         return self.code.select(following.equals(self.stages * self.tile.stage_bytes), 0, following)
 
     def entries(self, tile: Value) -> list[TableEntry]:
-        """Of a tile of this block that may be past the last one: then of the last one."""
+        """The table entries of a tile of this block; past the last tile, those of the last tile."""
         return self.data.entries(self.first + self.code.minimum(tile, self.tiles - 1))
 
     # asynchronous copies, several tiles ahead
@@ -122,14 +122,15 @@ class ContractKernel(ABC):
     def step(
         self, sums: Sequence[Value], slot: Value, copy: Callable[[], None], advance: Callable[[], None]
     ) -> list[Value]:
-        """The sums after the tile in `slot`, bytes from the first one; `copy` and `advance` write what runs beside."""
+        """The sums after the tile in `slot` (in bytes from the first slot); `copy` and `advance` write the code that
+        runs meanwhile."""
 
     def rows(self) -> list[PixelRow]:
         """The pixels of this thread's rows of data."""
         return self.data.rows(self.first_pixel, self.group * self.depth)
 
     def overlapped(self, nothing: Sequence[Value]) -> list[Value]:
-        """All sums. Copies run `stages - 1` tiles ahead of the multiplications; entries of the table one further."""
+        """All sums. Copies run `stages - 1` tiles ahead of the multiplications, reads of the table `stages` tiles."""
         code, ahead = self.code, self.stages - 1
         entries = [self.entries(code.integer(number)) for number in range(ahead + 1)]
         rows = self.rows()
@@ -154,25 +155,25 @@ class ContractKernel(ABC):
 
     @abstractmethod
     def copy(self, rows: Sequence[PixelRow], entries: Sequence[TableEntry], tile: Value, slot: Value) -> None:
-        """Begins to copy a tile of K to a slot, bytes from the first one; no copies past the last tile."""
+        """Begins to copy a tile of K to a slot (in bytes from the first slot); copies nothing past the last tile."""
 
     def _copy(self, rows: Sequence[PixelRow], entries: Sequence[TableEntry], tile: Value, slot: Value) -> None:
-        """A group of copies, an empty one past the last tile."""
+        """Begins a group of copies, which is empty past the last tile."""
         self.copy(rows, entries, tile, slot)
         commit_copies(self.code)
 
     # sums to the output
 
     def bias(self, column: Value, count: int) -> list[Value]:
-        """Of neighbouring columns of the tile; parts of a sum have none."""
+        """The bias of neighbouring columns of the tile; empty for parts of a sum."""
         if self.is_part:
             return []
         place = self.panel * self.tile.columns + column
         return load_run(self.code, Element.FLOAT32, self.arguments.bias, place, count)
 
     def store(self, sums: Sequence[Value], pixel: Value, channel: Value) -> None:
-        """Stores neighbouring channels of a pixel of the phase: parts of sums as they are, results of all of K through
-        the epilogue."""
+        """Stores neighbouring channels of a pixel of the phase: parts of sums unchanged, complete sums through the
+        epilogue."""
         if self.is_part:
             place = (self.part * self.pixels + pixel) * self.output.channels + channel
             store(self.code, Element.FLOAT32, sums, self.arguments.output, place)
@@ -182,10 +183,10 @@ class ContractKernel(ABC):
 
 
 def flat(entries: Sequence[TableEntry]) -> list[Value]:
-    """The values of entries, for `unflat`."""
+    """The values of table entries one after another, for `unflat`."""
     return [value for entry in entries for value in (entry.offset, entry.taps)]
 
 
 def unflat(values: Sequence[Value]) -> list[TableEntry]:
-    """The entries of such values."""
+    """The table entries that consist of these values: the inverse of `flat`."""
     return [TableEntry(*pair) for pair in zip(values[::2], values[1::2], strict=True)]

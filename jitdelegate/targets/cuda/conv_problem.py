@@ -1,9 +1,10 @@
 """Implicit GEMM by a table: which elements of the data belong to output pixel m and step k of a contraction.
 
 The data of pixel m is gathered chunk by chunk; a chunk is a few neighbouring channels of one tap. A table in constant
-memory has two int32 per chunk: the elements from the pixel's first tap to the chunk, and the tap's rows and columns
-from there (16 bits each). What lies outside the image reads as zero, and that is also how K is padded to whole tiles:
-with taps that are never inside. Convolutions, transposed convolutions and rows of numbers differ in their tables only.
+memory has two int32 per chunk: the offset of the chunk from the pixel's first tap, in elements, and the tap's distance
+from the first tap in rows and columns (16 bits each). Elements outside the image read as zero. K is padded to whole
+tiles with taps that are always outside. Convolutions, transposed convolutions and fully connected layers differ only
+in their tables.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from jitdelegate.targets.cuda.writer import Writer, check_memory
 from jitdelegate.targets.implicit_gemm import GridPhase, filters_of, grid_phases
 
 OUTSIDE = -(2**15)
-"""Rows and columns of a tap that is outside of every image: one so far away would have over 2**30 pixels."""
+"""Row and column of a tap that is outside every image: an image that reaches so far would have over 2**30 pixels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +36,7 @@ class Phase:
         size: (rows, columns) of one image.
         first, step: (y, x) in the output.
         start, stride: the first tap of row t is data row start[0] + stride[0] * t.
-        taps: int64[T, 2], where each tap lies from the first one (y, x).
+        taps: int64[T, 2], the distance of each tap from the first one (y, x).
         weights: f32[O, T, I].
     """
 
@@ -56,7 +57,7 @@ class Phase:
         """f32[groups, K, N]: the weights of each group, K and N padded with zeros to whole tiles (at least one).
 
         Raises:
-            CompileError: these are too many.
+            CompileError: there are too many weights.
         """
         outputs = self.weights.shape[0] // groups
         packed = blank(groups, whole(self.steps, tile_k), whole(outputs, tile_n))
@@ -66,13 +67,14 @@ class Phase:
 
 @dataclass(frozen=True, eq=False)
 class ConvProblem:
-    """A Contract node as multiplications of gathered pixels by weights, one for each phase and group.
+    """A Contract node as products of gathered pixels and weights, one product per phase and group.
 
     Attributes:
         data, output: tensors.
-        image, target: their shapes as images [N, H, W, C]; of data that each pixel reads whole, [N, 1, 1, H * W * C].
-        bias: f32[O]; zeros where the node has none.
-        phases: one, or for a transposed convolution one per place of the output between pixels of the data.
+        image, target: their shapes as images [N, H, W, C]; [N, 1, 1, H * W * C] where each output pixel reads the
+            whole image.
+        bias: f32[O]; zeros where the node has no bias.
+        phases: one; for a transposed convolution, one per position of output pixels relative to the data's pixels.
     """
 
     node: Node
@@ -96,18 +98,18 @@ class ConvProblem:
 
     @cached_property
     def is_direct(self) -> bool:
-        """Whether output pixel m reads data pixel m alone: no table, no borders."""
+        """Whether output pixel m reads data pixel m only: then there is no table and no border."""
         phase = self.phases[0]
         alone = len(self.phases) == 1 and phase.taps.tolist() == [[0, 0]]
         return alone and phase.start == (0, 0) and phase.stride == (1, 1) and self.image[:3] == self.target[:3]
 
     @cached_property
     def is_scattered(self) -> bool:
-        """Whether pixel m of a phase is another pixel of the output than m."""
+        """Whether pixel m of a phase is not pixel m of the output."""
         return self.phases[0].size != self.target[1:3]
 
     def pixels(self, phase: Phase) -> int:
-        """Length of M: pixels of all images."""
+        """Length of M: the phase's pixels in all images."""
         return self.image[0] * phase.size[0] * phase.size[1]
 
     def width(self, most: int) -> int:
@@ -132,7 +134,7 @@ class ConvProblem:
         return table
 
     def source(self, phase: Phase) -> SourceSizes:
-        """What a launch tells `PixelGather`."""
+        """Launch arguments for `PixelGather`."""
         return SourceSizes(self.pixels(phase), phase.steps, *self.image[1:], *phase.size, *phase.stride, *phase.start)
 
     def place(self, phase: Phase) -> PlaceSizes:
@@ -146,17 +148,17 @@ def whole(size: int, tile: int) -> int:
 
 
 def blank(*shape: int) -> np.ndarray:
-    """Zeros of float32.
+    """An array of float32 zeros.
 
     Raises:
-        CompileError: kernels cannot count so many; nothing was allocated.
+        CompileError: the array has more elements than kernels can count; nothing was allocated.
     """
     check_memory(f"A constant of {list(shape)}", 4 * prod(shape))
     return np.zeros(shape, np.float32)
 
 
 def _packed(taps: np.ndarray) -> np.ndarray:
-    """Rows in the low 16 bits, columns in the high ones."""
+    """Taps as int32: rows in the low 16 bits, columns in the high ones."""
     return (((taps[:, 0] & 0xFFFF) | (taps[:, 1] & 0xFFFF) << 16) & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
 
 
@@ -164,8 +166,8 @@ def problem_of(writer: Writer, node: Node) -> ConvProblem:
     """The node's contraction.
 
     Raises:
-        CompileError: the weights or the bias are no constants, or a kernel or the zeros around the image reach over
-            32767 rows or columns.
+        CompileError: the weights or the bias are not constant, or a filter or the zeros around the image span more
+            than 32767 rows or columns.
     """
     form = node.form
     assert isinstance(form, Contract)
@@ -180,7 +182,7 @@ def problem_of(writer: Writer, node: Node) -> ConvProblem:
 
 
 def _as_rows(problem: ConvProblem) -> ConvProblem:
-    """Where an output pixel reads the whole image, the image is one row of numbers."""
+    """The problem with each image as one row of numbers where an output pixel reads the whole image."""
     (images, height, width, channels), phase = problem.image, problem.phases[0]
     places = phase.taps + np.array(phase.start)
     everything = _grid(np.arange(height), np.arange(width))
@@ -192,7 +194,7 @@ def _as_rows(problem: ConvProblem) -> ConvProblem:
 
 
 def _listed(phase: GridPhase) -> Phase:
-    """The phase with its taps one by one."""
+    """The phase with an explicit list of its taps."""
     axes, (outputs, height, width, depth) = (phase.rows, phase.columns), phase.weights.shape
     size, first, step, start, stride = zip(
         *((axis.size, axis.first, axis.step, axis.start, axis.stride) for axis in axes), strict=True
@@ -202,12 +204,13 @@ def _listed(phase: GridPhase) -> Phase:
 
 
 def _grid(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """int64[rows * columns, 2]: every row with every column, columns fastest."""
+    """int64[rows * columns, 2]: every pair of a row and a column; the column varies fastest."""
     return np.stack(np.meshgrid(rows, columns, indexing="ij"), axis=-1).reshape(-1, 2).astype(np.int64)
 
 
 def _within(phase: Phase, image: tuple[int, ...]) -> Phase:
-    """The phase without taps that are outside the image for every pixel; a single tap is where a pixel begins."""
+    """The phase without the taps that are outside the image for every pixel; pixels begin at a single tap if one is
+    left."""
     if _meets(phase, image, np.array([[OUTSIDE, OUTSIDE]])).any():
         raise CompileError(f"there are zeros {-OUTSIDE} rows and columns around the image, expected fewer")
     seen = _meets(phase, image, phase.taps)
@@ -224,7 +227,7 @@ def _within(phase: Phase, image: tuple[int, ...]) -> Phase:
 
 
 def _meets(phase: Phase, image: tuple[int, ...], taps: np.ndarray) -> np.ndarray:
-    """bool[T]: which of the taps, int64[T, 2], lie inside the image for some pixel of the phase."""
+    """bool[T]: whether each of the taps, int64[T, 2], lies inside the image for some pixel of the phase."""
     first = taps + phase.start
-    turn = np.maximum(0, -(first // phase.stride))  # of the first pixel for which a tap is not before the image
+    turn = np.maximum(0, -(first // phase.stride))  # the first pixel for which a tap is not before the image
     return np.asarray(((turn < phase.size) & (first + turn * phase.stride < image[1:3])).all(axis=1))

@@ -1,7 +1,7 @@
-"""What launches are expected to take, in cycles of a multiprocessor.
+"""Estimates how many multiprocessor cycles a launch takes.
 
-Where tiles are chosen by an estimate of their own, that is the launch's; all others get the one here. Plans keep them
-with the launches, so that measurements can be held against them.
+Launches whose tiles are chosen by an estimate use that estimate; all other launches use the one in this file. The plan
+stores each estimate with its launch, for comparison with measurements.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 from jitdelegate.targets.cuda.gpu import Gpu
 
 COPIED = 32
-"""Bytes that reach a multiprocessor from the L2 cache in a cycle while all of them read."""
+"""Bytes per cycle that a multiprocessor receives from the L2 cache while all multiprocessors read."""
 LATENCY_CYCLES = 1500
-"""Of a block that does next to nothing: three reads of memory in a row, a store."""
+"""Duration of a block that does almost nothing: three dependent reads of memory and a store."""
 
 
 def moving_cycles(gpu: Gpu, blocks: int, nbytes: int, products: int = 0) -> float:
-    """Of a launch whose blocks share out evenly what is read and written.
+    """Cycles of a launch whose reads and writes are spread evenly over its blocks.
 
     Args:
-        nbytes: read and written.
+        nbytes: bytes read and written.
         products: float32 multiply-adds.
     """
-    share = -(-blocks // gpu.multiprocessors) / blocks  # of the busiest multiprocessor
+    share = -(-blocks // gpu.multiprocessors) / blocks  # the busiest multiprocessor's share
     return LATENCY_CYCLES + share * max(nbytes / COPIED, products / gpu.lanes)

@@ -1,7 +1,8 @@
 """Depthwise convolution: each thread computes a small tile of pixels for a few neighbouring channels.
 
-Usual windows are compiled in: a thread loads what its tile's windows see once, row by row, and uses it for all pixels
-and taps from registers. Other windows are walked at run time, and large ones over few pixels shared out to threads.
+The sizes of usual windows are compiled in: a thread loads the data under its tile's windows once, row by row, and uses
+it from registers for all pixels and taps. Kernels for other windows loop over the taps at run time; where windows are
+large and pixels few, several threads share each window.
 """
 
 from __future__ import annotations
@@ -40,36 +41,36 @@ from jitdelegate.targets.cuda.writer import Writer
 Steps = tuple[int, int, int]
 """(kernel, stride, dilation) along an axis."""
 Sums = Sequence[Value]
-"""One value for each channel of a thread."""
+"""One value per channel of a thread."""
 USUAL_COLUMNS = 9
-"""Columns of a window that are compiled in."""
+"""Most columns of a window that is compiled in."""
 MOST_UNROLLED, MOST_UNROLLED_ALONE = 36, 25
-"""Taps of all pixels of a tile, and of a pixel by itself, that are written out: with more, ptxas loads more at once
-than there are registers. Pixels of a tile share what they load."""
+"""Most taps that are unrolled: of all pixels of a tile, and of a single pixel. With more, ptxas loads more at once
+than fits in registers. The pixels of a tile share their loads."""
 LONG = 4
 """Pixels along a tile."""
 NARROW = 4
-"""Channels at a time where there is too little work for tiles, and with wide windows: narrower vectors make more
-threads, and take fewer registers."""
+"""Channels per thread where there is too little work for tiles, and with wide windows: narrower vectors give more
+threads that use fewer registers."""
 WIDE = 5
-"""Columns of a window; those of more take too many registers for wide vectors."""
+"""Columns of a window above which wide vectors use too many registers."""
 RESIDENT, RESIDENT_HEAVY = 4, 2
-"""Blocks on a multiprocessor, and those of heavy tiles: more would not leave enough registers."""
+"""Blocks on a multiprocessor, with usual and with heavy tiles: more blocks would leave too few registers for each."""
 HEAVY, HEAVY_UNROLLED = 84, 124
-"""Numbers that a thread loads and sums up at once, above which a tile is heavy; of a tile whose taps are all written
-out, ptxas manages more before it spills."""
+"""Values that a thread loads and sums at once, above which a tile is heavy; if all taps of a tile are unrolled, ptxas
+copes with more values before it spills."""
 MOST_SEEN = 16
-"""Columns that a tile may see: with more, its pixels share little and take too many registers."""
+"""Most columns under a tile's windows: with more, the pixels share little and use too many registers."""
 
 
 @dataclass(frozen=True, eq=False)
 class DepthwiseTemplate(Template):
-    """What all depthwise kernels depend on.
+    """The fields that the code of all depthwise kernels depends on.
 
     Attributes:
         width: neighbouring output channels of a thread.
-        is_repeated: whether they all come from one input channel; otherwise each has its own.
-        source, target: how data and output are stored.
+        is_repeated: whether these channels all read the same input channel; otherwise each reads its own.
+        source, target: element types of data and output.
     """
 
     family: ClassVar[str] = "depthwise"
@@ -86,7 +87,7 @@ class DepthwiseTemplate(Template):
 
 
 class DepthwiseSizes(NamedTuple):
-    """Data channels, output channels of each, rows and columns of the output."""
+    """Data channels, output channels per data channel, rows and columns of the output."""
 
     depth: Number
     multiplier: Divisor
@@ -95,7 +96,7 @@ class DepthwiseSizes(NamedTuple):
 
 
 class DepthwiseKernel(WindowKernel):
-    """The arguments of a depthwise kernel, and what its ways of walking a window share."""
+    """The arguments of a depthwise kernel, and the code shared by the compiled-in and the run-time windows."""
 
     def __init__(
         self,
@@ -126,13 +127,13 @@ class DepthwiseKernel(WindowKernel):
         return index
 
     def pixel(self, inside: Value, index: Value) -> list[Value]:
-        """The data from an index on, a value for each output channel; zeros where it is not inside."""
+        """The data from an index on, one value per output channel; zeros where it is not inside the image."""
         count = 1 if self.template.is_repeated else self.template.width
         values = load_where(self.code, self.template.source, inside, self.data, index, count)
         return values * (self.template.width // count)
 
     def tap(self, number: Value | int) -> list[Value]:
-        """The weights of tap `number`; past the last one is the bias."""
+        """The weights of tap `number`; the bias follows the last tap."""
         index = self.channel + self.channels * number
         return load_run(self.code, Element.FLOAT32, self.weights, index, self.template.width)
 
@@ -170,10 +171,10 @@ class DepthwiseKernel(WindowKernel):
 
 @dataclass(frozen=True, eq=False)
 class DepthwiseTile(WindowTile, DepthwiseTemplate):
-    """A window whose columns are compiled in: what a row of the tile sees is loaded once and used from registers.
+    """A window whose columns are compiled in: the data under a row of the tile is loaded once and used from registers.
 
     Attributes:
-        rows: (kernel, stride, dilation) down; None where they come with the launch, for tiles of one row.
+        rows: (kernel, stride, dilation) down; None for tiles of one row, where they are launch arguments.
         columns: (kernel, stride, dilation) across.
         tile: output pixels of a thread, (rows, columns).
     """
@@ -204,7 +205,7 @@ class DepthwiseTile(WindowTile, DepthwiseTemplate):
                     kernel.store(y + i, x + j, results)
 
     def _unrolled(self, kernel: DepthwiseKernel, row: Row, y: Value, steps: Steps) -> list[Sums]:
-        """The sums of all pixels of the tile; all taps are written out."""
+        """The sums of all pixels of the tile; all taps are unrolled."""
         code, taps = kernel.code, steps[0] * self.columns[0]
         top = y * steps[1] - kernel.axes[0].padding
         sums: list[list[Sums]] = [[kernel.tap(taps)] * self.tile[1] for _ in range(self.tile[0])]
@@ -216,7 +217,7 @@ class DepthwiseTile(WindowTile, DepthwiseTemplate):
         return [values for line in sums for values in line]
 
     def _walked(self, kernel: DepthwiseKernel, row: Row, y: Value) -> list[Sums]:
-        """The sums of the tile's only row: a loop over those rows of the window that are inside the image."""
+        """The sums of the tile's only row: a loop over the window's rows that are inside the image."""
         code, rows = kernel.code, kernel.axes[0].span(kernel.code, y)
         bias = kernel.tap(kernel.axes[0].kernel * self.columns[0])
         with code.carried(rows.count, bias * self.tile[1]) as (number, values, following):
@@ -236,12 +237,12 @@ class DepthwiseTile(WindowTile, DepthwiseTemplate):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a tile sees of one row of data.
+    """The part of one row of data that is under a tile's windows.
 
     Attributes:
-        taps: of the window, in a row.
-        inside, offsets: of each column, whether it is in the image, and its elements from the row's beginning.
-        users: of each column, the (output, tap) that use it.
+        taps: number of taps in a row of the window.
+        inside, offsets: for each column, whether it is in the image, and its offset in the row, in elements.
+        users: for each column, the pairs (output, tap) that use it.
     """
 
     kernel: DepthwiseKernel
@@ -256,11 +257,11 @@ class Row:
         return [self.kernel.pixel(inside & within, start + offset) for within, offset in columns]
 
     def weights(self, first: Value | int) -> list[list[Value]]:
-        """Those of a row of taps, from tap number `first` on."""
+        """The weights of a row of taps, from tap number `first` on."""
         return [self.kernel.tap(first + at) for at in range(self.taps)]
 
     def add(self, pixels: Sequence[Sums], weights: Sequence[Sums], sums: Sequence[Sums]) -> list[Sums]:
-        """The sums of a row of outputs with one more row of taps."""
+        """The sums of a row of outputs after one more row of taps."""
         added = list(sums)
         for pixel, users in zip(pixels, self.users, strict=True):
             for output, tap in users:
@@ -270,7 +271,8 @@ class Row:
 
 
 def seen(outputs: int, steps: Steps) -> list[tuple[int, list[tuple[int, int]]]]:
-    """The places along an axis that neighbouring outputs see, each with the (output, tap) that use it."""
+    """The positions along an axis under the windows of neighbouring outputs, each with the pairs (output, tap) that
+    use it."""
     kernel, stride, dilation = steps
     users: dict[int, list[tuple[int, int]]] = {}
     for output, tap in product(range(outputs), range(kernel)):
@@ -280,10 +282,10 @@ def seen(outputs: int, steps: Steps) -> list[tuple[int, list[tuple[int, int]]]]:
 
 @dataclass(frozen=True, eq=False)
 class DepthwiseWalk(WindowWalk, DepthwiseTemplate):
-    """A window whose size comes with the launch.
+    """A window whose size is a launch argument.
 
     Attributes:
-        slices: threads that share each window.
+        slices: number of threads that share each window.
     """
 
     slices: int
@@ -298,7 +300,7 @@ class DepthwiseWalk(WindowWalk, DepthwiseTemplate):
 
 
 def write_depthwise(writer: Writer, node: Node) -> None:
-    """Launches of a Depthwise node."""
+    """Writes the launches of a Depthwise node."""
     form = node.form
     assert isinstance(form, Depthwise)
     source, target = node.inputs[0], node.outputs[0]
@@ -321,7 +323,7 @@ def write_depthwise(writer: Writer, node: Node) -> None:
 
 
 def _weights(writer: Writer, node: Node) -> WeightsPointer:
-    """f32[taps + 1, O]: the weights of each tap, and the bias."""
+    """f32[taps + 1, O]: the weights of each tap, then the bias."""
     _, weights, bias = node.inputs[:3]
     taps = writer.array(weights).reshape(-1, writer.shape(weights)[-1])
     last = np.zeros(taps.shape[1:], np.float32) if bias == ABSENT else writer.array(bias)
@@ -329,7 +331,7 @@ def _weights(writer: Writer, node: Node) -> WeightsPointer:
 
 
 def _width(form: Depthwise, elements: Sequence[Element], output: Sequence[int]) -> int:
-    """Channels of a thread: whole vectors of data, or those that one channel of it makes."""
+    """Output channels per thread: whole vectors of data, or the output channels of one data channel."""
     most = min(element.widest for element in elements)
     return common_width((output[3] if form.multiplier == 1 else form.multiplier,), most)
 
@@ -350,7 +352,7 @@ def _template(
 
 
 def _tile(form: Depthwise, columns: int, few: bool) -> tuple[tuple[int, int], bool]:
-    """(pixels of a thread, whether their taps are written out) for an output of so many columns."""
+    """(pixels per thread, whether their taps are unrolled) for an output with this many columns."""
     taps, tile = prod(form.kernel), (1, LONG) if columns >= LONG else (LONG, 1)
     is_unrolled = taps * LONG <= MOST_UNROLLED
     steps = form.kernel[1], form.stride[1], form.dilation[1]

@@ -1,8 +1,7 @@
 """Device code as Python expressions: values with operators that emit LLVM IR and PTX into the macro being built.
 
-A macro (`front_end.macro`) receives its arguments as `Value`s and a `Code` to write with. Loops in Python unroll in
-the kernel; whatever is a Python number is a constant in it. Indices are int32 and never negative where they are
-divided.
+A macro (`front_end.macro`) receives its arguments as `Value`s, and a `Code` to write with. Python loops are unrolled in
+the kernel, and Python numbers become constants. Indices are int32, and never negative where they are divided.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ VOID = ir.VoidType()
 GLOBAL, SHARED = 1, 3
 """Address spaces of NVVM IR."""
 TYPES = {"float": F32, "double": F64, "half": HALF, **{f"i{type_.width}": type_ for type_ in (I1, I8, I16, I32, I64)}}
-"""By LLVM's name."""
+"""Types by LLVM's names."""
 RELATIONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 LIBDEVICE = {
     **{
@@ -35,11 +34,11 @@ LIBDEVICE = {
     "round": "rint",
     "sqrt": "fsqrt_rn",
 }
-"""NVIDIA's functions of floats, by the names of `ir.expr`; those of float32 end in "f" but for the square root."""
+"""NVIDIA's float functions, by their names in `ir.expr`; the float32 versions end in "f", except the square root."""
 
 
 def register(dtype: str) -> Any:
-    """The type of one element in registers: bools are one bit, those of float16 their bits, as they are just moved."""
+    """The type of one element in registers: one bit for bools; int16 bits for float16, which is only moved."""
     if dtype in ("float32", "bool"):
         return F32 if dtype == "float32" else I1
     return TYPES[f"i{ELEMENT_TYPES[dtype].bits}"]
@@ -120,7 +119,7 @@ class Value:
         return self.code.like(other, self) / self
 
     def __neg__(self) -> Value:
-        # NVVM's older dialect has no fneg; -0.0 - x is what it knows.
+        # NVVM's older dialect has no fneg, so this is -0.0 - x.
         return self.code.like(-0.0 if self.is_float else 0, self) - self
 
     def __invert__(self) -> Value:
@@ -150,7 +149,7 @@ class Code:
     """Writes device code at the builder's place.
 
     Attributes:
-        builder: llvmlite's, for what has no name here.
+        builder: llvmlite's builder, for operations without a method here.
     """
 
     def __init__(self, builder: ir.IRBuilder) -> None:
@@ -180,18 +179,18 @@ class Code:
         return Value(self, ir.Constant(register(dtype), int(whole)))
 
     def like(self, operand: Any, example: Value) -> Value:
-        """`operand` itself, or the number as a constant of the example's type."""
+        """`operand` itself if it is a Value, else the number as a constant of the example's type."""
         if isinstance(operand, Value):
             return operand
         return Value(self, ir.Constant(example.value.type, operand))
 
     def convert(self, operation: str, value: Value, element: str) -> Value:
-        """`sitofp fptosi bitcast zext ...` to a type."""
+        """Converts a value to a type by an LLVM instruction: `sitofp fptosi bitcast zext ...`."""
         return Value(self, getattr(self.builder, operation)(value.value, TYPES[element]))
 
     def to_integer(self, value: Value, dtype: str) -> Value:
-        """A float32 towards zero, within the range of the integer type `dtype`; NaN is 0, which PTX has for 32 bits
-        only."""
+        """A float32 rounded towards zero and clamped to the range of the integer type `dtype`; NaN gives 0, which PTX
+        does for 32 bits only."""
         if dtype == "int64":
             (whole,) = self.ptx("cvt.rzi.s64.f32 $0, $1;", "l", [value])
             return self.select(value.equals(value), whole, 0)
@@ -225,7 +224,8 @@ class Code:
         return Value(self, self.builder.select(condition.value, *chosen))
 
     def compare(self, condition: str, left: Value, right: Any) -> Value:
-        """By LLVM's condition: `eq ne slt ult ...` of integers, `oeq une olt uno ...` of floats; `seq` is `eq`."""
+        """Compares by an LLVM condition: `eq ne slt ult ...` for integers, `oeq une olt uno ...` for floats; `seq` is
+        `eq`."""
         right, relation = self.like(right, left), condition[-2:]
         if left.is_float:
             compare = self.builder.fcmp_ordered if condition[0] == "o" else self.builder.fcmp_unordered
@@ -249,7 +249,7 @@ class Code:
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
-        """The code of the block runs where `condition` holds."""
+        """The code written in this `with` block runs only where `condition` holds."""
         with self.builder.if_then(condition.value):
             yield
 
@@ -257,7 +257,7 @@ class Code:
     def loop(self, count: Value | int, start: Value | int = 0, step: Value | int = 1) -> Iterator[Value]:
         """A loop in the kernel: its index runs from `start` in steps of `step` while below `count`.
 
-        Values that change from pass to pass live in `variables` or in the `carried` loop below.
+        Values that change from iteration to iteration live in `variables` or in the `carried` loop below.
         """
         with self.carried(count, [], start=start, step=step) as (index, _, _):
             yield index
@@ -266,7 +266,7 @@ class Code:
     def carried(
         self, count: Value | int, initial: Sequence[Value], start: Value | int = 0, step: Value | int = 1
     ) -> Iterator[tuple[Value, list[Value], list[Value]]]:
-        """A loop that carries values in registers: yields (index, values of this pass, values for the next pass).
+        """A loop that carries values in registers: yields (index, values of this iteration, values for the next one).
 
         Assign to the elements of the last list; after the loop it holds the final values.
         """
@@ -295,10 +295,11 @@ class Code:
             phi.add_incoming(value.value, latch)
         builder.branch(head)
         builder.position_at_end(after)
-        following[:] = current  # the head's values are those after the last pass
+        following[:] = current  # the head's values are those after the last iteration
 
     def repeat(self, count: int, body: Callable[..., Sequence[Value]], *carried: Value) -> Sequence[Value]:
-        """`body(i, *values)` gives the next values, `count` times; the answer is the last ones."""
+        """Calls `body(i, *values)` `count` times, each time with the values that it last returned; returns the last
+        values."""
         with self.carried(count, carried) as (index, values, following):
             following[:] = body(index, *values)
         return following
@@ -306,7 +307,7 @@ class Code:
     # memory
 
     def address(self, base: Value, offset: Value | int, space: int = GLOBAL) -> Any:
-        """An i8 pointer `offset` bytes after `base`, a pointer (global) or an int32 address in shared memory."""
+        """An i8 pointer `offset` bytes after `base`, which is a global pointer or an int32 address in shared memory."""
         builder = self.builder
         if base.value.type == I32:
             return builder.inttoptr(builder.zext((base + offset).value, I64), I8.as_pointer(SHARED))
@@ -318,7 +319,7 @@ class Code:
     def load(self, base: Value, offset: Value | int, type_: Any = F32, count: int = 1) -> list[Value]:
         """`count` neighbouring elements of `type_` from `offset` bytes after `base`, as one access.
 
-        The address is a multiple of `count` elements; base is a global pointer or an int32 shared address.
+        The address is a multiple of `count` elements; `base` is a global pointer or an int32 shared address.
         """
         builder, address = self.builder, self.address(base, offset)
         space = address.type.addrspace
@@ -330,11 +331,11 @@ class Code:
         return [Value(self, builder.extract_element(found, I32(k))) for k in range(count)]
 
     def load_where(self, condition: Value, base: Value, offset: Value, words: int = 1, bits: int = 32) -> list[Value]:
-        """Neighbouring int32s (or one int16) from `offset` bytes after a global pointer; zeros where the condition does
-        not hold, and then nothing is read.
+        """Neighbouring int32s (or one int16) from `offset` bytes after a global pointer; where the condition does not
+        hold, nothing is read and the values are zeros.
 
-        The loads stay where they are written, so that they run while what is written after them computes. The memory
-        is not written by the kernel.
+        The compiler does not move the loads, so the code written after them computes while they run. The kernel must
+        not write to this memory.
         """
         letter = "r" if bits == 32 else "h"
         results = [f"${k}" for k in range(words)]
@@ -345,7 +346,7 @@ class Code:
         return self.ptx(text, letter * words, [address, condition], effects=True)
 
     def store(self, values: Sequence[Value], base: Value, offset: Value | int) -> None:
-        """Neighbouring elements to `offset` bytes after `base`, as one access; aligned as for `load`."""
+        """Stores neighbouring elements at `offset` bytes after `base` in one access; aligned as for `load`."""
         builder, address = self.builder, self.address(base, offset)
         space = address.type.addrspace
         type_ = values[0].value.type
@@ -382,7 +383,7 @@ class Code:
         return Value(self, self.builder.trunc(self.builder.ptrtoint(block, I64), I32))
 
     def static_shared(self, nbytes: int, name: str) -> Value:
-        """The int32 address of `nbytes` of shared memory of this kernel, the same for equal names."""
+        """The int32 address of `nbytes` of this kernel's shared memory; equal names have the same address."""
         module = self.builder.module
         if name in module.globals:
             block = module.globals[name]
@@ -401,10 +402,10 @@ class Code:
         """One piece of inline PTX: $0, $1, ... are the results and then the arguments.
 
         Args:
-            results: a letter for each: "f" float32, "r" int32, "h" int16, "l" int64.
-            effects: it touches memory or threads, so it must stay where it is.
-            convergent: threads meet in it, or exchange values, so NVVM must not make it depend on further conditions,
-                as it does where it copies code into branches or sinks it to where its result is used.
+            results: one letter per result: "f" float32, "r" int32, "h" int16, "l" int64.
+            effects: the instruction accesses memory or affects threads, so the compiler must not move it.
+            convergent: threads synchronize or exchange values in the instruction, so NVVM must not make it depend on
+                further conditions, as NVVM does when it copies code into branches or sinks it to a use of its result.
         """
         types = {"f": F32, "r": I32, "h": I16, "l": I64}
         kinds = [types[letter] for letter in results]
@@ -430,7 +431,7 @@ class Code:
         return Value(self, self.builder.call(function, [value.value for value in arguments]))
 
     def native(self, name: str, *values: Value) -> Value | None:
-        """A function of floats that NVIDIA's library has; None where it has none."""
+        """A float function from NVIDIA's library; None if the library does not have it."""
         if name not in LIBDEVICE:
             return None
         type_ = values[0].value.type
@@ -443,11 +444,11 @@ class Code:
         return self.call(name, [a, self.like(b, a), self.like(c, a)], a.value.type)
 
     def sdiv(self, a: Value, b: Value) -> Value:
-        """The quotient of signed integers towards zero; `b` is not 0, and nothing overflows."""
+        """The quotient of signed integers, rounded towards zero; `b` is not 0, and the quotient does not overflow."""
         return Value(self, self.builder.sdiv(a.value, b.value))
 
     def ashr(self, value: Value, distance: Any) -> Value:
-        """Shifted right, filled with the sign."""
+        """`value` shifted right, filled with its sign bit."""
         return Value(self, self.builder.ashr(value.value, self.like(distance, value).value))
 
     def fshl(self, high: Value, low: Value, distance: Value) -> Value:
@@ -477,12 +478,12 @@ class Code:
         return self.call(f"llvm.nvvm.read.ptx.sreg.{register}", [], I32)
 
     def barrier(self) -> None:
-        """All threads of the block meet here."""
+        """Waits here for all threads of the block."""
         self.ptx("bar.sync 0;", "", [], effects=True, convergent=True)
 
 
 def size_of(type_: Any) -> int:
-    """Bytes of an element."""
+    """Bytes of an element of this type."""
     return 4 if type_ == F32 else int(type_.width) // 8
 
 
@@ -493,7 +494,7 @@ def _letter(type_: Any) -> str:
 
 
 def reduce_tree(values: Sequence[Value], combine: Callable[[Value, Value], Value]) -> Value:
-    """All values combined in pairs, pairs of pairs and so on: the shortest chain of dependences."""
+    """All values combined in pairs, pairs of pairs and so on: the shortest chain of dependent operations."""
     level = list(values)
     while len(level) > 1:
         pairs = [combine(a, b) for a, b in zip(level[::2], level[1::2], strict=False)]

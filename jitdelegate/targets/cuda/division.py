@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from jitdelegate.targets.cuda.device_code import I32, I64, Code, Value
 
 DIVISOR_SIZES = 3
-"""How many int32 arguments a divisor takes."""
+"""Number of int32 arguments per divisor."""
 
 
 def divisor(size: int) -> tuple[int, int, int]:
@@ -22,7 +22,7 @@ def divisor(size: int) -> tuple[int, int, int]:
 
 
 def divided(code: Code, index: Value, numbers: Sequence[Value]) -> tuple[Value, Value]:
-    """Quotient and remainder of an index by the arguments of `divisor`, in some five instructions instead of twenty."""
+    """Quotient and remainder of an index by a size, given `divisor`'s numbers: about 5 instructions instead of 20."""
     size, multiplier, shift = numbers
     builder = code.builder
     wide = [builder.zext(number.value, I64) for number in (index, multiplier, shift)]
@@ -31,12 +31,12 @@ def divided(code: Code, index: Value, numbers: Sequence[Value]) -> tuple[Value, 
 
 
 def divisors(sizes: Sequence[int]) -> list[int]:
-    """The sizes of all axes but the first as arguments of a launch, for `coordinates`."""
+    """The sizes of all axes but the first as launch arguments, for `coordinates`."""
     return [number for size in sizes[1:] for number in divisor(size)]
 
 
 def coordinates(code: Code, index: Value, numbers: Sequence[Value]) -> list[Value]:
-    """The row-major index `index` as one index per axis; `numbers` are the arguments of `divisors`."""
+    """The row-major index `index` as one index per axis; `numbers` are the numbers from `divisors`."""
     found: list[Value] = []
     for at in reversed(range(0, len(numbers), DIVISOR_SIZES)):
         index, place = divided(code, index, numbers[at : at + DIVISOR_SIZES])

@@ -1,6 +1,6 @@
-"""How the elements of a tensor are stored, and how kernels read and write them.
+"""Storage types of tensor elements, and how kernels read and write them.
 
-In registers floats of every width are float32, bools are of one bit, all others are as they are stored.
+In registers, floats of every width are float32, bools are one bit, and all other types are as stored.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Element(Enum):
 
     @property
     def dtype(self) -> str:
-        """The type of the values that kernels make of them, as the IR names it."""
+        """The IR's name for the type of these elements in registers."""
         if self is Element.FLOAT16_BITS:
             return "float16"
         return "float32" if self.is_narrow_float else self.value
 
     @property
     def is_narrow_float(self) -> bool:
-        """Whether they are 16 bits of what is a float32 elsewhere."""
+        """Whether a float32 tensor is stored as these 16-bit elements."""
         return self in (Element.FLOAT16, Element.BFLOAT16)
 
     @property
@@ -51,12 +51,12 @@ class Element(Enum):
 
     @property
     def widest(self) -> int:
-        """Elements in the widest access, 16 bytes."""
+        """Number of elements in the widest access, 16 bytes."""
         return 16 // self.nbytes
 
 
 OWN: Mapping[str, Element] = {element.dtype: element for element in Element if not element.is_narrow_float}
-"""By the type of a tensor, how it is stored where no precision was asked for."""
+"""Storage by tensor type, where the precision option does not change it."""
 _REGISTERS: Mapping[int, Any] = {1: I8, 2: I16, 4: I32, 8: I64}
 
 
@@ -78,7 +78,7 @@ def load(code: Code, element: Element, base: Value, index: Value, count: int = 1
 def load_where(
     code: Code, element: Element, condition: Value, base: Value, index: Value, count: int = 1
 ) -> list[Value]:
-    """As `load`, of floats, but zeros where the condition does not hold, and then nothing is read."""
+    """Like `load`, for floats; where the condition does not hold, nothing is read and the values are zeros."""
     assert element.dtype == "float32", element
     offset = index * element.nbytes
     if element is Element.FLOAT32:
@@ -89,15 +89,15 @@ def load_where(
 
 
 def store(code: Code, element: Element, values: Sequence[Value], base: Value, index: Value) -> None:
-    """Values to elements `index` and on after `base`, in as few accesses as there can be; float32 is rounded to nearest
-    even."""
+    """Stores values as elements `index` and following after `base`, in as few accesses as possible; float32 is rounded
+    to nearest even."""
     step = min(len(values), element.widest)
     for at in range(0, len(values), step):
         code.store(_stored(code, element, values[at : at + step]), base, (index + at) * element.nbytes)
 
 
 def _stored(code: Code, element: Element, values: Sequence[Value]) -> list[Value]:
-    """The values as what one access writes."""
+    """The values in the form that one access writes."""
     if element.nbytes >= WORD:
         return list(values)
     if not element.is_narrow_float:
@@ -114,7 +114,7 @@ def _from_byte(code: Code, element: Element, value: Value) -> Value:
 
 
 def _split(code: Code, word: Value, nbytes: int) -> list[Value]:
-    """The integers of `nbytes` that an integer is made of, the lowest first."""
+    """An integer split into integers of `nbytes` each, the lowest first."""
     bits = 8 * nbytes
     return [
         resized(code, word >> at if at else word, _REGISTERS[nbytes]) for at in range(0, word.value.type.width, bits)
@@ -122,7 +122,7 @@ def _split(code: Code, word: Value, nbytes: int) -> list[Value]:
 
 
 def _join(code: Code, values: Sequence[Value], nbytes: int) -> Value:
-    """An integer of `nbytes` made of equally wide ones, the first the lowest."""
+    """Equally wide integers joined into one of `nbytes`, the first one lowest."""
     type_, bits = _REGISTERS[nbytes], 8 * nbytes // len(values)
     first, *rest = (resized(code, value, type_) for value in values)
     for place, value in enumerate(rest, 1):
@@ -131,7 +131,7 @@ def _join(code: Code, values: Sequence[Value], nbytes: int) -> Value:
 
 
 def resized(code: Code, value: Value, type_: Any) -> Value:
-    """The bits of an integer in another type of integers, zeros above them."""
+    """The bits of an integer as another integer type, zero-extended or truncated."""
     if value.value.type == type_:
         return value
     wider = value.value.type.width < type_.width
@@ -139,19 +139,19 @@ def resized(code: Code, value: Value, type_: Any) -> Value:
 
 
 def widened(code: Code, value: Value) -> Value:
-    """A value in at least a word, which can be moved between threads: narrow ones are an int32."""
+    """A value widened to at least a 32-bit word, so that it can move between threads; narrow types become int32."""
     type_ = value.value.type
     return resized(code, value, I32) if type_ in (I1, I8, I16) else value
 
 
 def narrowed(code: Code, value: Value, dtype: str) -> Value:
-    """What `widened` was given, a value of type `dtype`."""
+    """The value of type `dtype` that `widened` was given."""
     type_ = register(dtype)
     return resized(code, value, type_) if type_ in (I1, I8, I16) else value
 
 
 def pack(code: Code, element: Element, values: Sequence[Value]) -> list[Value]:
-    """Pairs of float32 rounded into int32s of two 16-bit elements, the first in the low half."""
+    """Pairs of float32 rounded and packed into int32s of two 16-bit elements, the first in the low half."""
     pairs = zip(values[::2], values[1::2], strict=True)
     if element is Element.BFLOAT16:
         return [code.ptx("cvt.rn.bf16x2.f32 $0, $1, $2;", "r", [high, low])[0] for low, high in pairs]

@@ -14,10 +14,10 @@ from jitdelegate.targets.scalar.expression import emit
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """Part of a template: `expr` over Arg(0) = the kernel's result and Arg(1 + k) = extra operand k.
+    """The epilogue of a template: `expr` over Arg(0), the kernel's result, and Arg(1 + k), epilogue operand k.
 
     Attributes:
-        operands: how each extra operand is read, and how it is stored.
+        operands: for each epilogue operand, how it is read and stored.
         dtype: the type of the kernel's result.
     """
 
@@ -34,12 +34,12 @@ class Epilogue:
         channels: Value,
         extra: Sequence[Value],
     ) -> list[Value]:
-        """The expression on the results of neighbouring channels, from `channel` on, of one pixel.
+        """Applies the expression to the results for neighbouring channels, from `channel` on, of one pixel.
 
         Args:
-            pixel: which of the output's pixels, N, H and W together.
-            channels: of one pixel; it and `channel` are multiples of len(results).
-            extra: pointers to the extra operands.
+            pixel: number of the output's pixel, counted over N, H and W.
+            channels: channels of a pixel; `channels` and `channel` are multiples of len(results).
+            extra: pointers to the epilogue operands.
         """
         width = len(results)
         columns = [
@@ -69,6 +69,6 @@ def _read(
 
 
 def load_run(code: Code, element: Element, base: Value, index: Value, count: int) -> list[Value]:
-    """The values of `count` neighbouring elements, in as few accesses as there can be."""
+    """The values of `count` neighbouring elements, read in as few accesses as possible."""
     step = min(count, element.widest)
     return [x for at in range(0, count, step) for x in load(code, element, base, index + at, step)]

@@ -1,7 +1,7 @@
-"""Contract in float32 without tensor cores: copy tiles of K, multiply them, add up what the warps have, store.
+"""Contract in float32 without tensor cores: copy tiles of K, multiply them, add up the sums of the warps, store.
 
 Tiles of data and weights lie in a ring of slots in shared memory. A lane reads its rows of data and its columns of
-weights for four steps of K with 16-byte loads, and each loaded number is used four to eight times.
+weights for four steps of K with 16-byte loads, and uses each loaded number four to eight times.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from jitdelegate.targets.cuda.tile_loader import Chunks, DataLoader, WeightLoade
 from jitdelegate.targets.cuda.writer import Writer
 
 MOST_PIECES = 8
-"""Chunks whose pixels a thread has registers for."""
+"""Most chunks per thread: their pixels' positions are kept in registers."""
 FEWEST_TILES = 4
-"""Tiles of K that are worth a block of their own."""
+"""Fewest tiles of K that are worth a block of their own."""
 COMBINE_CYCLES = 6000
-"""One more launch that waits for this one."""
+"""Cost of a second launch that waits for this one."""
 
 
 class FfmaSizes(NamedTuple):
     """Sizes of a launch for all phases.
 
     Attributes:
-        blocks: along z for each group: parts of K, or phases.
+        blocks: blocks along z per group: parts of K, or phases.
         depth, outputs: data channels and output channels of a group.
-        channels: of an output pixel.
+        channels: channels of an output pixel.
     """
 
     blocks: Number
@@ -54,8 +54,8 @@ class FfmaPhase(NamedTuple):
     """Sizes of a launch for one phase.
 
     Attributes:
-        tiles, share: tiles of K, and those that a block takes.
-        entry, weight: the phase's first tile in the table and among the weights.
+        tiles, share: tiles of K in all, and tiles per block.
+        entry, weight: number of the phase's first tile in the table and in the weights.
     """
 
     tiles: Number
@@ -66,14 +66,14 @@ class FfmaPhase(NamedTuple):
 
 
 SCATTERED = FfmaPhase, PlaceSizes
-"""What memory holds of each phase where there are several."""
+"""The records that memory holds for each phase of a scattered problem."""
 RECORD = whole(count(SCATTERED), QUAD)
-"""Numbers between two phases there."""
+"""Distance between two phases' records in that memory, in int32 numbers."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ffma(ContractTemplate):
-    """Pixels by channels with float32 multiply-adds.
+    """A product of pixels by channels, with float32 multiply-adds.
 
     Attributes:
         is_asynchronous: whether copies to shared memory bypass registers.
@@ -93,23 +93,23 @@ class Ffma(ContractTemplate):
 
     @property
     def stages(self) -> int:
-        """Slots of the ring of tiles in shared memory."""
+        """Number of slots of the ring of tiles in shared memory."""
         return self.tile.most_stages if self.is_asynchronous else 2
 
     @property
     def shared_bytes(self) -> int:
-        """Of the ring, or of the sums that later take its place."""
+        """Shared memory of the ring, or of the sums that later take its place."""
         tile = self.tile
         return max(self.stages * tile.stage_bytes, tile.meeting * tile.rows * tile.columns * FLOAT)
 
     @property
     def pieces(self) -> int:
-        """Chunks of data that a thread copies for each tile of K; it keeps the place of the pixel of each."""
+        """Chunks of data that a thread copies per tile of K; it keeps the position of each chunk's pixel."""
         return self.tile.rows * self.tile.steps // self.width // self.threads
 
     @property
     def min_blocks(self) -> int:
-        """Those that there are registers for, where that may be insisted on without running out of them."""
+        """Resident blocks that the registers suffice for, where this limit on registers causes no spills."""
         return 1 if self.tile.has_many_sums or self.pieces > 4 else self.tile.resident
 
     @property
@@ -132,15 +132,15 @@ class Ffma(ContractTemplate):
     ) -> None:
         """Args:
         weights: f32[phases, groups, tiles of N, tiles of K, steps of a tile, columns of a tile].
-        phases: int32[phases, RECORD] of a scattered problem.
-        phase: of any other problem.
+        phases: int32[phases, RECORD] for a scattered problem.
+        phase: the only phase of any other problem.
         """
         arguments = ContractArguments(output, data, weights, bias, table, extra)
         FfmaKernel(code, self, arguments, sizes, phase[0] if phase else phases).write()
 
 
 class FfmaDataLoader(DataLoader):
-    """Data in rows of `row_pitch` floats."""
+    """Loads data in rows of `row_pitch` floats."""
 
     def __init__(self, kernel: FfmaKernel, source: Element, width: int) -> None:
         tile = kernel.tile
@@ -172,7 +172,7 @@ class FfmaDataLoader(DataLoader):
 
 
 class FfmaWeightLoader(WeightLoader):
-    """Weights of which a tile past the last one reads as zeros."""
+    """Loads weights; a tile past the last one reads as zeros."""
 
     def copy(self, tile: Value, slot: Value) -> None:
         source = self._source(tile)
@@ -189,7 +189,7 @@ class FfmaKernel(ContractKernel):
     """Writes the kernel of one template.
 
     Args:
-        phase: the only one, or a pointer to those of a scattered problem.
+        phase: the only phase, or a pointer to the phases of a scattered problem.
     """
 
     def __init__(
@@ -215,16 +215,17 @@ class FfmaKernel(ContractKernel):
         self._locate_lane()
 
     def _phase(self, code: Code, phases: Value, number: Value) -> tuple[FfmaPhase, PlaceSizes]:
-        """The numbers of a phase."""
+        """The records of phase `number`."""
         places = [number * (RECORD * FLOAT) + at for at in range(0, RECORD * FLOAT, QUAD * FLOAT)]
         numbers = [one for place in places for one in code.load(phases, place, I32, QUAD)]
         phase, place = filled(SCATTERED, iter(numbers))
         return phase, place
 
     def _locate_lane(self) -> None:
-        """Which rows, columns and slice of K this thread multiplies.
+        """Sets which rows, columns and slice of K this thread multiplies.
 
-        Neighbouring lanes share columns and those two apart rows: a 16-byte load of either takes half the time.
+        Neighbouring lanes share columns, and lanes two apart share rows: this halves the time of 16-byte loads of
+        both.
         """
         tile, thread = self.tile, self.thread
         lane, warp = thread & 31, thread >> 5
@@ -238,7 +239,7 @@ class FfmaKernel(ContractKernel):
         self.columns_start = (tile.rows * tile.row_pitch + step * tile.columns + self.column) * FLOAT
 
     def write(self) -> None:
-        """The whole kernel."""
+        """Writes the whole kernel."""
         self._finish(self.overlapped(self._nothing()) if self.is_asynchronous else self._through_registers())
 
     # multiplication
@@ -282,7 +283,7 @@ class FfmaKernel(ContractKernel):
     # copies through registers, one tile ahead
 
     def _through_registers(self) -> list[Value]:
-        """While a tile is multiplied the next one is on its way to registers."""
+        """All sums. While a tile is multiplied, the next one is loaded to registers."""
         code, zero = self.code, self.code.integer(0)
         rows, (entry,) = self.rows(), self.entries(code.integer(1))
         self._put(self._fetch(rows, self.entries(zero), zero), self.shared)
@@ -306,7 +307,7 @@ class FfmaKernel(ContractKernel):
     # sums to the output
 
     def _finish(self, sums: Sequence[Value]) -> None:
-        """Slices of K meet in shared memory, then every thread finishes some quads."""
+        """Adds up the slices of K in shared memory; then every thread finishes some quads."""
         code, tile, slices = self.code, self.tile, self.tile.slices
         while slices > tile.meeting:
             slices //= 2
@@ -326,7 +327,7 @@ class FfmaKernel(ContractKernel):
                 self._store_quad(total, bias, pixel, column)
 
     def _folded(self, sums: Sequence[Value], half: int) -> list[Value]:
-        """The sums of slices below `half`, those of slices from there on added to them."""
+        """The sums of the slices below `half`, after adding the sums of the slices from `half` on."""
         self.code.barrier()
         with self.code.when(self.slice < 2 * half), self.code.when(self.slice >= half):
             self._share(sums, self.slice % half)
@@ -350,14 +351,14 @@ class FfmaKernel(ContractKernel):
         return self.code.load(self._sum_place(part, row, column), 0, F32, QUAD)
 
     def _sum_place(self, part: Value | int, row: Value, column: Value) -> Value:
-        """Shared address of a sum; halves of odd rows change places, so that a warp's stores meet no bank twice."""
+        """Shared address of a sum; odd rows have their halves swapped to avoid bank conflicts in a warp's stores."""
         tile = self.tile
         swizzled = column ^ ((row & 1) << 4)
         place: Value = self.shared + (row * tile.columns + swizzled) * FLOAT + part * (tile.rows * tile.columns * FLOAT)
         return place
 
     def _store_quad(self, sums: Sequence[Value], bias: Sequence[Value], pixel: Value, column: Value) -> None:
-        """Stores a quad of the tile's columns in runs that lie whole inside the group's channels or outside."""
+        """Stores a quad of the tile's columns, in runs that lie completely inside or outside the group's channels."""
         first = self.code.special("ctaid.y") * self.tile.columns + column
         for at in range(0, QUAD, self.run):
             with self.code.when(first + at < self.sizes.outputs):
@@ -368,7 +369,7 @@ class FfmaKernel(ContractKernel):
 
 
 def write(writer: Writer, problem: ConvProblem) -> None:
-    """The launches of a contraction: one, or two where blocks share out K."""
+    """Writes the launches of a contraction: one, or two where blocks split K."""
     epilogue, extra = writer.epilogue(problem.node)
     template, parts = choose(writer, problem, epilogue)
     if parts == 1:
@@ -380,7 +381,7 @@ def write(writer: Writer, problem: ConvProblem) -> None:
 
 
 def choose(writer: Writer, problem: ConvProblem, epilogue: Epilogue) -> tuple[Ffma, int]:
-    """The template that suits a problem on the writer's GPU, and how many blocks share out K."""
+    """The template that suits a problem on the writer's GPU, and the number of blocks that split K."""
     source = writer.element(problem.data)
     template = Ffma(
         source=source,
@@ -410,7 +411,7 @@ def _size(problem: ConvProblem) -> tuple[int, int, int, int]:
 
 
 def _candidates(template: Ffma, steps: int) -> Iterator[tuple[Ffma, int]]:
-    """Tiles, and numbers of blocks that share out K; none of them goes without a tile of K."""
+    """Templates with each tile, and numbers of blocks that split K; every block has at least one tile of K."""
     for tile in TILES:
         one, tiles = replace(template, tile=tile), -(-steps // tile.steps)
         if one.pieces > MOST_PIECES:
@@ -454,7 +455,7 @@ def _launch(
 def _records(
     problem: ConvProblem, matrices: Sequence[np.ndarray], tile: Tile, parts: int
 ) -> list[tuple[FfmaPhase, PlaceSizes]]:
-    """What the kernel is told of each phase."""
+    """The kernel's records for each phase."""
     records, entry, weight = [], 0, 0
     for phase, matrix in zip(problem.phases, matrices, strict=True):
         tiles = matrix.shape[1] // tile.steps
@@ -472,7 +473,8 @@ def _packed(records: Sequence[tuple[FfmaPhase, PlaceSizes]]) -> np.ndarray:
 
 
 def tiled(matrices: np.ndarray, tile: Tile) -> np.ndarray:
-    """f32[groups, K, N] as f32[tiles, steps of a tile, columns of a tile]: all of K, then all of N, then the groups."""
+    """f32[groups, K, N] as f32[tiles, steps of a tile, columns of a tile]; of the tiles' axes (groups, N, K), K varies
+    fastest."""
     groups, steps, columns = matrices.shape
     parts = matrices.reshape(groups, steps // tile.steps, tile.steps, columns // tile.columns, tile.columns)
     return parts.transpose(0, 3, 1, 2, 4).reshape(-1, tile.steps, tile.columns)

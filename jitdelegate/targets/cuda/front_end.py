@@ -1,7 +1,7 @@
-"""Numba's front end: a template's kernel to NVVM IR text. The only module that knows numba.cuda.
+"""Numba's front end: compiles a template's kernel to NVVM IR text. The only module that uses numba.cuda.
 
-numba-cuda is in maintenance, so what is used of its insides stays here: `compile_cuda` with the C calling convention,
-`nvvm.set_cuda_kernel` and `nvvm.set_launch_bounds`.
+numba-cuda is in maintenance mode, so all uses of its internals stay in this module: `compile_cuda` with the C calling
+convention, `nvvm.set_cuda_kernel` and `nvvm.set_launch_bounds`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from jitdelegate.targets.cuda.sizes import Kind, filled, members
 from jitdelegate.targets.cuda.template import Template
 
 BASELINE = (8, 0)
-"""Lowering does not look at the GPU; some capability has to be named."""
+"""Lowering does not depend on the GPU, but Numba requires some compute capability."""
 POINTER_ALIGN = 16
 TYPES = {"int32": types.int32, "float32": types.float32, "pointer": types.CPointer(types.uint8)}
-"""Numba's types, by their names in `Kind`."""
+"""Numba's types by their names in `Kind`."""
 
 
 def lower(template: Template) -> str:
     """NVVM IR text of a template's kernel, a C function named by its symbol; the same in every process.
 
-    The kernel hands all parameters as one tuple to an intrinsic function, whose body `Template.write` writes. Numba
+    The kernel passes all parameters as one tuple to an intrinsic function, whose body `Template.write` writes. Numba
     flattens tuples: each number and pointer is a parameter of the C function. Pointers are aligned to POINTER_ALIGN and
-    alias no other.
+    do not alias.
     """
 
     def typed(context: Any, arguments: Any) -> Any:
@@ -67,7 +67,7 @@ def _numba_type(kind: Kind) -> Any:
 
 
 def _numbers(code: Code, kind: Kind, value: Any) -> Iterator[Value]:
-    """All that a parameter holds, in order."""
+    """The numbers and pointers of a parameter, in order."""
     if isinstance(kind, str):
         yield Value(code, value)
         return
@@ -76,7 +76,7 @@ def _numbers(code: Code, kind: Kind, value: Any) -> Iterator[Value]:
 
 
 def _return_nothing(function: Any) -> None:
-    """The C convention gives kernels an `i8*` result; a CUDA kernel has none."""
+    """Makes the function return nothing: the C convention gives it an `i8*` result, which CUDA kernels do not have."""
     for block in function.blocks:
         if isinstance(block.terminator, ir.Ret):
             block.instructions.pop()
@@ -88,5 +88,5 @@ def _return_nothing(function: Any) -> None:
 
 
 def _without_counters(text: str) -> str:
-    """The text without the comment that numbers modules by the order in which a process made them."""
+    """The text without the comment that numbers modules in the order in which the process created them."""
     return re.sub(r"(?m)^; ModuleID = .*$\n?", "", text)

@@ -1,4 +1,4 @@
-"""Gather: slices at places that are known at run time, one vector of outputs per thread."""
+"""Gather: slices at indices known only at run time, one vector of outputs per thread."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class GatherSizes(NamedTuple):
     """Sizes of a launch.
 
     Attributes:
-        outputs: vectors of the output: batches, axes before the places, places, the inside of a slice.
-        batch: slices of a batch.
-        slices: that a place can name.
-        places: of a batch.
+        outputs: axes of the output in vectors: batches, axes before the indexed ones, places, a slice's elements.
+        batch: slices per batch.
+        slices: slices that a place can select.
+        places: places per batch.
         inside: elements of a slice.
     """
 
@@ -37,12 +37,12 @@ class GatherSizes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LookUpTemplate(Template):
-    """out[b, o, i, n] = data[b, o, places[b, i, 0], ..., n], 0 where a place lies outside.
+    """out[b, o, i, n] = data[b, o, places[b, i, 0], ..., n], or 0 where a place is out of range.
 
     Attributes:
-        depth: indices of a place.
+        depth: indices per place.
         width: neighbouring outputs of a thread.
-        source, places, target: how the operands and the output are stored.
+        source, places, target: element types of the operands and the output.
     """
 
     family: ClassVar[str] = "gather"
@@ -73,7 +73,7 @@ class LookUpTemplate(Template):
 
 
 def slice_at(code: Code, element: Element, places: Value, first: Value, limits: Sequence[Value]) -> tuple[Value, Value]:
-    """(number of the slice that the indices from `first` on name, whether all lie inside `limits`); 0 where not."""
+    """(number of the slice that the indices from `first` on select, whether all are within `limits`); 0 if not."""
     number, is_inside = code.integer(0), code.boolean(True)
     for axis, size in enumerate(limits):
         place = load(code, element, places, first + axis)[0]
@@ -83,7 +83,7 @@ def slice_at(code: Code, element: Element, places: Value, first: Value, limits: 
 
 
 def write_gather(writer: Writer, node: Node) -> None:
-    """Launch of a Gather node."""
+    """Writes the launch of a Gather node."""
     form, (source, index), target = node.form, node.inputs, node.outputs[0]
     assert isinstance(form, Gather)
     data, places = writer.shape(source), writer.shape(index)

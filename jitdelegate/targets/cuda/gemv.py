@@ -1,7 +1,7 @@
-"""Contract where there are few pixels: weights are read once and straight from memory, a row by the lanes of a warp.
+"""Contract for few pixels: weights are read once, directly from memory; the lanes of a warp share a row of weights.
 
-It is what a fully connected layer is at batch 1: as fast as its weights come. All precisions use it, with weights as
-wide as tensors are stored; sums are float32.
+A fully connected layer at batch 1 is such a case: it is as fast as its weights can be read. All precisions use this
+kernel, with weights as wide as stored tensors; sums are float32.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from jitdelegate.targets.cuda.tensor_core import Operand
 from jitdelegate.targets.cuda.writer import STORED, Writer
 
 MOST_PIXELS = 4
-"""With more of them, weights in shared memory serve better."""
+"""Most pixels; with more, a kernel with weights in shared memory is faster."""
 WARPS = 4
-"""Of a block."""
+"""Warps of a block."""
 LANES = 32
 IN_FLIGHT = 8
 """Accesses that a lane begins before it waits for the first one."""
 BUSY_WARPS = 8
-"""Of a multiprocessor: enough to keep memory busy."""
+"""Warps per multiprocessor that suffice to keep memory busy."""
 
 
 class GemvSizes(NamedTuple):
-    """Length of K, accesses to a row of weights, output channels."""
+    """Length of K, number of accesses per row of weights, number of output channels."""
 
     steps: Number
     accesses: Number
@@ -42,12 +42,12 @@ class GemvSizes(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Gemv(Template):
-    """Rows of weights by a few pixels, `rows` rows of weights (output channels) at a time.
+    """A product of rows of weights and a few pixels, `rows` rows of weights (output channels) at a time.
 
     Attributes:
-        source, weights, output: how data, weights and results are stored.
-        pixels: of the output, all images together.
-        slices: warps that share out K; 1 or all of a block.
+        source, weights, output: element types of data, weights and results.
+        pixels: pixels of the output, all images together.
+        slices: warps that split K: 1, or all warps of a block.
         width: neighbouring elements of data in one access.
         run: neighbouring channels that are stored together.
     """
@@ -76,7 +76,7 @@ class Gemv(Template):
 
     @property
     def unrolled(self) -> int:
-        """Accesses to a row of weights that are under way together."""
+        """Accesses to a row of weights that are in flight together."""
         return IN_FLIGHT // max(self.rows, self.pixels)
 
     @property
@@ -91,8 +91,8 @@ class GemvKernel:
     """Writes the kernel of one template.
 
     Args:
-        weights: [output channels, K], both padded with zeros to what blocks and warps read at once.
-        bias: f32 of as many channels.
+        weights: [output channels, K]; both axes are padded with zeros to what blocks and warps read at once.
+        bias: f32[padded output channels].
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class GemvKernel:
         self.channel = code.special("ctaid.x") * template.rows_of_block + first
 
     def write(self) -> None:
-        """The whole kernel."""
+        """Writes the whole kernel."""
         template, code = self.template, self.code
         nothing = [code.real(0.0)] * (template.rows * template.pixels)
         stride = template.unrolled * template.slices
@@ -127,7 +127,7 @@ class GemvKernel:
         self._finish([combine_lanes(code, sum_, lanes, add, f"sums_{at}") for at, sum_ in enumerate(following)])
 
     def _accumulated(self, sums: Sequence[Value], at: Value) -> list[Value]:
-        """The sums after `unrolled` accesses from `at` on; all are begun before the first is used."""
+        """The sums after `unrolled` accesses from `at` on; all accesses begin before the first is used."""
         template, sums = self.template, list(sums)
         turns = range(template.unrolled)
         weights = [[self._weights(row, at + turn) for row in range(template.rows)] for turn in turns]
@@ -164,7 +164,7 @@ class GemvKernel:
         return access * self.template.step + self.lane * self.template.weights.widest
 
     def _finish(self, sums: Sequence[Value]) -> None:
-        """Lane p, of the first warp where warps share out K, stores the channels of pixel p."""
+        """Adds up the sums; then lane p (of the first warp, where warps split K) stores the channels of pixel p."""
         code, template, pixel = self.code, self.template, self.lane
         takes_part = (pixel < template.pixels) & self.slice.equals(0)
         for start in range(0, template.rows, template.run):
@@ -184,15 +184,15 @@ class GemvKernel:
 
 
 def fits(problem: ConvProblem) -> bool:
-    """Whether a problem is a few rows of numbers."""
+    """Whether each pixel of a problem is a row of numbers, and there are few pixels."""
     return problem.is_direct and problem.groups == 1 and problem.pixels(problem.phases[0]) <= MOST_PIXELS
 
 
 def write(writer: Writer, problem: ConvProblem) -> None:
-    """The launch of a problem that `fits`.
+    """Writes the launch of a problem that `fits`.
 
     Raises:
-        CompileError: the weights, padded to whole blocks, are too many.
+        CompileError: there are too many weights, padded to whole blocks.
     """
     (phase,) = problem.phases
     epilogue, extra = writer.epilogue(problem.node)
@@ -234,5 +234,5 @@ def choose(writer: Writer, problem: ConvProblem, epilogue: Epilogue) -> Gemv:
 
 
 def _rows(gpu: Gpu, outputs: int) -> int:
-    """Rows of weights for a warp: more of them share what is read of the data, fewer make more warps."""
+    """Rows of weights per warp: with more rows, reads of the data are shared; with fewer, there are more warps."""
     return next(rows for rows in (4, 2, 1) if rows == 1 or outputs >= rows * BUSY_WARPS * gpu.multiprocessors)

@@ -1,4 +1,4 @@
-"""From a lowered graph to cubins, launches, weights and a memory plan: the CUDA target's table of contents."""
+"""Turns a lowered graph into cubins, launches, weights and a memory plan: the entry point of the CUDA target."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from jitdelegate.targets.cuda.template import Argument, Launch, NoPointer, Tenso
 from jitdelegate.targets.cuda.template_store import TemplateStore
 
 Trace = Callable[[str, Callable[[], str]], None]
-"""Called with a stage's name and what makes its text."""
+"""Called with a stage's name and a function that makes the stage's text."""
 
 
 def _ignore(stage: str, make: Callable[[], str]) -> None:
-    """No trace."""
+    """Traces nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """What the program file keeps of a compiled graph.
+    """The parts of a compiled graph that go to the program file.
 
     Attributes:
         code: cubins one after another; entries: (kernel, offset in `code`).
         kernels: one per distinct template, in the order of `entries`; launches refer to them.
         origins: per kernel, the .tflite operators that it computes.
-        input_offsets, output_offsets: where the graph's inputs and outputs lie in the arena, in bytes.
+        input_offsets, output_offsets: offsets of the graph's inputs and outputs in the arena, in bytes.
         compiled: the kernels with their PTX, for tools and tests; not part of the program.
     """
 
@@ -55,9 +55,9 @@ def generate(
 
     Args:
         graph: every node carries a form.
-        kind: "sm_90:132", or "sm_90" for the most usual GPU of this architecture.
+        kind: "sm_90:132", or "sm_90" for the most common GPU of this architecture.
         precision: "float32", "tf32", "float16" or "bfloat16".
-        place: where the templates' IR is kept; None for nowhere.
+        place: where the templates' IR is cached; None for no cache.
         trace: called with the plan of launches and memory, and the PTX.
     Raises:
         CompileError: the graph is too large, or a compiler refuses a kernel.
@@ -134,7 +134,7 @@ def _launch(planned: Plan, launch: Launch, kernel: int) -> program.Launch:
 
 
 def _argument(planned: Plan, argument: Argument) -> tuple[str, int]:
-    """Its letter and value in a program."""
+    """The letter and value of an argument in a program."""
     if isinstance(argument, TensorPointer):
         return "a", planned.offset(argument.index) + argument.offset
     if isinstance(argument, WeightsPointer):

@@ -1,4 +1,4 @@
-"""What kernels are chosen by: the limits of each supported GPU architecture."""
+"""The limits of each supported GPU architecture, which kernels are chosen by."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Gpu:
 
     Attributes:
         architecture: "sm_90".
-        multiprocessors: tiles are chosen so that work fills about as many.
-        shared_bytes: the most shared memory that a block can ask for. Source: CUDA Programming Guide, table
+        multiprocessors: about how many multiprocessors the chosen tiles should fill.
+        shared_bytes: the most shared memory that a block can request. Source: CUDA Programming Guide, table
             "Technical Specifications per Compute Capability".
     """
 
@@ -36,7 +36,7 @@ class Gpu:
 
     @property
     def has_async_copy(self) -> bool:
-        """cp.async, bf16, tf32 and m16n8k16 came together."""
+        """Whether the GPU has cp.async; bf16, tf32 and m16n8k16 came with it."""
         return self.capability >= 80
 
 
@@ -50,14 +50,14 @@ GPUS = {
         )
     )
 }
-"""By architecture, with the most usual number of multiprocessors."""
+"""Supported GPUs by architecture, with the most common number of multiprocessors."""
 
 
 def gpu_of(kind: str) -> Gpu:
-    """The GPU that a kind names: "sm_90:114", or "sm_90" for the most usual one.
+    """The GPU of a kind: "sm_90:114", or "sm_90" for the most common number of multiprocessors.
 
     Raises:
-        DeviceError: it is not supported.
+        DeviceError: the GPU is not supported.
     """
     try:
         architecture, multiprocessors = parsed(kind)

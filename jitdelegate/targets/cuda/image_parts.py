@@ -1,4 +1,4 @@
-"""Which part of an NHWC image a thread computes: neighbouring threads take neighbouring channels."""
+"""Assigns parts of an NHWC image to threads: neighbouring threads compute neighbouring channels."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.sizes import Number
 
 FILLED = 64
-"""Threads for each multiprocessor: with fewer, more threads gain more than what each of them reuses."""
+"""Threads per multiprocessor, below which more threads gain more time than more reuse within each thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one thread computes.
+    """The part of the output that one thread computes.
 
     Attributes:
         exists: False past the last part.
-        image, y, x: which tile of pixels.
-        vector: which of its groups of neighbouring channels.
+        image, y, x: indices of the tile of pixels.
+        vector: number of the group of neighbouring channels.
     """
 
     exists: Value
@@ -39,16 +39,16 @@ class ImageSizes(NamedTuple):
     channels: Number
 
     def pixel(self, me: Part) -> Value:
-        """Number of a part's pixel, where parts are single pixels."""
+        """The number of a part's pixel, where parts are single pixels."""
         pixel: Value = (me.image * self.rows + me.y) * self.columns + me.x
         return pixel
 
 
 def part(code: Code, index: Value, parts: FourAxes) -> Part:
-    """Part number `index` of images, tiles down, tiles across, groups of channels."""
+    """Part number `index`; `parts` are images, tiles down, tiles across and groups of channels."""
     return Part(index < parts.number, *parts.coordinates(code, index))
 
 
 def fills(gpu: Gpu, threads: int) -> bool:
-    """Whether so many threads occupy every multiprocessor."""
+    """Whether this many threads occupy every multiprocessor."""
     return threads >= FILLED * gpu.multiprocessors

@@ -1,4 +1,4 @@
-"""Index maps in canonical form: how operands are walked while an output is written in row-major order."""
+"""Index maps in canonical form: which elements of the operands are read as the output is written in row-major order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jitdelegate.ir.forms import IndexMap
 
 Shape = tuple[int, ...]
 Limit = tuple[int, int]
-"""Indices from the first up to, not including, the second."""
+"""A range of indices: from the first number up to, not including, the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Walk:
     """Output index i reads element offset + sum of strides[d] * i[d] of an operand.
 
     Attributes:
-        offset, strides: in elements.
+        offset, strides: counted in elements.
         limits: per output axis, the indices for which the operand is read; elsewhere its value is `fill`.
     """
 
@@ -31,13 +31,13 @@ class Walk:
 
     @property
     def is_empty(self) -> bool:
-        """True where no index reads the operand: it is the constant `fill`."""
+        """Whether no index reads the operand, so that its value is always `fill`."""
         return any(low >= high for low, high in self.limits)
 
 
 @dataclass(frozen=True, slots=True)
 class CanonicalMap:
-    """An output of `sizes` and the walks of its operands, with as few axes as can be, but at least one."""
+    """The sizes of an output and the walks of its operands, with as few axes as possible, but at least one."""
 
     sizes: Shape
     walks: tuple[Walk, ...]
@@ -48,12 +48,12 @@ class CanonicalMap:
 
 
 def dense_strides(shape: Shape) -> Shape:
-    """Elements between neighbours along each axis of a row-major tensor."""
+    """The strides of a row-major tensor, in elements."""
     return tuple(accumulate(reversed(shape[1:]), mul, initial=1))[::-1] if shape else ()
 
 
 def walk(operand: Shape, access: IndexMap, output: Shape) -> Walk:
-    """How an operand of shape `operand` is walked through `access`; a scalar output counts as one of shape (1,)."""
+    """The walk of an operand of shape `operand` by the index map `access`; a scalar output counts as shape (1,)."""
     output = output or (1,)
     offset, strides = 0, [0] * len(output)
     limits = [(0, size) for size in output]
@@ -83,11 +83,11 @@ def _meet(a: Limit, b: Limit) -> Limit:
 
 
 def canonical(sizes: Shape, walks: Sequence[Walk]) -> CanonicalMap:
-    """Axes of size 1 dropped, and neighbours that every operand walks as one merged.
+    """The canonical map: without axes of size 1, and with neighbouring axes merged where every walk allows it.
 
     Args:
-        sizes: of the output.
-        walks: none of them empty.
+        sizes: sizes of the output.
+        walks: walks of the operands; none of them is empty.
     """
     kept = [axis for axis, size in enumerate(sizes) if size != 1]
     merged: list[list[int]] = []
@@ -102,12 +102,12 @@ def canonical(sizes: Shape, walks: Sequence[Walk]) -> CanonicalMap:
 
 
 def _runs_on(walk: Walk, sizes: Shape, outer: int, inner: int) -> bool:
-    """Whether stepping along `outer` goes as far as stepping once through `inner`, all of which is inside."""
+    """Whether one step along `outer` goes as far as all steps along `inner`, and all of `inner` is within limits."""
     return walk.strides[outer] == walk.strides[inner] * sizes[inner] and walk.limits[inner] == (0, sizes[inner])
 
 
 def _joined(walk: Walk, groups: Sequence[Sequence[tuple[int, int]]]) -> Walk:
-    """The walk over merged axes: the last axis of a group gives its stride, the first one its limits."""
+    """The walk over merged axes: each group has the stride of its last axis and the limits of its first one."""
     if not groups:
         return Walk(walk.offset, (0,), ((0, 1),), walk.fill)
     strides, limits = [], []

@@ -1,4 +1,4 @@
-"""What neighbouring threads found, combined in an order that never changes."""
+"""Combines the values of neighbouring threads, always in the same order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree, size_
 
 WARP = 32
 Combine = Callable[[Code, Value, Value], Value]
-"""Of two values of one type; the order of the two makes no difference unless one is NaN."""
+"""Combines two values of one type; their order makes no difference unless one is NaN."""
 
 
 COMBINE: dict[str, Combine] = {
@@ -21,12 +21,12 @@ COMBINE: dict[str, Combine] = {
     "max": Code.maximum,
     "min": Code.minimum,
 }
-"""By kind of reduction: how two float32, int32 or int64 are combined."""
+"""How two float32, int32 or int64 are combined, by the kind of reduction."""
 
 
 def neutral(kind: str, dtype: str) -> float:
-    """What changes nothing in a reduction of that kind. Extremes that are combined one by one from there on pass over
-    NaN, as they do on the CPU."""
+    """The neutral value of a reduction of this kind. Minima and maxima that are combined one by one from this value on
+    skip NaN, as on the CPU."""
     if kind == "max":
         return -inf if dtype == "float32" else int(np.iinfo(dtype).min)
     if kind == "min":
@@ -35,7 +35,7 @@ def neutral(kind: str, dtype: str) -> float:
 
 
 def power_of_two(number: int) -> int:
-    """The smallest power of two that is not below a positive number."""
+    """The smallest power of two that is at least `number`, which is positive."""
     return 1 << (number - 1).bit_length()
 
 
@@ -43,8 +43,8 @@ def combine_lanes(code: Code, value: Value, lanes: int, combine: Combine, name: 
     """The values of `lanes` neighbouring threads combined, in each of them; all threads of the block take part.
 
     Args:
-        lanes: a power of two up to a warp, or all threads of the block, a multiple of warps.
-        name: of shared memory, for this call alone.
+        lanes: a power of two up to a warp, or all threads of the block, which is then a whole number of warps.
+        name: name of the shared memory, used by this call only.
     """
     for mask in (1, 2, 4, 8, 16):
         if mask < lanes:
@@ -66,11 +66,11 @@ def _combine_warps(code: Code, value: Value, warps: int, combine: Combine, name:
 def combine_rows(
     code: Code, values: Sequence[Value], row: Value, column: Value, rows: int, columns: int, combine: Combine
 ) -> list[Value]:
-    """The values of the threads of a column combined, in the thread of its row 0; all threads take part.
+    """The combined values of the threads of a column, in the thread of row 0; all threads take part.
 
     Args:
-        values: float32, int32 or int64, equally many in each thread; 1, 2 or 4.
-        rows: a power of two; 1 for nothing to do.
+        values: 1, 2 or 4 float32, int32 or int64 values, equally many in each thread.
+        rows: a power of two; with 1 there is nothing to combine.
     """
     if rows == 1:
         return list(values)

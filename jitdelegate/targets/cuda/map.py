@@ -1,4 +1,4 @@
-"""Map: elementwise expressions and every movement of data, one vector of outputs per thread."""
+"""Map: elementwise expressions and all data movement, one vector of outputs per thread."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from jitdelegate.targets.cuda.writer import Writer
 
 THREADS = 256
 MOST_VALUES = 64
-"""Of operands, that a thread reads before it computes."""
+"""Most operand values that a thread reads before it computes."""
 FEWEST = 4
-"""Outputs per thread that all operands are read for at once, however many they are."""
+"""Fewest outputs per thread; all operands are read at once for this many outputs, however many operands there are."""
 
 
 @dataclass(frozen=True, eq=False)
 class MapTemplate(Template):
     """out[i] = expr(operands at i), for indices of `rank` axes.
 
-    Thread t makes the vector t of `width` outputs. Where there is but one axis, further threads make the outputs that
-    are left after the last whole vector, one each.
+    Thread t computes vector t of `width` outputs. Where there is only one axis, further threads compute the outputs
+    after the last whole vector, one each.
     """
 
     family: ClassVar[str] = "map"
@@ -60,12 +60,12 @@ class MapTemplate(Template):
         walks: Sequence[Any],
     ) -> None:
         """Args:
-        vectors, rest: whole vectors of the output, and outputs after them.
-        sizes: of the output in vectors, as divisors.
+        vectors, rest: number of whole vectors of the output, and of outputs after them.
+        sizes: sizes of the output in vectors, as divisors.
         """
 
         def write_outputs(place: Sequence[Value], index: Value, width: int) -> None:
-            """Outputs `index` and on, which have the coordinates `place`."""
+            """Writes the outputs from `index` on, which have the coordinates `place`."""
             results = apply(code, self.expr, self.operands, pointers, walks, place, width, self.target.dtype)
             store(code, self.target, results, out, index)
 
@@ -81,7 +81,8 @@ class MapTemplate(Template):
 
 
 def write_map(writer: Writer, node: Node) -> None:
-    """Launches of a Map: neighbours at once where memory allows, through shared memory where axes change places."""
+    """Writes the launches of a Map node: in vectors where memory allows, through shared memory where axes are
+    transposed."""
     form, output = node.form, node.outputs[0]
     assert isinstance(form, Map)
     shape = writer.shape(output)
@@ -93,14 +94,14 @@ def write_map(writer: Writer, node: Node) -> None:
 
 
 def copy(writer: Writer, source: int, target: int) -> None:
-    """Launch that stores the elements of tensor `source`, in order, as those of `target`."""
+    """Writes a launch that copies the elements of tensor `source`, in order, to tensor `target`."""
     flat = (writer.graph.tensors[source].size,)
     index_map = canonical(flat, [walk(flat, IndexMap.broadcast(flat, flat), flat)])
     _write_launch(writer, RESULT, index_map, [source], target)
 
 
 def _without_empty(expr: Expr, walks: Sequence[Walk], types: Sequence[str]) -> tuple[Expr, list[int]]:
-    """The expression with constants for operands that no index reads, and the numbers of the others."""
+    """The expression with constants for operands that no index reads, and the numbers of the other operands."""
     read = [k for k, walk in enumerate(walks) if not walk.is_empty]
     arguments = [
         Cast(Const(walk.fill), dtype) if walk.is_empty else Arg(read.index(k))
@@ -128,8 +129,8 @@ def _write_launch(writer: Writer, expr: Expr, index_map: CanonicalMap, inputs: S
 
 
 def _width(index_map: CanonicalMap, target: Element) -> int:
-    """Outputs per thread: as many as a store takes, where rows of several axes are whole vectors of them, but fewer
-    where a thread would read too much for its registers."""
+    """Outputs per thread: as many as one store can write, so that rows are whole vectors if there are several axes;
+    fewer where a thread would read too much for its registers."""
     most = target.widest
     while most > FEWEST and most * len(index_map.walks) > MOST_VALUES:
         most //= 2

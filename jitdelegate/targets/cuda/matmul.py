@@ -1,6 +1,6 @@
-"""MatMul: products of two runtime matrices, with the tile that suits their sizes.
+"""MatMul: products of two matrices computed at run time, with a tile chosen by their sizes.
 
-Precision "float32" multiplies with float32 multiply-adds, all others on tensor cores.
+Precision "float32" uses float32 multiply-adds, all other precisions use tensor cores.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from jitdelegate.targets.cuda.writer import Writer
 from jitdelegate.targets.implicit_gemm import matrix_strides
 
 TURN_CYCLES = 600
-"""From one tile of K to the next if nothing is in short supply: a read of memory, two passes of shared memory, the
+"""Cycles per tile of K if no resource is the bottleneck: a read of memory, a write and a read of shared memory, the
 barrier. Estimated from instruction latencies, like the next one."""
 ENDS_CYCLES = 2000
-"""Before the first and after the last multiplication of a block."""
+"""Cycles before the first and after the last multiplication of a block."""
 FINISHED = 16
-"""Sums that a multiprocessor adds up and takes through the epilogue in a cycle."""
+"""Sums per cycle that a multiprocessor adds up and takes through the epilogue."""
 THREADS = 512
-"""Of a multiprocessor at a time, with the registers that they take."""
+"""Threads on a multiprocessor at a time, limited by the registers that they use."""
 MOST_BLOCKS = 16
-"""Of a multiprocessor at a time, on every GPU."""
+"""Most blocks on a multiprocessor at a time, on every GPU."""
 MOST_THREADS = 256
-"""Of a block, so that each may have as many registers as there are names for."""
+"""Most threads of a block, so that each may use the largest number of registers that an instruction can name."""
 SHARED_BYTES = 48 * 1024
-"""Of a block: what every GPU gives without being asked."""
+"""Most shared memory of a block: every GPU grants this much by default."""
 SLICES = (1, 2, 4)
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """What a node multiplies: `count` pairs of matrices, [rows, depth] by [depth, columns].
+    """The operands of a node: `count` pairs of matrices, [rows, depth] by [depth, columns].
 
     Attributes:
-        axes: leading axes, neighbours that go on alike joined.
+        axes: leading axes; neighbouring axes with continuing strides are merged.
     """
 
     rows: int
@@ -63,7 +63,7 @@ class Product:
 
 
 def product_of(form: MatMul, a: tuple[int, ...], b: tuple[int, ...], output: tuple[int, ...]) -> Product:
-    """What a node of these shapes multiplies."""
+    """The product of a node with operands and output of these shapes."""
     *leading, rows, columns = output
     strides = [matrix_strides(shape, dense_strides(shape), len(leading)) for shape in (a, b)]
     axes: list[ProductAxis] = []
@@ -76,10 +76,10 @@ def product_of(form: MatMul, a: tuple[int, ...], b: tuple[int, ...], output: tup
 
 
 def write_matmul(writer: Writer, node: Node) -> None:
-    """The launch of a MatMul node.
+    """Writes the launch of a MatMul node.
 
     Raises:
-        CompileError: the GPU does not have the precision.
+        CompileError: the GPU does not support the precision.
     """
     form, (a, b), output = node.form, node.inputs[:2], node.outputs[0]
     assert isinstance(form, MatMul)
@@ -131,14 +131,15 @@ Candidate = TypeVar("Candidate", bound=ProductTemplate)
 
 
 def _fitting(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Those that every GPU has registers and shared memory for."""
+    """The candidates that every GPU has registers and shared memory for."""
     return [one for one in candidates if one.threads <= MOST_THREADS and one.shared_bytes <= SHARED_BYTES]
 
 
 def _sides(
     writer: Writer, node: Node, form: MatMul, product: Product, most_steps: int, most_lines: int
 ) -> tuple[Side, Side]:
-    """How both operands lie, with accesses of at most so many steps, or lines where those are neighbours."""
+    """The memory layout of both operands; an access has at most `most_steps` steps or `most_lines` lines, whichever
+    are neighbours in memory."""
 
     def side(index: int, lines: int, *, along_depth: bool) -> Side:
         element = writer.element(index)
@@ -150,7 +151,7 @@ def _sides(
 
 
 def _cycles(gpu: Gpu, product: Product, template: ProductTemplate) -> float:
-    """An estimate of how long all blocks of a product take; good for comparing tiles and slices."""
+    """Estimated cycles of all blocks of a product, for comparing tiles and slices."""
     tile, slices = template.tile, template.slices
     blocks = product.count * -(-product.rows // tile.rows) * -(-product.columns // tile.columns)
     turns = -(-product.depth // (template.steps * slices))

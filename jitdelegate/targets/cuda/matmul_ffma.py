@@ -13,12 +13,12 @@ from jitdelegate.targets.cuda.matrix_loader import Side, Units
 QUAD = 4
 """Neighbouring numbers in one access to shared memory."""
 LANES = 128
-"""Float32 multiply-adds that a multiprocessor begins in a cycle, at best."""
+"""Most float32 multiply-adds that a multiprocessor begins per cycle."""
 
 
 @dataclass(frozen=True, slots=True)
 class FfmaTile:
-    """What a block multiplies: `rows` by `columns`, `steps` of K at a time; a thread has `height` by `width` sums."""
+    """The tile of a block: `rows` by `columns`, `steps` of K at a time; a thread has `height` by `width` sums."""
 
     rows: int
     columns: int
@@ -31,11 +31,12 @@ class FfmaTile:
         return self.rows * self.columns // (self.height * self.width)
 
     def pitch(self, side: int) -> int:
-        """Floats from step to step in shared memory: steps of neighbouring threads begin in other banks."""
+        """Distance between steps in shared memory, in floats: the steps of neighbouring threads begin in different
+        banks."""
         return (self.rows, self.columns)[side] + QUAD
 
     def side_start(self, side: int) -> int:
-        """Bytes before the rows (side 0) or the columns (side 1) of a slot."""
+        """Offset of the rows (side 0) or the columns (side 1) in a slot, in bytes."""
         return side * self.steps * self.pitch(0) * FLOAT
 
     @property
@@ -44,7 +45,8 @@ class FfmaTile:
 
     @property
     def products(self) -> float:
-        """Multiplications that a multiprocessor begins in a cycle; the more sums, the fewer loads for each."""
+        """Multiplications that a multiprocessor begins per cycle; with more sums there are fewer loads per
+        multiplication."""
         sums = self.height * self.width
         return LANES * sums / (sums + 2 * QUAD)
 
@@ -55,12 +57,12 @@ FFMA_TILES = (
     FfmaTile(32, 32, 4, 4, 16),
     FfmaTile(16, 32, 4, 4, 16),
 )
-"""Large ones first: of equals the first one is taken."""
+"""Large tiles first: of equally good tiles the first is chosen."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FfmaProduct(ProductTemplate):
-    """With float32 multiply-adds."""
+    """A product by float32 multiply-adds."""
 
     family: ClassVar[str] = "matmul_ffma"
     tile: FfmaTile
@@ -77,7 +79,8 @@ class FfmaProduct(ProductTemplate):
 
 
 class FfmaProductKernel(ProductKernel):
-    """Float32 multiply-adds. In a slot, a step's numbers for all rows, and then all columns, lie side by side."""
+    """Writes the kernel with float32 multiply-adds. A slot holds the rows, then the columns; in both, the numbers of
+    one step are contiguous."""
 
     def __init__(self, code: Code, template: FfmaProduct, *arguments: Any) -> None:
         super().__init__(code, template, *arguments)
@@ -94,7 +97,7 @@ class FfmaProductKernel(ProductKernel):
                 self._put_unit(unit, base + (step * self.tile.pitch(side) + line) * FLOAT, self.tile.pitch(side))
 
     def _put_unit(self, unit: Sequence[Sequence[Value]], place: Value, pitch: int) -> None:
-        """Lines of a step in one access; there is one line, or one step."""
+        """Stores the lines of each step in one access; a unit has one line or one step."""
         for step, lines in enumerate(zip(*unit, strict=True)):
             self.code.store(lines, place, step * pitch * FLOAT)
 
@@ -113,7 +116,7 @@ class FfmaProductKernel(ProductKernel):
         return sums
 
     def _numbers(self, base: Value, place: int, threads: int, count: int) -> list[Value]:
-        """One step's numbers for this thread's lines: quads, as far apart as all threads' quads together."""
+        """One step's numbers for this thread's lines: quads, which alternate with the quads of all other threads."""
         places = [(place + at * threads) * FLOAT for at in range(0, count, QUAD)]
         return [number for at in places for number in self.code.load(base, at, F32, QUAD)]
 

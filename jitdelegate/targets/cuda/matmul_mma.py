@@ -14,12 +14,12 @@ from jitdelegate.targets.cuda.matrix_loader import Side, Units
 from jitdelegate.targets.cuda.tensor_core import CHUNK, STEP, Operand, Swizzle, WarpTile
 
 PAIR = 2
-"""Neighbouring columns that a thread has of a fragment, and the most lines of a unit that it turns into chunks."""
+"""Neighbouring columns of a fragment that a thread holds, and the most lines of a unit that it converts to chunks."""
 
 
 @dataclass(frozen=True, slots=True)
 class MmaTile:
-    """What a block multiplies: `rows` by `columns`, `row_bytes` of K at a time, shared out to `warps` down and
+    """The tile of a block: `rows` by `columns`, `row_bytes` of K at a time, divided among `warps` down and
     across."""
 
     rows: int
@@ -37,7 +37,7 @@ class MmaTile:
 
     @property
     def products(self) -> float:
-        """Multiplications that a multiprocessor begins in a cycle; matrices from shared memory are what is short."""
+        """Multiplications that a multiprocessor begins per cycle; loads of matrices from shared memory limit it."""
         rows, columns = self.rows // self.warps[0], self.columns // self.warps[1]
         return 16 * rows * columns / (rows + columns)
 
@@ -48,15 +48,15 @@ MMA_TILES = (
     MmaTile(32, 32, (2, 1), 64),
     MmaTile(16, 32, (1, 1), 64),
 )
-"""Large ones first: of equals the first one is taken."""
+"""Large tiles first: of equally good tiles the first is chosen."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MmaProduct(ProductTemplate):
-    """On tensor cores.
+    """A product on tensor cores.
 
     Attributes:
-        whole_steps: as `WarpTile` has it.
+        whole_steps: as in `WarpTile`.
     """
 
     family: ClassVar[str] = "matmul_mma"
@@ -77,7 +77,7 @@ class MmaProduct(ProductTemplate):
 
     @property
     def warp_tile(self) -> WarpTile:
-        """The part of one warp."""
+        """The part of the tile that one warp multiplies."""
         rows, columns = self.tile.rows // self.tile.warps[0], self.tile.columns // self.tile.warps[1]
         row_bytes = self.tile.row_bytes
         return WarpTile(self.operand, rows, columns, row_bytes // STEP, row_bytes, self.whole_steps)
@@ -87,7 +87,7 @@ class MmaProduct(ProductTemplate):
 
 
 class MmaProductKernel(ProductKernel):
-    """Tensor cores. In a slot, rows and then columns lie as lines of chunks of K, swizzled."""
+    """Writes the kernel for tensor cores. A slot holds the rows, then the columns, as lines of swizzled chunks of K."""
 
     def __init__(self, code: Code, template: MmaProduct, *arguments: Any) -> None:
         super().__init__(code, template, *arguments)
@@ -112,7 +112,7 @@ class MmaProductKernel(ProductKernel):
                     self.code.store(self._chunk(values, side), base, swizzle.place(line + at, chunk))
 
     def _chunk(self, values: Sequence[Value], side: int) -> Sequence[Value]:
-        """A chunk as tensor cores read it; of tf32 the left side is rounded on its way to them."""
+        """A chunk in the form that tensor cores read; the left side of tf32 is rounded later, in registers."""
         if self.operand is not Operand.TF32:
             return pack(self.code, self.operand.element, values)
         if side == 0:
@@ -126,7 +126,7 @@ class MmaProductKernel(ProductKernel):
         return self.shape.accumulate(self.code, sums, slot, slot + self.tile.rows * self.tile.row_bytes, self.starts)
 
     def _finish(self, sums: Sequence[Value]) -> None:
-        """Two neighbouring columns at a time, as a thread has them."""
+        """Stores the sums, two neighbouring columns at a time, as a thread holds them."""
         across = self.shape.columns // 8
         first_row = self.first_row + self.row + (self.lane >> 2)
         first_column = self.first_column + self.column + ((self.lane & 3) << 1)

@@ -1,7 +1,7 @@
-"""What the kernels of products of two runtime matrices share.
+"""Shared parts of the kernels for products of two matrices computed at run time.
 
-They bring tiles of K through registers to two slots of shared memory: while one is multiplied, the next is on its way.
-Slices of a block, each with slots of its own, share out K and meet in the end.
+The kernels copy tiles of K through registers to two slots of shared memory: while one tile is multiplied, the next one
+is loaded. The slices of a block, each with its own slots, split K; their sums are added up at the end.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SLOTS = 2
 
 
 class ProductSizes(NamedTuple):
-    """Rows, columns and depth of a product, and tiles down its rows."""
+    """Rows, columns and depth of a product, and the number of tiles along its rows."""
 
     rows: Number
     columns: Number
@@ -33,7 +33,7 @@ class ProductSizes(NamedTuple):
 
 
 class ProductAxis(NamedTuple):
-    """A leading axis: its size, and elements from matrix to matrix in a and in b."""
+    """A leading axis: its size, and its strides in a and in b, in elements."""
 
     size: Number
     left: Number
@@ -41,11 +41,11 @@ class ProductAxis(NamedTuple):
 
 
 class ProductTile(Protocol):
-    """What a block multiplies: `rows` by `columns`.
+    """The tile of a block: `rows` by `columns`.
 
     Attributes:
-        slot_bytes: of a slot of shared memory.
-        products: multiplications that a multiprocessor begins in a cycle.
+        slot_bytes: bytes of a slot of shared memory.
+        products: multiplications that a multiprocessor begins per cycle.
     """
 
     @property
@@ -69,11 +69,11 @@ class ProductTemplate(Template):
     """Products of pairs of matrices.
 
     Attributes:
-        left, right: how the operands lie.
-        output: how results are stored.
+        left, right: memory layouts of the operands.
+        output: element type of the results.
         run: neighbouring columns that are stored together.
-        axes: leading axes, neighbours that go on alike joined.
-        slices: groups of threads that share out K, each with a tile of its own.
+        axes: number of leading axes, after merging as in `matmul.Product`.
+        slices: groups of threads that split K, each with its own tile.
     """
 
     tile: ProductTile
@@ -91,22 +91,22 @@ class ProductTemplate(Template):
 
     @property
     def shared_bytes(self) -> int:
-        """Of all slots, or of the sums that later take their place."""
+        """Shared memory of all slots, or of the sums that later take their place."""
         tile = self.tile
         return max(self.slices * SLOTS * tile.slot_bytes, (self.slices - 1) * tile.rows * tile.columns * FLOAT)
 
     @property
     @abstractmethod
     def steps(self) -> int:
-        """Of K in a slot of shared memory."""
+        """Steps of K in a slot of shared memory."""
 
     @abstractmethod
     def unit_steps(self, side: Side) -> int:
-        """Of what a thread brings at once."""
+        """Steps of a unit, which a thread loads at once."""
 
     @property
     def sides(self) -> tuple[MatrixTile, MatrixTile]:
-        """How threads share out both sides of a tile."""
+        """How threads divide the loads of both sides of a tile."""
         sides = (self.left, self.tile.rows), (self.right, self.tile.columns)
         left, right = (
             MatrixTile(side, lines, self.steps, self.unit_steps(side), self.tile.threads) for side, lines in sides
@@ -120,7 +120,7 @@ class ProductTemplate(Template):
 
 
 class ProductKernel(ABC):
-    """Writes the kernel of one template: all but what its shared memory looks like."""
+    """Writes the kernel of one template, except the layout of shared memory and the multiplication."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class ProductKernel(ABC):
         return starts
 
     def write(self) -> None:
-        """The whole kernel."""
+        """Writes the whole kernel."""
         code = self.code
         self._put(self._fetch(code.integer(0)), code.integer(0))
         initial = [code.integer(0), *self._nothing()]
@@ -174,11 +174,11 @@ class ProductKernel(ABC):
         self._meet(self._accumulate(following[1:], self.shared + following[0]))
 
     def _fetch(self, tile: Value) -> list[Units]:
-        """A tile of this thread's slice; what lies past the last one reads as zero."""
+        """Loads this thread's units of a tile of its slice; elements past the last tile read as zero."""
         return [loader.fetch(self.first_tile + tile) for loader in self.loaders]
 
     def _meet(self, sums: Sequence[Value]) -> None:
-        """The first slice adds what the others have, and finishes."""
+        """Adds the sums of the other slices to those of the first slice, which finishes them."""
         code, slices, pitch = self.code, self.template.slices, self.template.tile.threads * FLOAT
         if slices == 1:
             self._finish(sums)
@@ -198,11 +198,11 @@ class ProductKernel(ABC):
 
     @abstractmethod
     def _put(self, fetched: list[Units], slot: Value) -> None:
-        """Stores what was fetched, of both sides, to a slot."""
+        """Stores the fetched units of both sides to a slot."""
 
     @abstractmethod
     def _nothing(self) -> list[Value]:
-        """This thread's sums before the first tile."""
+        """This thread's sums before the first tile: zeros."""
 
     @abstractmethod
     def _accumulate(self, sums: Sequence[Value], slot: Value) -> list[Value]:
@@ -213,7 +213,7 @@ class ProductKernel(ABC):
         """Stores the sums."""
 
     def _store(self, results: Sequence[Value], row: Value, column: Value, run: int) -> None:
-        """Stores neighbouring columns of one row in runs that lie whole inside the product or outside."""
+        """Stores neighbouring columns of one row, in runs that lie completely inside or outside the product."""
         pixel = self.number * self.sizes.rows + row
         for at in range(0, len(results), run):
             with self.code.when((row < self.sizes.rows) & (column + at < self.sizes.columns)):

@@ -1,4 +1,4 @@
-"""What one thread loads of a matrix that is computed at run time: tiles of K, through registers to shared memory."""
+"""Loads tiles of K of a matrix computed at run time, through registers to shared memory; the part of one thread."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element, load_where
 
 Units = list[list[list[Value]]]
-"""What a thread fetches: its units, their lines, and the steps of a line."""
+"""Values that a thread fetches, indexed by unit, line and step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """How the matrices of one operand lie; its lines are the rows or columns of the product.
+    """The memory layout of one operand's matrices; its lines are the rows or columns of the product.
 
     Attributes:
-        along_depth: the steps of a line are neighbours in memory; otherwise the lines of a step are.
-        width: elements of one access; it divides whatever lies contiguously.
+        along_depth: True if the steps of a line are neighbours in memory, False if the lines of a step are.
+        width: elements of one access; it divides the number of steps or lines that are contiguous.
     """
 
     element: Element
@@ -27,11 +27,11 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class MatrixTile:
-    """How threads share out a tile: each one loads some units, which are a few lines by a few steps.
+    """How threads divide a tile: each thread loads some units, which are a few lines by a few steps.
 
     Attributes:
-        lines, steps: of a tile.
-        unit_steps: where steps are neighbours, a multiple of the side's width.
+        lines, steps: size of a tile.
+        unit_steps: steps of a unit; a multiple of the side's width where steps are neighbours.
     """
 
     side: Side
@@ -46,13 +46,13 @@ class MatrixTile:
 
     @property
     def units(self) -> int:
-        """Of each thread."""
+        """Number of units per thread."""
         units = self.lines // self.unit_lines * (self.steps // self.unit_steps)
         assert units % self.threads == 0, self
         return units // self.threads
 
     def place(self, thread: Value, number: int) -> tuple[Value, Value]:
-        """The first line and the first step of a thread's unit: neighbouring threads read what is neighbouring."""
+        """The first line and the first step of a thread's unit; neighbouring threads read neighbouring units."""
         place = thread + number * self.threads
         if self.side.along_depth:
             across = self.steps // self.unit_steps
@@ -65,8 +65,8 @@ class MatrixLoader:
     """A thread's part of every tile.
 
     Args:
-        start: the matrix's first element.
-        first: the tile's first line.
+        start: index of the matrix's first element.
+        first: number of the tile's first line.
         count, depth: lines and steps of the whole matrix.
     """
 
@@ -90,7 +90,7 @@ class MatrixLoader:
         return line * self.depth + step if self.shape.side.along_depth else step * self.count + line
 
     def fetch(self, tile: Value) -> Units:
-        """For each unit its lines, for each line its steps, as float32; zeros outside the matrix."""
+        """The values of each unit, line and step as float32; zeros outside the matrix."""
         return [self._unit(number, tile * self.shape.steps) for number in range(self.shape.units)]
 
     def _unit(self, number: int, passed: Value) -> list[list[Value]]:

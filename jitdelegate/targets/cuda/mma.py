@@ -1,7 +1,8 @@
 """Contract on tensor cores, precision "float16", "bfloat16" or "tf32": copy tiles of K, multiply them, combine, store.
 
 Tiles of data and weights lie one after another in a ring of slots in shared memory. The sums go through shared memory
-too: there warps that shared out K meet, and every thread finishes runs of neighbouring channels with wide accesses.
+too: there the sums of warps that split K are added up, and each thread finishes runs of neighbouring channels with wide
+accesses.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ from jitdelegate.targets.cuda.tile_loader import Chunks, DataLoader, WeightLoade
 from jitdelegate.targets.cuda.writer import Writer
 
 COMBINE_CYCLES = 3500
-"""One more launch."""
+"""Cost of a second launch."""
 FEWEST_TILES = 4
-"""Tiles of K that are worth a block of their own."""
+"""Fewest tiles of K that are worth a block of their own."""
 LARGEST_NARROW = 64 * 64
-"""Elements of a tile whose threads copy less than 16 bytes at a time; larger ones lack registers for it."""
+"""Most elements of a tile whose threads copy less than 16 bytes at a time; larger tiles lack registers for it."""
 
 
 class MmaSizes(NamedTuple):
     """Sizes of a launch.
 
     Attributes:
-        tiles, share: tiles of K, and those of a part of K.
-        parts: of K, blocks along z for each group.
+        tiles, share: tiles of K in all, and tiles in a part of K.
+        parts: parts of K; blocks along z per group.
         depth, outputs: data channels and output channels of a group.
-        channels: of an output pixel.
+        channels: channels of an output pixel.
     """
 
     tiles: Number
@@ -56,7 +57,7 @@ class MmaSizes(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Mma(ContractTemplate):
-    """Pixels by channels on tensor cores.
+    """A product of pixels by channels, on tensor cores.
 
     Attributes:
         has_async_copy: whether the GPU has cp.async and whole mma steps.
@@ -81,22 +82,22 @@ class Mma(ContractTemplate):
 
     @property
     def unit_bytes(self) -> int:
-        """Of a chunk of the table, in shared memory."""
+        """Bytes of a chunk of the table in shared memory."""
         return self.width * self.operand.element.nbytes
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether data is copied as it is, by cp.async; otherwise it passes registers."""
+        """Whether data is copied unchanged by cp.async; otherwise it goes through registers."""
         return self.has_async_copy and not self.converts and self.unit_bytes >= 4
 
     @property
     def converts(self) -> bool:
-        """Whether data is stored otherwise than tensor cores read it."""
+        """Whether data is stored in another type than tensor cores read."""
         return self.source is not self.operand.element
 
     @property
     def warp_tile(self) -> WarpTile:
-        """The part of one warp."""
+        """The part of the tile that one warp multiplies."""
         tile = self.tile
         return WarpTile(
             self.operand,
@@ -127,14 +128,14 @@ class Mma(ContractTemplate):
     ) -> None:
         """Args:
         weights: [groups, tiles of N, tiles of K].
-        places: of a scattered problem.
+        places: for a scattered problem, the positions of its pixels in the output.
         """
         arguments = ContractArguments(output, data, weights, bias, table, extra)
         MmaKernel(code, self, arguments, sizes, source, places[0] if places else None).write()
 
 
 class MmaDataLoader(DataLoader):
-    """Data in swizzled rows of 16-byte chunks."""
+    """Loads data in swizzled rows of 16-byte chunks."""
 
     def __init__(self, kernel: MmaKernel) -> None:
         template, tile = kernel.template, kernel.tile
@@ -211,7 +212,7 @@ class MmaKernel(ContractKernel):
         self._locate_warp()
 
     def _locate_warp(self) -> None:
-        """Which rows, columns and slice of every tile of K this thread's warp multiplies."""
+        """Sets which rows, columns and slice of each tile of K this thread's warp multiplies."""
         warp_rows, warp_columns, _ = self.tile.warps
         lane, warp = self.thread & 31, self.thread >> 5
         self.slice = warp // (warp_rows * warp_columns)
@@ -222,7 +223,7 @@ class MmaKernel(ContractKernel):
         self.starts = shape.left_start(lane, self.row, self.slice), shape.right_start(lane, self.column, self.slice)
 
     def write(self) -> None:
-        """The whole kernel."""
+        """Writes the whole kernel."""
         is_asynchronous = self.template.is_asynchronous
         sums = self.overlapped(self._nothing()) if is_asynchronous else self._through_registers()
         self.code.barrier()
@@ -237,7 +238,7 @@ class MmaKernel(ContractKernel):
             self.weights.copy(tile, self.weights_slot(place))
 
     def weights_slot(self, slot: Value) -> Value:
-        """Where the weights begin in a slot."""
+        """The address where a slot's weights begin."""
         place: Value = slot + self.tile.rows * self.tile.row_bytes
         return place
 
@@ -257,7 +258,7 @@ class MmaKernel(ContractKernel):
     # copies through registers, one tile ahead
 
     def _through_registers(self) -> list[Value]:
-        """While a tile is multiplied the next one is on its way to registers."""
+        """All sums. While a tile is multiplied, the next one is loaded to registers."""
         code, rows = self.code, self.rows()
         self._put(*self._fetch(rows, code.integer(0)), self.shared)
         initial = [code.integer(0), *self._nothing()]
@@ -280,7 +281,7 @@ class MmaKernel(ContractKernel):
     # sums to the output
 
     def _share_sums(self, sums: Sequence[Value]) -> None:
-        """Puts this thread's sums, two neighbouring columns at a time, where `_sum` finds them."""
+        """Stores this thread's sums to shared memory, two neighbouring columns at a time, where `_sums` reads them."""
         lane, columns = self.thread & 31, self.shape.columns
         row, column = self.row + (lane >> 2), self.column + ((lane & 3) << 1)
         for at in range(0, len(sums), 2):
@@ -290,8 +291,8 @@ class MmaKernel(ContractKernel):
             self.code.store(sums[at : at + 2], place, down * self.tile.columns * FLOAT)
 
     def _sum_place(self, number: Value | int, row: Value, column: Value) -> Value:
-        """Shared address of a sum of slice `number`; runs of 8 columns are swizzled so that stores of fragments meet no
-        bank twice."""
+        """Shared address of a sum of slice `number`; runs of 8 columns are swizzled so that stores of fragments have no
+        bank conflicts."""
         tile = self.tile
         swizzled = column ^ ((row & 3) << 3)
         place: Value = (
@@ -300,7 +301,8 @@ class MmaKernel(ContractKernel):
         return place
 
     def _finish(self) -> None:
-        """Every thread takes runs of neighbouring channels through bias and epilogue to the output."""
+        """Adds the bias, applies the epilogue and stores the results; each thread takes runs of neighbouring
+        channels."""
         code, tile = self.code, self.tile
         runs = tile.columns // self.run
         column = self.thread % runs * self.run
@@ -315,7 +317,7 @@ class MmaKernel(ContractKernel):
                 self.store(self._sums(row, column, bias), pixel, self.group * self.sizes.outputs + channel)
 
     def _sums(self, row: Value, column: Value, bias: Sequence[Value]) -> list[Value]:
-        """The sums of one run of columns, over all slices of K."""
+        """The sums of one run of columns, added up over all slices of K."""
         slices = [self._slice(number, row, column) for number in range(self.tile.warps[2])]
         slices += [bias] if bias else []
         return [reduce_tree(values, lambda a, b: a + b) for values in zip(*slices, strict=True)]
@@ -326,10 +328,10 @@ class MmaKernel(ContractKernel):
 
 
 def write(writer: Writer, problem: ConvProblem) -> None:
-    """The launches of a contraction on tensor cores, one for each phase.
+    """Writes the launches of a contraction on tensor cores, one per phase.
 
     Raises:
-        CompileError: the GPU does not have the precision.
+        CompileError: the GPU does not support the precision.
     """
     operand = Operand(writer.precision)
     if operand is not Operand.FLOAT16 and not writer.gpu.has_async_copy:
@@ -346,13 +348,13 @@ def write(writer: Writer, problem: ConvProblem) -> None:
 
 
 def _of_part(template: Mma) -> Mma:
-    """The same without an end of its own."""
+    """The same template, but without epilogue: it stores sums of a part of K."""
     output, run = Element.FLOAT32, min(template.run, Element.FLOAT32.widest)
     return replace(template, output=output, run=run, epilogue=Epilogue(), is_part=True)
 
 
 def choose(writer: Writer, problem: ConvProblem, phase: Phase, epilogue: Epilogue) -> tuple[Mma, int]:
-    """The template that suits one phase of a problem on the writer's GPU, and how many blocks share out K."""
+    """The template that suits one phase of a problem on the writer's GPU, and the number of blocks that split K."""
     operand = Operand(writer.precision)
     output = writer.element(problem.output)
     template = Mma(
@@ -387,7 +389,7 @@ def _size(problem: ConvProblem, phase: Phase, operand: Operand) -> tuple[int, in
 
 
 def _parts(tile: Tile, k_bytes: int, problem: ConvProblem) -> list[int]:
-    """Numbers of blocks that can share out K, none of which is left without a tile."""
+    """Possible numbers of blocks that split K; every block has at least one tile."""
     turns = max(-(-k_bytes // tile.row_bytes), 1)
     shares = [-(-turns // wanted) for wanted in (1, 2, 3, 4, 6, 8)]
     found = [-(-turns // share) for share in shares if share >= FEWEST_TILES]
@@ -395,7 +397,7 @@ def _parts(tile: Tile, k_bytes: int, problem: ConvProblem) -> list[int]:
 
 
 def _fitting(template: Mma, gpu: Gpu) -> list[Tile]:
-    """The tiles that the GPU's shared memory and a thread's registers have room for."""
+    """The tiles that fit in the GPU's shared memory and in a thread's registers."""
     tiles = TILES if template.is_asynchronous else [replace(tile, stages=2) for tile in TILES]
     most = LARGEST_NARROW if template.unit_bytes < CHUNK or template.converts else TILES[0].rows * TILES[0].columns
     return [tile for tile in tiles if tile.shared_bytes <= gpu.shared_bytes and tile.rows * tile.columns <= most]
@@ -435,7 +437,7 @@ def _launch(
 
 
 def tiled(matrices: np.ndarray, tile: Tile, operand: Operand) -> np.ndarray:
-    """f32[groups, K, N] as the kernel copies them: every tile as it lies in shared memory.
+    """f32[groups, K, N] in the order in which the kernel copies it: each tile as it lies in shared memory.
 
     Returns: [groups, tiles of N, tiles of K, rows of a tile, chunks of a row, elements of a chunk].
     """

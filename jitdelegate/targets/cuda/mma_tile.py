@@ -1,4 +1,4 @@
-"""Tiles of tensor cores: their shape, and how long they take."""
+"""Tiles for tensor cores: their shape and their estimated time."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from jitdelegate.targets.cuda.tensor_core import STEP
 
 FLOAT = 4
 REGISTERS = 65536
-"""Of a multiprocessor, on every supported GPU."""
+"""Registers of a multiprocessor, on every supported GPU."""
 OTHER_REGISTERS = 88
-"""What a thread needs beside its sums, at most."""
+"""Most registers that a thread needs beside its sums."""
 PRODUCTS = 1024
-"""Multiplications of 16-bit numbers that a multiprocessor begins in a cycle, on GPUs for data centres."""
+"""Multiplications of 16-bit numbers that a multiprocessor begins per cycle, on GPUs for data centres."""
 TURN_CYCLES = 180
-"""From one barrier of a pipeline to the next, if nothing is in short supply: matrices from shared memory, a chain of
-products for each step, the barrier. Estimated from instruction latencies."""
+"""Cycles from one barrier of a pipeline to the next, if no resource is the bottleneck: matrices from shared memory, a
+chain of products per step, the barrier. Estimated from instruction latencies."""
 ENDS_CYCLES = 1500
-"""Before the first and after the last multiplication of a block: three reads of memory in a row, a store."""
+"""Cycles before the first and after the last multiplication of a block: three dependent reads of memory, a store."""
 SHORTEST_ROW = 64
-"""Bytes of K in a tile at least."""
+"""Fewest bytes of K in a tile."""
 FINISHED = 8
-"""Sums that a multiprocessor takes through shared memory and epilogue in a cycle."""
+"""Sums per cycle that a multiprocessor takes through shared memory and the epilogue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What a block multiplies: `rows` pixels by `columns` output channels, `row_bytes` of K at a time.
+    """The tile of a block: `rows` pixels by `columns` output channels, `row_bytes` of K at a time.
 
     Attributes:
-        warps: along rows, columns and K; warps along K share out every tile's K and add up in the end.
+        warps: warps along rows, columns and K; warps along K split each tile's K, and their sums are added in the end.
         stages: slots of the ring in shared memory.
     """
 
@@ -52,16 +52,16 @@ class Tile:
 
     @property
     def shared_bytes(self) -> int:
-        """Of the ring, or of the sums that later take its place."""
+        """Shared memory of the ring, or of the sums that later take its place."""
         return max(self.stages * self.stage_bytes, self.rows * self.columns * FLOAT * self.warps[2])
 
     @property
     def sums(self) -> int:
-        """Of a thread."""
+        """Number of sums of a thread."""
         return self.rows * self.columns * self.warps[2] // self.threads
 
     def shortened(self, k_bytes: int) -> Tile:
-        """The tile with rows no longer than K needs, as far as its warps still have a step each."""
+        """The tile with rows shortened to what K needs, but with at least one step per warp."""
         least = max(SHORTEST_ROW, self.warps[2] * STEP)
         row_bytes = self.row_bytes
         while row_bytes // 2 >= max(least, k_bytes):
@@ -69,14 +69,14 @@ class Tile:
         return replace(self, row_bytes=row_bytes)
 
     def resident(self, gpu: Gpu) -> int:
-        """Blocks of it that a multiprocessor runs at a time."""
+        """Blocks with this tile that a multiprocessor runs at a time."""
         by_registers = REGISTERS // (self.threads * (self.sums + OTHER_REGISTERS))
         return max(min(by_registers, gpu.shared_bytes // self.shared_bytes), 1)
 
     def cycles(self, gpu: Gpu, parts: int, pixels: int, outputs: int, k_bytes: int, groups: int) -> float:
-        """An estimate of how long all blocks of a problem take, without adding up what those that share out K found."""
+        """Estimated cycles of all blocks of a problem, without the launch that adds up parts of K."""
         blocks = -(-pixels // self.rows) * -(-outputs // self.columns) * groups * parts
-        each = -(-blocks // gpu.multiprocessors)  # of the busiest multiprocessor
+        each = -(-blocks // gpu.multiprocessors)  # blocks of the busiest multiprocessor
         turns = -(-k_bytes // (self.row_bytes * parts))
         products = self.rows * self.columns * self.row_bytes / 2 / PRODUCTS
         ends = self.rows * self.columns * self.warps[2] / FINISHED
@@ -93,4 +93,4 @@ TILES = (
     Tile(32, 32, (1, 1, 4), 256, 3),
     Tile(16, 32, (1, 1, 8), 256, 4),
 )
-"""Large ones first: of equals the first one is taken."""
+"""Large tiles first: of equally good tiles the first is chosen."""

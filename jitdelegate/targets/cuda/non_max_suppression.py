@@ -1,4 +1,4 @@
-"""Suppress: non-maximum suppression, a block for each class and a round for each box that is kept."""
+"""Suppress: non-maximum suppression, with one block per class and one round per kept box."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from jitdelegate.targets.cuda.writer import Writer
 
 THREADS = 256
 GONE = -inf
-"""The score of a box that is kept already, or suppressed."""
+"""The score of a box that is already kept or suppressed."""
 SIDES = 4
 
 
 def own_boxes(code: Code, size: Value) -> AbstractContextManager[tuple[Value, list[Value], list[Value]]]:
-    """A loop over the thread's own boxes that carries the highest rank."""
+    """Writes a loop over the thread's own boxes that carries the highest rank."""
     return code.carried(size, [Value(code, I64(NOTHING))], code.special("tid.x"), THREADS)
 
 
 @dataclass(frozen=True)
 class Box:
-    """A box, by its sides."""
+    """A box, given by its sides."""
 
     ymin: Value
     xmin: Value
@@ -43,7 +43,7 @@ class Box:
 
 
 def overlap_exceeds(code: Code, a: Box, b: Box, limit: Value) -> Value:
-    """Whether the intersection is more than `limit` of the union; never where a box has no area."""
+    """Whether the boxes' intersection over union exceeds `limit`; False where a box has no area."""
     zero = code.real(0.0)
     height = code.maximum(code.minimum(a.ymax, b.ymax) - code.maximum(a.ymin, b.ymin), zero)
     width = code.maximum(code.minimum(a.xmax, b.xmax) - code.maximum(a.xmin, b.xmin), zero)
@@ -53,7 +53,7 @@ def overlap_exceeds(code: Code, a: Box, b: Box, limit: Value) -> Value:
 
 @dataclass(frozen=True, eq=False)
 class SuppressTemplate(Template):
-    """`left` holds the scores of the boxes that are still to be had; a thread reads and writes its own ones only."""
+    """`left` holds the scores of the remaining boxes; each thread reads and writes only the scores of its own boxes."""
 
     family: ClassVar[str] = "suppress"
     threads: ClassVar[int] = THREADS
@@ -83,10 +83,10 @@ class SuppressTemplate(Template):
             following[0] = self._without(
                 code, left, boxes, row * size, size, code.select(found, place, 0), found, overlap
             )
-            code.barrier()  # the next round writes where this one reads
+            code.barrier()  # the next round writes to the shared memory that this round reads
 
     def _candidates(self, code: Code, left: Value, scores: Value, first: Value, size: Value, threshold: Value) -> Value:
-        """Keeps the scores that reach the threshold; the highest rank of the thread's own ones."""
+        """Stores the scores that reach the threshold in `left`; returns the highest rank of the thread's own boxes."""
         with own_boxes(code, size) as (place, (best,), following):
             score = load(code, self.scores, scores, first + place)[0]
             score = code.select(score >= threshold, score, GONE)
@@ -97,7 +97,7 @@ class SuppressTemplate(Template):
     def _without(
         self, code: Code, left: Value, boxes: Value, first: Value, size: Value, kept: Value, found: Value, limit: Value
     ) -> Value:
-        """Strikes out box `kept` and what overlaps it; the highest rank of the thread's own boxes that are left."""
+        """Removes box `kept` and the boxes that overlap it; returns the highest rank of the thread's other boxes."""
         one = self._box(code, boxes, size, kept)
         with own_boxes(code, code.select(found, size, 0)) as (place, (best,), following):
             score = load(code, Element.FLOAT32, left, first + place)[0]
@@ -117,7 +117,7 @@ def _better(code: Code, score: Value, place: Value, best: Value) -> Value:
 
 
 def write_suppress(writer: Writer, node: Node) -> None:
-    """Launch of a Suppress node."""
+    """Writes the launch of a Suppress node."""
     form, (boxes, scores), target = node.form, node.inputs, node.outputs[0]
     assert isinstance(form, Suppress)
     classes, size = writer.shape(scores)

@@ -1,4 +1,4 @@
-"""How a kernel reads an operand at an index of the output: part of templates, with the sizes as arguments."""
+"""How a kernel reads an operand at an index of the output. Templates fix how; launches pass the sizes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from jitdelegate.targets.scalar.expression import emit
 
 
 class Neighbours(Enum):
-    """What neighbouring outputs, a vector of them, read."""
+    """Which elements a vector of neighbouring outputs reads."""
 
-    VECTOR = "vector"  # neighbours, from a multiple of the vector's width on
-    SAME = "same"  # one and the same element
-    APART = "apart"  # elements at the distance of an argument
+    VECTOR = "vector"  # neighbouring elements, from a multiple of the vector's width on
+    SAME = "same"  # the same element
+    APART = "apart"  # elements whose distance is an argument
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Part of a template.
+    """How a template reads an operand.
 
     Attributes:
-        checked: per axis, whether indices must be compared with limits; outside them the value is `fill`.
+        checked: per axis, whether indices must be compared with limits; outside the limits the value is `fill`.
     """
 
     element: Element
@@ -39,13 +39,13 @@ class Operand:
 
     @property
     def kind(self) -> Kind:
-        """What `numbers` are as parameters of a kernel."""
+        """The kind of the kernel's parameter that takes `numbers`."""
         axes = len(self.checked)
         strides = axes if self.neighbours is Neighbours.APART else axes - 1
         return "int32", ("int32",) * strides, (("int32", "int32"),) * sum(self.checked)
 
     def numbers(self, walk: Walk) -> tuple[Any, ...]:
-        """(offset, strides, limits of the checked axes): arguments of a launch, for `read`."""
+        """(offset, strides, limits of the checked axes): launch arguments for `read`."""
         strides = walk.strides if self.neighbours is Neighbours.APART else walk.strides[:-1]
         limits = tuple(limit for limit, checked in zip(walk.limits, self.checked, strict=True) if checked)
         return walk.offset, strides, limits
@@ -57,7 +57,7 @@ class Operand:
 
         Args:
             base: pointer to the operand.
-            numbers: the values of `numbers`.
+            numbers: the kernel's values of `numbers`.
         """
         (offset, strides, limits), (*outer, last) = numbers, coordinates
         for coordinate, stride in zip(outer, strides, strict=False):
@@ -74,7 +74,7 @@ class Operand:
         return self._load(code, base, inside, offset + last, width)
 
     def _inside(self, limits: Sequence[Sequence[Value]], coordinates: Sequence[Value]) -> Value | None:
-        """Whether all checked coordinates are within their limits; None if there are none."""
+        """Whether all checked coordinates are within their limits; None if no axis is checked."""
         checked = [coordinate for coordinate, checked in zip(coordinates, self.checked, strict=True) if checked]
         inside = None
         for coordinate, (low, high) in zip(checked, limits, strict=True):
@@ -83,7 +83,7 @@ class Operand:
         return inside
 
     def _load(self, code: Code, base: Value, inside: Value | None, offset: Value, width: int) -> list[Value]:
-        """Where it is outside, the first elements are read instead, and not used."""
+        """Loads the values; outside the limits the operand's first elements are read instead, and not used."""
         if inside is None:
             return load_run(code, self.element, base, offset, width)
         found = load_run(code, self.element, base, code.select(inside, offset, 0), width)
@@ -92,7 +92,7 @@ class Operand:
 
 
 def operands_of(index_map: CanonicalMap, elements: Sequence[Element], width: int) -> tuple[Operand, ...]:
-    """How to read all walks in vectors of `width` along the last axis, from operands stored as `elements`."""
+    """The operands of all walks, stored as `elements` and read in vectors of `width` along the last axis."""
     pairs = zip(index_map.walks, elements, strict=True)
     return tuple(_operand(walk, element, index_map.checked(walk), width) for walk, element in pairs)
 
@@ -120,8 +120,8 @@ def apply(
     width: int,
     dtype: str,
 ) -> list[Value]:
-    """`expr` over the operands for `width` outputs of type `dtype` from `coordinates` on; arguments as for
-    `Operand.read`."""
+    """The values of `expr` over the operands, for `width` outputs of type `dtype` from `coordinates` on; arguments as
+    for `Operand.read`."""
     triples = zip(operands, pointers, numbers, strict=True)
     columns = [one.read(code, base, own, coordinates, width) for one, base, own in triples]
     types = [one.element.dtype for one in operands]

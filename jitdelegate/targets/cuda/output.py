@@ -1,4 +1,4 @@
-"""The end of a kernel: its results go through the epilogue to the output."""
+"""The end of a kernel: applies the epilogue to the results and stores them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Output:
 
     Attributes:
         base: pointer to the output, stored as `element`.
-        extra: pointers to the epilogue's operands.
-        channels: of a pixel.
+        extra: pointers to the epilogue operands.
+        channels: channels of a pixel.
     """
 
     code: Code
@@ -28,6 +28,7 @@ class Output:
     channels: Value
 
     def store(self, results: Sequence[Value], pixel: Value, channel: Value, at: int = 0) -> None:
-        """Finishes the results for neighbouring channels, from `channel + at` on, of one pixel."""
+        """Applies the epilogue to the results for neighbouring channels of one pixel, from `channel + at` on, and
+        stores them."""
         values = self.epilogue.apply(self.code, results, pixel, channel + at, self.channels, self.extra)
         store(self.code, self.element, values, self.base, pixel * self.channels + channel + at)

@@ -1,6 +1,6 @@
-"""Device code of implicit GEMM: where the data of an output pixel lies, and where its results go.
+"""Device code of implicit GEMM: finds the data of an output pixel, and the position of its results.
 
-`conv_problem.py` says how the table is made that it reads.
+`conv_problem.py` makes the table that this code reads.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from jitdelegate.targets.cuda.device_code import I16, I32, Code, Value
 from jitdelegate.targets.cuda.sizes import Number
 
 NOWHERE = -(2**30)
-"""First row of a pixel past the last one: all its taps are outside."""
+"""The row of the first tap of a pixel past the last one: all taps of this pixel are outside the image."""
 
 
 class SourceSizes(NamedTuple):
-    """What a launch says of the data of a phase.
+    """Launch arguments about the data of a phase.
 
     Attributes:
         pixels, steps: lengths of M and K.
-        height, width, channels: of an image of the data.
+        height, width, channels: size of an image of the data.
         rows, columns: output pixels of the phase in an image.
-        stride_y, stride_x, start_y, start_x: as `Phase` has them.
+        stride_y, stride_x, start_y, start_x: as in `Phase`.
     """
 
     pixels: Number
@@ -39,12 +39,12 @@ class SourceSizes(NamedTuple):
 
 
 class PlaceSizes(NamedTuple):
-    """What a launch says of the place of a phase's pixels in the output.
+    """Launch arguments about the positions of a phase's pixels in the output.
 
     Attributes:
         rows, columns: output pixels of the phase in an image.
-        height, width: of an image of the output.
-        step_y, step_x, first_y, first_x: as `Phase` has them.
+        height, width: size of an image of the output.
+        step_y, step_x, first_y, first_x: as in `Phase`.
     """
 
     rows: Number
@@ -57,7 +57,7 @@ class PlaceSizes(NamedTuple):
     first_x: Number
 
     def pixel(self, number: Value) -> Value:
-        """Where pixel number `number` of the phase lies among the output's pixels."""
+        """The number, among the output's pixels, of pixel `number` of the phase."""
         line = number // self.columns
         image = line // self.rows
         y = (line - image * self.rows) * self.step_y + self.first_y
@@ -71,8 +71,9 @@ class PixelRow:
     """Where a pixel's data begins.
 
     Attributes:
-        y, x: its first tap in the image; of a direct problem, y is how many elements of it may be read.
-        element: the first tap's first element, from the start of the data.
+        y, x: the pixel's first tap in the image; in a direct problem, y is the number of the pixel's elements that may
+            be read.
+        element: index of the first tap's first element in the data.
     """
 
     y: Value
@@ -82,7 +83,7 @@ class PixelRow:
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """A chunk of K: what the table says of it; of a direct problem, `offset` alone."""
+    """The table's entry for a chunk of K; in a direct problem only `offset` is used."""
 
     offset: Value
     taps: Value
@@ -93,7 +94,7 @@ class PixelGather:
     """Device code that finds the data of pixels.
 
     Attributes:
-        table: pointer to `ConvProblem.table`; not read where `direct`.
+        table: pointer to `ConvProblem.table`; not read if `direct`.
         width: elements of a chunk.
     """
 
@@ -104,9 +105,9 @@ class PixelGather:
     direct: bool
 
     def row(self, pixel: Value, channel: Value | int) -> PixelRow:
-        """Where the data of output pixel `pixel` begins, a group's first channel being `channel`.
+        """Where the data of output pixel `pixel` begins; `channel` is the group's first channel.
 
-        A pixel past the last one has a place too, of which all chunks are outside.
+        For a pixel past the last one, all chunks are outside the data.
         """
         code, sizes, real = self.code, self.sizes, pixel < self.sizes.pixels
         if self.direct:
@@ -119,7 +120,7 @@ class PixelGather:
         return PixelRow(code.select(real, y, NOWHERE), x, element)
 
     def entry(self, chunk: Value) -> TableEntry:
-        """What the table says of chunk number `chunk`, which may be one of K's padding."""
+        """The table's entry for chunk number `chunk`, which may be in the padding of K."""
         if self.direct:
             offset = chunk * self.width
             return TableEntry(offset, offset)

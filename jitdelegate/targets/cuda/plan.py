@@ -1,7 +1,7 @@
-"""Which launches a graph takes, and where each tensor lies in the device's arena.
+"""Plans the launches of a graph, and the offset of each tensor in the device's arena.
 
-Every tensor lies dense and row-major, so a View is another name for the same memory. Inputs and outputs of the graph
-are arena memory too: the runtime copies them in and out.
+Every tensor is dense and row-major, so a View is another name for the same memory. Inputs and outputs of the graph are
+in the arena too: the runtime copies them in and out.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ WRITERS: Writers = {
     Suppress: "non_max_suppression.write_suppress",
     TopK: "arg_reduce.write_top_k",
 }
-"""What writes the launches of each form, called with the Writer and the node; Views have none."""
+"""The function that writes the launches of each form, called with the Writer and the node; Views have none."""
 MOST_ELEMENTS = 1 << 30
-"""Of a tensor, however narrow they are: threads past its last element have numbers too."""
+"""Most elements of a tensor, however narrow they are: threads past the last element must have int32 numbers too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Launches in order.
+    """Launches in order, and the memory that they use.
 
     Attributes:
         blocks: by tensor or intermediate, the (offset, size) of its memory in the arena, in bytes.
-        buffers: which tensor's memory a tensor has.
-        weights: constant memory.
+        buffers: by tensor, the tensor whose memory it uses.
+        weights: content of constant memory.
     """
 
     graph: Graph
@@ -77,16 +77,17 @@ class Plan:
     weights: bytes
 
     def offset(self, index: int) -> int:
-        """Where a tensor or intermediate lies in the arena, in bytes."""
+        """Offset of a tensor or intermediate in the arena, in bytes."""
         return self.blocks[self.buffers[index]][0]
 
 
 def plan(graph: Graph, gpu: Gpu, precision: str) -> Plan:
-    """Launches and memory of a lowered graph.
+    """Plans launches and memory of a lowered graph.
 
     Raises:
-        CompileError: a tensor is too large or of a type that kernels do not know, a form or its sums have no kernel,
-            there are too many nodes or launches, a window reaches too far, or the GPU lacks what the precision needs.
+        CompileError: a tensor is too large or has an unsupported type, there is no kernel for a form or its
+            accumulator, there are too many nodes or launches, a window spans too much, or the GPU does not support the
+            precision.
     """
     _check_size(graph)
     graph = split_epilogues(graph, reach)
@@ -110,7 +111,7 @@ def _check_size(graph: Graph) -> None:
 
 
 def _write(writer: Writer) -> Buffers:
-    """Writes every node's launches; answers which tensors are names of others' memory."""
+    """Writes every node's launches; returns which tensors are other names for the same memory."""
     buffers = Buffers()
     for node in writer.graph.nodes:
         check_steps("launches", len(writer.launches))
@@ -128,7 +129,7 @@ def _write(writer: Writer) -> Buffers:
 
 
 def _touched(writer: Writer, buffers: Buffers) -> list[list[int]]:
-    """The buffers of each launch: inputs are needed from the first one on, outputs after the last one."""
+    """The buffers of each launch: inputs are needed from the first launch on, outputs after the last one."""
     steps = [*([*launch.tensors()] for launch in writer.launches), [*writer.graph.outputs]]
     steps[0] += writer.graph.inputs
     return [[buffers[index] for index in step] for step in steps]
@@ -141,7 +142,7 @@ def _bytes(writer: Writer, index: int) -> int:
 
 
 def plan_text(planned: Plan) -> str:
-    """One line per launch: what runs on how many blocks, and where what it touches lies."""
+    """One line per launch: the kernel, the number of blocks, and the offsets of the tensors that it accesses."""
     lines = [f"arena {planned.arena_bytes} bytes, weights {len(planned.weights)} bytes"]
     for step, launch in enumerate(planned.launches):
         places = ", ".join(

@@ -1,7 +1,7 @@
 """Pool: mean or maximum over the part of each window that lies inside the image.
 
-Small windows are compiled in, so that all their loads are under way together. Others are walked at run time, and large
-ones over few pixels are shared out to threads.
+The sizes of small windows are compiled in, so that all loads of a window are in flight together. Kernels for other
+windows loop over the taps at run time; where windows are large and pixels few, several threads share each window.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from jitdelegate.targets.cuda.window import Span, WindowAxis, WindowKernel, Wind
 from jitdelegate.targets.cuda.writer import Writer
 
 USUAL_TAPS = 9
-"""Windows of up to so many taps are compiled in."""
+"""Most taps of a window that is compiled in."""
 
 
 @dataclass(frozen=True, eq=False)
 class PoolTemplate(Template):
-    """What all pooling kernels depend on.
+    """The fields that the code of all pooling kernels depends on.
 
     Attributes:
         kind: "mean" or "max".
         width: neighbouring channels of a thread.
-        source, target: how data and output are stored.
+        source, target: element types of data and output.
     """
 
     family: ClassVar[str] = "pool"
@@ -52,7 +52,7 @@ class PoolTemplate(Template):
 
 
 class PoolKernel(WindowKernel):
-    """The arguments of a pooling kernel, and what its ways of walking a window share."""
+    """The arguments of a pooling kernel, and the code shared by the compiled-in and the run-time windows."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class PoolKernel(WindowKernel):
         return self.add_pixel(me, me.exists & exists, y, x, values)
 
     def add_pixel(self, me: Part, inside: Value, y: Value, x: Value, values: Sequence[Value]) -> list[Value]:
-        """The values with one more pixel of the data, where it is inside."""
+        """The values after one more pixel of the data; unchanged where the pixel is not inside the image."""
         code, template = self.code, self.template
         pixel = (me.image * self.axes[0].size + y) * self.axes[1].size + x
         index = pixel * self.target.channels + me.vector * template.width
@@ -102,7 +102,7 @@ class PoolKernel(WindowKernel):
 
 @dataclass(frozen=True, eq=False)
 class PoolUnrolled(WindowTile, PoolTemplate):
-    """A window whose size, `kernel`, is compiled in; (rows, columns)."""
+    """A window whose size, `kernel` = (rows, columns), is compiled in."""
 
     kernel: tuple[int, int]
 
@@ -119,16 +119,16 @@ class PoolUnrolled(WindowTile, PoolTemplate):
 
 
 def _taps(axis: Span, count: int) -> list[tuple[Value, Value]]:
-    """(whether it is inside the image, its row or column) for each tap of an axis."""
+    """For each tap of an axis: (whether the tap is inside the image, its row or column)."""
     return [(axis.count > number, axis.start + axis.step * number) for number in range(count)]
 
 
 @dataclass(frozen=True, eq=False)
 class PoolWalk(WindowWalk, PoolTemplate):
-    """A window whose size comes with the launch.
+    """A window whose size is a launch argument.
 
     Attributes:
-        slices: threads that share each window.
+        slices: number of threads that share each window.
     """
 
     slices: int
@@ -138,7 +138,7 @@ class PoolWalk(WindowWalk, PoolTemplate):
 
 
 def write_pool(writer: Writer, node: Node) -> None:
-    """Launches of a Pool node."""
+    """Writes the launches of a Pool node."""
     form = node.form
     assert isinstance(form, Pool)
     source, target = node.inputs[0], node.outputs[0]

@@ -1,7 +1,7 @@
-"""Recurrent: a block per sequence of the batch goes through all steps, with hidden values and states in shared memory.
+"""Recurrent: one block per sequence of the batch computes all steps, with hidden values and states in shared memory.
 
-The recurrent weights come through the caches in every step. Threads are columns and slices: a column has a row of the
-weights, for all gates, and the slices share out the values that it is multiplied by.
+Every step reads the recurrent weights through the caches. Threads form columns and slices: a column computes with one
+row of the weights, for all gates, and the slices split the values that the row is multiplied by.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ from jitdelegate.targets.scalar.expression import emit
 THREADS = 512
 MOST_COLUMNS = 256
 TURN = 4
-"""Values whose weights a thread asks for together."""
+"""Values whose weights a thread loads together."""
 FEWEST = 8
-"""Values that are worth a slice."""
+"""Fewest values that are worth a slice."""
 FLOAT = 4
 POINTERS = 8
 STEP_CYCLES = 1500
-"""Of a step, if weights came at once: two barriers, sums of slices, the cell. Estimated from instruction latencies."""
+"""Cycles of a step if weights took no time: two barriers, sums of slices, the cell. Estimated from instruction
+latencies."""
 
 
 class RecurrentSizes(NamedTuple):
-    """Sizes of a launch; sequences are as many as blocks.
+    """Sizes of a launch; there is one block per sequence.
 
     Attributes:
-        units, outputs: also padded to whole columns.
-        hidden_share, unit_share: outputs and units of a slice.
-        ahead, apart: elements of data between steps, and between sequences.
+        units, outputs: the numbers of units and outputs, also padded to whole columns.
+        hidden_share, unit_share: outputs and units per slice.
+        ahead, apart: distance between steps and between sequences in the data, in elements.
         width: elements of a row of the output.
     """
 
@@ -60,13 +61,13 @@ class RecurrentSizes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RecurrentTemplate(Template):
-    """All steps of a sequence.
+    """Computes all steps of a sequence.
 
     Attributes:
-        target, data, hidden, state: how these are stored; weights and constants are float32.
-        columns, slices: how threads share out rows of weights and the values that they are multiplied by.
-        more: how many rows of units the expressions read.
-        limit: of projected values; None where nothing is projected.
+        target, data, hidden, state: element types of these tensors; weights and constants are float32.
+        columns, slices: how threads divide the rows of weights, and the values that the rows are multiplied by.
+        more: number of rows of units that the expressions read.
+        limit: limit of the projected values; None where nothing is projected.
     """
 
     family: ClassVar[str] = "recurrent"
@@ -94,12 +95,12 @@ class RecurrentTemplate(Template):
 
 @dataclass(frozen=True)
 class _Product:
-    """Weights [value, gate, row] times values in shared memory.
+    """A product of weights [value, gate, row] and values in shared memory.
 
     Attributes:
-        rows: as many sums for each gate.
-        padded: rows padded to whole columns.
-        share: values of a slice; they are padded to whole slices.
+        rows: number of rows, which is the number of sums per gate.
+        padded: number of rows, padded to whole columns.
+        share: values per slice; the values are padded to whole slices.
     """
 
     weights: Value
@@ -129,7 +130,7 @@ class RecurrentKernel:
         self.states = self.between + sizes.unit_share * (template.slices * FLOAT)
 
     def write(self) -> None:
-        """The whole kernel; of two rows of hidden values, steps read one and write the other."""
+        """Writes the whole kernel; there are two rows of hidden values: each step reads one and writes the other."""
         code, template = self.code, self.template
         self._begin()
         code.barrier()
@@ -150,7 +151,7 @@ class RecurrentKernel:
             self._store(self.sizes.steps, unit, code.load(self.states, unit * FLOAT)[0])
 
     def _begin(self) -> None:
-        """The first hidden values and states; zeros behind what is multiplied."""
+        """Loads the first hidden values and states; pads the values to be multiplied with zeros."""
         code, template = self.code, self.template
         zero = code.real(0.0)
         with code.loop(self.values, self.thread, template.threads) as place:
@@ -167,7 +168,7 @@ class RecurrentKernel:
             code.store([first], self.states, unit * FLOAT)
 
     def _multiply(self, product: _Product, values: Value, finish: Callable[[Value], None]) -> None:
-        """`finish(row)` for every row of weights, by one thread, once all slices have summed."""
+        """Multiplies; after all slices have stored their sums, one thread per row of weights runs `finish(row)`."""
         code = self.code
         with code.loop(product.padded, 0, self.template.columns) as base:
             row = base + self.column
@@ -178,7 +179,7 @@ class RecurrentKernel:
             code.barrier()
 
     def _sum(self, product: _Product, row: Value, values: Value) -> None:
-        """This slice's part of a row's sums for all gates, to shared memory."""
+        """Stores this slice's part of a row's sums, for all gates, to shared memory."""
         code, first = self.code, self.slice * product.share
         nothing = [code.real(0.0)] * product.gates
         with code.carried(first + product.share, nothing, start=first, step=TURN) as (value, now, following):
@@ -200,18 +201,18 @@ class RecurrentKernel:
         return totals
 
     def _place(self, slice_: Value | int, gate: int) -> Value:
-        """Where shared memory has a slice's sum for the column."""
+        """Offset of a slice's sum for this thread's column in the shared memory for sums, in bytes."""
         return ((slice_ * self.template.gates + gate) * self.template.columns + self.column) * FLOAT
 
     def _total(self, gate: int) -> Value:
-        """The sums of all slices."""
+        """The sum over all slices."""
         code = self.code
         slices = range(self.template.slices)
         parts = [code.load(self.sums, self._place(code.integer(slice_), gate))[0] for slice_ in slices]
         return reduce_tree(parts, lambda a, b: a + b)
 
     def _cell(self, time: Value, unit: Value) -> Value:
-        """The hidden value of a unit; its state is kept."""
+        """The hidden value of a unit; stores the unit's new state."""
         code, template = self.code, self.template
         place = self.sequence * self.sizes.apart + time * self.sizes.ahead + unit
         gates = [
@@ -245,7 +246,7 @@ class RecurrentKernel:
 
 
 def write_recurrent(writer: Writer, node: Node) -> None:
-    """The launch of a Recurrent.
+    """Writes the launch of a Recurrent node.
 
     Raises:
         CompileError: hidden values and states do not fit in a block's shared memory, or there are too many weights.
@@ -309,7 +310,7 @@ def write_recurrent(writer: Writer, node: Node) -> None:
 
 
 def _share(values: int, slices: int) -> int:
-    """Values of each slice, whole turns of them."""
+    """Values per slice: a multiple of TURN."""
     return whole(-(-values // slices), TURN)
 
 

@@ -21,18 +21,18 @@ from jitdelegate.targets.cuda.writer import Writer
 
 THREADS = 256
 CHAINS = 4
-"""Partial results per element of a thread's vector: loads in flight, and shorter sums, which round less."""
+"""Partial results per element of a thread's vector: several loads are in flight, and shorter sums round less."""
 ENOUGH_THREADS = 1024
-"""Per multiprocessor, to hide the latency of memory."""
+"""Threads per multiprocessor that suffice to hide the latency of memory."""
 LONG_SHARE, SHORT_SHARE = 64, 8
-"""Vectors of a thread: from how many on a second launch pays, and how many are left to each then."""
+"""Vectors per thread: the number from which on a second launch pays, and the number per thread with two launches."""
 WIDEST = 8
-"""Elements of a vector: bools would have more."""
+"""Most elements of a vector; bools would allow more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Neighbouring axes as one: all reduced, or all kept; `stride` elements apart."""
+    """Neighbouring axes merged into one: all reduced, or all kept. `stride` is in elements."""
 
     size: int
     stride: int
@@ -40,7 +40,7 @@ class Run:
 
 
 def runs_of(shape: Sequence[int], axes: Sequence[int]) -> list[Run]:
-    """The axes of a row-major tensor, merged where they can be; those of size 1 are left out."""
+    """The axes of a row-major tensor, merged where possible, without those of size 1."""
     runs: list[Run] = []
     for axis, (size, stride) in enumerate(zip(shape, dense_strides(tuple(shape)), strict=True)):
         if size == 1:
@@ -53,17 +53,17 @@ def runs_of(shape: Sequence[int], axes: Sequence[int]) -> list[Run]:
 
 
 def combined_type(dtype: str) -> str:
-    """The type in which values of type `dtype` are combined: bools as 0 and 1."""
+    """The type in which values of type `dtype` are combined; bools are combined as 0 and 1."""
     return "int32" if dtype == "bool" else dtype
 
 
 class ReduceSizes(NamedTuple):
-    """Sizes of a launch, vectors where `ReduceTemplate` has them.
+    """Sizes of a launch, counted in vectors where `ReduceTemplate` uses vectors.
 
     Attributes:
-        inputs: of an output.
-        share: inputs of a part.
-        channels: of a pixel of the output, for the epilogue.
+        inputs: inputs per output.
+        share: inputs per part.
+        channels: channels of a pixel of the output, for the epilogue.
     """
 
     outputs: Number
@@ -74,15 +74,15 @@ class ReduceSizes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ReduceTemplate(Template):
-    """Every output is made by `lanes` threads, each of which combines every lanes-th of its inputs.
+    """`lanes` threads compute each output; each thread combines every lanes-th input.
 
-    Grid row k combines the part k of the inputs into the part k of the outputs.
+    Grid row k combines part k of the inputs into part k of the outputs.
 
     Attributes:
-        kind: of COMBINE; "mean" divides the sum by an argument.
-        kept, reduced: axes of each sort, at least one.
-        along: the innermost axis is a reduced one: neighbouring threads and vectors go along it. Otherwise they
-            make neighbouring outputs.
+        kind: a key of COMBINE, or "mean", which divides the sum by an argument.
+        kept, reduced: number of kept and of reduced axes, each at least one.
+        along: whether the innermost axis is reduced. If so, neighbouring threads and vectors read along this axis;
+            otherwise they compute neighbouring outputs.
         width: elements of a vector.
     """
 
@@ -105,12 +105,12 @@ class ReduceTemplate(Template):
 
     @property
     def columns(self) -> int:
-        """Outputs of a block, or vectors of them."""
+        """Number of outputs, or of vectors of outputs, per block."""
         return THREADS // self.lanes
 
     @property
     def outputs(self) -> int:
-        """Of a thread."""
+        """Number of outputs per thread."""
         return 1 if self.along else self.width
 
     @property
@@ -133,7 +133,7 @@ class ReduceTemplate(Template):
         reduced: Sequence[Sequence[Value]],
     ) -> None:
         """Args:
-        count: what "mean" divides by.
+        count: divisor of "mean".
         kept, reduced: the sizes of the axes as divisors, and their strides.
         """
         values = self._combine_inputs(code, data, sizes, kept, reduced)
@@ -146,14 +146,14 @@ class ReduceTemplate(Template):
         self._write_outputs(code, out, extra, count, sizes, values)
 
     def _place(self, code: Code) -> tuple[Value, Value]:
-        """The thread's lane, and its column of the block."""
+        """The thread's lane, and its column in the block."""
         thread = code.special("tid.x")
         if self.along:
             return thread & (self.lanes - 1), thread // self.lanes
         return thread // self.columns, thread & (self.columns - 1)
 
     def _output(self, code: Code) -> Value:
-        """Which output, or vector of them, the thread works on."""
+        """The number of the output, or vector of outputs, that the thread computes."""
         return code.special("ctaid.x") * self.columns + self._place(code)[1]
 
     def _combine_inputs(
@@ -164,7 +164,7 @@ class ReduceTemplate(Template):
         kept: Sequence[Sequence[Value]],
         reduced: Sequence[Sequence[Value]],
     ) -> list[Value]:
-        """One value per output of the thread's own share of the inputs."""
+        """One value per output: the thread's own share of the inputs, combined."""
         (lane, _), output = self._place(code), self._output(code)
         base = _offset(code, output, *kept)
         first = code.special("ctaid.y") * sizes.share
@@ -179,7 +179,7 @@ class ReduceTemplate(Template):
         return [reduce_tree(found, lambda a, b: combine(code, a, b))] if self.along else found
 
     def _chains(self, code: Code, load: Callable[[Value], list[Value]], first: Value, last: Value) -> list[Value]:
-        """All vectors from `first` on, in steps of `lanes`, before `last`, combined element by element."""
+        """The vectors `first`, `first + lanes`, ... below `last`, combined element by element."""
         combine, nothing = COMBINE[self.kind], code.constant(self.dtype, neutral(self.kind, self.dtype))
         start = [first, *[nothing] * (CHAINS * self.width)]
         with code.carried(last - (CHAINS - 1) * self.lanes, start, first, CHAINS * self.lanes) as (index, now, then):
@@ -212,7 +212,7 @@ class ReduceTemplate(Template):
 
 
 def _offset(code: Code, index: Value, sizes: Sequence[Value], strides: Sequence[Value]) -> Value:
-    """The element at a row-major index of axes whose sizes, as divisors, and strides are given."""
+    """The offset, in elements, of a row-major index over axes with these sizes (as divisors) and strides."""
     places = coordinates(code, index, sizes)
     distances = [place * stride for place, stride in zip(places, strides, strict=True)]
     return reduce_tree(distances, lambda a, b: a + b)
@@ -220,13 +220,13 @@ def _offset(code: Code, index: Value, sizes: Sequence[Value], strides: Sequence[
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one launch combines: the reduced runs of `data`.
+    """The work of one launch: it combines the reduced runs of `data`.
 
     Attributes:
-        kind: of COMBINE.
-        count: what "mean" divides by.
-        channels: of a pixel of the output.
-        epilogue, extra: of the outputs.
+        kind: a key of COMBINE, or "mean".
+        count: divisor of "mean".
+        channels: channels of a pixel of the output.
+        epilogue, extra: the epilogue and its operands.
     """
 
     kind: str
@@ -245,25 +245,25 @@ class Work:
 
     @property
     def width(self) -> int:
-        """Elements of a vector; outputs of one vector are channels of one pixel where the epilogue asks."""
+        """Elements of a vector; with epilogue operands, the outputs of a vector are channels of one pixel."""
         if self.along:
             return common_width([self.runs[-1].size], min(self.source.widest, WIDEST))
         widest = min(self.source.widest, self.target.widest, WIDEST)
         return common_width([self.runs[-1].size, *([self.channels] if self.extra else [])], widest)
 
     def axes(self, is_reduced: bool) -> list[Run]:
-        """The kept or the reduced runs in vectors, at least one."""
+        """The kept or the reduced runs, at least one, with sizes counted in vectors."""
         *outer, last = self.runs
         runs = [*outer, Run(last.size // self.width, self.width, last.is_reduced)]
         return [run for run in runs if run.is_reduced == is_reduced] or [Run(1, 0, is_reduced)]
 
     def size(self, is_reduced: bool) -> int:
-        """Vectors, or single elements, along the kept or the reduced axes."""
+        """Number of vectors, or of single elements, along the kept or the reduced axes."""
         return prod(run.size for run in self.axes(is_reduced))
 
 
 def write_reduce(writer: Writer, node: Node) -> None:
-    """Launches of a Reduce: one, or two where there are few outputs of very many inputs each."""
+    """Writes the launches of a Reduce node: one, or two where there are few outputs with very many inputs each."""
     form, output = node.form, node.outputs[0]
     assert isinstance(form, Reduce)
     source, shape = node.inputs[0], writer.shape(node.inputs[0])
@@ -284,7 +284,8 @@ def write_reduce(writer: Writer, node: Node) -> None:
 
 
 def _write_work(writer: Writer, work: Work, out: Pointer) -> None:
-    """Launches that combine all inputs; parts of them first where one launch would leave most of the GPU idle."""
+    """Writes the launches that combine all inputs; where one launch would leave most of the GPU idle, a first launch
+    combines parts of them."""
     lanes = _lanes(writer, work)
     parts = _parts(writer, work, lanes)
     if parts == 1:
@@ -301,7 +302,7 @@ def _write_work(writer: Writer, work: Work, out: Pointer) -> None:
 
 
 def _lanes(writer: Writer, work: Work) -> int:
-    """Threads per output: enough to fill the GPU, each with a few vectors to combine."""
+    """Threads per output: enough to fill the GPU, with a few vectors per thread."""
     outputs, inputs = work.size(is_reduced=False), work.size(is_reduced=True)
     enough = writer.gpu.multiprocessors * ENOUGH_THREADS
     if work.along:

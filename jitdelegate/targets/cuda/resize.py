@@ -1,4 +1,5 @@
-"""Resize: a thread mixes or copies the pixels for a few neighbouring channels of one output pixel, found by tables."""
+"""Resize: each thread interpolates or copies a few neighbouring channels of one output pixel, with positions from
+tables."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from jitdelegate.targets.cuda.window import LEAST_THREADS
 from jitdelegate.targets.cuda.writer import Writer
 
 ENTRY_WORDS = 4
-"""int32s of a table's entry, one access."""
+"""Number of int32s in a table's entry, which one access reads."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +35,7 @@ class ResizeTemplate(Template):
     Attributes:
         kind: "bilinear" or "nearest".
         width: neighbouring channels of a thread.
-        source, target: how data and output are stored.
+        source, target: element types of data and output.
     """
 
     family: ClassVar[str] = "resize"
@@ -62,7 +63,7 @@ class ResizeTemplate(Template):
         target: ImageSizes,
     ) -> None:
         """Args:
-        image: elements of an image of the data.
+        image: number of elements in an image of the data.
         """
         me = part(code, self.thread(code), parts)
         with code.when(me.exists):
@@ -88,7 +89,7 @@ class ResizeTemplate(Template):
 
 
 def _mixed(pixels: Sequence[Value], parts: Sequence[Value]) -> Value:
-    """The sum of all pixels times their parts."""
+    """The weighted sum of all pixels; `parts` are the weights."""
     first, *others = (pixel * share for pixel, share in zip(pixels, parts, strict=True))
     for other in others:
         first = first + other
@@ -96,14 +97,14 @@ def _mixed(pixels: Sequence[Value], parts: Sequence[Value]) -> Value:
 
 
 def _entry(code: Code, table: Value, place: Value) -> tuple[Value, Value, Value]:
-    """What `_table` says of a row or column."""
+    """The entry of `_table` for a row or column."""
     lower, upper, weight, _ = code.load(table, place * (4 * ENTRY_WORDS), I32, ENTRY_WORDS)
     return lower, upper, code.from_bits(weight)
 
 
 def _table(form: Resize, source: int, target: int, distance: int) -> np.ndarray:
-    """int32[target, 4]: elements to the lower and to the upper place of each sample, the upper one's part of it as
-    float32, and nothing; the places are `distance` elements apart."""
+    """int32[target, 4]: for each sample, the offsets of its lower and upper neighbour in elements, the weight of the
+    upper one as float32 bits, and an unused number; neighbours are `distance` elements apart."""
     options = source, target, form.align_corners, form.half_pixel_centers
     table = np.zeros((target, ENTRY_WORDS), np.int32)
     if form.kind == "nearest":
@@ -115,7 +116,7 @@ def _table(form: Resize, source: int, target: int, distance: int) -> np.ndarray:
 
 
 def write_resize(writer: Writer, node: Node) -> None:
-    """Launches of a Resize node."""
+    """Writes the launches of a Resize node."""
     form = node.form
     assert isinstance(form, Resize)
     source, target = node.inputs[0], node.outputs[0]

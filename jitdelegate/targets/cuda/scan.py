@@ -1,4 +1,4 @@
-"""Scan: running sums, each by one thread from the first element to the last."""
+"""Scan: cumulative sums; one thread computes each, from the first element to the last."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jitdelegate.targets.cuda.writer import Writer
 
 @dataclass(frozen=True, eq=False)
 class ScanTemplate(Template):
-    """Thread t makes the sums of column t; neighbouring threads have neighbouring columns."""
+    """Thread t computes the sums of column t; neighbouring threads compute neighbouring columns."""
 
     family: ClassVar[str] = "scan"
     threads: ClassVar[int] = 128
@@ -38,7 +38,7 @@ class ScanTemplate(Template):
 
 
 def write_scan(writer: Writer, node: Node) -> None:
-    """Launch of a Scan node."""
+    """Writes the launch of a Scan node."""
     form, source, target = node.form, node.inputs[0], node.outputs[0]
     assert isinstance(form, Scan)
     template = ScanTemplate(form.exclusive, form.reverse, writer.element(source), writer.element(target))

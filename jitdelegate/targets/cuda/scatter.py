@@ -1,4 +1,4 @@
-"""Scatter: slices combined at places that are known at run time, without atomics and so always in the same order."""
+"""Scatter: combines slices at indices known only at run time, without atomics and so always in the same order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jitdelegate.targets.cuda.writer import Writer
 
 
 class ScatterSizes(NamedTuple):
-    """Elements of the output, updates, and elements of a slice."""
+    """Number of output elements, of updates, and of elements in a slice."""
 
     outputs: Number
     updates: Number
@@ -29,10 +29,10 @@ class ScatterSizes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ScatterTemplate(Template):
-    """Thread t makes output t: it looks at all places and combines the updates that are its own.
+    """Thread t computes output t: it reads all places and combines the updates that belong to output t.
 
     Attributes:
-        depth: indices of a place.
+        depth: indices per place.
     """
 
     family: ClassVar[str] = "scatter"
@@ -65,7 +65,7 @@ class ScatterTemplate(Template):
 
 
 def write_scatter(writer: Writer, node: Node) -> None:
-    """Launch of a Scatter node."""
+    """Writes the launch of a Scatter node."""
     form, (source, index), target = node.form, node.inputs, node.outputs[0]
     assert isinstance(form, Scatter)
     places, shape = writer.shape(index), writer.shape(target)

@@ -1,7 +1,7 @@
-"""Records of the numbers that a launch hands to its kernel, by one name on both sides.
+"""Records of the numbers that a launch passes to its kernel, with the same names on both sides.
 
-A record is a NamedTuple. A launch gives it with ints, `Template.write` receives it with Values. Its fields are int32
-parameters of the kernel in their order; a field may be a record itself.
+A record is a NamedTuple. A launch passes a record of ints, and `Template.write` receives a record of Values. Its fields
+are int32 parameters of the kernel, in order; a field may be a record itself.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, get_type_hints
 Number = Any
 """An int in a launch, a Value in a kernel."""
 Kind = str | type[tuple[Any, ...]] | tuple["Kind", ...]
-"""What a kernel takes: "pointer", "int32", "float32", a record, or several of them as one tuple."""
+"""The kind of a kernel's parameter: "pointer", "int32", "float32", a record, or a tuple of kinds."""
 
 
 class Divisor(NamedTuple):
-    """What `division.divisor` says of a size, for `division.divided`."""
+    """The numbers of `division.divisor` for a size, which `division.divided` takes."""
 
     size: Number
     multiplier: Number
@@ -32,19 +32,19 @@ def members(kind: tuple[Kind, ...] | type[tuple[Any, ...]]) -> tuple[Kind, ...]:
 
 
 def flattened(arguments: Any) -> list[Any]:
-    """Arguments one after another, without the tuples and lists that hold them."""
+    """Arguments as one flat list, without nested tuples and lists."""
     if isinstance(arguments, tuple | list):
         return [one for argument in arguments for one in flattened(argument)]
     return [arguments]
 
 
 def count(kind: Kind) -> int:
-    """Parameters that a kind stands for."""
+    """Number of kernel parameters of a kind."""
     return 1 if isinstance(kind, str) else sum(map(count, members(kind)))
 
 
 def filled(kind: Kind, numbers: Iterator[Any]) -> Any:
-    """A number, a list for a tuple, or a record, of the next numbers."""
+    """A value of this kind made from the next numbers: a number, a list for a tuple, or a record."""
     if isinstance(kind, str):
         return next(numbers)
     found = [filled(one, numbers) for one in members(kind)]

@@ -1,4 +1,5 @@
-"""Softmax over rows: a few rows per warp, a warp or a block per row, and blocks that read long rows three times."""
+"""Softmax over rows: several rows per warp, one warp or one block per row, or one block that reads a long row three
+times."""
 
 from __future__ import annotations
 
@@ -19,19 +20,19 @@ from jitdelegate.targets.cuda.writer import Writer
 
 THREADS = 256
 MOST_KEPT = 32
-"""Elements of a row that a thread keeps in registers."""
+"""Most elements of a row that a thread keeps in registers."""
 MOST_PER_LANE = 4
-"""Vectors per thread up to which a warp makes a row."""
+"""Most vectors per thread where a warp computes a row."""
 
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxTemplate(Template):
-    """out[r, c] = exp(beta * (x[r, c] - max of row r)) / sum of the same over row r.
+    """out[r, c] = exp(beta * (x[r, c] - max of row r)) / sum of these exponentials over row r.
 
     Attributes:
         width: elements of a vector.
-        lanes: threads of a row.
-        vectors: of a thread, kept in registers; 0 for rows of any length, which are read three times.
+        lanes: threads per row.
+        vectors: vectors that a thread keeps in registers; 0 for rows of any length, which are read three times.
     """
 
     family: ClassVar[str] = "softmax"
@@ -62,7 +63,7 @@ class SoftmaxTemplate(Template):
 
 
 class SoftmaxRow:
-    """The row of a thread, and its share of it: every lanes-th vector."""
+    """A thread's row, and the thread's share of this row: every lanes-th vector."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class SoftmaxRow:
         self.step = template.lanes * template.width
 
     def write_kept(self) -> None:
-        """Reads every element once. What lies behind the end counts as -inf in the maximum and as 0 in the sum."""
+        """Reads every element once. Elements past the end count as -inf in the maximum and as 0 in the sum."""
         code = self.code
         columns = [self.first + k * self.step for k in range(self.template.vectors)]
         inside = [column < self.end for column in columns]
@@ -103,14 +104,14 @@ class SoftmaxRow:
                 self._store(column, vector, total)
 
     def write_long(self) -> None:
-        """Reads the row for its maximum, for the sum and for the result."""
+        """Reads the row three times: for its maximum, for the sum and for the result."""
         top = self._combined("max", self._chains("max", lambda value: value))
         total = self._combined("sum", self._chains("sum", lambda value: self._power(value, top)))
         with self.code.loop(self.end, self.first, self.step) as column:
             self._store(column, [self._power(value, top) for value in self._load(column)], total)
 
     def _chains(self, kind: str, function: Callable[[Value], Value]) -> list[Value]:
-        """`function` of the thread's elements, combined for each element of a vector."""
+        """`function` of the thread's elements, combined separately for each element of a vector."""
         combine = COMBINE[kind]
         start = [self.code.real(neutral(kind, "float32"))] * self.template.width
         with self.code.carried(self.end, start, self.first, self.step) as (column, now, then):
@@ -128,7 +129,7 @@ class SoftmaxRow:
         return self.code.call("__nv_expf", [(value - top) * self.beta])
 
     def _load(self, column: Value, inside: Value | None = None) -> list[Value]:
-        """The vector at `column`; the first elements of the tensor instead where that is not inside."""
+        """The vector at `column`; the first elements of the tensor if it is not inside the row."""
         index = self.row * self.length + column
         index = index if inside is None else self.code.select(inside, index, 0)
         return load_run(self.code, self.template.source, self.data, index, self.template.width)
@@ -140,7 +141,7 @@ class SoftmaxRow:
 
 
 def write_softmax(writer: Writer, node: Node) -> None:
-    """Launch of a Softmax."""
+    """Writes the launch of a Softmax node."""
     form, source, output = node.form, node.inputs[0], node.outputs[0]
     assert isinstance(form, Softmax)
     *outer, length = writer.shape(source) or (1,)
@@ -154,7 +155,7 @@ def write_softmax(writer: Writer, node: Node) -> None:
 
 
 def _shares(vectors: int, width: int) -> tuple[int, int]:
-    """Threads of a row of so many vectors, and vectors of a thread; 0 where they are too many for registers."""
+    """(threads per row of this many vectors, vectors per thread); 0 vectors where they do not fit in registers."""
     lanes = min(WARP, power_of_two(vectors)) if vectors <= WARP * MOST_PER_LANE else THREADS
     each = power_of_two(-(-vectors // lanes))
     return lanes, each if each * width <= MOST_KEPT else 0

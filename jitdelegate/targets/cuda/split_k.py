@@ -1,4 +1,4 @@
-"""Adds up sums that several blocks made of parts of K, in a fixed order, and finishes them."""
+"""Split-K: adds up the sums that several blocks computed of parts of K, in a fixed order, and applies the epilogue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLOAT = 4
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Combine(Template):
-    """output = epilogue(bias + sum of parts), `run` neighbouring channels in each thread."""
+    """output = epilogue(bias + sum of parts), `run` neighbouring channels per thread."""
 
     family: ClassVar[str] = "contract_combine"
     threads: ClassVar[int] = 128
@@ -46,8 +46,8 @@ class Combine(Template):
         channels: Value,
     ) -> None:
         """Args:
-        count: parts of each sum.
-        elements, channels: of the output, and of a pixel of it.
+        count: number of parts per sum.
+        elements, channels: elements of the output, and channels of a pixel of the output.
         """
         first = self.thread(code) * self.run
         with code.when(first < elements):
@@ -62,12 +62,13 @@ class Combine(Template):
 
 
 def combining_cycles(gpu: Gpu, parts: int, results: int, launch: int) -> float:
-    """What the launch takes that adds up so many results of so many parts of K, `launch` cycles in any case."""
+    """Estimated cycles of the launch that adds up `parts` parts of `results` sums, with `launch` cycles for the launch
+    itself; 0 for one part."""
     return launch + (parts + 1) * results * FLOAT / (COPIED * gpu.multiprocessors) if parts > 1 else 0.0
 
 
 def write_combine(writer: Writer, problem: ConvProblem, sums: TensorPointer, parts: int) -> None:
-    """The launch that finishes a problem whose `sums` are f32[parts, pixels, channels]."""
+    """Writes the launch that finishes a problem whose `sums` are f32[parts, pixels, channels]."""
     epilogue, extra = writer.epilogue(problem.node)
     images, height, width, channels = problem.target
     run = common_width((channels,), 4)

@@ -1,4 +1,4 @@
-"""CUDA as a target; warm path, so whatever compiles, and the driver, is imported when it is asked for."""
+"""CUDA as a target. This module is on the load path, so it imports the compiler and the driver only when needed."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ if TYPE_CHECKING:
 
 LIBRARY = "libcuda.so.1"
 PRECISION, MULTIPROCESSORS = "precision", "multiprocessors"
-"""Parts of the key."""
+"""Names of parts of the key."""
 ALL = "all"
 
 
 class CudaDevice:
-    """A kind of GPU, and the one of this machine if it is here.
+    """A kind of GPU, and this machine's GPU if it has one of this kind.
 
     Attributes:
-        kind: what programs are compiled for, as "sm_90:132", or "sm_90" for the most usual number of multiprocessors.
-        device: the GPU, None for one that need not be here.
+        kind: the kind that programs are compiled for: "sm_90:132", or "sm_90" for the most common number of
+            multiprocessors.
+        device: the GPU; None for a GPU that need not be in this machine.
     """
 
     __slots__ = ("device", "kind")
@@ -74,7 +75,7 @@ class CudaDevice:
         if trouble:
             return key.changed(TOOLCHAIN, ""), f"the installed compilers are those of CUDA {toolkit}, {trouble}"
         if key.part(TOOLCHAIN) or options.target == TARGET.name:
-            return key, ""  # who asks for CUDA is told by the compiler what it lacks, which takes time
+            return key, ""  # if CUDA is requested, the compiler reports what is missing, which takes longer
         missing = f"numba-cuda {NUMBA_CUDA_VERSIONS}* with NVVM and nvJitLink is not installed"
         return key, f"{missing}: pip install jitdelegate[{self.device.extra}]"
 
@@ -108,14 +109,14 @@ class CudaTarget:
 
     def find_device(self, options: Options) -> CudaDevice:
         library = open_library()
-        from jitdelegate.runtime.cuda.device import find_device  # not before: most machines have no GPU
+        from jitdelegate.runtime.cuda.device import find_device  # imported late: most machines have no GPU
 
         device = find_device(library, options.device)
         return CudaDevice(device.kind, device)
 
     def devices(self, text: str) -> tuple[CudaDevice, ...]:
-        """Each kind once, with the number of multiprocessors that the given one counts as; without it where that is
-        the most usual one."""
+        """Each kind once, with the number of multiprocessors that programs are compiled for in place of the given
+        number; without a number where it is the most common one."""
         from jitdelegate.runtime.cuda.architectures import SIZES, name_of, parsed, plain_kind
 
         names = tuple(map(name_of, SIZES)) if text == ALL else text.split(",")
@@ -169,7 +170,7 @@ def open_library() -> Any:
     """libcuda, for `Driver`.
 
     Raises:
-        DeviceError: there is none.
+        DeviceError: libcuda is not installed.
     """
     try:
         return ctypes.CDLL(LIBRARY)

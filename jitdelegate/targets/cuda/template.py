@@ -1,4 +1,4 @@
-"""Templates, which are compiled once, and launches, which run them on the tensors of a graph."""
+"""Templates, which are compiled once, and launches, which run templates on the tensors of a graph."""
 
 from __future__ import annotations
 
@@ -16,51 +16,51 @@ from jitdelegate.targets.cuda.sizes import Kind
 
 @dataclass(frozen=True, eq=False)
 class Template(ABC):
-    """A kernel up to its sizes. The fields of a subclass are all that its code depends on.
+    """A kernel that is complete except for its sizes. Its code depends only on the fields of the subclass.
 
-    Equal templates give equal code, also in other processes and versions of the same sources: the text of a template
-    (its class and fields) names its code in the cache. Fields are numbers, texts, enums, expressions and tuples of
-    them. Templates are equal where their texts are, since 0.0 equals -0.0 and 1 equals True.
+    Equal templates give equal code in every process that has the same sources: the text of a template (its class and
+    fields) names its code in the cache. Fields are numbers, strings, enums, expressions and tuples of them. Templates
+    are compared by their texts, not by their fields, since 0.0 equals -0.0 and 1 equals True.
     """
 
     family: ClassVar[str]
-    """What it is called in reports, a word or two joined by underscores."""
+    """The template's name in reports: one or two words, joined by an underscore."""
 
     @property
     @abstractmethod
     def threads(self) -> int:
-        """Threads of a block."""
+        """Number of threads per block."""
 
     @property
     def uses_tensor_cores(self) -> bool:
-        """Whether its code must hold tensor core instructions."""
+        """Whether the code must contain tensor core instructions."""
         return False
 
     @property
     def min_blocks(self) -> int:
-        """Blocks of it that must fit on a multiprocessor; limits the registers of a thread."""
+        """Number of blocks that must fit on a multiprocessor together; limits the registers of a thread."""
         return 1
 
     @property
     @abstractmethod
     def parameters(self) -> tuple[Kind, ...]:
-        """What the kernel takes."""
+        """The kinds of the kernel's parameters."""
 
     @abstractmethod
     def write(self, code: Code, *arguments: Any, **_: Any) -> None:
-        """Writes the kernel. Its arguments are Values, lists of them for tuples, and records."""
+        """Writes the kernel. The arguments are Values, lists of Values for tuples, and records."""
 
     def thread(self, code: Code) -> Value:
-        """The number of this thread, blocks being along x."""
+        """The number of this thread in a grid of blocks along x."""
         return code.special("ctaid.x") * self.threads + code.special("tid.x")
 
     def grid(self, threads: int) -> tuple[int, int, int]:
-        """Blocks along x for so many threads."""
+        """A grid of blocks along x for this many threads."""
         return -(-threads // self.threads), 1, 1
 
     @cached_property
     def text(self) -> str:
-        """Its class and fields."""
+        """The template's class and fields as text."""
         return repr(self)
 
     def __eq__(self, other: object) -> bool:
@@ -71,7 +71,7 @@ class Template(ABC):
 
     @property
     def symbol(self) -> str:
-        """The kernel's name: the family, and a digest of everything else."""
+        """The kernel's name: the family and a digest of the text."""
         return f"{self.family}_{xxh3_64_hexdigest(self.text.encode())}"
 
 
@@ -104,13 +104,13 @@ class Launch:
     """One run of a template.
 
     Attributes:
-        template: what runs.
+        template: the template that runs.
         grid: blocks along x, y, z.
         arguments: one per parameter, tuples flattened; the first one is the pointer that it writes to.
         shared_bytes: dynamic shared memory.
         form: the kernel form that it computes, for reports.
         origin: the .tflite operators that it computes.
-        cycles: of a multiprocessor that it is expected to take, from its first block's beginning to its last one's end.
+        cycles: estimated multiprocessor cycles from the start of the first block to the end of the last one.
     """
 
     template: Template
@@ -122,5 +122,5 @@ class Launch:
     cycles: float = 0.0
 
     def tensors(self) -> Sequence[int]:
-        """The tensors that it touches, the one it writes first."""
+        """The tensors that the launch accesses; the first one is the tensor that it writes."""
         return [argument.index for argument in self.arguments if isinstance(argument, TensorPointer)]

@@ -1,4 +1,4 @@
-"""Keeps the NVVM IR of templates beside the programs, so that Numba's front end runs once for each, for every GPU."""
+"""Caches the NVVM IR of templates beside the programs: Numba's front end runs once per template for all GPUs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _HASH_BYTES = 16
 
 
 class TemplateStore:
-    """IR texts by template; trouble with a file means that the text is made again, and never more.
+    """IR texts by template. If a file is damaged, or cannot be read or written, the text is made again; that is no
+    error.
 
     Attributes:
-        hits, misses: how many texts were there, and how many Numba had to make.
+        hits, misses: number of texts found in the cache, and of texts that Numba had to make.
     """
 
     def __init__(self, place: Place | None) -> None:
@@ -36,8 +37,9 @@ class TemplateStore:
         """The NVVM IR text of a template.
 
         Raises:
-            DeviceError: numba-cuda is needed, and another version than the kernels are written for is installed.
-            ImportError: it is not installed.
+            DeviceError: numba-cuda is needed, but the installed version is not the one that the kernels are written
+                for.
+            ImportError: numba-cuda is needed, but not installed.
         """
         name = self._name(template)
         found = self._read(name)
@@ -73,7 +75,7 @@ class TemplateStore:
         try:
             self._place.write(name, xxh3_128_digest(content) + content, flush=False)
         except OSError:
-            return  # a full disk costs the next start some time, nothing else
+            return  # if the disk is full, only the next start takes longer
 
 
 def _lowered(template: Template) -> str:
@@ -84,7 +86,7 @@ def _lowered(template: Template) -> str:
 
 
 def _check_numba_cuda() -> None:
-    """Of its insides much may have changed in a version that this one does not know: better not to try."""
+    """Refuses other versions of numba-cuda: their internals may differ."""
     found = version(NUMBA_CUDA)
     if not found.startswith(NUMBA_CUDA_VERSIONS):
         raise DeviceError(
@@ -93,7 +95,7 @@ def _check_numba_cuda() -> None:
 
 
 def _compiler() -> str:
-    """What makes the texts; "" where it is not installed."""
+    """Names and versions of the packages that make the texts; "" if one is not installed."""
     try:
         return ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
     except PackageNotFoundError:

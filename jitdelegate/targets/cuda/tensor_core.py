@@ -1,7 +1,8 @@
-"""What kernels on tensor cores are made of: tiles in shared memory, copies into them, and one warp's multiplication.
+"""Building blocks of kernels on tensor cores: tiles in shared memory, copies to them, and one warp's multiplication.
 
-A tile holds rows of 64, 128 or 256 bytes of K; its 16-byte chunks are swizzled, so that the eight rows of a matrix
-that `ldmatrix` reads, and those that a warp writes, lie in different banks. A K step is 32 bytes of every row.
+A tile has rows of 64, 128 or 256 bytes of K. The 16-byte chunks of a row are swizzled, so that the eight rows of a
+matrix that `ldmatrix` reads lie in different banks, and so do the rows that a warp writes. A K step is 32 bytes of
+every row.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element
 
 CHUNK = 16
-"""Bytes that lie together in a row."""
+"""Bytes of a row that stay together when the row is swizzled."""
 STEP = 32
 """Bytes of K in one step: two chunks, 16 halves or 8 tf32."""
 
 
 class Operand(Enum):
-    """What tensor cores multiply; sums are float32."""
+    """The type of the numbers that tensor cores multiply; sums are float32."""
 
     FLOAT16 = "float16"
     BFLOAT16 = "bfloat16"
@@ -31,11 +32,11 @@ class Operand(Enum):
 
     @property
     def element(self) -> Element:
-        """How it is stored in shared memory."""
+        """The element type in shared memory."""
         return Element.FLOAT32 if self is Operand.TF32 else Element(self.value)
 
     def rounded(self, array: np.ndarray) -> np.ndarray:
-        """Float32 numbers as tensor cores take them, rounded to nearest even: float16, or bits as uint16 or uint32."""
+        """Float32 numbers rounded to nearest even, as tensor cores take them: float16, or bits as uint16 or uint32."""
         if self is Operand.FLOAT16:
             with np.errstate(over="ignore"):  # to infinity, as in the kernels
                 return array.astype(np.float16)
@@ -45,7 +46,7 @@ class Operand(Enum):
 
 
 def _dropped(array: np.ndarray, low: int) -> np.ndarray:
-    """The bits of float32 numbers rounded to nearest even without the `low` lowest ones; any NaN stays one."""
+    """The bits of float32 numbers, rounded to nearest even, without the `low` lowest bits; NaN stays NaN."""
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
     half = (1 << low - 1) - 1 + (bits >> low & 1)
     return np.where(np.isnan(array), bits | 1 << 22, bits + half) >> low << low
@@ -57,21 +58,22 @@ WHOLE_STEP = {
     Operand.TF32: "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
 }
 HALF_STEP = "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"
-"""The widest that sm_75 has: one chunk of halves."""
+"""The widest instruction of sm_75: it multiplies one chunk of halves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Swizzle:
-    """Places in rows of `row_bytes`: chunk c of row r lies where chunk c ^ key(r) would."""
+    """Positions of chunks in rows of `row_bytes`: chunk c of row r lies at the position of chunk c ^ key(r)."""
 
     row_bytes: int
 
     def key(self, row: Any) -> Any:
-        """What a row's chunk numbers are combined with, a Value or numpy's numbers; it depends on the row modulo 8."""
+        """The number that the row's chunk numbers are XORed with, for a Value or numpy array; depends on row modulo
+        8."""
         return (row >> 1) & 3 if self.row_bytes == 64 else row & 7
 
     def place(self, row: Value, chunk: Value) -> Value:
-        """Bytes from the tile's start."""
+        """Offset of a chunk from the tile's start, in bytes."""
         key: Value = self.key(row)
         return row * self.row_bytes + (chunk ^ key) * CHUNK
 
@@ -88,17 +90,18 @@ def copy_async(code: Code, to: Value, base: Value, offset: Value, nbytes: int, i
 
 
 def commit_copies(code: Code) -> None:
-    """The copies begun since the last commit are a group."""
+    """Makes the copies begun since the last commit a group."""
     code.ptx("cp.async.commit_group;", "", [], effects=True, convergent=True)
 
 
 def await_copies(code: Code, unfinished: int) -> None:
-    """This thread's copies are done but for the last `unfinished` groups."""
+    """Waits for this thread's copies, except the last `unfinished` groups."""
     code.ptx(f"cp.async.wait_group {unfinished};", "", [], effects=True, convergent=True)
 
 
 def load_matrices(code: Code, address: Value) -> list[Value]:
-    """Four 8x8 matrices of 16 bits from shared memory: lane l has the address of row l % 8 of matrix l // 8."""
+    """Loads four 8x8 matrices of 16-bit elements from shared memory; lane l gives the address of row l % 8 of matrix
+    l // 8."""
     text = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0, $1, $2, $3}, [$4];"
     return code.ptx(text, "rrrr", [address], effects=True, convergent=True)
 
@@ -127,8 +130,8 @@ def multiply(
     """The sums of 16 rows and 8 columns after one K step.
 
     Args:
-        left, right: four and two registers, as `load_matrices` gives them.
-        whole_steps: False for sm_75, which takes a step of halves in two.
+        left, right: four and two registers, as `load_matrices` returns them.
+        whole_steps: False for sm_75, which needs two instructions per step of halves.
     """
     if whole_steps:
         return _instruction(code, WHOLE_STEP[operand], left, right, sums)
@@ -138,17 +141,17 @@ def multiply(
 
 
 def nothing() -> None:
-    """Nothing else to do."""
+    """Does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class WarpTile:
-    """What one warp multiplies: `rows` x `columns` sums over its share of a tile's K.
+    """The part of a tile that one warp multiplies: `rows` x `columns` sums over its share of a tile's K.
 
     Attributes:
         rows, columns: multiples of 16.
         steps: K steps of this warp, a power of two.
-        row_bytes: of a tile in shared memory.
+        row_bytes: bytes of a row of a tile in shared memory.
         whole_steps: as in `multiply`.
     """
 
@@ -161,15 +164,16 @@ class WarpTile:
 
     @property
     def sums(self) -> int:
-        """Float32 registers of a thread."""
+        """Number of sums, which are float32 registers, per thread."""
         return self.rows * self.columns // 32
 
     def left_start(self, lane: Value, row: Value, part: Value) -> Value:
-        """Where this lane reads left rows from `row` on, in bytes from the tile's start; `part` counts shares of K."""
+        """Offset from the tile's start, in bytes, where this lane reads left rows from `row` on; `part` is the number
+        of this warp's share of K."""
         return self._start((lane & 15) + row, lane >> 4, part)
 
     def right_start(self, lane: Value, column: Value, part: Value) -> Value:
-        """The same for right rows, which are columns of the result."""
+        """Like `left_start`, for right rows, which are columns of the result."""
         return self._start((lane & 7) + ((lane >> 4) << 3) + column, (lane >> 3) & 1, part)
 
     def _start(self, row: Value, chunk: Value, part: Value) -> Value:
@@ -187,10 +191,10 @@ class WarpTile:
         """The sums after this warp's share of a tile's K.
 
         Args:
-            sums: four for each 16 x 8 fragment, fragments of a row of 16 together.
+            sums: four per 16 x 8 fragment; the fragments of the same 16 rows are together.
             left, right: shared addresses of the tiles.
             starts: `left_start` and `right_start`.
-            meanwhile: writes what runs while the first matrices are on their way to registers.
+            meanwhile: writes code that runs while the first matrices are loaded to registers.
         """
         found = list(sums)
         for step in range(self.steps):
@@ -205,7 +209,7 @@ class WarpTile:
         return [load_matrices(code, tile + start + at * self.row_bytes) for at in range(0, count, 16)]
 
     def _rounded(self, code: Code, registers: list[Value]) -> list[Value]:
-        """Tensor cores cut float32 off; activations are rounded to nearest instead."""
+        """Float32 activations rounded to nearest tf32; tensor cores would truncate them."""
         if self.operand is not Operand.TF32:
             return registers
         return [code.ptx("cvt.rna.tf32.f32 $0, $1;", "r", [code.from_bits(one)])[0] for one in registers]

@@ -1,7 +1,7 @@
-"""What one thread loads of each tile of a contraction: some chunks of data, found by the table, and some of weights.
+"""Loads one thread's part of each tile of a contraction: chunks of data, found by the table, and chunks of weights.
 
-Where the GPU has asynchronous copies, `copy` begins them. Otherwise `fetch` brings a tile to registers while another
-one is multiplied, and `put` stores it in shared memory.
+On GPUs with asynchronous copies, `copy` begins them. On others, `fetch` loads a tile to registers while another tile is
+multiplied, and `put` stores it in shared memory.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from jitdelegate.targets.cuda.pixel_gather import PixelGather, PixelRow, TableEn
 from jitdelegate.targets.cuda.tensor_core import CHUNK, copy_async
 
 Chunks = list[list[Value]]
-"""What `fetch` brings: 16 bytes, or less of data, in each list."""
+"""The values that `fetch` loads: each list is 16 bytes, or fewer for data."""
 
 
 class DataLoader(ABC):
     """A thread's part of each tile of data: some rows of some neighbouring chunks of the table ("units").
 
     Args:
-        source: how data is stored.
-        rows, units: of a tile.
-        unit_bytes: of a unit in shared memory.
-        in_rows: neighbouring threads have neighbouring units of a row; otherwise neighbouring rows of the same units,
-            so that a thread fills whole 16-byte chunks of shared memory.
+        source: element type of data.
+        rows, units: size of a tile.
+        unit_bytes: bytes of a unit in shared memory.
+        in_rows: whether neighbouring threads have neighbouring units of a row. Otherwise they have neighbouring rows of
+            the same units, so that a thread fills whole 16-byte chunks of shared memory.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class DataLoader(ABC):
         assert rows % self.pitch == 0
 
     def rows(self, first: Value, channel: Value) -> list[PixelRow]:
-        """The pixels of this thread's rows, the tile's first one being `first`."""
+        """The pixels of this thread's rows; `first` is the tile's first pixel."""
         return [self.gather.row(first + self.row + at, channel) for at in self.places]
 
     def entries(self, tile: Value) -> list[TableEntry]:
-        """What the table says of this thread's units of a tile of K."""
+        """The table's entries for this thread's units of a tile of K."""
         start = tile * self.units + self.unit
         return [self.gather.entry(start + at) for at in range(self.own)]
 
@@ -73,14 +73,14 @@ class DataLoader(ABC):
 
     @abstractmethod
     def place(self, at: int, nbytes: int) -> Value:
-        """Bytes from the tile's start to this thread's row number `at`, `nbytes` after its first unit."""
+        """Offset from the tile's start, in bytes: this thread's row number `at`, `nbytes` after its first unit."""
 
     @abstractmethod
     def fetch(self, rows: Sequence[PixelRow], entries: Sequence[TableEntry]) -> Chunks:
-        """This thread's part of a tile, as it is to lie in shared memory."""
+        """This thread's part of a tile, in the form that shared memory holds."""
 
     def put(self, chunks: Chunks, slot: Value) -> None:
-        """Stores what `fetch` gave to the tile at the shared address `slot`."""
+        """Stores fetched chunks to the tile at the shared address `slot`."""
         each = max(self.own * self.unit_bytes // CHUNK, 1)
         for at, chunk in enumerate(chunks):
             self.code.store(chunk, slot, self.place(at // each, at % each * CHUNK))
@@ -90,9 +90,9 @@ class WeightLoader:
     """A thread's part of each tile of weights: every `threads`-th 16-byte chunk.
 
     Args:
-        first_tile: among all weights.
-        nbytes: of a tile.
-        after: bytes from where `copy` and `put` are told to begin to the first weights.
+        first_tile: number of the first tile among all weights.
+        nbytes: bytes of a tile.
+        after: offset of the first weights from the address that `copy` and `put` receive, in bytes.
     """
 
     def __init__(
@@ -116,10 +116,10 @@ class WeightLoader:
         return [self.code.load(self.weights, source, I32, CHUNK // 4) for source in sources]
 
     def _source(self, tile: Value) -> Value:
-        """Bytes from the start of the weights to this thread's part of a tile."""
+        """Offset of this thread's part of a tile in the weights, in bytes."""
         return self.first + tile * self.nbytes
 
     def put(self, chunks: Chunks, slot: Value) -> None:
-        """Stores what `fetch` gave to the tile at the shared address `slot`."""
+        """Stores fetched chunks to the tile at the shared address `slot`."""
         for at, chunk in zip(self.places, chunks, strict=True):
             self.code.store(chunk, slot + self.start, at)

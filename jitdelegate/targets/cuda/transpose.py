@@ -1,4 +1,4 @@
-"""Maps that read one operand across: neighbours in memory are not neighbours in the output."""
+"""Maps that read one operand transposed: neighbours in memory are not neighbours in the output."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.scalar.expression import emit
 
 TILE = 32
-"""Rows and columns; neighbouring threads read along columns and write along rows."""
+"""Rows and columns of a tile; neighbouring threads read along columns and write along rows."""
 PITCH = TILE + 1
-"""Elements between rows, so that a column lies in as many banks as it has elements."""
+"""Distance between rows, in elements: the elements of a column lie in different banks."""
 THREADS = 256
 ROWS = THREADS // TILE
-"""Rows that the threads of a block touch at once."""
+"""Rows that the threads of a block access at once."""
 SMALLEST_AXIS = 16
-"""Of a smaller axis most of a tile would be empty; the cache serves neighbours as well."""
+"""Smallest axis that tiles are used for: with a smaller one, tiles would be mostly empty, and the cache works as
+well."""
 SMALLEST_OUTPUT = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class TransposeTemplate(Template):
-    """out[i] = expr(operands at i); operand `across` has its neighbours along `axis`, not along the last axis.
+    """out[i] = expr(operands at i); operand `across` is contiguous along `axis`, not along the last axis.
 
-    A block moves that operand through a tile of shared memory of 32 indices of `axis` by 32 of the last axis.
+    A block moves this operand through a tile of shared memory: 32 indices of `axis` by 32 indices of the last axis.
     """
 
     family: ClassVar[str] = "transpose"
@@ -46,11 +47,11 @@ class TransposeTemplate(Template):
     expr: Expr
 
     def blocks(self, index_map: CanonicalMap) -> int:
-        """Of a launch."""
+        """Number of blocks of a launch."""
         return prod(self._grid(index_map))
 
     def _grid(self, index_map: CanonicalMap) -> list[int]:
-        """Blocks along every axis, `axis` moved to the last place but one."""
+        """Number of blocks along every axis; `axis` is moved to the last position but one."""
         sizes = list(index_map.sizes)
         last, axis = sizes.pop(), sizes.pop(self.axis)
         return [*sizes, -(-axis // TILE), -(-last // TILE)]
@@ -62,8 +63,8 @@ class TransposeTemplate(Template):
         return "pointer", ("pointer",) * len(self.operands), *own, walks
 
     def arguments(self, index_map: CanonicalMap) -> tuple[Any, ...]:
-        """What follows the pointers in a launch: blocks along each axis, both sizes that tiles have, how far apart
-        outputs lie along each axis, the operands' walks."""
+        """The launch arguments after the pointers: number of blocks along each axis, sizes of the two tiled axes, the
+        output's strides, the operands' walks."""
         sizes, walks = index_map.sizes, zip(self.operands, index_map.walks, strict=True)
         numbers = [one.numbers(walk) for one, walk in walks]
         return divisors(self._grid(index_map)), (sizes[self.axis], sizes[-1]), dense_strides(sizes)[:-1], numbers
@@ -78,7 +79,7 @@ class TransposeTemplate(Template):
         strides: Sequence[Value],
         walks: Sequence[Any],
     ) -> None:
-        """Neighbouring threads read neighbours along `axis`, and write neighbours along the last axis."""
+        """Neighbouring threads read neighbours along `axis` and write neighbours along the last axis."""
         thread = code.special("tid.x")
         column, first = thread & (TILE - 1), thread // TILE
         for row in range(0, TILE, ROWS):
@@ -99,7 +100,7 @@ class TransposeTemplate(Template):
 
     @property
     def _tile_type(self) -> Any:
-        """The LLVM type of the tile's elements, words at least: those of neighbours lie in banks of their own."""
+        """The LLVM type of the tile's elements: at least a 32-bit word, so that neighbours lie in different banks."""
         type_ = register(self.operands[self.across].element.dtype)
         return type_ if type_ in (F32, I64) else I32
 
@@ -117,7 +118,7 @@ class TransposeTemplate(Template):
     def _place(
         self, code: Code, blocks: Sequence[Value], sizes: Sequence[Value], along_axis: Value, along_last: Value
     ) -> tuple[list[Value], Value]:
-        """The output's coordinates of an element of the tile, and whether there is such an output."""
+        """The output coordinates of an element of the tile, and whether that output exists."""
         *place, axis, last = coordinates(code, code.special("ctaid.x"), blocks)
         axis, last = axis * TILE + along_axis, last * TILE + along_last
         place.insert(self.axis, axis)
@@ -136,7 +137,7 @@ class TransposeTemplate(Template):
 def transpose_template(
     index_map: CanonicalMap, elements: Sequence[Element], target: Element, expr: Expr
 ) -> TransposeTemplate | None:
-    """The template where an operand is read across and large enough for tiles to pay."""
+    """The template; None unless an operand is read transposed and is large enough for tiles to pay."""
     if prod(index_map.sizes) < SMALLEST_OUTPUT or index_map.sizes[-1] < SMALLEST_AXIS:
         return None
     operands = operands_of(index_map, elements, 1)

@@ -1,4 +1,4 @@
-"""Windows whose size only a launch knows: the taps inside the image, walked by one thread or shared out to several."""
+"""Windows whose size is a launch argument: one thread, or several, loop over the taps that lie inside the image."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from jitdelegate.targets.cuda.sizes import Divisor, Number
 from jitdelegate.targets.cuda.template import Template
 
 AT_ONCE = 4
-"""Taps whose loads are under way together."""
+"""Taps whose loads are in flight together."""
 SLICES = (8, 32, 128)
-"""Among how many threads a large window may be shared out."""
+"""Possible numbers of threads that share a large window."""
 FEWEST_TAPS = 4
-"""Taps that are worth a thread."""
+"""Fewest taps that are worth a thread."""
 CROWD = 512
-"""Threads for each multiprocessor, above which no window is shared out."""
+"""Threads per multiprocessor above which threads do not share windows."""
 LEAST_THREADS = 128
 LEAST_LANES = 4
-"""Neighbouring groups of channels of a block: fewer would use parts of memory sectors."""
+"""Fewest neighbouring groups of channels per block: fewer would use only parts of memory sectors."""
 
 Visit = Callable[[Value, Value, Value, Sequence[Value]], list[Value]]
 """(whether the tap exists, its row and column among those inside, the values so far) -> the values with this tap."""
@@ -37,10 +37,10 @@ class Span:
     """The taps of one axis that lie inside the image.
 
     Attributes:
-        first: the number of the first one.
-        count: how many there are.
-        start: the row or column of the image under the first.
-        step: rows or columns from one to the next.
+        first: number of the first tap.
+        count: number of taps.
+        start: row or column of the image under the first tap.
+        step: distance from one tap to the next, in rows or columns.
     """
 
     first: Value
@@ -60,12 +60,12 @@ class WindowAxis(NamedTuple):
 
     @staticmethod
     def of(form: Window, axis: int, size: int) -> WindowAxis:
-        """Axis 0 for rows, 1 for columns."""
+        """The window of a form along axis 0 (rows) or 1 (columns)."""
         dilation = Divisor(*divisor(form.dilation[axis]))
         return WindowAxis(size, form.kernel[axis], form.stride[axis], form.padding[2 * axis], dilation)
 
     def span(self, code: Code, place: Value) -> Span:
-        """The taps of output row or column `place`."""
+        """The taps for output row or column `place`."""
         position, dilation = place * self.stride - self.padding, self.dilation
         first = _steps(code, -position, dilation)
         end = code.minimum(self.kernel, _steps(code, self.size - position, dilation))
@@ -73,25 +73,25 @@ class WindowAxis(NamedTuple):
 
 
 def _steps(code: Code, distance: Value, dilation: Divisor) -> Value:
-    """How many steps of the dilation it takes to cover the distance; none where it is negative."""
+    """The number of steps of the dilation that cover the distance; 0 if the distance is negative."""
     return divided(code, not_negative(code, distance) + (dilation.size - 1), dilation)[0]
 
 
 def not_negative(code: Code, number: Value) -> Value:
-    """The int32, or 0 where it is below."""
+    """The int32, or 0 if it is negative."""
     return code.select(number < 0, 0, number)
 
 
 def walk(
     code: Code, rows: Span, columns: Span, share: tuple[Value | int, int], initial: Sequence[Value], visit: Visit
 ) -> list[Value]:
-    """Visit the taps of a window, row by row.
+    """Visits the taps of a window, row by row.
 
     Args:
-        share: (which, of how many): this thread visits every so manieth tap, from that one on.
+        share: (number, count): this thread visits every count-th tap, from tap `number` on.
         initial: the values before the first tap.
     Returns:
-        The values after the last one.
+        The values after the last tap.
     """
     slice_, slices = share
     wide = code.select(columns.count < 1, 1, columns.count)
@@ -114,18 +114,18 @@ def walk(
 
 
 def slices_of(gpu: Gpu, outputs: int, taps: int) -> int:
-    """Among how many threads to share out a window of so many taps, for so many results at a time."""
+    """Number of threads that share each window of `taps` taps, where `outputs` results are computed at a time."""
     fitting = [n for n in SLICES if taps >= FEWEST_TAPS * n and outputs * n <= CROWD * gpu.multiprocessors]
     return max(fitting, default=1)
 
 
 def block_threads(slices: int) -> int:
-    """Threads of a block whose windows are shared out."""
+    """Threads of a block, where `slices` threads share each window."""
     return max(LEAST_THREADS, LEAST_LANES * slices)
 
 
 def merged(code: Code, values: list[Value], slices: int, combine: Callable[[Value, Value], Value]) -> list[Value]:
-    """The results of all threads of a window; right in the threads of slice 0.
+    """The combined results of all threads of a window; valid only in the threads of slice 0.
 
     Thread t of the block is lane t % lanes of slice t // lanes; all threads of the block take part.
     """
@@ -158,8 +158,8 @@ class WindowKernel(ABC):
     """A kernel that computes pixels of an image from windows of another.
 
     Attributes:
-        parts: of the output: images, tiles down, tiles across, groups of channels.
-        axes: rows and columns of the window.
+        parts: parts of the output: images, tiles down, tiles across, groups of channels.
+        axes: the window along rows and along columns.
     """
 
     def __init__(self, code: Code, parts: FourAxes, axes: tuple[WindowAxis, WindowAxis]) -> None:
@@ -170,25 +170,26 @@ class WindowKernel(ABC):
         return part(self.code, index, self.parts)
 
     def spans(self, me: Part) -> tuple[Span, Span]:
-        """The rows and the columns under a part's window."""
+        """The taps along rows and along columns of a part's window."""
         return self.axes[0].span(self.code, me.y), self.axes[1].span(self.code, me.x)
 
     def begin(self, me: Part) -> None:  # noqa: B027 - most kernels have nothing to find
-        """Finds what all taps of a part need."""
+        """Computes the values that all taps of a part need."""
 
     @abstractmethod
     def nothing(self) -> list[Value]:
-        """The values of no taps."""
+        """The values before the first tap."""
 
     @abstractmethod
     def add(
         self, me: Part, spans: tuple[Span, Span], exists: Value, row: Value, column: Value, values: Sequence[Value]
     ) -> list[Value]:
-        """The values with one more tap, at a row and column of those inside the image, where part and tap exist."""
+        """The values after one more tap, if part and tap exist; row and column are counted among the taps inside the
+        image."""
 
     @abstractmethod
     def combined(self, a: Value, b: Value) -> Value:
-        """Two partial results as one."""
+        """Two partial results combined."""
 
     @abstractmethod
     def finish(self, me: Part, spans: tuple[Span, Span], values: list[Value]) -> None:
@@ -196,18 +197,18 @@ class WindowKernel(ABC):
 
 
 class WindowTile(Template):
-    """A template whose threads compute a part of the output each."""
+    """A template whose threads each compute one part of the output."""
 
     threads: ClassVar[int] = LEAST_THREADS
 
     @property
     def parts(self) -> int:
-        """Parts of a block."""
+        """Number of parts per block."""
         return self.threads
 
 
 class WindowWalk(Template):
-    """A template whose windows have the size that comes with the launch, each shared by `slices` threads."""
+    """A template whose window size is a launch argument; `slices` threads share each window."""
 
     slices: int
 
@@ -217,11 +218,11 @@ class WindowWalk(Template):
 
     @property
     def parts(self) -> int:
-        """Parts of a block."""
+        """Number of parts per block."""
         return self.threads // self.slices
 
     def write_walk(self, kernel: WindowKernel) -> None:
-        """The whole kernel."""
+        """Writes the whole kernel."""
         code, thread, lanes = kernel.code, kernel.code.special("tid.x"), self.parts
         me = kernel.part(code.special("ctaid.x") * lanes + thread % lanes)
         kernel.begin(me)

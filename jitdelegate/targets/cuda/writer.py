@@ -1,4 +1,4 @@
-"""Collects launches: what the generators of the kernel forms write to."""
+"""Collects the launches and constants that the writers of the kernel forms produce."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from jitdelegate.targets.cuda.template import Argument, Launch, Pointer, Templat
 from jitdelegate.targets.epilogue import reach
 
 ALIGN = 256
-"""Bytes; where tensors and weights begin."""
+"""Alignment of tensors and weights, in bytes."""
 LARGEST_MEMORY = 1 << 31
-"""Bytes that a tensor, a constant or an intermediate stays below: kernels count in int32."""
+"""A tensor, a constant or an intermediate has fewer bytes than this: kernels count in int32."""
 LARGEST_NUMBER = (1 << 31) - 1
 WIDEST = 8
-"""Bytes of an element at most."""
+"""Most bytes of an element."""
 STORED = {
     "float32": Element.FLOAT32,
     "tf32": Element.FLOAT32,
     "float16": Element.FLOAT16,
     "bfloat16": Element.BFLOAT16,
 }
-"""How tensors between the graph's inputs and outputs are stored, by precision."""
+"""Element type of float32 tensors between the graph's inputs and outputs, by precision."""
 
 
 @dataclass
@@ -43,10 +43,10 @@ class Writer:
 
     Attributes:
         graph: the lowered graph.
-        gpu: what tiles are chosen for.
+        gpu: the GPU that tiles are chosen for.
         precision: "float32", "tf32", "float16" or "bfloat16".
         temporaries: bytes of each intermediate, by its negative tensor number.
-        constants: bytes of each constant, by where it begins in the weights.
+        constants: bytes of each constant, by its offset in the weights.
     """
 
     graph: Graph
@@ -60,16 +60,16 @@ class Writer:
     _node: Node | None = None
 
     def begin(self, node: Node) -> None:
-        """The launches that follow belong to this node."""
+        """Starts a node: the launches that follow belong to it."""
         self._node = node
 
     def shape(self, index: int) -> tuple[int, ...]:
-        """Sizes of a tensor."""
+        """Shape of a tensor."""
         return self.graph.tensors[index].shape
 
     def element(self, index: int) -> Element:
-        """How a tensor is stored: float32 as the precision says, but as it is in constants, inputs and outputs of the
-        graph; all other types as they are."""
+        """Element type of a stored tensor: float32 tensors are stored as the precision says, except constants and the
+        graph's inputs and outputs; these and all other types are stored unchanged."""
         if self.graph.tensors[index].dtype != "float32":
             return OWN[self.graph.tensors[index].dtype]
         is_port = index in self.graph.inputs or index in self.graph.outputs
@@ -79,7 +79,7 @@ class Writer:
         """A constant's elements as float32.
 
         Raises:
-            CompileError: the tensor is no constant.
+            CompileError: the tensor is not constant.
         """
         data = self.graph.tensors[index].data
         if data is None:
@@ -87,17 +87,17 @@ class Writer:
         return np.asarray(data, np.float32)
 
     def pointer(self, index: int) -> Pointer:
-        """A tensor's memory, also that of a constant, which has its elements as they are."""
+        """The memory of a tensor or of a constant; a constant's elements are stored unchanged."""
         tensor = self.graph.tensors[index]
         if tensor.data is not None:
             return self.constant(np.asarray(tensor.data, tensor.dtype))
         return TensorPointer(index)
 
     def constant(self, array: np.ndarray) -> WeightsPointer:
-        """Constant memory with the array's row-major bytes; equal contents share it.
+        """Constant memory with the array's row-major bytes; equal contents share memory.
 
         Raises:
-            CompileError: there are too many.
+            CompileError: there are too many bytes.
         """
         check_memory("A constant", array.nbytes)
         content = np.ascontiguousarray(array).tobytes()
@@ -110,10 +110,10 @@ class Writer:
         return WeightsPointer(self._known[digest])
 
     def temporary(self, nbytes: int) -> TensorPointer:
-        """Memory for what one launch hands to another.
+        """Memory for values that one launch passes to another.
 
         Raises:
-            CompileError: it is too large.
+            CompileError: the memory is too large.
         """
         check_memory("An intermediate result", nbytes)
         number = ABSENT - 1 - len(self.temporaries)
@@ -121,9 +121,9 @@ class Writer:
         return TensorPointer(number)
 
     def epilogue(self, node: Node, dtype: str = "float32") -> tuple[Epilogue, tuple[Pointer, ...]]:
-        """A node's epilogue as part of a template, and its extra operands; the kernel's own result is of type `dtype`.
+        """A node's epilogue as part of a template, and its operands; the kernel's own result is of type `dtype`.
 
-        Every operand has a `reach`; the planner splits nodes where one has none.
+        Every epilogue operand has a `reach`; the planner splits nodes with an operand that has none.
         """
         form = form_of(node)
         output = self.shape(node.outputs[0])
@@ -143,11 +143,11 @@ class Writer:
         cycles: float | None = None,
         products: int = 0,
     ) -> None:
-        """Run `template`; arguments are one per parameter, the written tensor's pointer first.
+        """Adds a launch of `template`, with one argument per parameter; the pointer to the written tensor is first.
 
         Args:
-            cycles: that it is expected to take; None to estimate them by what it reads, writes and multiplies.
-            products: float32 multiply-adds of all its threads.
+            cycles: the launch's estimated cycles; None to estimate them by its reads, writes and multiplications.
+            products: float32 multiply-adds of all threads.
         Raises:
             CompileError: there are too many blocks, or an integer has more than 32 bits.
         """
@@ -166,13 +166,13 @@ class Writer:
         )
 
     def _moved(self, node: Node, arguments: Sequence[Argument]) -> int:
-        """Bytes that a launch of the node reads and writes, as far as its arguments tell."""
+        """Bytes that a launch of the node reads and writes, judged by its arguments."""
         most = self.graph.tensors[node.outputs[0]].size if form_of(node).visits_once else LARGEST_MEMORY
         pointers = [argument for argument in arguments if isinstance(argument, TensorPointer | WeightsPointer)]
         return sum(self._nbytes(pointer, most) for pointer in pointers)
 
     def _nbytes(self, pointer: TensorPointer | WeightsPointer, most: int) -> int:
-        """Of what lies there, but of no more than `most` elements."""
+        """Bytes of the tensor or constant at the pointer, but of at most `most` elements."""
         if isinstance(pointer, WeightsPointer):
             return min(self.constants[pointer.offset], most * WIDEST)
         if pointer.index < 0:
@@ -181,10 +181,10 @@ class Writer:
 
 
 def check_memory(what: str, nbytes: int) -> None:
-    """Nothing, if kernels can count that far.
+    """Checks that kernels can count this many bytes.
 
     Raises:
-        CompileError: they cannot.
+        CompileError: there are too many bytes.
     """
     if nbytes >= LARGEST_MEMORY:
         raise CompileError(f"{what} has {nbytes} bytes, expected less than {LARGEST_MEMORY}: kernels count in int32.")
