@@ -3,7 +3,8 @@
 - here: `PIPELINE`, with reasons for the order; `run` verifies the graph after each pass.
 - `specialize_subgraph.py` runs before: it fixes the subgraph, shapes and values, with `inline_subgraphs.py`,
   `functional_state.py` and `resize_inputs.py`.
-- `support.py`, `delegation.py`, `partition.py`, `cost.py`, `operator_rates.py`: what is compiled, and why not the rest.
+- `support.py`, `delegation.py`, `partition.py`, `cost.py`, `operator_rates.py`: which operators are compiled, and why
+  the others are not.
 - `shape_inputs.py`, `likely_shapes.py`, `running_subgraphs.py`: facts about a model for specializations.
 """
 
@@ -30,33 +31,33 @@ Pass = Callable[[Graph], Graph]
 Trace = Callable[[str, Graph], None]
 
 INFER: tuple[Pass, ...] = (
-    decode_custom_options,  # from here on custom operators are like all others
-    infer_shapes,  # before anything asks for a shape, or what is a constant
+    decode_custom_options,  # custom operators are like all others from here on
+    infer_shapes,  # before any pass asks for a shape or a constant
 )
 """Passes that infer everything known at compile time."""
 
 FOLD: tuple[Pass, ...] = (
     *INFER,
-    remove_dead,  # what SHAPE alone read, and what nobody reads
+    remove_dead,  # nodes that only SHAPE read, and nodes that nothing reads
 )
-"""Passes before `support.unsupported`: shapes are true, fp16 weights and shape arithmetic are folded."""
+"""Passes before `support.unsupported`. After them, shapes are true; fp16 weights and shape arithmetic are folded."""
 
 REWRITE: tuple[Pass, ...] = (
-    fuse_dilation,  # before fuse_scale: what follows BATCH_TO_SPACE_ND then follows the convolution
+    fuse_dilation,  # before fuse_scale: a MUL after BATCH_TO_SPACE_ND then follows the convolution
     fuse_pad,  # before fuse_scale: only then does PAD stand right before the convolution
     fuse_scale,  # before fuse_activation: a scale cannot pass an activation
     fuse_activation,
-    lower,  # from here on nodes have forms; operators' names and options no longer matter
-    remove_identity,  # before fuse_elementwise: a reshape to the same shape would part producer and reader
+    lower,  # nodes have forms from here on; names and options of operators no longer matter
+    remove_identity,  # before fuse_elementwise: a reshape to the same shape would separate producer and reader
     fuse_elementwise,
     remove_dead,  # again: views whose readers now read through to the source
     copy_images,  # after fuse_elementwise, which would read through the copies
-    copy_outputs,  # last: its copies compute nothing, so that others would remove them
+    copy_outputs,  # last: other passes would remove its copies, which compute nothing
 )
 """Passes that lower a folded graph, whose operators are all supported, for a target."""
 
 PIPELINE: tuple[Pass, ...] = (*FOLD, *REWRITE)
-"""All passes in order, each once except remove_dead."""
+"""All passes in order. Each runs once, except remove_dead."""
 
 
 def _ignore(stage: str, graph: Graph) -> None:
@@ -67,7 +68,7 @@ def run(graph: Graph, trace: Trace = _ignore, passes: Sequence[Pass] = PIPELINE)
     """The graph after all passes, verified after each.
 
     Args:
-        graph: for passes of REWRITE, every node has to pass its operator's check.
+        graph: before the passes of REWRITE, every node must have passed its operator's check.
         trace: called with each pass's name and graph.
     """
     for each in passes:

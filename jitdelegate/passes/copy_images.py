@@ -1,4 +1,4 @@
-"""Copies constant images into runtime tensors, since windows need a halo, which only runtime images have."""
+"""Copies constant images into runtime tensors: windows need a halo, and only runtime images have one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from jitdelegate.passes.graph_builder import GraphBuilder
 def copy_images(graph: Graph) -> Graph:
     """%1 = CONV_2D(a constant) by Contract() -> %2 = COPY(the constant) by Map(a0); %1 = CONV_2D(%2) by Contract().
 
-    There are such where the constant or the work on it is too large to be folded, or where weights come at run time.
+    Constant images remain where the constant or the work on it is too large to fold, or where weights are known only
+    at run time.
     """
     draft = GraphBuilder(graph)
     nodes: list[Node] = []

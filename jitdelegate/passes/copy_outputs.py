@@ -9,9 +9,9 @@ from jitdelegate.passes.graph_builder import GraphBuilder
 
 
 def copy_outputs(graph: Graph) -> Graph:
-    """return %0, the input -> %1 = COPY(%0) by Map(a0); return %1. So with constants, and with what states keep.
+    """return %0, the input -> %1 = COPY(%0) by Map(a0); return %1. Constants and values of states are copied too.
 
-    An output without elements stays: there is nothing to copy.
+    An output without elements stays as it is: there is nothing to copy.
     """
     draft = GraphBuilder(graph)
     copies: list[Node] = []

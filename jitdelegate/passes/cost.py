@@ -17,12 +17,12 @@ from jitdelegate.passes.partition import borders
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What compiled code saves and costs, beside LiteRT on one thread of the CPU.
+    """What compiled code saves and costs, compared with LiteRT on one CPU thread.
 
     Attributes:
-        saved: the share of LiteRT's time that compiled code does not take; None for a CPU, where operators say it.
-        crossing: seconds that a subset more costs, whatever it computes.
-        copied: bytes a second between the memory of others and the subset's own.
+        saved: share of LiteRT's time that compiled code saves; None for a CPU, where each operator has its own rate.
+        crossing: seconds that one additional partition costs, whatever it computes.
+        copied: bytes per second between a partition's own memory and memory outside it.
     """
 
     saved: float | None
@@ -33,20 +33,20 @@ class Rates:
 INSIDE = Rates(saved=None, crossing=5e-7, copied=3e10)
 """CPU code that LiteRT's interpreter calls."""
 BESIDE = Rates(saved=None, crossing=8e-6, copied=3e10)
-"""CPU code between models of LiteRT's; with a subset of it, there is one of these more too."""
+"""CPU code between LiteRT models. Each additional compiled partition also adds a LiteRT model."""
 WHOLE = Rates(saved=None, crossing=0.0, copied=inf)
-"""CPU code for a whole graph: there is nobody to cross to."""
+"""CPU code for a whole graph: there are no crossings."""
 ON_GPU = Rates(saved=0.9, crossing=3e-5, copied=1e10)
-"""Reasoned, not measured."""
+"""Estimated, not measured."""
 MULTIPLIES = 6e10
-"""Multiply-adds a second of LiteRT's kernels on one thread of a CPU with AVX-512; the medians of sixteen networks lie
-within a fifth of what this and the next two say."""
+"""Multiply-adds per second of LiteRT's kernels on one thread of a CPU with AVX-512. The medians of sixteen networks lie
+within a fifth of the estimates from this number and the next two."""
 BYTES = 2e10
-"""Bytes a second that they read and write."""
+"""Bytes per second that LiteRT's kernels read and write."""
 CALL = 4e-7
 """Seconds that LiteRT takes for one operator that computes nothing."""
 FUSED = 0.8
-"""The share that is saved where an operator is computed together with the one before it."""
+"""Share of its time that an operator saves when it is fused with the operator before it."""
 
 
 def node_bytes(graph: Graph, node: Node) -> int:
@@ -56,7 +56,7 @@ def node_bytes(graph: Graph, node: Node) -> int:
 
 
 def tensor_bytes(tensor: Tensor) -> int:
-    """Of the dense tensor; one a element for types that numpy has not."""
+    """Bytes of the dense tensor; one per element for types that numpy lacks."""
     try:
         return prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
     except TypeError:
@@ -64,13 +64,13 @@ def tensor_bytes(tensor: Tensor) -> int:
 
 
 def node_work(graph: Graph, node: Node) -> int:
-    """Multiply-adds of a node, or steps of about their size; 0 where nobody knows."""
+    """Multiply-adds of a node, or steps of similar cost; 0 if unknown."""
     op, call = find(node), Call(graph, node)
     return op.work(call) if op is not None and op.knows_shapes(call) else 0
 
 
 def litert_seconds(graph: Graph, node: Node) -> float:
-    """What the node takes on LiteRT."""
+    """Estimated seconds of the node on LiteRT."""
     return CALL + _kernel_seconds(graph, node)
 
 
@@ -81,7 +81,7 @@ def _kernel_seconds(graph: Graph, node: Node) -> float:
 
 
 def saved_seconds(graph: Graph, nodes: Collection[int], rates: Rates) -> float:
-    """What one run is shorter for these nodes being one delegated subset; below 0 where it is longer."""
+    """Seconds that one run saves if these nodes are one delegated partition; negative if the run takes longer."""
     chosen = [graph.nodes[position] for position in nodes]
     written, read = {i for node in chosen for i in node.outputs}, {i for node in chosen for i in node.inputs}
     gained = sum(CALL + _share(node, written, read, rates) * _kernel_seconds(graph, node) for node in chosen)
@@ -89,7 +89,7 @@ def saved_seconds(graph: Graph, nodes: Collection[int], rates: Rates) -> float:
 
 
 def _share(node: Node, written: Collection[int], read: Collection[int], rates: Rates) -> float:
-    """The share of its kernel's time that a node saves in a subset that writes and reads these tensors."""
+    """The share of its kernel's time that a node saves in a partition that writes and reads these tensors."""
     op = find(node)
     if rates.saved is not None or op is None:
         return rates.saved or 0.0
@@ -102,7 +102,7 @@ def _share(node: Node, written: Collection[int], read: Collection[int], rates: R
 
 
 def _moved_bytes(graph: Graph, nodes: Collection[int], rates: Rates) -> int:
-    """What goes between the memory of others and a subset's own: on a CPU, what is laid out anew."""
+    """Bytes copied between a partition's own memory and memory outside; on a CPU, only tensors that change layout."""
     touched = {index for position in nodes for index in _laid_out(graph.nodes[position], rates)}
     crossing = {index for side in borders(graph, tuple(nodes)) for index in side}
     return sum(tensor_bytes(graph.tensors[index]) for index in crossing & touched)

@@ -1,4 +1,4 @@
-"""Decodes the options of custom operators, so that they have names as those of builtin ones."""
+"""Decodes the options of custom operators into named options, like those of builtin operators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jitdelegate.ops import find
 def decode_custom_options(graph: Graph) -> Graph:
     """%1 = Convolution2DTransposeBias(%0, ...) {} -> {padding=SAME, stride_w=2, stride_h=2}.
 
-    Operators that nobody knows, and options that no kernel reads, stay as they are, for the check that reports them.
+    Unknown operators, and options that no kernel reads, stay as they are. The check reports them later.
     """
     return replace(graph, nodes=tuple(map(_decoded, graph.nodes)))
 

@@ -17,7 +17,7 @@ from jitdelegate.passes.support import PORTS, node_reason
 @dataclass(frozen=True, slots=True)
 class Delegation:
     """Attributes:
-    subsets: of the graph's nodes, in the order in which they run.
+    subsets: partitions of the graph's nodes, in the order in which they run.
     reasons: node position -> one sentence, for every node that is not delegated.
     """
 
@@ -26,21 +26,21 @@ class Delegation:
 
     @property
     def delegated(self) -> tuple[Subset, ...]:
-        """The subsets that are compiled."""
+        """The partitions that are compiled."""
         return tuple(subset for subset in self.subsets if subset.delegated)
 
 
 def delegate(
     model: Model, graph: Graph, number: int, options: Options, rates: Rates, more: Mapping[int, str]
 ) -> Delegation:
-    """Cut a graph into what is compiled and what is left to LiteRT.
+    """Cut a graph into partitions that are compiled and partitions that LiteRT runs.
 
     Args:
-        model: as it was read.
+        model: the model as it was read.
         graph: its subgraph `number` after `passes.FOLD`.
-        options: say which nodes may be delegated, and how many subsets there may be.
-        rates: of the place where compiled code runs.
-        more: further nodes that are not delegated, with reasons.
+        options: which nodes may be delegated, and the largest number of delegated partitions.
+        rates: rates of the target and of the way in which compiled code is called.
+        more: additional nodes that are not delegated, with reasons.
     """
     refused = {**refused_nodes(model, graph, number, options), **more}
     return _Delegating(graph, options, rates, refused).delegation()
@@ -69,14 +69,14 @@ def _unsure_reason(graph: Graph, node: Node, unsure: set[int]) -> str | None:
 
 
 def _type_reason(graph: Graph, node: Node) -> str | None:
-    """Tensors that pass between places are of the types of inputs and outputs."""
+    """Refuses types that cannot be inputs or outputs, so cannot pass between compiled code and LiteRT."""
     runtime = (graph.tensors[i] for i in (*node.inputs, *node.outputs) if i != ABSENT)
     odd = next((tensor for tensor in runtime if not tensor.is_constant and tensor.dtype not in PORTS), None)
     return None if odd is None else f"{node.op}: '{odd.name}' is {odd.dtype}, which does not pass to and from LiteRT."
 
 
 def _excluded(node: Node, options: Options) -> str | None:
-    """What the caller has asked for."""
+    """The reason if the caller's options exclude the node."""
     if options.only_ops is not None and node.op not in options.only_ops:
         return f"It is none of only_ops, {', '.join(options.only_ops)}."
     first, last = options.first_delegate_node_index, options.last_delegate_node_index
@@ -86,7 +86,7 @@ def _excluded(node: Node, options: Options) -> str | None:
 
 
 class _Delegating:
-    """Takes nodes back until every subset is worth it and allowed."""
+    """Takes nodes back until every delegated partition saves time and is allowed."""
 
     def __init__(self, graph: Graph, options: Options, rates: Rates, reasons: dict[int, str]) -> None:
         self._graph = graph
@@ -120,7 +120,7 @@ class _Delegating:
                     self._reasons.setdefault(position, first[origin])
 
     def _taken_back(self, delegated: list[Subset]) -> dict[int, str]:
-        """Nodes that are not to be delegated after all, with reasons: the first kind of them that there is."""
+        """Nodes that will not be delegated after all, with reasons, from the first rule that finds any."""
         kinds = (self._parted_states, self._small, self._costly, self._beyond)
         return next((found for kind in kinds if (found := dict(kind(delegated)))), {})
 
@@ -144,13 +144,13 @@ class _Delegating:
                 yield from _because(subset, f"is beyond max_delegated_partitions={most}")
 
     def _value(self, subset: Subset) -> float:
-        """What a subset is worth: with "all", as many nodes as it has, which is LiteRT's own measure."""
+        """The value of a partition: seconds saved; with "all", its number of nodes, which is LiteRT's own measure."""
         if self._options.partitioning == "all":
             return len(subset.nodes)
         return saved_seconds(self._graph, subset.nodes, self._rates)
 
     def _parted_states(self, delegated: list[Subset]) -> Iterator[tuple[int, str]]:
-        """A variable stays in one place."""
+        """Takes back the users of a variable unless one partition has them all."""
         for state in self._graph.states:
             users = set(state_users(self._graph, state))
             homes = [subset for subset in delegated if not users.isdisjoint(subset.nodes)]
@@ -161,14 +161,14 @@ class _Delegating:
 
 
 def _because(subset: Subset, fault: str) -> Iterator[tuple[int, str]]:
-    """The sentence for every node of a subset."""
+    """(position, sentence) for every node of a partition."""
     count = len(subset.nodes)
     sentence = f"Its partition of {'one operator' if count == 1 else f'{count} operators'} {fault}."
     return ((position, sentence) for position in subset.nodes)
 
 
 def state_users(graph: Graph, state: State) -> Iterator[int]:
-    """The nodes that read what a state held, and the one that writes what it is to hold."""
+    """Positions of the nodes that read a state's old value, and of the node that writes its new value."""
     yield from graph.readers[state.before]
     writer = graph.writer[state.after]
     if writer is not None:
@@ -176,7 +176,7 @@ def state_users(graph: Graph, state: State) -> Iterator[int]:
 
 
 def needs_host(graph: Graph, delegation: Delegation) -> str:
-    """Why what is left to LiteRT cannot be models of their own, which know nothing of each other; "" if it can."""
+    """Why LiteRT's partitions cannot be independent models of their own; "" if they can."""
     users = {position for state in graph.states for position in state_users(graph, state)}
     ports = {*graph.inputs, *graph.outputs}
     for subset in delegation.subsets:
@@ -195,5 +195,5 @@ def needs_host(graph: Graph, delegation: Delegation) -> str:
 
 
 def names_others(node: Node) -> bool:
-    """Whether the operator means something only within its model."""
+    """Whether the operator refers to subgraphs or variables, so that it makes sense only within its model."""
     return node.op in RESOURCE_OPS or any(name.endswith("subgraph_index") for name in node.attrs)

@@ -18,18 +18,18 @@ Name = tuple[str, str]
 """A resource variable's container and its name."""
 
 RESOURCE_OPS = {"VAR_HANDLE": (0, 1), "READ_VARIABLE": (1, 1), "ASSIGN_VARIABLE": (2, 0), "CALL_ONCE": (0, 0)}
-"""TFLite's name -> how many inputs and outputs it has."""
+"""TFLite's name -> number of inputs and outputs."""
 
 
 def functional_state(model: Model, number: int = 0) -> Graph:
     """%1 = SVDF(%0, ..., %5 a variable) -> %1, %6 = SVDF(%0, ..., %5), with the state %5 -> %6;
     %2 = READ_VARIABLE(%1); ASSIGN_VARIABLE(%1, %3) -> nothing, with the state %2 -> %3.
 
-    Resource variables start with what the model's CALL_ONCE assigns; one that the model only reads is a constant.
-    Where that is not known, their operators stay as they are, for the check that reports them.
+    Resource variables start with the values that the model's CALL_ONCE assigns; a variable that the model only reads
+    becomes a constant. If a first value is not known, the operators stay as they are and the check reports them.
 
     Args:
-        number: of the subgraph to be rewritten.
+        number: index of the subgraph to rewrite.
     """
     graph = functional_variables(model.graphs[number])
     try:
@@ -39,12 +39,12 @@ def functional_state(model: Model, number: int = 0) -> Graph:
 
 
 def functional_variables(graph: Graph) -> Graph:
-    """What `functional_state` does to variable tensors; resource variables stay as they are."""
+    """As `functional_state`, for variable tensors only; resource variables stay as they are."""
     return _Variables(graph).rewritten()
 
 
 def resource_problem(model: Model, number: int = 0) -> str | None:
-    """Why resource variables of a subgraph stay where `functional_state` left them; None if they do not."""
+    """Why `functional_state` leaves the resource variables of a subgraph as they are; None if it rewrites them."""
     try:
         _Resources(model, number, model.graphs[number]).rewritten()
     except CompileError as problem:
@@ -71,7 +71,7 @@ class _Variables:
         return _with_states(graph, [State(index, self._now[index]) for index in changed])
 
     def _node(self, node: Node) -> Node:
-        """The node reading what the variables hold by now, with an output more for each that it updates."""
+        """The node reading the variables' current values, with an additional output for each variable it updates."""
         op = find(node)
         inputs = tuple(self._now.get(index, index) for index in node.inputs)
         outputs = node.outputs
@@ -89,12 +89,12 @@ class _Variables:
 
 @dataclass
 class _Value:
-    """What a resource variable holds at some point of the run.
+    """The value of a resource variable at some point of the run.
 
     Attributes:
-        first: the constant that it holds before the first run; None where every run assigns it before reading it.
-        before: the tensor that holds it at the start of a run; None until it is read.
-        now: the tensor that holds it by now.
+        first: the constant value before the first run; None if every run assigns the variable before reading it.
+        before: the tensor with the value at the start of a run; None until the variable is read.
+        now: the tensor with the current value.
     """
 
     first: np.ndarray | None
@@ -118,7 +118,7 @@ class _Resources:
         """The graph without operators on resources.
 
         Raises:
-            CompileError: a variable's value is not known; says which and why.
+            CompileError: a variable's value is not known; names the variable and the reason.
         """
         if not any(_is_resource_op(node) for node in self._graph.nodes):
             return self._graph
@@ -138,8 +138,8 @@ class _Resources:
         return self._instead.get(index, index)
 
     def _left(self, node: Node) -> Node | None:
-        """What is left of one operator: nothing of those that act on resources, but a copy of what the caller reads,
-        who knows it by its own number."""
+        """What remains of one operator. Operators on resources vanish, except that READ_VARIABLE of a graph output
+        becomes a copy: the caller finds that output by its tensor index."""
         if not _is_resource_op(node):
             return node
         if node.op == "CALL_ONCE":
@@ -168,7 +168,7 @@ class _Resources:
             self._values[name] = _Value(data)
 
     def _value(self, node: Node, tensor: Tensor) -> _Value:
-        """The variable that a READ_VARIABLE or ASSIGN_VARIABLE names, of which `tensor` is to be a value."""
+        """The variable that a READ_VARIABLE or ASSIGN_VARIABLE names; `tensor` is the value read or assigned."""
         name = self._handles.get(node.inputs[0])
         if name is None:
             raise CompileError(f"{node.op}: the variable comes from another operator than VAR_HANDLE.")
@@ -197,14 +197,14 @@ class _Resources:
         self._value(node, self._draft.tensors[index]).now = index
 
     def _refuse_other_users(self, graph: Graph) -> None:
-        """Handles that leave the graph, or go to other operators."""
+        """Refuses handles that are graph outputs or inputs of other operators."""
         users = {index: node.op for node in graph.nodes for index in node.inputs}
         users |= dict.fromkeys(graph.outputs, "the model's output")
         for index in users.keys() & self._handles.keys():
             raise CompileError(f"The variable '{self._handles[index][1]}' goes to {users[index]}.")
 
     def _refuse_shared(self) -> None:
-        """Variables that other subgraphs use too, while one of them changes it."""
+        """Refuses variables that several subgraphs use if one of those subgraphs changes the variable."""
         nodes = (node for graph in self._model.graphs for node in graph.nodes)
         first = {_first_subgraph(node) for node in nodes if node.op == "CALL_ONCE"}
         for number, graph in enumerate(self._model.graphs):
@@ -220,7 +220,7 @@ class _Resources:
                 raise CompileError(f"The variable '{name[1]}' is shared with subgraph {number}.")
 
     def _with_constants(self, graph: Graph) -> Graph:
-        """Variables that are only read hold what they held at first."""
+        """The graph with each variable that is only read as a constant, its first value."""
         tensors = list(graph.tensors)
         for value in self._values.values():
             if value.before is not None and value.now == value.before:
@@ -229,7 +229,7 @@ class _Resources:
 
 
 def _type(tensor: Tensor) -> str:
-    """What has to be the same wherever a variable is read or assigned; shapes in a file are hints."""
+    """Type and quantization, which must agree wherever a variable is read or assigned. Shapes in a file are hints."""
     quant = tensor.quant if tensor.is_quantized else None
     return f"{tensor.dtype} quantized by {quant.scales} and {quant.zero_points}" if quant else tensor.dtype
 
@@ -238,7 +238,7 @@ def _is_resource_op(node: Node) -> bool:
     """Whether the node acts on resource variables.
 
     Raises:
-        CompileError: it does, but has not the inputs and outputs that it should have.
+        CompileError: it does, but its number of inputs or outputs is wrong.
     """
     if node.custom or node.op not in RESOURCE_OPS:
         return False
@@ -258,10 +258,10 @@ def _name(node: Node) -> Name:
 
 
 def _assigned_constants(graph: Graph, number: int) -> Mapping[Name, np.ndarray]:
-    """What a subgraph without inputs assigns to variables.
+    """The constants that a subgraph without inputs assigns to variables.
 
     Raises:
-        CompileError: it computes something that is not known now, or does something else.
+        CompileError: the subgraph does more than assign values that are known while compiling.
     """
     graph = infer_shapes(graph)
     handles: dict[int, Name] = {}
@@ -280,7 +280,7 @@ def _assigned_constants(graph: Graph, number: int) -> Mapping[Name, np.ndarray]:
 
 
 def _with_states(graph: Graph, states: list[State]) -> Graph:
-    """The graph with further states; one that becomes an input of the run gets a tensor of its own."""
+    """The graph with additional states. A new value that is also an input of the run is copied to another tensor."""
     draft, nodes = GraphBuilder(graph), list(graph.nodes)
     befores = (*graph.inputs, *(state.before for state in states))
     for position, state in enumerate(states):

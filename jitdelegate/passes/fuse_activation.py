@@ -12,7 +12,7 @@ from jitdelegate.ops.activation import ACTIVATIONS, OPTION
 def fuse_activation(graph: Graph) -> Graph:
     """%1 = CONV_2D(%0, ...); %2 = RELU6(%1) -> %2 = CONV_2D(%0, ...) {fused_activation_function=RELU6}.
 
-    The operator has that option, does not use it yet, and nobody else reads its output.
+    Requires that the operator has this option, that the option is NONE, and that nothing else reads its output.
     """
     nodes: dict[int, Node] = {}
     for position, node in enumerate(graph.nodes):

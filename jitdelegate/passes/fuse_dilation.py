@@ -1,4 +1,4 @@
-"""Restores dilated convolutions that are written as convolutions of the phases of an image."""
+"""Restores dilated convolutions that a converter wrote as SPACE_TO_BATCH_ND, convolution, BATCH_TO_SPACE_ND."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
 
 def fuse_dilation(graph: Graph) -> Graph:
     """%1 = SPACE_TO_BATCH_ND(%0); %2 = CONV_2D(%1, ...); %3 = BATCH_TO_SPACE_ND(%2) ->
-    %3 = CONV_2D(%0, ...) {dilation factors = the blocks, explicit_padding = the zeros added, less what is cut off}.
+    %3 = CONV_2D(%0, ...) {dilation factors = block sizes, explicit_padding = zeros added - pixels cropped}.
 
-    The convolution goes pixel by pixel without padding of its own, nobody else reads what lies between, and no more is
-    cut off than zeros were added.
+    Requires that the convolution has stride 1, dilation 1 and no padding of its own, that nothing else reads the
+    tensors in between, and that no more pixels are cropped than zeros were added.
     """
     fused: dict[int, Node] = {}
     replaced: set[Node] = set()
@@ -45,7 +45,7 @@ def _before(graph: Graph, last: Node) -> tuple[Node, Node] | None:
 
 
 def _writer(graph: Graph, node: Node) -> Node | None:
-    """What writes the node's first operand, if nobody else reads that."""
+    """The node that writes the first operand, if nothing else reads that operand."""
     writer = graph.writer[node.inputs[0]]
     return None if writer is None or graph.only_reader(node.inputs[0]) is None else graph.nodes[writer]
 
@@ -56,7 +56,7 @@ def _is_plain(node: Node) -> bool:
 
 
 def _dilated(graph: Graph, first: Node, convolution: Node, last: Node) -> Node | None:
-    """The three nodes as one; None where that cannot be expressed."""
+    """The three nodes as one; None if one node cannot express them."""
     added, cut = (BatchSpace.borders(Call(graph, node))[1:3] for node in (first, last))
     padding = tuple(a - c for zeros, lost in zip(added, cut, strict=True) for a, c in zip(zeros, lost, strict=True))
     height, width = Call(graph, first).integers(1)

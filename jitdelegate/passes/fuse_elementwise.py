@@ -20,8 +20,9 @@ def fuse_elementwise(graph: Graph) -> Graph:
     """%1 = CONV_2D(%0, ...) by Contract(); %2 = ADD(%1, %x) by Map(add(a0, a1)) ->
     %2 = CONV_2D(%0, ..., %x) by Contract(epilogue=add(a0, a1), operands=(x at the output's index)).
 
-    The Map is the producer's only reader, has its shape and reads it at its own index. The node moves to where the
-    Map stood, so all operands exist; of two producers the later one is taken, which has the shorter way.
+    Requires that the Map is the producer's only reader, has the producer's shape and reads it at the output's index.
+    The fused node moves to the Map's position, where all operands exist. Of two producers, the later one is fused: it
+    moves less far.
     """
     fusion = _Fusion(graph)
     for position, node in enumerate(graph.nodes):
@@ -30,7 +31,7 @@ def fuse_elementwise(graph: Graph) -> Graph:
 
 
 class _Fusion:
-    """The nodes so far by the position of the last operator in them, which still writes what it wrote in the graph."""
+    """The fused nodes so far, by the position of the last graph node in each. Each writes the outputs of that node."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -38,7 +39,7 @@ class _Fusion:
         self.nodes: dict[int, Node] = {}
 
     def place(self, position: int, node: Node) -> None:
-        """Puts the node behind the others, together with all the producers that it can join."""
+        """Appends the node, fused with all producers that it can join."""
         while isinstance(node.form, Map):
             merged = self._merged(node)
             if merged is None:
@@ -50,7 +51,7 @@ class _Fusion:
         self.nodes[position] = node
 
     def _merged(self, node: Node) -> tuple[int, Node] | None:
-        """The latest producer that the Map can join, and both as one node."""
+        """(position of the latest producer that the Map can join, both as one node); None if there is none."""
         writers = {self._graph.writer[index] for index in node.inputs}
         for writer in sorted((w for w in writers if w is not None and w in self.nodes), reverse=True):
             producer = self.nodes[writer]
@@ -73,7 +74,7 @@ class _Fusion:
         return all(self._graph.tensors[index].dtype == "float32" for index in indices)
 
     def _join(self, producer: Node, node: Node) -> Node | None:
-        """Both as one node; None if that would be too large, or read an operand as the producer's form cannot."""
+        """Both as one node; None if that is too large, or if the producer's form cannot read one of the operands."""
         form, last = form_of(producer), form_of(node)
         own = form.core
         read = list(zip(producer.inputs[own:], form.operands, strict=True))
@@ -107,5 +108,5 @@ def _accesses(node: Node, value: int) -> list[IndexMap]:
 
 
 def applies(expr: Expr) -> int:
-    """How many operations the expression is."""
+    """Number of operations in the expression."""
     return bool(expr.parts) + sum(map(applies, expr.parts))

@@ -11,13 +11,13 @@ from jitdelegate.ops.padding import Pad
 from jitdelegate.ops.window import EXPLICIT_PADDING
 
 CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
-"""What pads with zeros; a pool does not count what lies outside the image, so zeros in it matter."""
+"""Operators whose padding is zeros. Pools are not among them: they skip padding, but would count the zeros of a PAD."""
 
 
 def fuse_pad(graph: Graph) -> Graph:
     """%1 = PAD(%0); %2 = CONV_2D(%1, ...) -> %2 = CONV_2D(%0, ...) {explicit_padding=(top, bottom, left, right)}.
 
-    The PAD adds zeros to H and W alone; several convolutions may read it, each gets its own copy of the padding.
+    Requires that the PAD adds zeros to H and W only. If several convolutions read the PAD, each gets the padding.
     """
     nodes = tuple(_padded(graph, node) if node.op in CONVOLUTIONS else node for node in graph.nodes)
     kept = {index for node in nodes for index in node.inputs} | set(graph.outputs)
@@ -43,7 +43,7 @@ def _padded(graph: Graph, node: Node) -> Node:
 
 
 def _zeros(call: Call) -> tuple[int, ...] | None:
-    """(top, bottom, left, right) of a node that pads H and W of an image with zeros; None for all others."""
+    """(top, bottom, left, right) of a node that pads H and W of an image with zeros; None for other nodes."""
     op = OPS[call.node.op]
     if not isinstance(op, Pad) or op.value(call) != 0 or len(call.shape(0)) != 4:
         return None

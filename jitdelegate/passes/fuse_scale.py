@@ -11,17 +11,17 @@ from jitdelegate.ops.activation import OPTION
 from jitdelegate.passes.graph_builder import GraphBuilder
 
 CHANNEL_AXIS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 0}
-"""The operators whose weights are rewritten, and the axis of their filter that output channels lie along."""
+"""Operators whose weights are rewritten -> the output channel axis of their filter."""
 
 SWAPPABLE = ("ADD", "MUL")
 
 
 def fuse_scale(graph: Graph) -> Graph:
-    """%1 = CONV_2D(%0, %w, %b); %2 = MUL(%1, %c) -> %2 = CONV_2D(%0, %w * %c, %b * %c); ADD goes to the bias.
+    """%1 = CONV_2D(%0, %w, %b); %2 = MUL(%1, %c) -> %2 = CONV_2D(%0, %w * %c, %b * %c); ADD changes only the bias.
 
-    So with SUB, and with DIV by anything but 0, whose constant is the second operand. The constant is one number or
-    one per channel, the convolution has no activation and no other reader; an activation of the arithmetic becomes
-    the convolution's.
+    SUB and DIV are fused too if the constant is the second operand, and for DIV not 0. The constant must be one number
+    or one number per channel. The convolution must have no activation and no other reader. An activation of the
+    arithmetic operator becomes the convolution's.
     """
     draft = GraphBuilder(graph)
     nodes: dict[int, Node] = {}
@@ -35,7 +35,7 @@ def fuse_scale(graph: Graph) -> Graph:
 
 
 def _producer(graph: Graph, nodes: dict[int, Node], node: Node) -> tuple[int, np.ndarray] | None:
-    """The position of the node to scale, and by what; None where the rewrite does not apply."""
+    """(position of the node to scale, the constant); None if the rewrite does not apply."""
     if node.op not in ("ADD", "SUB", "MUL", "DIV"):
         return None
     for data, other in (node.inputs, node.inputs[::-1] if node.op in SWAPPABLE else node.inputs):
@@ -51,7 +51,7 @@ def _producer(graph: Graph, nodes: dict[int, Node], node: Node) -> tuple[int, np
 
 
 def _per_channel(constant: np.ndarray, shape: tuple[int, ...]) -> int:
-    """The number of channels where the constant has one element for each, else 1."""
+    """The number of channels if the constant has one element per channel, else 1."""
     return shape[-1] if constant.ndim and constant.size == constant.shape[-1] == shape[-1] else 1
 
 
@@ -62,7 +62,7 @@ def _is_open(graph: Graph, producer: Node, output: int) -> bool:
 
 
 def _has_constants(graph: Graph, producer: Node) -> bool:
-    """True where filter and bias are constants, the bias a vector; those that are new are."""
+    """True if filter and bias are constants and the bias is a vector. Those that this pass made always are."""
     old = {place: graph.tensors[i] for place, i in enumerate(producer.inputs) if ABSENT < i < len(graph.tensors)}
     is_vector = 2 not in old or len(old[2].shape) == 1
     return is_vector and all(tensor.is_constant for place, tensor in old.items() if place > 0)

@@ -13,19 +13,19 @@ from jitdelegate.ir.graph import Graph, Node, Tensor
 
 
 class GraphBuilder:
-    """The tensors of `graph`, to which new ones are appended."""
+    """The tensors of `graph`; new tensors are appended."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self.tensors = list(graph.tensors)
 
     def add(self, tensor: Tensor) -> int:
-        """The index of a new tensor."""
+        """Append a tensor; returns its index."""
         self.tensors.append(tensor)
         return len(self.tensors) - 1
 
     def constant(self, name: str, data: np.ndarray) -> int:
-        """The index of a new constant with a read-only copy of `data`."""
+        """Append a constant with a read-only copy of `data`; returns its index."""
         return self.add(Tensor(name, data.shape, str(data.dtype)).holding(data))
 
     def copy(self, index: int, origin: tuple[int, ...] = ()) -> Node:

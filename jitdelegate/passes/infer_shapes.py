@@ -15,21 +15,21 @@ from jitdelegate.ops.uncompiled import keeps_shape
 from jitdelegate.passes.resize_inputs import reshaped
 
 MAX_FOLDED = 1 << 25
-"""More than this, or than GROWTH times the file's constants, is left to the run: a short file can ask for constants
-that fill the memory."""
+"""Most elements of all folded constants together, unless GROWTH times the file's constants is more. The rest is left to
+the run: a short file can ask for constants that fill the memory."""
 
 GROWTH = 8
 
 
 @dataclass
 class Room:
-    """How many elements may still be made constants of."""
+    """How many more elements may be folded into constants."""
 
     elements: int
 
     @classmethod
     def beside(cls, graphs: Iterable[Graph]) -> Room:
-        """What is right for the constants of these graphs."""
+        """The limit for graphs with these constants."""
         stored = (tensor.data.size for graph in graphs for tensor in graph.tensors if tensor.data is not None)
         return cls(max(MAX_FOLDED, GROWTH * sum(stored)))
 
@@ -37,10 +37,10 @@ class Room:
 def infer_shapes(graph: Graph, room: Room | None = None) -> Graph:
     """%2 = RELU(%1: f32[8,4]): f32[1,4] -> %2: f32[8,4]; %2 = DEQUANTIZE(%1: f16[8]) -> the constant %2: f32[8].
 
-    The shapes in a file are hints; what operators make of the inputs' shapes and of constants is true. The two go
-    together, since SHAPE makes constants of shapes and RESHAPE shapes of constants. Nodes that their operator finds a
-    fault in, and those that nobody knows, keep the file's shapes, for the check that reports them; from what they
-    write nothing follows, since it may have another shape.
+    The shapes in a file are hints; shapes that operators compute from the inputs' shapes and from constants are true.
+    Shapes and constants are inferred together, since SHAPE makes constants from shapes and RESHAPE shapes from
+    constants. Unknown nodes, and nodes that their operator refuses, keep the file's shapes, and the check reports them.
+    Nothing is inferred from their outputs, which may have other shapes.
     """
     tensors = list(graph.tensors)
     inference = Inference(tensors, room or Room.beside([graph]))
@@ -52,20 +52,20 @@ class Inference:
     """Shapes and values, found node by node.
 
     Attributes:
-        unsure: runtime tensors whose shapes are hints of the file that nothing confirms.
+        unsure: runtime tensors whose shapes are unconfirmed hints of the file.
     """
 
     def __init__(self, tensors: list[Tensor], room: Room) -> None:
         """
         Args:
-            tensors: of the graph; they are replaced as their shapes and values become known.
+            tensors: the graph's tensors; entries are replaced as their shapes and values become known.
         """
         self._tensors = tensors
         self._room = room
         self.unsure: set[int] = set()
 
     def follow(self, node: Node) -> bool:
-        """Find out what the node writes; whether anything is left to do at run time."""
+        """Infer the node's outputs; True if the node still has to run."""
         call = self.apart(node)
         if not self.is_sure(node) or not knows_shapes(call):
             self.unsure.update(node.outputs)
@@ -77,11 +77,11 @@ class Inference:
         return not made or not all(tensor.is_constant for tensor in made)
 
     def is_sure(self, node: Node) -> bool:
-        """Whether the shapes of all that the node reads are true."""
+        """Whether the shapes of all the node's inputs are true."""
         return self.unsure.isdisjoint(node.inputs)
 
     def apart(self, node: Node) -> Call:
-        """The node in a graph of its own tensors, so that what it takes to look at it does not grow with the graph."""
+        """The node in a graph of only its own tensors, so that the cost of a node does not grow with the graph."""
         indices = [index for index in dict.fromkeys((*node.inputs, *node.outputs)) if index != ABSENT]
         places = {ABSENT: ABSENT} | {index: place for place, index in enumerate(indices)}
         inputs, outputs = (tuple(places[index] for index in side) for side in (node.inputs, node.outputs))
@@ -90,13 +90,13 @@ class Inference:
 
 
 def knows_shapes(call: Call) -> bool:
-    """Whether the shapes of what a node writes follow from its operands."""
+    """Whether the shapes of a node's outputs follow from its operands."""
     op = find(call.node)
     return op.knows_shapes(call) if op is not None else keeps_shape(call)
 
 
 def unsure_tensors(graph: Graph) -> set[int]:
-    """Runtime tensors whose shapes in the file are hints that nothing confirms: LiteRT finds them out as it runs."""
+    """Runtime tensors whose shapes in the file are unconfirmed hints: LiteRT determines them at run time."""
     unsure: set[int] = set()
     for node in graph.nodes:
         if not unsure.isdisjoint(node.inputs) or not knows_shapes(Call(graph, node)):
@@ -105,7 +105,7 @@ def unsure_tensors(graph: Graph) -> set[int]:
 
 
 def _outputs(call: Call, most: int) -> list[Tensor]:
-    """What a node with known shapes writes: with these, and with its values if known and of at most `most` elements."""
+    """Outputs of a node with known shapes, with their values if these are known and have at most `most` elements."""
     op = find(call.node)
     if op is None:
         return [reshaped(call.output, call.shape(0))]
@@ -122,5 +122,5 @@ def _outputs(call: Call, most: int) -> list[Tensor]:
 
 
 def _is_empty(shape: Shape) -> bool:
-    """Whether there are no elements, in a shape that numpy can have."""
+    """Whether the shape has no elements and numpy can represent it."""
     return min(shape, default=1) == 0 and prod(size for size in shape if size) <= MAX_FOLDED

@@ -17,29 +17,29 @@ OPERATORS: Mapping[str, str] = {
     "IF": "then_subgraph_index",
     COMPOSITE: "decomposition_subgraph_index",
 }
-"""The operators that run subgraphs, and the option that names one."""
+"""Operators that run subgraphs -> the option that names one of their subgraphs."""
 
 MOST_NODES = 20_000
-"""Nodes of subgraphs that are looked at, once per round of a loop: some five seconds. A model with more is left to
-LiteRT, whose loops take no memory."""
+"""Most nodes of subgraphs that are visited, counted once per loop iteration: some five seconds. Models with more keep
+their subgraphs and run on LiteRT, whose loops take no memory."""
 
 MOST_LEVELS = 32
-"""Subgraphs within subgraphs."""
+"""Most levels of nested subgraphs."""
 
 
 def inline_subgraphs(graph: Graph, graphs: Sequence[Graph], *, hosted: bool = False) -> Graph:
     """%1 = WHILE(0, %0) {body: x * 2, four times} -> %1 = MUL(MUL(MUL(MUL(%0, 2), 2), 2), 2).
 
-    So with IF whose condition is known, and with STABLEHLO_COMPOSITE, which stands for its decomposition. A composite
-    that an operator of its name is declared for becomes that operator: a converter's decomposition may be wrong.
-    Shapes, conditions and counters are followed as the nodes are walked. What cannot be followed stays as it is, for
-    the check that reports it. Tensors keep their numbers, and what a followed operator wrote is written under the same
-    number: signatures, callers and LiteRT name tensors by them.
+    IF with a known condition is inlined too, and STABLEHLO_COMPOSITE by its decomposition. If an operator is declared
+    under the composite's name, the composite becomes that operator instead: a converter's decomposition may be wrong.
+    Shapes, conditions and loop counters are inferred node by node. Operators that cannot be inlined stay as they are,
+    and the check reports them. Tensors keep their indices, and outputs of inlined operators too: signatures, callers
+    and LiteRT refer to tensors by index.
 
     Args:
-        graphs: the model's subgraphs, by the numbers that operators name them with.
-        hosted: whether LiteRT's own interpreter is to run the graph. Loops, branches and variables are LiteRT's then,
-            and composites alone are followed.
+        graphs: the model's subgraphs, by index.
+        hosted: whether LiteRT's own interpreter runs the graph. Loops, branches and variables then stay with LiteRT,
+            and only composites are inlined.
     """
     if not any(_is_followed(node, hosted=hosted) for node in graph.nodes):
         return graph
@@ -54,21 +54,21 @@ def _is_followed(node: Node, *, hosted: bool) -> bool:
 
 
 class _TooLongError(Exception):
-    """Subgraphs would become too many nodes."""
+    """Inlined subgraphs would have too many nodes, or are nested too deep."""
 
 
 @dataclass
 class _Budget:
-    """How many nodes may still be looked at, and how many levels are left below the present one."""
+    """How many more nodes may be visited, and how many levels may follow below the current one."""
 
     nodes: int = MOST_NODES
     levels: int = MOST_LEVELS
 
     def spend(self, nodes: int) -> None:
-        """Takes note of a subgraph's nodes, and of the subgraph itself.
+        """Counts a subgraph with this number of nodes.
 
         Raises:
-            _TooLongError: there are too many by now.
+            _TooLongError: too many nodes were visited, or no level is left.
         """
         self.nodes -= 1 + nodes
         if self.nodes < 0 or not self.levels:
@@ -76,7 +76,7 @@ class _Budget:
 
 
 class _Inlining:
-    """One graph whose nodes are kept, or replaced by the nodes of subgraphs; all name the draft's tensors."""
+    """One graph whose nodes are kept, or replaced by nodes of subgraphs; all refer to tensors of the draft."""
 
     def __init__(self, graph: Graph, graphs: Sequence[Graph], *, hosted: bool) -> None:
         self._graph = graph
@@ -90,13 +90,13 @@ class _Inlining:
         self._variables: dict[tuple[int, int], int] = {}
 
     def inlined(self) -> Graph:
-        """The graph, its shapes and constants followed as far as they are known."""
+        """The inlined graph, with shapes and constants inferred where they are known."""
         for node in self._graph.nodes:
             self._enter(node)
         return self._draft.graph(self._nodes)
 
     def _enter(self, node: Node) -> None:
-        """One node, or what its subgraphs do in its place."""
+        """Appends one node, or the nodes of its subgraphs in its place."""
         node = self._declared(node) or node
         if _is_followed(node, hosted=self._hosted):
             start = self._mark()
@@ -108,7 +108,7 @@ class _Inlining:
             self._nodes.append(node)
 
     def _declared(self, node: Node) -> Node | None:
-        """The composite as the operator of its name; None for other nodes, and where that operator refuses it."""
+        """The composite as the operator of its name; None for other nodes, or if that operator refuses it."""
         if node.custom or node.op != COMPOSITE or not self._inference.is_sure(node):
             return None
         options = bytes(node.attrs.get("composite_attributes") or b"")
@@ -132,11 +132,11 @@ class _Inlining:
         self._variables = {key: index for key, index in self._variables.items() if index < tensors}
 
     def _settle(self, node: Node, found: Sequence[int], start: int) -> bool:
-        """Let the node's outputs be what was found for them; whether they can.
+        """Write the results of the subgraphs to the node's outputs; False if they do not fit.
 
         Args:
-            found: what subgraphs make of the node's inputs.
-            start: where their nodes begin.
+            found: tensors that hold the results of the subgraphs.
+            start: position of the first node of the subgraphs.
         """
         if len(found) != len(node.outputs) or not self._inference.unsure.isdisjoint(found):
             return False
@@ -157,7 +157,7 @@ class _Inlining:
         return True
 
     def _outputs(self, node: Node) -> tuple[int, ...] | None:
-        """The tensors that the node's subgraphs make of its inputs; None where it is not known."""
+        """The tensors with the results of the node's subgraphs; None if its control flow is not known."""
         if node.op == "WHILE":
             return self._loop(node)
         if node.op == "IF":
@@ -185,10 +185,10 @@ class _Inlining:
         return None
 
     def _run(self, node: Node, option: str, arguments: Sequence[int]) -> tuple[int, ...] | None:
-        """What the subgraph named by an option of `node` makes of the arguments; None where it cannot be told.
+        """Results of the subgraph that an option of `node` names, for these arguments; None if it cannot be inlined.
 
         Raises:
-            _TooLongError: there are too many nodes by now.
+            _TooLongError: as `_Budget.spend`.
         """
         number = node.attrs.get(option, ABSENT)
         if not 0 <= number < len(self._graphs) or ABSENT in arguments:
@@ -206,7 +206,7 @@ class _Inlining:
         return tuple(places[index] for index in graph.outputs)
 
     def _takes(self, graph: Graph, arguments: Sequence[int]) -> bool:
-        """Whether the subgraph's inputs may be these tensors."""
+        """Whether these tensors may be the subgraph's inputs."""
         if len(graph.inputs) != len(arguments):
             return False
         pairs = [(graph.tensors[i], self._draft.tensors[j]) for i, j in zip(graph.inputs, arguments, strict=True)]
@@ -215,7 +215,7 @@ class _Inlining:
         return not (self._hosted and any(tensor.is_variable for tensor in graph.tensors))
 
     def _places(self, number: int, arguments: Sequence[int]) -> dict[int, int]:
-        """Where the tensors of a subgraph are in the draft: its inputs are the arguments, others are new."""
+        """Tensor index in the subgraph -> index in the draft. Inputs are the arguments, other tensors are added."""
         graph = self._graphs[number]
         places = {ABSENT: ABSENT, **dict(zip(graph.inputs, arguments, strict=True))}
         for index, tensor in enumerate(graph.tensors):
@@ -224,8 +224,8 @@ class _Inlining:
         return places
 
     def _add(self, number: int, index: int, tensor: Tensor) -> int:
-        """A tensor of a subgraph in the draft. A constant that every round of a loop has is one tensor, and a variable
-        is the same one whenever its subgraph runs."""
+        """Index in the draft of a tensor of a subgraph. Loop iterations share one tensor per constant, and all runs of
+        a subgraph share one tensor per variable."""
         if tensor.is_variable:
             if (number, index) not in self._variables:
                 self._variables[number, index] = self._draft.add(tensor)

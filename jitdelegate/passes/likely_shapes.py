@@ -1,4 +1,4 @@
-"""Likely shapes of a model's inputs, where the file has placeholders for open sizes."""
+"""Likely shapes of a model's inputs whose sizes the file leaves open."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.ops.call import Shape
 
 SIZES = (48, 240, 1680, 20160)
-"""A block, an image, a spectrum, a second of sound: numbers with many divisors, for what is cut into equal parts."""
+"""Typical sizes of a block, an image, a spectrum, a second of sound. They have many divisors, for models that split an
+axis into equal parts."""
 
 
 def likely_shapes(graph: Graph) -> Iterator[tuple[Shape, ...]]:
-    """Shapes of all inputs, the smallest first; none where the file leaves nothing open.
+    """Shapes of all inputs, the smallest first; none if the file leaves no size open.
 
-    Sizes that are open are all the same, but for batches, the first of several axes, which stay as they are.
+    All open sizes get the same value, except batch sizes (the first of several axes), which stay as they are.
     """
     inputs = [graph.tensors[index] for index in graph.inputs]
     if any(_is_open(tensor, axis) for tensor in inputs for axis in range(len(tensor.shape))):

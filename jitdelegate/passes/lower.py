@@ -1,4 +1,4 @@
-"""From TFLite's operators to kernel forms."""
+"""Lowers TFLite's operators to kernel forms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jitdelegate.passes.graph_builder import GraphBuilder
 def lower(graph: Graph) -> Graph:
     """%2 = RELU(%0) -> %2 = RELU(%0) by Map(max(a0, 0.0)), for every node.
 
-    An operator that takes several kernels becomes as many nodes. Every node has passed its operator's check.
+    An operator that takes several kernels becomes several nodes. Every node must have passed its operator's check.
     """
     draft = GraphBuilder(graph)
     nodes: list[Node] = []
@@ -28,7 +28,7 @@ def lower(graph: Graph) -> Graph:
 
 
 class _Expansion:
-    """The kernels of one node, appended to `nodes` in an order in which each finds what it reads."""
+    """The kernels of one node, appended to `nodes` in topological order."""
 
     def __init__(self, draft: GraphBuilder, node: Node, lowerings: Sequence[Lowering], nodes: list[Node]) -> None:
         self._draft = draft
@@ -39,13 +39,13 @@ class _Expansion:
         self._outputs = {each: output for each, output in pairs if each.shape in (None, draft.tensors[output].shape)}
 
     def write(self, lowering: Lowering, output: int) -> None:
-        """The kernels that make tensor `output`."""
+        """Appends the kernels that compute tensor `output`."""
         source = self._index(lowering)
         if source != output:
             self._nodes.append(Node("RESHAPE", (source,), (output,), origin=self._node.origin, form=View()))
 
     def _place(self, lowering: Lowering) -> int:
-        """The tensor that it writes: an output of the node, or a new one."""
+        """The tensor that the lowering writes: an output of the node, or a new tensor."""
         if lowering in self._outputs:
             return self._outputs[lowering]
         assert lowering.shape is not None
@@ -53,7 +53,7 @@ class _Expansion:
         return self._draft.add(Tensor(target.name, lowering.shape, lowering.dtype or target.dtype))
 
     def _append(self, lowering: Lowering) -> None:
-        """A kernel that all that it reads comes before."""
+        """Appends one kernel; the kernels that it reads from are there already."""
         inputs, output = tuple(map(self._index, lowering.inputs)), self._place(lowering)
         op = "RESHAPE" if isinstance(lowering.form, View) else self._node.op
         attrs = {} if isinstance(lowering.form, View) else self._node.attrs
@@ -61,7 +61,7 @@ class _Expansion:
         self._written[lowering] = output
 
     def _append_all(self, last: Lowering) -> None:
-        """It and what it reads, however far back that goes: sums and sequences are chains of thousands."""
+        """Appends a lowering and all that it depends on, without recursion: chains of sums can be thousands long."""
         pending = [last]
         while pending:
             missing = [each for each in pending[-1].inputs if isinstance(each, Lowering) and each not in self._written]
@@ -73,7 +73,7 @@ class _Expansion:
                 self._append(lowering)
 
     def _index(self, entry: int | Lowering | np.ndarray) -> int:
-        """The tensor that holds the operand, once the kernels so far have run."""
+        """The tensor that holds the operand; appends the kernels that compute it."""
         if isinstance(entry, np.ndarray):
             return self._draft.constant(f"{self._node.op} constant", entry)
         if not isinstance(entry, Lowering):

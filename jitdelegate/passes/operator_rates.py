@@ -1,4 +1,4 @@
-"""Measured rates of operators on a CPU: compiled code beside LiteRT's kernels, both on one thread with AVX-512.
+"""Measured rates of operators on a CPU: compiled code against LiteRT's kernels, both on one thread with AVX-512.
 
 The numbers are rounded to a tenth. Check them with `python -m scripts.bench_partitions MODEL --only-ops OPERATOR`: it
 compares LiteRT with models in which only this operator is compiled.

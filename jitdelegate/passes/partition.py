@@ -11,11 +11,11 @@ from jitdelegate.ir.graph import ABSENT, Graph, Node
 
 @dataclass(frozen=True, slots=True)
 class Subset:
-    """Nodes that run in one place, all that they read from others having run before.
+    """The nodes of one partition. All nodes that they read from have run before the partition begins.
 
     Attributes:
-        nodes: their positions, in order.
-        delegated: whether they are compiled.
+        nodes: positions of the nodes, in order.
+        delegated: whether the partition is compiled.
     """
 
     nodes: tuple[int, ...]
@@ -23,17 +23,17 @@ class Subset:
 
 
 def partition(nodes: Sequence[Node], delegated: Collection[int]) -> list[Subset]:
-    """Subsets in the order in which they run, delegated ones and others by turns.
+    """Partitions in the order in which they run; delegated ones and LiteRT's alternate.
 
-    This is LiteRT's own algorithm (PartitionGraphIntoIndependentNodeSubsets in tflite/graph_info.cc), so that LiteRT
-    groups the same nodes when it hands them to a delegate: the first node that is ready says of which kind the next
-    subset is, which then takes every node of that kind that is ready or becomes so.
+    This is LiteRT's own algorithm (PartitionGraphIntoIndependentNodeSubsets in tflite/graph_info.cc), so LiteRT groups
+    the same nodes when it hands them to a delegate. The first ready node decides whether the first partition is
+    delegated. Each partition takes every node of its kind that is ready or becomes ready.
     """
     return list(_Partitioning(nodes, delegated).subsets())
 
 
 class _Partitioning:
-    """Takes each node once: a graph may have as many subsets as nodes."""
+    """Visits each node once, in linear time: a graph may have as many partitions as nodes."""
 
     def __init__(self, nodes: Sequence[Node], delegated: Collection[int]) -> None:
         self._nodes = nodes
@@ -55,7 +55,7 @@ class _Partitioning:
             delegated = not delegated
 
     def _subset(self, delegated: bool) -> Subset:
-        """All nodes of this kind that are ready, or become so."""
+        """All nodes of this kind that are ready or become ready."""
         found: list[int] = []
         ready = self._ready[delegated]
         while ready:
@@ -76,7 +76,7 @@ class _Partitioning:
 
 
 def borders(graph: Graph, nodes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The runtime tensors that these nodes read from others, and those that they write for others, by index."""
+    """(tensors that these nodes read from other nodes, tensors that they write for others): indices, no constants."""
     inside = {index for position in nodes for index in graph.nodes[position].outputs}
     read = {index for position in nodes for index in graph.nodes[position].inputs} - inside - {ABSENT}
     own = set(nodes)
@@ -86,10 +86,10 @@ def borders(graph: Graph, nodes: Sequence[int]) -> tuple[tuple[int, ...], tuple[
 
 
 def extract(graph: Graph, nodes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]) -> Graph:
-    """These nodes as a graph of their own over the same tensors, with the states that they update.
+    """These nodes as a separate graph over the same tensors, with the states that they update.
 
     Args:
-        inputs, outputs: what comes from and goes to others; what belongs to states may be left out.
+        inputs, outputs: tensors that come from and go to other nodes; tensors of states may be left out.
     """
     inside = {index for position in nodes for index in graph.nodes[position].outputs}
     states = tuple(state for state in graph.states if state.after in inside)

@@ -9,10 +9,10 @@ from jitdelegate.ir.graph import Graph, Node, form_of
 
 
 def remove_identity(graph: Graph) -> Graph:
-    """%1 = RESHAPE(%0) by View(); %2 = RELU(%1) -> %2 = RELU(%0), if %1 and %0 have one shape.
+    """%1 = RESHAPE(%0) by View(); %2 = RELU(%1) -> %2 = RELU(%0), if %1 and %0 have the same shape.
 
-    So with transposes, paddings, slices and concatenations that change nothing. A View of a View reads the first
-    one's source. What writes an output of the graph stays.
+    Transposes, paddings, slices and concatenations that change nothing are removed too. A View of a View reads the
+    source of the first View. Nodes that write an output of the graph stay.
     """
     instead: dict[int, int] = {}
     viewed: dict[int, int] = {}

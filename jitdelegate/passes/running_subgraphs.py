@@ -1,4 +1,4 @@
-"""Which subgraphs of a model run."""
+"""Finds the subgraphs of a model that run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from jitdelegate.passes.inline_subgraphs import COMPOSITE
 
 
 def running_subgraphs(model: Model) -> frozenset[int]:
-    """The first one, those that signatures enter, and those that operators of these run.
+    """Indices of the first subgraph, the subgraphs of signatures, and all subgraphs that operators of these run.
 
-    Decompositions of composites are none of them: LiteRT, too, puts their operators in the place of a composite.
+    Decompositions of composites are not counted: LiteRT also replaces a composite by the operators in it.
     """
     pending = [0, *(signature.graph for signature in model.signatures)]
     found: set[int] = set()

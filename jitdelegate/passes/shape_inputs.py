@@ -13,12 +13,12 @@ from jitdelegate.ops.call import INTEGERS
 from jitdelegate.passes.infer_shapes import unsure_tensors
 
 MOST_ELEMENTS = 64
-"""Of one shape_inputs input; what is larger is data."""
+"""Most elements of one shape input; larger inputs are data."""
 
 
 def shape_inputs(graph: Graph) -> tuple[int, ...]:
-    """Positions of the integer inputs without whose values a folded graph cannot be compiled; none where more than
-    these would have to be known."""
+    """Positions of the integer inputs whose values a folded graph needs to be compiled; none if it also needs values of
+    other tensors."""
     found: set[int] = set()
     pending = [index for index in _undecided(graph) if index != ABSENT]
     seen = set(pending)
@@ -39,8 +39,8 @@ def shape_inputs(graph: Graph) -> tuple[int, ...]:
 
 
 def _undecided(graph: Graph) -> Iterator[int]:
-    """Tensors without which operators cannot be compiled: axes, sizes, and where slices begin and end. What follows
-    from shapes that are not known yet is known with them."""
+    """Tensors whose values operators need to be compiled: axes, sizes, begin and end of slices. Tensors of unknown
+    shape are left out: they become known with the others."""
     unsure = unsure_tensors(graph)
     for node in graph.nodes:
         op = find(node)

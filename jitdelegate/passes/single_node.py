@@ -9,7 +9,7 @@ from jitdelegate.passes.partition import borders, extract
 
 
 def single_node(graph: Graph, position: int) -> Graph:
-    """The node at `position` over the tensors that it reads and writes, renumbered; what it reads of states is fed."""
+    """The node at `position` over the tensors that it reads and writes, renumbered. Values of states become inputs."""
     inputs, outputs = borders(graph, [position])
     found = extract(replace(graph, states=()), [position], inputs, outputs)
     node = found.nodes[0]

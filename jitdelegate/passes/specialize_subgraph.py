@@ -25,10 +25,11 @@ def specialize_subgraph(
     """The model with one subgraph made ready for the passes.
 
     Args:
-        number: the subgraph.
-        shapes: of its inputs; none for those that the file says.
-        values: (position, elements) of the inputs that are known.
-        hosted: whether LiteRT's own interpreter is to run it; loops, branches and resource variables are LiteRT's then.
+        number: index of the subgraph.
+        shapes: shapes of its inputs; none for the shapes in the file.
+        values: (position, elements) of the inputs whose values are known.
+        hosted: whether LiteRT's own interpreter runs the subgraph; loops, branches and resource variables then stay
+            with LiteRT.
     """
     graphs = list(model.graphs)
     graph = resize_inputs(graphs[number], shapes) if shapes else graphs[number]

@@ -1,4 +1,4 @@
-"""Splits epilogues with operands that a target's kernels cannot follow into Maps of their own."""
+"""Splits epilogues that have operands which a target's kernels cannot read along the output into separate Maps."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from jitdelegate.ir.forms import IndexMap, Map, Shape
 from jitdelegate.ir.graph import Graph, Node, form_of
 
 Follows = Callable[[IndexMap, Shape, Shape], object]
-"""Whether kernels can follow an operand read so, of this shape, along an output of this shape."""
+"""(index map, operand's shape, output's shape) -> a true value if kernels can read the operand along the output."""
 
 
 def split_epilogues(graph: Graph, follows: Follows) -> Graph:
     """%2 = CONV_2D(%0, ..., %1) by Contract(epilogue=add(a0, a1)) ->
-    %3 = CONV_2D(%0, ...) by Contract(); %2 = CONV_2D(%3, %1) by Map(add(a0, a1)), where %1 cannot be followed.
+    %3 = CONV_2D(%0, ...) by Contract(); %2 = CONV_2D(%3, %1) by Map(add(a0, a1)), if kernels cannot read %1 along %2.
     """
     tensors, nodes = list(graph.tensors), list[Node]()
     for node in graph.nodes:
@@ -23,7 +23,7 @@ def split_epilogues(graph: Graph, follows: Follows) -> Graph:
         if not form.has_result or _all_followed(graph, node, follows):
             nodes.append(node)
             continue
-        # What a form computes has the type of its data; its epilogue may make another one of it.
+        # A form's own result has the type of its data; its epilogue may convert it.
         name, dtype = f"{output.name} before its epilogue", graph.tensors[node.inputs[0]].dtype
         between = len(tensors)
         tensors.append(replace(output, name=name, dtype=dtype))

@@ -11,18 +11,18 @@ from jitdelegate.passes.functional_state import RESOURCE_OPS, resource_problem
 from jitdelegate.runtime.buffers import ELEMENTS
 
 PORTS = tuple(dtype for dtype in ANY if dtype in ELEMENTS)
-"""The types of inputs and outputs that kernels move and the runtime hands over."""
+"""Element types of inputs and outputs that both kernels and the runtime support."""
 
 WHOLE_MODEL = -1
-"""Stands for the operator's position in reasons that concern the model."""
+"""Takes the operator's position in reasons that concern the whole model."""
 
 
 def unsupported(model: Model, graph: Graph, number: int = 0) -> list[tuple[int, str]]:
     """Every reason why the model is not compiled as a whole, in order; none if it can be, whatever its ports are.
 
     Args:
-        model: as it was read.
-        graph: subgraph `number` after `passes.FOLD`; what folds away needs no kernel.
+        model: the model as it was read.
+        graph: subgraph `number` after `passes.FOLD`; nodes that were folded need no kernel.
     Returns:
         (position of the .tflite operator in the subgraph or WHOLE_MODEL, one sentence) pairs.
     """
@@ -44,7 +44,7 @@ def node_reason(graph: Graph, node: Node) -> str | None:
 
 
 def port_problem(graph: Graph) -> str | None:
-    """Why the caller's tensors cannot be those that kernels read and write; None if they can."""
+    """Why kernels cannot read and write the caller's tensors; None if they can."""
     for index in dict.fromkeys((*graph.inputs, *graph.outputs)):
         tensor = graph.tensors[index]
         if tensor.is_quantized or tensor.dtype not in PORTS:

@@ -8,12 +8,12 @@
       `session.take_over(other)`                    takes another session's states and persistent buffers
       `session.kernel_seconds()`                    the time of each kernel of a profiled model (`profile.py`)
       `session.close()`                             stops the workers and frees the memory, on the device too
-- `cpu/`, `cuda/`: sessions on a CPU and on a GPU. `partitioned_session.py`: on partitions, some of them LiteRT's.
+- `cpu/`, `cuda/`: sessions on a CPU and on a GPU. `partitioned_session.py`: a session over partitions, some of LiteRT.
 - `buffers.py`: `borrow(value, port) -> Borrowed` (address of a checked input, copied only if necessary),
   `tensor_class(dtype, shape)` (output tensors: buffer protocol, `.shape`, `.dtype`, `.nbytes`, `.tolist()`,
   `__array__`). `arena.py`: `Memory(nbytes)`, zeroed anonymous pages. `states.py`: values that live from run to run.
 - `weights.py`: `Weights(program)`, verified before use; `undisturbed(file, run)` for a run on a mapped file.
   `shared_file.py`: `SharedFile`, a mapped file that others may write. `bus_guard.py`: survives its truncation.
-- `fallback.py`, `litert.py`: the model in LiteRT. `delegate_table.py`: how LiteRT's interpreter calls compiled code
+- `fallback.py`, `litert.py`: the model on LiteRT. `delegate_table.py`: how LiteRT's interpreter calls compiled code
   without Python; `litert_layout.py`: offsets of the fields of its structures.
 """

@@ -18,7 +18,7 @@ _EXECUTABLE = mmap.PROT_READ | mmap.PROT_EXEC
 _FAILED = ctypes.c_void_p(-1).value
 
 _MOVE = 0x1 | 0x2  # Linux's MREMAP_MAYMOVE and MREMAP_FIXED
-_LARGEST = sys.maxsize  # what does not fit in a size_t would lose its upper bits on the way to C
+_LARGEST = sys.maxsize  # ctypes would drop the upper bits of sizes beyond size_t
 
 libc = ctypes.CDLL(None, use_errno=True)
 """The C library; a call that failed has left its errno in `ctypes.get_errno()`."""
@@ -62,7 +62,7 @@ class Memory:
         memoryview((ctypes.c_char * self.nbytes).from_address(self.address)).cast("B")[: len(content)] = content
 
     def make_executable(self) -> None:
-        """Make it executable and read-only."""
+        """Make the pages executable and read-only."""
         if libc.mprotect(self.address, self.nbytes, _EXECUTABLE):
             raise _refusal("no executable memory")
 

@@ -167,7 +167,7 @@ class _Guard:
         handler = found[_HANDLER_WORD]
         if handler == self._own[_HANDLER_WORD]:
             return
-        if found[_FLAGS_WORD] & _NO_DEFER:  # faulthandler, which does nothing once it is off: the next time is the end
+        if found[_FLAGS_WORD] & _NO_DEFER:  # faulthandler; once disabled it does nothing, so reset it after one signal
             found[_FLAGS_WORD] |= _RESET
         self._chain = [] if handler == _DEFAULT else [list(found), *self._chain][:_PREVIOUS]
         words = [word for each in self._chain for word in each]

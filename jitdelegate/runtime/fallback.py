@@ -49,7 +49,7 @@ class Fallback:
             model: a path, or the content of a .tflite file.
             num_threads: as LiteRT's argument.
             arguments: further keyword arguments of LiteRT's Interpreter.
-            make_delegate: makes our delegate for each interpreter.
+            make_delegate: creates jitdelegate's delegate for each interpreter.
         Raises:
             ModelError: LiteRT cannot read the model; has LiteRT's message.
         """
@@ -64,7 +64,7 @@ class Fallback:
         self.default_delegate = True
         self.in_use = False
         self.interpreter = self._create()
-        # Read now: LiteRT forgets the file's shapes and open sizes once an input was resized.
+        # Read now: LiteRT loses the file's shapes and open sizes once an input is resized.
         self._inputs = self._details()
 
     def _details(self) -> list[dict[str, Any]]:
@@ -148,7 +148,7 @@ class Fallback:
         self._restore()
 
     def _raise_interruption(self) -> None:
-        """Raise an interrupt again that LiteRT turned into an error of our delegate."""
+        """Raise an interrupt again that LiteRT turned into an error of the delegate."""
         if self._delegate is not None:
             self._delegate.raise_interruption()
 
@@ -266,7 +266,7 @@ def _check_shape(shape: tuple[int, ...], detail: dict[str, Any]) -> None:
 
 
 def _tensor(array: Any) -> Any:
-    """LiteRT's output as a tensor object; types that only numpy has, as strings, stay arrays."""
+    """LiteRT's output as a tensor object; types that only numpy has, such as strings, stay arrays."""
     if array.dtype.name not in ELEMENTS:
         return array
     try:

@@ -1,4 +1,4 @@
-"""IOBinding: the caller's side of a session: checks inputs, makes outputs, keeps tensors for LiteRT's interface."""
+"""IOBinding, the caller's side of a session: checks inputs, makes outputs, keeps tensors for LiteRT's interface."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class IOBinding:
     def _begin_log(self) -> None:
         """Arrange that the time of each kernel is logged at the end, if the debug level asks for that."""
         if DEBUG_LEVEL >= TIMED_LEVEL:
-            from jitdelegate.runtime.profile import log_times_at_exit  # not before: few people look
+            from jitdelegate.runtime.profile import log_times_at_exit  # not before: times are rarely logged
 
             log_times_at_exit(self.kernel_seconds, self.program.kernels)
 

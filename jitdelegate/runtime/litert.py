@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 def interpreter_class() -> Any:
     """LiteRT's class `Interpreter`; imports LiteRT.
 
-    Programs may replace it by ours, `ai_edge_litert.interpreter.Interpreter = jitdelegate.Interpreter`, and falling
-    back to LiteRT would recurse without end. A class that LiteRT derives from its own still refers to it.
+    Programs may replace the class with `ai_edge_litert.interpreter.Interpreter = jitdelegate.Interpreter`. The fallback
+    to LiteRT would then recurse without end. LiteRT's own subclass still refers to the original class.
     """
     from ai_edge_litert import interpreter
 

@@ -1,6 +1,6 @@
 """Offsets of the fields of LiteRT's C structures: the part of its binary interface that the delegate relies on.
 
-A layout is data, so that the probe can try another one, and tests every wrong one.
+A layout is data: the probe can try another layout, and the tests try every wrong one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Structure:
     """One C structure.
 
     Attributes:
-        size: bytes from one to the next in an array; 0 for structures that are only used through pointers.
+        size: bytes between neighbours in an array; 0 for structures that are used only through pointers.
         fields: name to (offset, size), both in bytes, in the order of their offsets.
     """
 
@@ -59,9 +59,9 @@ class Layout:
         tensor: TfLiteTensor.
         node: TfLiteNode.
         registration: TfLiteRegistration, passed to LiteRT by value.
-        delegate: TfLiteDelegate, which we make.
+        delegate: TfLiteDelegate, which jitdelegate makes.
         params: TfLiteDelegateParams, LiteRT's description of a partition.
-        int_array: TfLiteIntArray, a length and this number of integers.
+        int_array: TfLiteIntArray, a length and that many integers.
     """
 
     __slots__ = ("_digest", *_STRUCTURES)
@@ -99,7 +99,7 @@ class Layout:
         """The layout of a text made by `text`.
 
         Raises:
-            OptionError: the text is not one.
+            OptionError: the text describes no layout.
         """
         try:
             return cls(**dict(map(_parse, text.splitlines())))

@@ -1,4 +1,4 @@
-"""A session of a program in partitions: compiled ones and LiteRT's, one after another on each other's memory."""
+"""A session of a partitioned program: runs compiled and LiteRT partitions one after another, on shared tensors."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ LITERT = "litert"
 
 
 class PartitionedSession(IOBinding):
-    """Runs `program`, whose partitions are compiled or LiteRT's.
+    """Runs `program`, whose partitions are compiled or run on LiteRT.
 
-    A tensor that LiteRT reads or writes lies in LiteRT's own memory, and compiled partitions work on it there.
+    A tensor that LiteRT reads or writes lies in LiteRT's own memory; compiled partitions use it there.
 
     Attributes:
         program: what it runs.
@@ -42,7 +42,7 @@ class PartitionedSession(IOBinding):
             open_session: makes the session of a compiled partition.
             num_threads: for LiteRT.
         Raises:
-            ProgramError: a partition is damaged, or does not fit to the others.
+            ProgramError: a partition is damaged, or does not fit the others.
             DeviceError: LiteRT or the device cannot run a partition.
         """
         super().__init__(program)
@@ -95,7 +95,7 @@ class PartitionedSession(IOBinding):
         _refuse_others(self._outputs(), known)
 
     def _place(self) -> None:
-        """Decide where every tensor lies that is not in the caller's memory alone."""
+        """Decide where each tensor lies, except those that lie only in the caller's memory."""
         self._fixed: Places = {}
         for one in self._partitions:
             if isinstance(one, _LiteRT):
@@ -111,7 +111,7 @@ class PartitionedSession(IOBinding):
             address += room
 
     def _own_lock(self) -> _thread.LockType:
-        """The lock; a new one in a forked child, where a thread may have held it that is not there."""
+        """The lock; a new one in a forked child, since a thread of the parent may have held the old one."""
         if self._process != os.getpid():
             self._process = os.getpid()
             self._lock = _thread.allocate_lock()
@@ -142,11 +142,11 @@ class PartitionedSession(IOBinding):
 
     @property
     def shared(self) -> SharedFile | None:
-        """The file that the program was read from, of which every partition is a part."""
+        """The file that the program was read from; it contains every partition."""
         return next((session.shared for session in self._sessions() if session.shared), None)
 
     def _sessions(self) -> list[IOBinding]:
-        """Of the compiled partitions."""
+        """Sessions of the compiled partitions."""
         return [one.session for one in self._partitions if isinstance(one, _Compiled)]
 
     def kernel_seconds(self) -> list[float | None]:
@@ -204,7 +204,7 @@ class _Compiled:
             raise ProgramError(f"a partition has the tensors {found}, expected {[port.index for port in ports]}")
 
     def run(self, places: Places) -> bool:
-        """Compute the partition; False, since nothing has moved."""
+        """Run the partition; False, since no memory moves."""
         self.session.compute([places[index] for index in (*self.partition.inputs, *self.partition.outputs)])
         return False
 
@@ -213,17 +213,17 @@ class _Compiled:
 
 
 class _LiteRT:
-    """A partition that is a model of its own in LiteRT.
+    """A partition that runs on LiteRT as a model of its own.
 
     Raises:
-        ProgramError: its bytes are not those that were written.
-        DeviceError: LiteRT cannot run it, or makes tensors of other shapes, or only as it runs.
+        ProgramError: the model's bytes are damaged.
+        DeviceError: LiteRT cannot run the model, gives its tensors other shapes, or knows shapes only at run time.
     """
 
     def __init__(self, partition: Partition, content: Any, ports: list[Port], num_threads: int) -> None:
-        from jitdelegate.runtime.fallback import Fallback  # not before: it brings LiteRT along
+        from jitdelegate.runtime.fallback import Fallback  # not before: it imports LiteRT
 
-        content = bytes(content)  # before it is hashed: a mapped file may change
+        content = bytes(content)  # copied before hashing: a mapped file may change
         found = xxh3_128_hexdigest(content)
         if found != partition.hash:
             raise ProgramError(
@@ -238,7 +238,7 @@ class _LiteRT:
         self._locate()
 
     def _locate(self) -> None:
-        """Find LiteRT's memory of the inputs and outputs, which stays where it is while no shape changes."""
+        """Find LiteRT's memory of inputs and outputs. It stays in place as long as no shape changes."""
         import numpy
 
         interpreter = self._fallback.interpreter
@@ -255,9 +255,10 @@ class _LiteRT:
             self._addresses[port.index] = self._address(port, detail["index"])
 
     def _address(self, port: Port, index: int) -> int:
-        """
+        """Address of LiteRT's memory of a tensor.
+
         Raises:
-            DeviceError: the tensor has no memory yet, or perhaps: one without elements looks as if it had.
+            DeviceError: the tensor has no memory yet; for an output without elements, that cannot be known.
         """
         if not port.nbytes and port.index in self.partition.outputs:
             raise DeviceError(f"LiteRT may find out the shape of '{port.name}' only as it runs")
@@ -273,14 +274,14 @@ class _LiteRT:
         return self._scalars[-1].address
 
     def claim(self, fixed: Places) -> None:
-        """Let tensors lie where LiteRT has them: its results, and what no other partition of LiteRT has read before."""
+        """Place tensors in LiteRT's memory: this partition's outputs, and inputs that no earlier partition placed."""
         for index in self.partition.outputs:
             fixed[index] = self._addresses[index]
         for index in self.partition.inputs:
             fixed.setdefault(index, self._addresses[index])
 
     def run(self, places: Places) -> bool:
-        """Compute the partition; whether its memory has moved, which `places` knows then."""
+        """Run the partition; True if its memory has moved, with the new addresses in `places`."""
         for port in self._ports[: len(self.partition.inputs)]:
             at = self._addresses[port.index]
             if places[port.index] != at:
@@ -301,7 +302,7 @@ class _LiteRT:
             scalar.take(interpreter)
 
     def _run_again(self, error: RuntimeError, places: Places) -> None:
-        """Without XNNPACK, where that refuses the partition while it runs; in other memory from now on."""
+        """Run again without XNNPACK if XNNPACK refused the partition; the memory is another one from then on."""
         inputs = self._ports[: len(self.partition.inputs)]
         before = dict(self._addresses)
         contents = [ctypes.string_at(before[port.index], port.nbytes) for port in inputs]
@@ -316,17 +317,17 @@ class _LiteRT:
         try:
             self._invoke()
         except RuntimeError as again:
-            self._fallback.recover(again)  # which raises: XNNPACK is gone already
+            self._fallback.recover(again)  # always raises: XNNPACK is no longer in use
 
     def close(self) -> None:
         self._fallback.interpreter = None
 
 
 class _Scalar:
-    """A tensor of shape (), of which LiteRT gives and takes copies alone: memory of ours stands for its own.
+    """A tensor of shape (). LiteRT only gives and takes copies of it, so its value lies in memory of this object.
 
     Attributes:
-        address: of the memory.
+        address: address of this memory.
     """
 
     def __init__(self, port: Port, index: int, is_input: bool) -> None:
@@ -338,7 +339,7 @@ class _Scalar:
         self.address = ctypes.addressof(self._memory)
 
     def give(self, interpreter: Any) -> None:
-        """Let LiteRT have the value, if it reads it."""
+        """Copy the value to LiteRT if it is an input."""
         import numpy
 
         if self._is_input:
@@ -346,6 +347,6 @@ class _Scalar:
             interpreter.set_tensor(self._index, numpy.frombuffer(content, self._dtype).reshape(()))
 
     def take(self, interpreter: Any) -> None:
-        """Take LiteRT's value, if it is a result."""
+        """Copy the value from LiteRT if it is an output."""
         if not self._is_input:
             ctypes.memmove(self.address, interpreter.get_tensor(self._index).tobytes(), self._nbytes)

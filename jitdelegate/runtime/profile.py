@@ -13,7 +13,7 @@ ROWS = 64
 
 
 def medians(runs: list[list[float]], kernels: int) -> list[float | None]:
-    """The median seconds of each kernel over `runs`, of which each has one entry per kernel; None without runs."""
+    """The median seconds of each kernel over `runs`, each with one entry per kernel; None without runs."""
     if not runs:
         return [None] * kernels
     return [sorted(run[kernel] for run in runs)[len(runs) // 2] for kernel in range(kernels)]

@@ -89,7 +89,7 @@ class SharedFile(mmap.mmap):
         except OSError:
             self.own()
             return
-        if found[:2] != self._stamp[:2]:  # another file: somebody closed the descriptor, and its number was reused
+        if found[:2] != self._stamp[:2]:  # another file: the descriptor was closed, and its number was reused
             self.own()
             return
         self._stamp, self._hits = found, self._net.hits
@@ -120,7 +120,7 @@ class SharedFile(mmap.mmap):
             return
         self._net.release()
         try:
-            if _stamp(self._descriptor)[:2] == self._stamp[:2]:  # else the number is somebody else's now
+            if _stamp(self._descriptor)[:2] == self._stamp[:2]:  # else the number belongs to another file now
                 os.close(self._descriptor)
         except OSError:
             pass
@@ -150,7 +150,7 @@ def _stamp(descriptor: int) -> Stamp:
 
 
 def _settled_stamp(descriptor: int) -> Stamp:
-    """A stamp that any further change will move. Getting it takes as long as a tick of the system's clock."""
+    """A stamp that any later change will alter. Getting it takes as long as a tick of the system's clock."""
     for _ in range(_TICKS):
         found = _stamp(descriptor)
         age = time.time_ns() - max(found[3:])
@@ -166,7 +166,7 @@ def _counts_seconds(found: os.stat_result) -> bool:
 
 
 def tells_changes(descriptor: int) -> bool:
-    """Whether every change of this file moves its time stamps at once.
+    """Whether every change of this file alters its time stamps at once.
 
     True for Linux's file systems on local disks. tmpfs does not record writes through a mapping, and NFS shows changes
     by other machines late. Unknown file systems are False.

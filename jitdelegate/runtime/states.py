@@ -16,8 +16,8 @@ class States:
     """The states of one session; an unfinished run leaves them unchanged.
 
     Attributes:
-        before: by state, the address that the next run reads.
-        after: by state, the address that it writes.
+        before: per state, the address that the next run reads.
+        after: per state, the address that the next run writes.
 
     Raises:
         DeviceError: out of memory.

@@ -1,4 +1,4 @@
-"""Weights: a program's constants in memory, and whether they are intact."""
+"""Weights: a program's constants in memory, with a check that they are intact."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def _copy_at_page(weights: Bytes) -> memoryview:
 def shared_file(weights: Bytes) -> SharedFile | None:
     """The file that these bytes are shared with; None for private ones."""
     owner: SharedFile | None = getattr(weights, "obj", None)
-    return owner if getattr(owner, "shared", False) else None  # without the class, which most programs do not need
+    return owner if getattr(owner, "shared", False) else None  # without importing SharedFile, which is rarely needed
 
 
 def undisturbed(file: SharedFile | None, run: Callable[[], None]) -> None:
-    """Call `run`, which reads the file's bytes, until the file did not change meanwhile.
+    """Call `run`, which reads the file's bytes, until a call ends without a change of the file.
 
     Args:
         file: None if the bytes are private.

@@ -1,12 +1,12 @@
 """Targets turn lowered graphs into programs and run them; each implements every kernel form once.
 
-A target is one folder here, with its `Target` in `target.py`, and one row in `table.py`. `target.py` says what a target
-is to the rest of the package.
+A target is one folder here, with its `Target` in its `target.py`, and one row in `table.py`. `targets/target.py` has
+the protocol through which the rest of the package uses a target.
 
-What targets share: `form_writer.py` finds what writes a form's kernels, `buffer_plan.py` (on `plan_memory.py`) lays
-tensors out in memory, `implicit_gemm.py` cuts convolutions into phases and taps, `epilogue.py` says how operands go
-along with an output, `choose_layout.py` blocks images by the vector width. A new form is its class in `ir/`, a row in
-each target's WRITERS, and the function that the row names.
+Targets share these files: `form_writer.py` finds the writer of a form, `buffer_plan.py` (with `plan_memory.py`) lays
+tensors out in memory, `implicit_gemm.py` cuts convolutions into phases and taps, `epilogue.py` describes epilogue
+operands, `choose_layout.py` blocks images by the vector width. A new form takes a class in `ir/`, a row in each
+target's WRITERS, and the function that the row names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def target_named(name: str) -> Target:
-    """The target of one row, loaded on request."""
+    """The target of this name in the table; imported on first use."""
     found: Target = __import__(f"jitdelegate.targets.{name}.target", fromlist=["TARGET"]).TARGET
     return found
 
@@ -31,7 +31,7 @@ def candidates(name: str, notes: list[str]) -> tuple[Target, ...]:
     """The targets for a value of the option `target`, in the order in which they are tried.
 
     Args:
-        notes: receives one sentence per target that "auto" cannot take.
+        notes: receives one sentence per target that "auto" cannot use.
     """
     if name != AUTO:
         return (target_named(name),)
@@ -41,7 +41,7 @@ def candidates(name: str, notes: list[str]) -> tuple[Target, ...]:
 
 
 def may_be_here(name: str) -> bool:
-    """Whether the machine may have a device of a target. Loading a library in vain takes longer than this check."""
+    """Whether the machine may have a device of a target. This check is faster than trying to load a driver library."""
     files = ROWS[name].device_files
     try:
         return not files or any(each.startswith(files) for each in os.listdir(DEVICES))
@@ -50,10 +50,10 @@ def may_be_here(name: str) -> bool:
 
 
 def parse_target(text: str) -> tuple[str, tuple[Device, ...]]:
-    """The target in "cuda:sm_80,sm_90:114", and the devices that it names; none where this machine's is meant.
+    """The target and devices of a text like "cuda:sm_80,sm_90:114"; no devices if the text means this machine's.
 
     Raises:
-        OptionError: there is no such target, or it has no such devices.
+        OptionError: unknown target or device.
     """
     name, colon, devices = text.partition(":")
     if name not in NAMES or (colon and name == AUTO):

@@ -1,4 +1,4 @@
-"""Buffers of a plan: which tensors share one, how long each is alive, and where each lies in the arena."""
+"""Buffers of a plan: which tensors share a buffer, how long each buffer is alive, and its offset in the arena."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from jitdelegate.errors import CompileError
 from jitdelegate.targets.plan_memory import Life, plan_memory
 
 MOST_STEPS = 20_000
-"""Planning memory takes time with their square, some ten seconds for this many."""
+"""Most steps of a plan. Memory planning takes quadratic time, some ten seconds for this number."""
 
 
 def check_steps(what: str, count: int) -> None:
-    """Nothing, if memory can be planned for so many steps.
+    """Check the number of steps.
 
     Raises:
-        CompileError: there are too many.
+        CompileError: there are more than MOST_STEPS.
     """
     if count > MOST_STEPS:
         raise CompileError(f"The graph has {count} {what}, expected at most {MOST_STEPS}.")
 
 
 class Buffers(dict[int, int]):
-    """By tensor, the one whose buffer it has: itself, unless it was entered as an alias of another."""
+    """Tensor -> the tensor whose buffer it uses: itself, unless it is an alias of another."""
 
     def __missing__(self, index: int) -> int:
         return index
 
     def alias(self, target: int, source: int) -> None:
-        """`target` is another name of `source`, whose own aliases are all known."""
+        """Make `target` an alias of `source`; if `source` is an alias too, that must be entered already."""
         self[target] = self[source]
 
 
 def lives_of(steps: Iterable[Iterable[int]], size: Callable[[int], int]) -> dict[int, Life]:
-    """How long each buffer is needed, in the order in which they are touched first.
+    """The life of each buffer, in the order of first use.
 
     Args:
-        steps: the buffers that each step touches.
+        steps: for each step, the buffers that it reads or writes.
         size: bytes of a buffer.
     """
     ends: dict[int, tuple[int, int]] = {}

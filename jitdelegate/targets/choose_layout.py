@@ -1,8 +1,8 @@
 """Decides how each runtime tensor lies in memory: blocked by the vector width where kernels gain, row-major elsewhere.
 
-A tensor is blocked if it is an image with channels enough to fill a vector, if every node that touches it takes
-blocked images, and if one of the nodes that blocked images connect it with gains by them. Windows that reach over the
-border get a halo of zeros around the image, so that no kernel has to look where the border is.
+A tensor is blocked if it is an image with more channels than half a vector, if every node that reads or writes it
+accepts blocked images, and if at least one of the nodes connected to it through blocked images runs faster on them.
+Images whose windows reach over the border get a halo of zeros, so kernels need no border checks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jitdelegate.ir.layout import Layout, image_shape
 
 
 def choose_layout(graph: Graph, lanes: int) -> dict[int, Layout]:
-    """The layout of every tensor that nodes read or write, constants aside."""
+    """The layout of every tensor that nodes read or write, except constants."""
     halos = _all_halos(graph)
     touched = {i for node in graph.nodes for i in (*node.inputs, *node.outputs) if i != ABSENT}
     touched |= {*graph.inputs, *graph.outputs}
@@ -33,7 +33,7 @@ def _suits(tensor: Tensor, lanes: int) -> bool:
 
 
 def _gaining(graph: Graph, suited: set[int]) -> set[int]:
-    """Of the tensors that may be blocked those that are connected, through others of them, with a node that gains."""
+    """The tensors in `suited` that are connected, through tensors in `suited`, to a node that gains."""
     links = [
         [index for index in dict.fromkeys((*node.inputs, *node.outputs)) if index in suited] for node in graph.nodes
     ]
@@ -53,12 +53,12 @@ def _gaining(graph: Graph, suited: set[int]) -> set[int]:
 
 
 def _gains(graph: Graph, node: Node) -> bool:
-    """Whether the node's kernel is faster on blocked images than on others; the rest is as fast on both."""
+    """Whether the node's kernel is faster on blocked images; other kernels are equally fast on both layouts."""
     return form_of(node).reads_images(*_ends(graph, node))
 
 
 def _row_major(graph: Graph, lanes: int) -> Iterator[int]:
-    """Tensors that some node takes or makes row-major only."""
+    """Tensors that must be row-major for some node or for the caller."""
     for index in graph.outputs:
         if not graph.readers[index]:
             yield index  # written straight into the caller's memory
@@ -70,7 +70,7 @@ def _row_major(graph: Graph, lanes: int) -> Iterator[int]:
 
 
 def _all_halos(graph: Graph) -> dict[int, Halo]:
-    """By tensor, the halo that is wide enough for all who read it."""
+    """Tensor -> the halo that is wide enough for all its readers."""
     found: dict[int, Halo] = {}
     for node in graph.nodes:
         halo = form_of(node).halo(*_ends(graph, node))

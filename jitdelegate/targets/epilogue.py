@@ -1,4 +1,4 @@
-"""Extra operands of epilogues: how each goes along with the output that a kernel makes."""
+"""Epilogue operands: which element of an operand belongs to which element of a kernel's output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jitdelegate.ir.forms import IndexMap, Shape
 
 
 class Reach(Enum):
-    """Which element of an extra operand belongs to channel c of pixel p, of C channels each."""
+    """Index of the operand's element that belongs to channel c of pixel p, with C channels per pixel."""
 
     ELEMENT = "element"  # p * C + c
     CHANNEL = "channel"  # c
@@ -23,7 +23,7 @@ class EpilogueOperand:
     """An operand of `shape` that is read at the index of an output of shape `output`.
 
     Attributes:
-        axes: per axis of the output, the operand's axis that goes along with it; None where the operand is repeated.
+        axes: per axis of the output, the operand's matching axis; None where the operand is repeated.
     """
 
     shape: Shape
@@ -32,7 +32,7 @@ class EpilogueOperand:
 
     @classmethod
     def of(cls, index_map: IndexMap, shape: Shape, output: Shape) -> EpilogueOperand | None:
-        """The operand as it is read through `index_map`; None where it is shifted, padded, strided or transposed."""
+        """The operand read through `index_map`; None if the map shifts, pads, strides or transposes it."""
         if index_map.fill is not None or any(index_map.starts) or any(step != 1 for step in index_map.steps):
             return None
         shift, along = len(output) - len(shape), dict[int, int]()
@@ -45,7 +45,7 @@ class EpilogueOperand:
 
     @property
     def reach(self) -> Reach | None:
-        """Which of its elements belongs to a pixel's channel, where it lies dense; None where no formula says it."""
+        """The formula for the element's index in a dense operand; None if no `Reach` fits."""
         if prod(self.shape) == 1:
             return Reach.SCALAR
         moved = [1 if axis is None else size for axis, size in zip(self.axes, self.output, strict=True)]
@@ -58,6 +58,6 @@ class EpilogueOperand:
 
 
 def reach(index_map: IndexMap, shape: Shape, output: Shape) -> Reach | None:
-    """How an epilogue reads an operand of `shape` that lies dense; None where none of the ways fits."""
+    """How an epilogue reads a dense operand of `shape`; None if no `Reach` fits."""
     operand = EpilogueOperand.of(index_map, shape, output)
     return operand.reach if operand else None

@@ -1,4 +1,4 @@
-"""Finds what writes the kernels of a form on a target: modules are imported when one of their forms first occurs."""
+"""Finds the writer of a form on a target. A writer's module is imported when one of its forms first occurs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from jitdelegate.ir.forms import Form, Window
 from jitdelegate.ir.graph import Node, form_of
 
 Writers = Mapping[type[Form], str]
-"""By form, "module.function" in the target's package."""
+"""Form -> "module.function" in the target's package."""
 
 
 def form_writer(package: str, writers: Writers, node: Node) -> Callable[..., Any]:
     """The function of the target's `package` that writes the kernels of a node's form.
 
     Raises:
-        CompileError: the target has none.
+        CompileError: the target has no writer for the form.
     """
     form = type(form_of(node))
     if form not in writers:
@@ -28,10 +28,10 @@ def form_writer(package: str, writers: Writers, node: Node) -> Callable[..., Any
 
 
 def check_sums(node: Node) -> None:
-    """Nothing, if the node's form asks for sums that kernels do: of floats, by a window's defaults.
+    """Check that a window form asks for sums that kernels implement: its defaults, which are sums of floats.
 
     Raises:
-        CompileError: it asks for others.
+        CompileError: another accumulator, input zero or halo value is asked for.
     """
     form = form_of(node)
     if not isinstance(form, Window):

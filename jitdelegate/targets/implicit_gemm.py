@@ -1,4 +1,4 @@
-"""Implicit GEMM: which pixels of the data meet which taps of the filter, and which matrices of a batch meet."""
+"""Geometry of implicit GEMM: which pixels meet which taps of the filter. Also strides between a batch's matrices."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from jitdelegate.ir.forms import Contract, Shape
 
 @dataclass(frozen=True, slots=True)
 class AxisPhase:
-    """Rows, or columns, of the output that meet the same taps.
+    """Output rows (or columns) that meet the same taps.
 
-    Row first + step * t, for t < size, reads data row start + stride * t + spacing * j for the j-th of `taps`.
+    For t < size, output row first + step * t reads data row start + stride * t + spacing * j for the j-th of `taps`.
     """
 
     size: int
@@ -28,7 +28,7 @@ class AxisPhase:
 
 @dataclass(frozen=True, eq=False)
 class GridPhase:
-    """Pixels of the output that meet the same taps, whose filters are f32[O, kh, kw, I]."""
+    """Output pixels that meet the same taps; `weights` are f32[O, kh, kw, I] of these taps only."""
 
     rows: AxisPhase
     columns: AxisPhase
@@ -36,11 +36,11 @@ class GridPhase:
 
 
 def grid_phases(form: Contract, target: Sequence[int], weights: np.ndarray) -> Iterator[GridPhase]:
-    """One phase; of a transposed convolution one for each (output row mod stride, output column mod stride).
+    """One phase; for a transposed convolution, one per (output row mod stride, output column mod stride).
 
     Args:
         target: the output's shape as an image.
-        weights: as `filters_of` gives them.
+        weights: f32[O, kh, kw, I], from `filters_of`.
     """
     for rows in _along(form, 0, target[1]):
         for columns in _along(form, 1, target[2]):
@@ -48,27 +48,27 @@ def grid_phases(form: Contract, target: Sequence[int], weights: np.ndarray) -> I
 
 
 def _along(form: Contract, axis: int, size: int) -> Iterator[AxisPhase]:
-    """The phases of an axis of `size` output pixels, 0 for H and 1 for W."""
+    """The phases along `axis` (0 for H, 1 for W) of `size` output pixels."""
     stride, padding = form.stride[axis], form.padding[2 * axis]
     if not form.transposed:
         yield AxisPhase(size, 0, 1, -padding, stride, form.dilation[axis], slice(0, None))
         return
     for first in range(min(stride, size)):
-        # Tap r + stride * j, where r is the rest, adds source row (first + padding) / stride + t - j to the output.
+        # Tap rest + stride * j adds source row (first + padding) // stride + t - j to output row first + stride * t.
         start, rest = divmod(first + padding, stride)
         yield AxisPhase(len(range(first, size, stride)), first, stride, start, 1, -1, slice(rest, None, stride))
 
 
 def filters_of(weights: np.ndarray) -> np.ndarray:
-    """A Contract's weights as f32[O, kh, kw, I]; rows of numbers, f32[O, I], have a 1x1 kernel."""
+    """A Contract's weights as f32[O, kh, kw, I]; matrices f32[O, I] get a 1x1 kernel."""
     return weights if weights.ndim == 4 else weights[:, None, None]
 
 
 def matrix_strides(shape: Shape, distances: Sequence[int], count: int) -> list[int]:
-    """From matrix to matrix along the `count` leading axes of a product, 0 where an operand of `shape` is repeated.
+    """Distances between matrices along a product's `count` leading axes; 0 where the operand of `shape` is repeated.
 
     Args:
-        distances: between neighbours along each axis of the operand, in any unit.
+        distances: distance between neighbours along each axis of the operand, in any unit.
     """
     own = [0 if size == 1 else far for size, far in zip(shape[:-2], distances, strict=False)]
     return [0] * (count - len(own)) + own

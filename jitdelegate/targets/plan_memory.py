@@ -1,4 +1,4 @@
-"""Places activations in one arena so that what is alive together does not overlap."""
+"""Places activations in one arena. Blocks that are alive at the same time do not overlap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The targets, a row each. A row's name is that of its folder here, of `Options.target` and of `Program.target`."""
+"""The table of targets. A row's name is the folder's name and the value of `Options.target` and `Program.target`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a target is to the rest of the package. Nothing outside `targets/` and `runtime/` asks which one it is."""
+"""The target protocol. Code outside `targets/` and `runtime/` uses targets only through it, not by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jitdelegate.program.program import Kernel, Launch, Program
 from jitdelegate.runtime.io_binding import IOBinding
 
 Trace = Callable[[str, Callable[[], str]], None]
-"""Called with a stage's name and what makes its text."""
+"""Called with a stage's name and a function that makes its text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class Generated:
     """Code for a lowered graph.
 
     Attributes:
-        origins: per kernel, the positions of the operators that it computes. All others are those of `Program`.
+        origins: per kernel, the positions of the operators that it computes. Other fields are as in `Program`.
     """
 
     loader: str
@@ -40,12 +40,12 @@ class Generated:
 
 
 class Device(Protocol):
-    """What programs of a target run on; it need not be here, as long as nothing is to run.
+    """A device that a target's programs run on. It may be on another machine if programs are only compiled for it.
 
     Attributes:
         target: the target.
-        name: the maker's name, "" where reports need none.
-        kind: what programs are compiled for, as "sm_90:132"; "" where it is always this machine's.
+        name: the manufacturer's name for the device; "" if reports need none.
+        kind: what programs are compiled for, such as "sm_90:132"; "" if it is always this machine's device.
     """
 
     @property
@@ -58,27 +58,27 @@ class Device(Protocol):
     def kind(self) -> str: ...
 
     def key_parts(self, options: Options) -> KeyParts:
-        """The parts of a key that the device and its compilers decide.
+        """The parts of a key that depend on the device and its compilers.
 
         Raises:
             DeviceError: the device lacks what the options ask for.
         """
 
     def usable_key(self, key: Key, options: Options) -> tuple[Key, str]:
-        """The key, without compilers where nothing that they make would run here; and why nothing can be compiled, ""
-        where it can."""
+        """(key, reason): the key lacks compilers if their code would not run here. The reason says why nothing can be
+        compiled; "" if compiling is possible."""
 
     def alternatives(self, key: Key) -> Sequence[Key]:
-        """Keys of programs that were compiled for similar devices and run on this one, the fittest first."""
+        """Keys of programs that were compiled for similar devices and also run on this one, the best first."""
 
     def difference(self, key: Key) -> str:
-        """How a program of one of the `alternatives` differs from one that fits; a sentence."""
+        """One sentence about how the program of one of the `alternatives` differs from a program for this device."""
 
     def session(self, program: Program, options: Options, threads: int) -> IOBinding:
         """The program, ready to run.
 
         Raises:
-            DeviceError: the device does not take it, or has no memory for it.
+            DeviceError: the device refuses the program, or is out of memory.
             ProgramError: the program is damaged.
         """
 
@@ -87,12 +87,12 @@ class Target(Protocol):
     """One way to compile and run graphs.
 
     Attributes:
-        name: that of its row in the table.
-        title: one of its devices, in a sentence.
-        delegated_to, left_to: where delegated operators run and where the others do, in a warning.
-        is_accelerator: whether its devices have memory of their own, kernels that are launched, and units that
-            multiply in lower precision; what the cost model says of them is reasoned, not measured.
-        bare_rows: up to so many output pixels, convolutions pad no channels.
+        name: name of its row in the table.
+        title: noun for one of its devices, for sentences.
+        delegated_to, left_to: where delegated operators and the others run, for warnings.
+        is_accelerator: whether its devices have memory of their own, launch kernels, and multiply in lower precision;
+            the cost model's numbers for them are estimated, not measured.
+        bare_rows: largest number of output pixels up to which convolutions pad no channels.
     """
 
     name: str
@@ -106,14 +106,14 @@ class Target(Protocol):
         """The device of this machine that the options name.
 
         Raises:
-            DeviceError: there is none.
+            DeviceError: there is no such device.
         """
 
     def devices(self, text: str) -> tuple[Device, ...]:
-        """Devices that need not be here, from "sm_80,sm_90:114" or "all".
+        """Devices to compile for, on this machine or not, from a text like "sm_80,sm_90:114" or "all".
 
         Raises:
-            OptionError: the text names none.
+            OptionError: the text names no device of this target.
         """
 
     def generate(self, graph: Graph, options: Options, key: Key, trace: Trace) -> Generated:
@@ -121,7 +121,7 @@ class Target(Protocol):
 
         Raises:
             CompileError: the code would take too long to compile.
-            DeviceError: the compilers are not installed, or the device lacks what was asked for.
+            DeviceError: the compilers are not installed, or the device lacks a feature that the options ask for.
         """
 
     def runs_in_litert(self, key: Key) -> bool:
@@ -131,4 +131,4 @@ class Target(Protocol):
         """What compiled code saves and costs in a program with this loader."""
 
     def channel_unit(self, features: str) -> int:
-        """Output channels that a convolution computes together; other numbers are padded to a multiple."""
+        """Number of output channels that a convolution computes together; other numbers are padded to a multiple."""

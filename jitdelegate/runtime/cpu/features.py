@@ -1,4 +1,4 @@
-"""The instruction set of this CPU and its system, from the CPU itself.
+"""The instruction set that this CPU and the operating system support, read from the CPU itself.
 
 Two functions of a few bytes of x86-64 machine code, CPUID and XGETBV, run in executable anonymous memory: 0.3 ms, where
 llvmlite's answer would cost importing llvmlite.

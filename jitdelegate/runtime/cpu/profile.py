@@ -24,7 +24,7 @@ def stamp_bytes(steps: int) -> int:
 
 
 class KernelClock:
-    """Reads the stamps of one session; the time since it was made tells how fast the clock ticks."""
+    """Reads the stamps of one session. The clock's rate is measured from the object's creation on."""
 
     __slots__ = ("_clock", "_kernels", "_stamps", "_start", "_ticks")
 

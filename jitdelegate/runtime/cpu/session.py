@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _ARGUMENTS = 5 * ctypes.c_void_p
-"""Of one thread: arena, weights, io, sync, scratch."""
+"""Arguments of one thread: arena, weights, io, sync, scratch."""
 
 
 class Session(IOBinding):
@@ -38,7 +38,7 @@ class Session(IOBinding):
 
     Raises:
         ProgramError: the program has no code, or does not fit together.
-        DeviceError: the system gives too little memory, or none that is executable.
+        DeviceError: out of memory, or executable memory is not available.
     """
 
     def __init__(self, program: Program, num_threads: int = 1) -> None:
@@ -68,8 +68,8 @@ class Session(IOBinding):
     def close(self) -> None:
         """End the workers and free the memory; harmless a second time.
 
-        While Python itself ends, nothing is waited for: LiteRT closes sessions then too, and another thread may be in
-        the midst of a run that it never comes back from. The process gives everything back.
+        Does nothing while Python exits: LiteRT closes sessions then too, and another thread may be inside a run that
+        never returns. The system frees everything when the process ends.
         """
         if self._is_ending():
             return
@@ -138,17 +138,17 @@ class Session(IOBinding):
             return self._opened_memory().states.so_far()
 
     def host(self, data_offset: Callable[[int], int]) -> tuple[int, Any]:
-        """Let LiteRT's interpreter run the program from now on, on its own tensors; nothing else may.
+        """Let LiteRT's interpreter run the program on its own tensors from now on; other callers must not run it.
 
         Args:
-            data_offset: where, in LiteRT's array of tensors, the address of a tensor's data lies.
+            data_offset: tensor index -> offset of the tensor's data pointer in LiteRT's array of tensors.
         Returns:
-            The address of the entry, and the words that it works by.
+            (address of the entry, its table of words).
         Raises:
             ProgramError: the weights are damaged, or the code has no such entry.
             DeviceError: the session is closed.
         """
-        from jitdelegate.runtime.delegate_table import (  # not before: most models are no clients
+        from jitdelegate.runtime.delegate_table import (  # not before: most models are not hosted
             ELEMENT_BYTES,
             hosting_words,
         )
@@ -158,7 +158,7 @@ class Session(IOBinding):
             if not self._code.invoke:
                 raise ProgramError(f"code has no entry {library.HOST_ENTRY}")
             if memory.weights.file:
-                memory.weights.file.own()  # LiteRT asks nobody before it runs
+                memory.weights.file.own()  # LiteRT runs without checking for changes
             memory.weights.verify()
             self._start_workers(memory)
             inputs, outputs = ([data_offset(port.index) for port in side] for side in (program.inputs, program.outputs))
@@ -177,7 +177,7 @@ class Session(IOBinding):
             return self._clock.kernel_seconds() if self._clock and self._memory else super().kernel_seconds()
 
     def _prepared_states(self) -> States:
-        """The states, first values filled in."""
+        """The states, with first values written."""
         memory = self._opened_memory()
 
         def prepare() -> None:
@@ -188,7 +188,7 @@ class Session(IOBinding):
         return memory.states
 
     def _follow_fork(self) -> None:
-        """A forked child has no workers, and its lock and their words may be in any state: begin again."""
+        """Start anew in a forked child: it has no workers, and the lock and the sync memory may be in any state."""
         if self._process == os.getpid():
             return
         self._process = os.getpid()
@@ -207,7 +207,7 @@ class Session(IOBinding):
                 self._num_threads = len(self._workers) + 1
 
     def _stop_workers(self, memory: _Memory) -> None:
-        """Return when none of them is in the code or its memory any more."""
+        """Stop the workers; returns once none of them uses the code or its memory."""
         if not self._workers:
             return
         from jitdelegate.runtime.cpu import workers
@@ -218,14 +218,13 @@ class Session(IOBinding):
 
 
 class _Memory:
-    """What the code works on, in one block: io, arguments, sync, arena, scratch of each thread; and the weights where
-    they are.
+    """The code's memory, in one block: io, arguments, sync, arena, scratch of each thread. The weights lie elsewhere.
 
     Attributes:
-        io: the pointers to inputs, states, outputs and the states to come, to be set before each run.
-        states: what lives from run to run.
-        weights: what the code reads.
-        arguments: by thread, the pointers that the code is called with.
+        io: pointers to inputs, current states, outputs and next states; set before each run.
+        states: values that live from run to run.
+        weights: the program's constants.
+        arguments: per thread, the pointers that the code is called with.
     """
 
     __slots__ = ("_given", "_pages", "_sync", "_sync_bytes", "arguments", "io", "states", "weights")
@@ -269,11 +268,11 @@ class _Memory:
         return KernelClock(program, clock, self._sync) if has_room else None
 
     def clear_sync(self) -> None:
-        """As if no worker had ever come."""
+        """Reset the sync memory to its first state, without workers."""
         ctypes.memset(self._sync, 0, self._sync_bytes)
 
     def close(self) -> None:
-        """Free it; neither the code nor `io` may be used any more."""
+        """Free the memory; the code and `io` must not be used afterwards."""
         self.weights.release()
         self.states.close()
         self._pages.close()

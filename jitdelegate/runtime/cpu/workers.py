@@ -9,7 +9,7 @@ from jitdelegate.errors import DeviceError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import signal as _signal  # which wraps the same numbers in enums, at ten times the cost
+    import signal as _signal  # the same numbers wrapped in enums, at ten times the cost
 
     Threads = list[ctypes.c_void_p]
 else:

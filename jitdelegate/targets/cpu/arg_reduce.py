@@ -1,4 +1,4 @@
-"""ArgReduce: where the largest or smallest elements are."""
+"""ArgReduce: the indices of the largest or smallest elements."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from jitdelegate.targets.scalar.cast import cast
 
 I32 = "i32"
 SHORT_VECTORS = 4
-"""Vectors of a row that are looked at all at once."""
+"""Rows of up to this many vectors are held in registers whole."""
 
 
 @dataclass(frozen=True)
 class Best:
-    """A value and its place, or a vector of them."""
+    """A value and its index, or a vector of values and a vector of their indices."""
 
     value: Value
     place: Value
 
     def select(self, f: Function, condition: Value, other: Best) -> Best:
-        """This one where the condition holds, the other elsewhere."""
+        """Per lane: this one where the condition holds, `other` elsewhere."""
         return Best(f.select(condition, self.value, other.value), f.select(condition, self.place, other.place))
 
     def lane(self, f: Function, number: int) -> Best:
-        """One of a vector's lanes; a scalar has only itself."""
+        """Lane `number` of the vectors; a scalar is returned as it is."""
         if lanes_of(self.value.type) == 1:
             return self
         return Best(*(_lane(f, vector, number) for vector in (self.value, self.place)))
@@ -54,18 +54,18 @@ def either(f: Function, a: Value, b: Value) -> Value:
 
 
 def beats(f: Function, a: Value, b: Value, kind: str = "max") -> Value:
-    """Whether `a` is larger than `b`, or smaller with kind "min"; never with NaN."""
+    """Whether `a` is larger than `b`, or smaller for kind "min"; false for NaN."""
     prefix = "o" if element_type(a.type) == FLOAT else "s"
     return f.compare(prefix + {"max": "gt", "min": "lt"}[kind], a, b)
 
 
 def equals(f: Function, a: Value, b: Value) -> Value:
-    """Whether both are equal; never with NaN."""
+    """Whether both are equal; false for NaN."""
     return f.compare("oeq" if element_type(a.type) == FLOAT else "eq", a, b)
 
 
 def best_lane(f: Function, best: Best, kind: str = "max") -> Best:
-    """Of all lanes the best, of equals the one with the lowest place."""
+    """The best of all lanes; of equal lanes, the one with the lowest index."""
     found = best.lane(f, 0)
     for number in range(1, lanes_of(best.value.type)):
         other = best.lane(f, number)
@@ -75,7 +75,7 @@ def best_lane(f: Function, best: Best, kind: str = "max") -> Best:
 
 
 def places_from(f: Function, first: Value, lanes: int) -> Value:
-    """The places `first`, `first` + 1, ... of a vector's lanes, as int32."""
+    """The indices `first`, `first` + 1, ... of a vector's lanes, as int32."""
     start = f.splat(f.cast("trunc", first, I32), lanes)
     if lanes == 1:
         return start
@@ -84,7 +84,7 @@ def places_from(f: Function, first: Value, lanes: int) -> Value:
 
 
 def write_arg_reduce(writer: Writer, node: Node, form: ArgReduce) -> list[Job]:
-    """The jobs of a ArgReduce node."""
+    """The jobs of an ArgReduce node."""
     return ArgReduceWriter(writer.generator).jobs(form, *placed(writer, node))
 
 
@@ -92,7 +92,7 @@ class ArgReduceWriter(JobWriter):
     """Writes the jobs of ArgReduce nodes."""
 
     def jobs(self, form: ArgReduce, data: Placed, out: Placed) -> list[Job]:
-        """One row per output where the last axis is reduced, else one per row of outputs."""
+        """One row per output if the last axis is reduced, else one per row of outputs."""
         if form.axis != len(data.shape) - 1:
             return self._across(form, data, out)
         if data.shape[-1] <= SHORT_VECTORS * self.generator.lanes:
@@ -100,7 +100,7 @@ class ArgReduceWriter(JobWriter):
         return self._along(form, data, out)
 
     def _along_short(self, form: ArgReduce, data: Placed, out: Placed) -> list[Job]:
-        """The extreme of a few vectors, then the first place that equals it: a bit of one integer for each."""
+        """Finds the extreme of a few vectors, then the first equal element: comparisons give one bit per element."""
         size, lanes = data.shape[-1], self.generator.lanes
 
         def row(kernel: Kernel, number: Value) -> None:
@@ -120,7 +120,7 @@ class ArgReduceWriter(JobWriter):
         return [job_of_rows(self.generator, "arg_reduce", size_of(data.axes[:-1]), size, row)]
 
     def _vectors(self, f: Function, data: Placed, start: Value, rest: Value) -> list[Value]:
-        """All of a row; `rest` stands after its end, and for NaN."""
+        """A whole row as vectors; `rest` replaces NaN and fills lanes after the row's end."""
         lanes, step = self.generator.lanes, data.nbytes
         whole, left = divmod(data.shape[-1], lanes)
         values = [load(f, data.dtype, start + number * lanes * step, lanes, step) for number in range(whole)]
@@ -150,7 +150,7 @@ class ArgReduceWriter(JobWriter):
     def _scan(
         f: Function, kind: str, data: Placed, start: Value, part: tuple[int, int], lanes: int, best: Best
     ) -> Best:
-        """The best of each lane over a part of a row, of equals the first."""
+        """The best of each lane over a part of a row; of equal elements, the first."""
         first, last = part
 
         def step(i: Value, value: Value, place: Value) -> list[Value]:
@@ -162,7 +162,7 @@ class ArgReduceWriter(JobWriter):
         return Best(*f.loop((last - first) // lanes, step, best.value, best.place))
 
     def _across(self, form: ArgReduce, data: Placed, out: Placed) -> list[Job]:
-        """Each lane looks at its own column."""
+        """The reduced axis is not the last: each lane reduces its own column."""
         last = len(data.shape) - 1
         kept = [axis for axis in range(last) if axis != form.axis]
         columns, along = data.shape[last], data.axes[form.axis]
@@ -193,7 +193,7 @@ class ArgReduceWriter(JobWriter):
 
 
 def _extreme_lane(f: Function, kind: str, value: Value) -> Value:
-    """The largest or smallest lane of a vector without NaN."""
+    """The largest or smallest lane of a vector that has no NaN."""
     element, lanes = element_type(value.type), lanes_of(value.type)
     flag, prefix, suffix = ("nnan ", "f", "f32") if element == FLOAT else ("", "s", element)
     name = f"llvm.vector.reduce.{prefix}{kind}.v{lanes}{suffix}"
@@ -202,7 +202,7 @@ def _extreme_lane(f: Function, kind: str, value: Value) -> Value:
 
 
 def _first_bit(f: Function, words: Sequence[Value]) -> Value:
-    """Which bit is the first that is set in one of several words of lanes, which are no more than 64 bits together."""
+    """Number of the first set bit in words of one bit per lane, counted through; at most 64 bits together."""
     joined = f.index(0)
     for number, word in enumerate(words):
         wide = f.cast("zext", word, INDEX)

@@ -1,4 +1,4 @@
-"""Contract: implicit GEMM, cut into chunks of pixels and of panels of output channels that tiles then walk through.
+"""Contract: implicit GEMM, cut into chunks of pixels and panels of output channels. Tile functions compute the chunks.
 
 A panel is up to four vectors of output channels: [bias][K][vectors * lanes].
 """
@@ -24,15 +24,15 @@ from jitdelegate.targets.implicit_gemm import filters_of
 CHUNK_WORK = 4_000_000
 """Floating-point operations that are worth a chunk of their own."""
 FEWEST_CHUNKS = 16
-"""Chunks that a large layer is cut into at least, so that threads end together."""
+"""Fewest chunks of a large layer, so that threads end at about the same time."""
 FEWEST_PANELS = 32
-"""The same where each panel is a chunk, or several."""
+"""Fewest chunks if each panel is one chunk or several."""
 SMALL_WORK = 400_000
-"""Floating-point operations below which cutting does not pay."""
+"""Floating-point operations below which a layer is not cut: threads would cost more than they save."""
 
 
 def pack(generator: Generator, weights: np.ndarray, bias: np.ndarray | None) -> tuple[bytes, list[tuple[int, int]]]:
-    """f32[O, K] and f32[O] as panels one after another, with the panels' widths."""
+    """f32[O, K] and f32[O] packed as panels, with the panels' widths."""
     outputs, depth = weights.shape
     lanes = generator.lanes
     blocks = -(-outputs // lanes)
@@ -54,10 +54,10 @@ class Panels:
     """Panels of equal width and code, one after another.
 
     Attributes:
-        masked: True for a panel whose last vector is not full and may not be stored whole.
+        masked: True for a panel whose last vector is not full and must be stored with a mask.
         size: bytes of one panel.
-        weights: offset of the first one.
-        block: its first block of output channels.
+        weights: offset of the first panel in the weights.
+        block: the first panel's first block of output channels.
     """
 
     vectors: int
@@ -70,7 +70,7 @@ class Panels:
 
 @dataclass(frozen=True)
 class Multiplication:
-    """One sweep with everything a chunk function needs to run part of it."""
+    """One sweep with all that chunk functions need to compute parts of it."""
 
     sweep: Sweep
     geometry: str
@@ -95,7 +95,7 @@ class ContractWriter(JobWriter):
     def jobs(
         self, form: Contract, a: Memory, c: Memory, weights: np.ndarray, bias: np.ndarray | None, epilogue: Epilogue
     ) -> list[Job]:
-        """The jobs of a whole node; `weights` are f32[O, kh, kw, I]."""
+        """The jobs of a node; `weights` are f32[O, kh, kw, I]."""
         outputs = weights.shape[0] // form.groups
         inputs = weights.shape[3]
         found = []
@@ -110,7 +110,7 @@ class ContractWriter(JobWriter):
         return found
 
     def multiplication(self, sweep: Sweep, c: Layout, bias: np.ndarray | None, epilogue: Epilogue) -> Multiplication:
-        """Packs the weights of a sweep and writes down its geometry."""
+        """Packs the weights of a sweep and stores its geometry as a constant."""
         generator = self.generator
         quads, singles = sweep.order()
         packed, widths = pack(generator, sweep.weights[:, np.concatenate([quads, singles])], bias)
@@ -147,10 +147,10 @@ class ContractWriter(JobWriter):
         return [self._job(product, a, c, group, pixel_chunks, by_panel=by_panel) for group in groups]
 
     def _cut(self, product: Multiplication, images: int) -> tuple[bool, list[tuple[int, int]]]:
-        """Whether each panel is a chunk of its own, and which (first pixel, pixels) a layer is cut into.
+        """(whether each panel is a chunk of its own, the (first pixel, pixels) ranges that a layer is cut into).
 
-        Whichever of weights and pixels is larger is cut, so that the other one stays in the cache; both if there are
-        still too few chunks for threads to end together.
+        The larger of weights and pixels is cut, and the smaller stays in the cache. Both are cut if there are still too
+        few chunks for threads to end at about the same time.
         """
         sweep = product.sweep
         outputs, depth = sweep.weights.shape
@@ -174,7 +174,7 @@ class ContractWriter(JobWriter):
         *,
         by_panel: bool,
     ) -> Job:
-        """Chunks are (image, panel if `by_panel`, pixels); the last pixels may be fewer."""
+        """The job whose chunks are (image, panel if `by_panel`, pixels); the last range may have fewer pixels."""
         sweep, parts = product.sweep, len(pixel_chunks)
         count = group[0].count if by_panel else 1
 
@@ -202,8 +202,8 @@ class ContractWriter(JobWriter):
     def run_panels(
         self, kernel: Kernel, product: Multiplication, pointers: list[Value], first: Value, pixels: int
     ) -> None:
-        """Pixels first ... first + pixels - 1 times all panels; pointers are A, C and the streams at pixel and channel
-        0."""
+        """Pixels first ... first + pixels - 1 times all panels. Pointers are A, C and the epilogue operands, each at
+        pixel 0 and channel 0."""
         for panels in product.panels:
             self._walk(kernel, product, panels, pointers, first, pixels)
 
@@ -217,7 +217,7 @@ class ContractWriter(JobWriter):
         pixels: int,
         number: Value | None = None,
     ) -> None:
-        """The pixels times each of the panels, or times panel `number` of them alone."""
+        """The pixels times each of the panels, or only times panel number `number`."""
         a, *others = pointers
         blocks = [product.c.block, *(s.block for s in product.streams)]
         moves = [panels.size, *(panels.vectors * block for block in blocks)]
@@ -261,7 +261,8 @@ class ContractWriter(JobWriter):
 
 
 def _panels(widths: list[tuple[int, int]], vector_size: int, weights: int, *, masked: bool) -> Iterator[Panels]:
-    """Panels of the packed `widths` from offset `weights` on, `vector_size` bytes per vector; the last one `masked`."""
+    """Panels of the packed `widths`, starting at offset `weights`; a panel has `vector_size` bytes per vector of width.
+    `masked` applies to the last panel."""
     block = 0
     for position, (vectors, count) in enumerate(widths):
         last = int(masked and position == len(widths) - 1)

@@ -1,5 +1,5 @@
-"""Depthwise: one channel block at a time, a few output pixels in registers; alone, or strip by strip before a 1x1
-Contract that reads the strip from scratch memory while it is still in the cache."""
+"""Depthwise: one channel block at a time, with a few output pixels in registers. With row-band fusion, each thread
+computes a strip of rows into scratch memory, and the 1x1 Contract after it reads the strip from the cache."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from jitdelegate.targets.cpu.writer import Writer
 from jitdelegate.targets.implicit_gemm import filters_of
 
 UNROLLED_TAPS = 9
-"""Windows with more taps than this loop over their rows."""
+"""Windows with more taps than this are computed in a loop over their rows."""
 UNROLLED_COLUMNS = 64
-"""Windows that are wider loop over their columns too."""
+"""Windows wider than this are computed in a loop over their columns too."""
 CHUNK_WORK = 125_000
 """Multiply-adds that are worth a chunk of their own; depthwise work is bound by memory, not by arithmetic."""
 STRIP_PIXELS = 24
@@ -43,7 +43,7 @@ def pack(generator: Generator, weights: np.ndarray, bias: np.ndarray | None) -> 
 
 @dataclass(frozen=True)
 class RowShape:
-    """What is fixed in the code of a row function."""
+    """The facts that are fixed in the code of a row function."""
 
     kernel: tuple[int, int]
     stride: int
@@ -63,7 +63,7 @@ class RowShape:
 
 
 def write_depthwise(writer: Writer, node: Node, form: Depthwise) -> list[Job]:
-    """The jobs of a Depthwise node that stands alone."""
+    """The jobs of a Depthwise node that is not fused."""
     generator, weights, bias = writer.generator, writer.constant(node.inputs[1]), writer.optional(node.inputs[2])
     ends, epilogue = writer.ends(node), writer.epilogue(node)
     if form.multiplier > 1 and generator.lanes % form.multiplier:
@@ -73,7 +73,7 @@ def write_depthwise(writer: Writer, node: Node, form: Depthwise) -> list[Job]:
 
 
 def _as_groups(form: Depthwise, weights: np.ndarray) -> Contract:
-    """Filters whose number per channel does not divide the vector: a Contract of depth 1 per channel."""
+    """The grouped Contract, of depth 1, that replaces a Depthwise whose filters per channel do not divide the lanes."""
     return Contract(
         kernel=form.kernel,
         stride=form.stride,
@@ -84,7 +84,7 @@ def _as_groups(form: Depthwise, weights: np.ndarray) -> Contract:
 
 
 def write_fused(writer: Writer, depthwise: Node, contract: Node) -> list[Job]:
-    """The jobs of a Depthwise and the 1x1 Contract that alone reads its result."""
+    """The jobs of a Depthwise and of the 1x1 Contract that is the only reader of its result."""
     assert isinstance(depthwise.form, Depthwise)
     assert isinstance(contract.form, Contract)
     return DepthwiseWriter(writer.generator).fused_jobs(
@@ -106,7 +106,7 @@ class DepthwiseWriter(JobWriter):
     def row_function(self, shape: RowShape) -> str:
         """`void row(a, tap row distance, weights, c, lanes, stream pointers ...)` for one row and channel block.
 
-        `a` is the first tap of the first pixel; `lanes` the channels to store if masked.
+        `a` points to the first tap of the first pixel; `lanes` is the number of channels to store if masked.
         """
         return self.generator.once("depthwise_row", shape.key, lambda name: self._write_row(shape, name))
 
@@ -136,7 +136,7 @@ class DepthwiseWriter(JobWriter):
         return 8 if len(self.generator.machine.tiles) > 2 else 4
 
     def _sums(self, shape: RowShape, a: Value, tap: Value, w: Value, size: int) -> list[Value]:
-        """The window's products and then the bias, for `size` pixels in a row."""
+        """The sums of the window's products, plus the bias, for `size` neighbouring pixels."""
         f, generator = a.function, self.generator
         bias = w
         rows, columns = shape.kernel
@@ -162,8 +162,8 @@ class DepthwiseWriter(JobWriter):
         return [total + last for total in state[2:]]
 
     def _taps(self, shape: RowShape, a: Value, w: Value, sums: Sequence[Value], columns: int) -> list[Value]:
-        """The sums of neighbouring pixels with the products of `columns` taps in a row; what they share is loaded
-        once."""
+        """The sums of neighbouring pixels plus the products of `columns` neighbouring taps. Input pixels that several
+        output pixels share are loaded once."""
         f, generator = a.function, self.generator
         found = list(sums)
         loaded: dict[int, Value] = {}
@@ -177,7 +177,7 @@ class DepthwiseWriter(JobWriter):
         return found
 
     def _channels(self, shape: RowShape, at: Value) -> Value:
-        """The input channels that meet one block of output channels."""
+        """The input channels that belong to one block of output channels."""
         f, lanes = at.function, self.generator.lanes
         if shape.multiplier == 1:
             return f.load(self.generator.vector, at)
@@ -192,7 +192,7 @@ class DepthwiseWriter(JobWriter):
     def jobs(
         self, form: Depthwise, a: Memory, c: Memory, weights: np.ndarray, bias: np.ndarray | None, epilogue: Epilogue
     ) -> list[Job]:
-        """The jobs of a Depthwise that stands alone: chunks are rows of the output."""
+        """The jobs of a Depthwise that is not fused: chunks are rows of the output."""
         packed = pack(self.generator, weights, bias)
         images, rows, columns, channels = c.layout.shape
         work = columns * channels * form.kernel[0] * form.kernel[1]
@@ -228,7 +228,7 @@ class DepthwiseWriter(JobWriter):
         y: Value,
         streams: list[Value],
     ) -> None:
-        """All channel blocks of output row `y`; `c` and `streams` point to the row's first pixel, `a` to its image."""
+        """All channel blocks of output row `y`. `c` and `streams` point to the row's first pixel, `a` to the image."""
         f, generator = kernel.f, self.generator
         (source, a_layout), (target, c_layout) = a, c
         top = y * form.stride[0] - form.padding[0]
@@ -273,7 +273,7 @@ class DepthwiseWriter(JobWriter):
         bias: tuple[np.ndarray | None, np.ndarray | None],
         epilogues: tuple[Epilogue, Epilogue],
     ) -> list[Job]:
-        """A Depthwise whose result only a 1x1 Contract reads: each thread keeps a strip of it in scratch memory."""
+        """A Depthwise whose result only a 1x1 Contract reads: each thread keeps one strip in scratch memory."""
         images, rows, columns, _ = c.layout.shape
         channels = weights[0].shape[3]
         strip = min(rows, -(-STRIP_PIXELS // columns))
@@ -314,7 +314,7 @@ class DepthwiseWriter(JobWriter):
 
 @dataclass(frozen=True)
 class RowOfStrip(Layout):
-    """One image row inside a strip: blocks lie as far apart as the whole strip is long."""
+    """One image row inside a strip: the distance between blocks is the length of the whole strip."""
 
     strip: int = 0
 

@@ -1,4 +1,4 @@
-"""How kernels load and store vectors of a tensor's elements."""
+"""Loads and stores vectors of a tensor's elements."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from jitdelegate.targets.cpu.vector_ir import FLOAT, Function, Value, lanes_of, 
 
 
 def load(f: Function, dtype: str, at: Value, lanes: int, step: int, mask: Value | None = None) -> Value:
-    """`lanes` elements, each `step` bytes after the one before, as they are in registers.
+    """`lanes` elements that are `step` bytes apart, in their register type.
 
     Args:
-        mask: what is read of neighbouring elements; the other lanes are zero.
+        mask: for neighbouring elements, the lanes to read; other lanes are zero.
     """
     nbytes, stored = ELEMENT_TYPES[dtype].nbytes, _stored(dtype)
     type_ = vector(lanes, stored)
@@ -29,7 +29,7 @@ def load(f: Function, dtype: str, at: Value, lanes: int, step: int, mask: Value 
 
 
 def store(f: Function, dtype: str, value: Value, at: Value, mask: Value | None = None) -> None:
-    """Neighbouring elements from `at` on; those outside `mask` are not written."""
+    """Stores neighbouring elements, starting at `at`; lanes outside `mask` are not written."""
     nbytes = ELEMENT_TYPES[dtype].nbytes
     if dtype == "bool":
         value = f.cast("zext", value, vector(lanes_of(value.type), _stored(dtype)))

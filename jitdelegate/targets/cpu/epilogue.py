@@ -15,9 +15,9 @@ from jitdelegate.targets.scalar.expression import emit
 
 @dataclass(frozen=True)
 class Stream:
-    """An extra operand of an epilogue, followed along the output image: distances in bytes, 0 where it is repeated.
+    """An epilogue operand that is read along the output image: distances in bytes, 0 where it is repeated.
 
-    splat: one float serves all lanes (the operand has one channel, the output more).
+    splat: one float serves all lanes (the operand has one channel, the output several).
     """
 
     memory: Memory
@@ -29,17 +29,17 @@ class Stream:
     splat: bool
 
     def stepped(self, start: int, row: int, pixel: int) -> Stream:
-        """The stream along every `row`-th row and `pixel`-th pixel, `start` bytes further."""
+        """The stream along every `row`-th row and `pixel`-th pixel, starting `start` bytes later."""
         return replace(self, start=self.start + start, row=self.row * row, pixel=self.pixel * pixel)
 
 
 def stream_pointers(kernel: Kernel, streams: Sequence[Stream], image: Value) -> list[Value]:
-    """Where the streams are at the first pixel of an image."""
+    """Pointers to the streams at the first pixel of an image."""
     return [kernel.pointer(s.memory) + (image * s.image + s.start) for s in streams]
 
 
 def follow(memory: Memory, operand: EpilogueOperand) -> Stream:
-    """The operand, which lies in `memory`, as a stream along its output; other outputs than images are a row."""
+    """The operand in `memory` as a stream along its output. An output that is not an image counts as one row."""
     axes = (None,) * 4 + operand.axes
     image, row, pixel, channel = (_distance(memory.layout, axis, len(operand.shape)) for axis in axes[-4:])
     if len(operand.output) != 4:
@@ -49,7 +49,7 @@ def follow(memory: Memory, operand: EpilogueOperand) -> Stream:
 
 
 def _distance(layout: Layout, axis: int | None, rank: int) -> int:
-    """Bytes between neighbours along an axis of an operand of that rank, within a block for channels."""
+    """Bytes between neighbours along an axis of an operand of this rank; for channels, within a block."""
     if axis is None:
         return 0
     if rank == 4:
@@ -59,23 +59,23 @@ def _distance(layout: Layout, axis: int | None, rank: int) -> int:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What happens to a result before it is stored: an expression over the result and streams."""
+    """The expression, over a result and streams, that a kernel applies before it stores the result."""
 
     expr: Expr = RESULT
     streams: tuple[Stream, ...] = ()
 
     @property
     def key(self) -> str:
-        """Equal for epilogues that are the same code."""
+        """A text that is equal for epilogues with the same code."""
         return f"{self.expr}|{''.join('s' if s.splat else 'x' if s.memory.exact else 'v' for s in self.streams)}"
 
     def lanes_to_mask(self, output: Layout) -> int:
-        """Channels of the last block, if whole vectors may not be stored or loaded there; else 0."""
+        """Number of channels in the last block if whole vectors must not be stored or loaded there; else 0."""
         exact = any(stream.memory.exact for stream in self.streams)
         return output.tail if exact or not output.blocked else 0
 
     def apply(self, f: Function, result: Value, pointers: Sequence[Value], mask: Value | None) -> Value:
-        """The value to store; `pointers` are where the streams are at this pixel and block."""
+        """The value to store; `pointers` point to the streams at this pixel and block."""
         if self.expr == RESULT:
             return result
         lanes = lanes_of(result.type)

@@ -1,4 +1,4 @@
-"""Gather: slices at places that are known at run time, copied as bytes whatever their type."""
+"""Gather: copies slices whose indices are known at run time, as bytes, for all element types."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from jitdelegate.targets.scalar.cast import cast
 
 @dataclass(frozen=True)
 class Slices:
-    """How the slices of one Gather lie.
+    """Memory layout of the slices of one Gather.
 
     Attributes:
-        source, places, target: the axes that count slices; distance 0 where an operand does not move.
-        indexed: the axes of the data that are looked up.
-        inner: pairs of axes, of the data and of the output, along which the pieces of a slice lie.
-        piece: elements that follow each other in both.
+        source, places, target: the axes that count slices, in data, indices and output; distance 0 where an operand is
+            repeated.
+        indexed: the axes of the data that are indexed.
+        inner: axes of the data and of the output along which the pieces of a slice lie.
+        piece: number of elements that are contiguous in both.
     """
 
     source: list[Axis]
@@ -62,7 +63,7 @@ class GatherWriter(JobWriter):
     """Writes the jobs of Gather nodes."""
 
     def jobs(self, form: Gather, data: Placed, places: Placed, out: Placed) -> list[Job]:
-        """One row per slice."""
+        """The jobs of a node: one row per slice."""
         slices = slices_of(form, data, places, out)
         pieces = size_of(slices.inner[0])
 
@@ -82,7 +83,7 @@ class GatherWriter(JobWriter):
         return [job_of_rows(self.generator, "gather", size_of(slices.target), slices.piece * pieces, one)]
 
     def _copy(self, f: Function, nbytes: int, count: int, source: Value, target: Value, is_inside: Value) -> None:
-        """`count` elements, or as many zeros: whole vectors, then one by one."""
+        """Copies `count` elements, or writes zeros if not `is_inside`: whole vectors, then one by one."""
         lanes = self.generator.vector_bytes // nbytes
         vectors, left = divmod(count, lanes)
 
@@ -98,7 +99,7 @@ class GatherWriter(JobWriter):
 
 
 def look_up(f: Function, dtype: str, at: Value, indexed: Sequence[Axis]) -> tuple[Value, Value]:
-    """(bytes to the slice that the places from `at` on name, whether all of them lie inside); 0 where one does not."""
+    """(offset in bytes of the slice for the indices at `at`, whether all indices are in range); offset 0 if not."""
     nbytes = ELEMENT_TYPES[dtype].nbytes
     start, is_inside = f.index(0), f.literal("i1", 1)
     for number, axis in enumerate(indexed):

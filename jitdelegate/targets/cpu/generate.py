@@ -1,4 +1,4 @@
-"""From a lowered graph to machine code, packed weights and a memory plan: the CPU target's table of contents."""
+"""Compiles a lowered graph to machine code, packed weights and a memory plan. Shows the target's stages in order."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore, *, profile: bo
     """Code for one lowered graph and one instruction set; equal graphs give equal bytes.
 
     Args:
-        graph: every node carries a form.
+        graph: a graph whose nodes all carry a form.
         features: a key of `machine.MACHINES`.
         trace: called with the plan of steps and memory, the LLVM IR and the machine code.
-        profile: the code leaves time stamps for `runtime.cpu.profile`.
+        profile: whether the code writes time stamps for `runtime.cpu.profile`.
     Raises:
         CompileError: the code would take too long to compile.
     """

@@ -1,4 +1,4 @@
-"""Zeros around images: written anew in every run, since the arena's memory is shared by tensors one after another."""
+"""Clears the halos of images. Every run does so again, since several tensors use the same arena memory in turn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jitdelegate.targets.cpu.vector_ir import FLOAT, FLOAT_BYTES, Value
 
 
 def halo_jobs(generator: Generator, memory: Memory) -> list[Job]:
-    """One chunk per image that clears its halo; none where the layout has none."""
+    """A job whose chunks each clear the halo of one image; none if the layout has no halo."""
     layout = memory.layout
     if not any(layout.halo):
         return []

@@ -1,6 +1,6 @@
 """The entry through which LiteRT's interpreter runs a program: `invoke(TfLiteContext*, TfLiteNode*)`.
 
-No Python runs between LiteRT and the kernels. `runtime.hosting` lays out the words that it works by.
+No Python runs between LiteRT and the kernels. `runtime.delegate_table` makes the table of words that the entry reads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ELEMENT_BYTES = 4
 
 
 def write_host_entry(module: Module) -> None:
-    """Adds `invoke`: takes the tensors' addresses from LiteRT, calls `run`, hands variables back, answers 0."""
+    """Adds `invoke`: takes the tensors' addresses from LiteRT, calls `run`, copies variables back, returns 0."""
     parameters = [("context", POINTER), ("node", POINTER)]
     f = Function(module, "invoke", parameters, exported=True, result=INDEX)
     context, node = f.parameters
@@ -54,7 +54,7 @@ def write_host_entry(module: Module) -> None:
 
 
 def _for_each(f: Function, count: Value, body: Callable[[Value], None]) -> None:
-    """`body(i)` for every i below `count`, which may be 0."""
+    """Calls `body(i)` for every i below `count`, which may be 0."""
 
     def loop() -> None:
         f.loop(count, body)

@@ -1,4 +1,4 @@
-"""The walks that a contraction is made of: which pixels meet which taps, and where each step of K lies."""
+"""Indirect GEMM: the sweeps of a contraction, with the pixels and taps of each and the offset of each step of K."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.implicit_gemm import GridPhase, grid_phases
 
 QUAD = 4
-"""Steps of K in one round of the main loop; what a tap has left of channels goes one by one."""
+"""Steps of K in one round of the main loop. Remaining channels of a tap are computed one by one."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """One rectangular walk of a contraction: which pixels of A meet which taps and where the results go.
+    """A rectangle of output pixels that meet the same taps: which pixels of A they read, and where the results go.
 
     Attributes:
-        rows, columns: output pixels of this sweep.
-        a_start, a_row, a_pixel: bytes from A's element (0,0,0,0) to the first tap of the first output pixel, and
-            between output rows and pixels.
-        taps: (count in y, count in x, bytes between taps in y, in x).
-        depth: channels per tap, `a_element` bytes apart, or `a_block` from one block of lanes to the next.
-        c_start, c_row, c_pixel: the same for the output.
-        y, x, step: output row y + step * row, output column x + step * column.
+        rows, columns: numbers of output rows and columns in this sweep.
+        a_start: bytes from A's element (0,0,0,0) to the first tap of the first output pixel.
+        a_row, a_pixel: bytes in A between output rows and between output pixels.
+        taps: (count in y, count in x, bytes between taps in y, bytes between taps in x).
+        depth: channels per tap, `a_element` bytes apart within a block of lanes; blocks are `a_block` bytes apart.
+        c_start, c_row, c_pixel: as a_start, a_row, a_pixel, for the output.
+        y, x, step_y, step_x: the sweep's pixel (row, column) is output pixel (y + step_y * row, x + step_x * column).
         weights: f32[O, K].
     """
 
@@ -52,7 +52,7 @@ class Sweep:
         return self.rows * self.columns
 
     def offsets(self, lanes: int) -> np.ndarray:
-        """int64[K]: where each k lies, in bytes from the first tap."""
+        """int64[K]: offset of each step of K, in bytes from the first tap."""
         taps_y, taps_x, tap_y, tap_x = self.taps
         channel = np.arange(self.depth)
         within = channel // lanes * self.a_block + channel % lanes * self.a_element
@@ -60,7 +60,7 @@ class Sweep:
         return (taps[:, :, None] + within).ravel()
 
     def order(self) -> tuple[np.ndarray, np.ndarray]:
-        """The ks that make quads of neighbouring channels, in order, and those left over."""
+        """(steps of K that form quads of neighbouring channels, remaining steps), both in order."""
         single = np.arange(self.taps[0] * self.taps[1] * self.depth) % max(self.depth, 1) >= self.depth // QUAD * QUAD
         return np.flatnonzero(~single), np.flatnonzero(single)
 
@@ -76,7 +76,7 @@ def _sweep(phase: GridPhase, a: Layout, c: Layout) -> Sweep:
     rows, columns = phase.rows, phase.columns
     outputs, taps_y, taps_x, depth = phase.weights.shape
     if not a.blocked and columns.spacing == 1 and depth == a.shape[3]:
-        taps_x, depth = 1, depth * taps_x  # the taps of a row lie one after another
+        taps_x, depth = 1, depth * taps_x  # the taps of a row are contiguous
     return Sweep(
         rows=rows.size,
         columns=columns.size,

@@ -1,4 +1,4 @@
-"""What all kernel generators share: where operands are, the function that computes one chunk, epilogues."""
+"""Classes that all writers of kernels share: memory of operands, packed constants, chunk functions, jobs and steps."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from jitdelegate.targets.cpu.machine import Machine
 from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, INDEX, POINTER, Function, Module, Value, vector
 
 PARAMETERS = (("arena", POINTER), ("weights", POINTER), ("io", POINTER), ("chunk", INDEX), ("scratch", POINTER))
-"""Of every chunk function."""
+"""Parameters of every chunk function."""
 ALIGN = 64
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Where a tensor is: `offset` bytes into "arena", "weights" or "scratch", or the pointer number `offset` of "io".
+    """Where a tensor lies: `offset` bytes into "arena", "weights" or "scratch", or at pointer number `offset` of "io".
 
-    The tail of a row-major tensor in "io" must be read with a mask: the caller's memory may end there.
+    The tail of a row-major tensor in "io" must be read with a mask: the caller's memory may end with the tensor.
     """
 
     space: str
@@ -44,15 +44,16 @@ def distances_along(memory: Memory, shape: tuple[int, ...]) -> list[int]:
 class Weights:
     """The packed constants of a program, each aligned for vector loads; equal bytes are kept once.
 
-    Code may calculate with them, and compare them with sizes, but never makes an address of one unseen: they are used
-    where a file is mapped, which somebody may overwrite. Tables of addresses are the module's constants.
+    Code may calculate with these constants and compare them with sizes, but must not compute an address from one
+    without a check: they may lie in a mapped file, which another process may overwrite. Tables from which addresses are
+    computed are constants of the module instead.
     """
 
     content: bytearray = field(default_factory=bytearray)
     placed: dict[bytes, int] = field(default_factory=dict)
 
     def add(self, array: np.ndarray) -> int:
-        """The offset of the array's bytes."""
+        """Add an array; returns the offset of its bytes."""
         data = np.ascontiguousarray(array).tobytes()
         if data not in self.placed:
             self.content += bytes(-len(self.content) % ALIGN)
@@ -63,7 +64,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Job:
-    """A chunk function and how many chunks there are; chunks of one step may run at the same time."""
+    """A chunk function and its number of chunks; chunks of one step may run at the same time."""
 
     function: str
     chunks: int
@@ -71,7 +72,7 @@ class Job:
 
 @dataclass
 class Step:
-    """Jobs that have no order among them; the next step starts when all chunks are done."""
+    """Independent jobs. The next step starts when all their chunks are done."""
 
     form: str
     jobs: list[Job]
@@ -80,7 +81,7 @@ class Step:
 
 @dataclass
 class Generator:
-    """The module, the weights and the scratch size that kernel generators add to."""
+    """The module, the weights and the scratch size, to which writers add."""
 
     machine: Machine
     module: Module
@@ -103,12 +104,12 @@ class Generator:
         return self.lanes * FLOAT_BYTES
 
     def unique(self, prefix: str) -> str:
-        """A function or constant name that is not taken."""
+        """An unused name for a function or constant."""
         self.names += 1
         return f"{prefix}_{self.names}"
 
     def once(self, prefix: str, key: object, write: Callable[[str], object]) -> str:
-        """The name of the function of this kind and key, which `write`, given the name, writes the first time."""
+        """The name of the function of this kind and key; on first use, `write(name)` writes it."""
         kind = prefix, key
         if kind not in self.functions:
             self.functions[kind] = self.unique(prefix)
@@ -116,7 +117,7 @@ class Generator:
         return self.functions[kind]
 
     def reserve_scratch(self, size: int) -> None:
-        """Every thread gets at least `size` bytes of scratch memory."""
+        """Ensure that every thread gets at least `size` bytes of scratch memory."""
         self.scratch = max(self.scratch, size + ALIGN)
 
     def job(self, form: str, chunks: int, body: Callable[[Kernel], None]) -> Job:
@@ -129,7 +130,7 @@ class Generator:
 
 
 class JobWriter:
-    """What writes the jobs of some form to a generator."""
+    """Base class of objects that write the jobs of a form to a generator."""
 
     def __init__(self, generator: Generator) -> None:
         self.generator = generator
@@ -137,7 +138,7 @@ class JobWriter:
 
 @dataclass
 class Kernel:
-    """One chunk function while it is written."""
+    """A chunk function that is being written."""
 
     generator: Generator
     f: Function
@@ -160,19 +161,19 @@ class Kernel:
 
 
 def split(total: int, largest: int) -> list[tuple[int, int]]:
-    """`total` in equal parts of at most `largest`: [(size, how many)], sizes differing by one, larger first."""
+    """`total` as parts of at most `largest`: [(size, number of parts)]; sizes differ by at most one, larger first."""
     parts = -(-total // largest)
     size, more = divmod(total, parts)
     return [(s, n) for s, n in ((size + 1, more), (size, parts - more)) if n]
 
 
 def divisor(total: int, largest: int) -> int:
-    """The largest divisor of `total` that is at most `largest`, at least 1: a chunk's size, so that all are equal."""
+    """The largest divisor of `total` that is at most `largest`, at least 1: the size of equal chunks."""
     return next(size for size in range(max(1, min(total, largest)), 0, -1) if total % size == 0)
 
 
 def channel_vector(weights: Weights, values: np.ndarray, lanes: int) -> int:
-    """Per-channel constants padded to whole vectors; the offset in the weights."""
+    """Adds per-channel constants, padded to whole vectors; returns their offset in the weights."""
     padded = np.zeros(-(-values.size // lanes) * lanes, np.float32)
     padded[: values.size] = values.ravel()
     return weights.add(padded)

@@ -1,7 +1,7 @@
-"""ELF64 x86-64 object -> one flat, position-independent blob; no linker, no external symbols.
+"""Links an ELF64 x86-64 object into one flat, position-independent blob, without a linker or external symbols.
 
-Sections that are allocated are laid one after another, PC-relative relocations between them are resolved; what is
-left runs at any address. What would need a loader (absolute addresses, undefined symbols, writable data) is refused.
+Allocated sections are placed one after another, and PC-relative relocations between them are resolved. The result runs
+at any address. Objects that would need a loader (absolute addresses, undefined symbols, writable data) are refused.
 Format: System V ABI, AMD64 supplement, chapter 4.
 """
 
@@ -32,7 +32,7 @@ class Section:
 
 
 def link(elf: bytes) -> tuple[bytes, dict[str, int]]:
-    """The blob and the offset in it of every global function.
+    """(the blob, the offset of every global function in it).
 
     Raises:
         ValueError: the object needs something that a flat blob cannot hold.

@@ -1,4 +1,4 @@
-"""The one place that knows llvmlite: LLVM IR text -> object code for a named instruction set."""
+"""The only file that imports llvmlite: compiles LLVM IR text to object code for a named instruction set."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import llvmlite
 import llvmlite.binding as llvm
 
 PREFIX = {"x86-64-v4": ("x86-64-v4", "-prefer-256-bit"), "x86-64-v3": ("x86-64-v3", "")}
-"""Instruction set -> LLVM's CPU name and feature string. Named levels, not the host's own name, so that a program runs
-on every machine of its level. LLVM would split 512-bit vectors on x86-64-v4 if it preferred 256 bits."""
+"""Instruction set -> LLVM's CPU name and feature string. Levels are used instead of the host's CPU name, so that a
+program runs on every machine of its level. LLVM would split 512-bit vectors on x86-64-v4 if it preferred 256 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the generators must know of the CPU that they write for.
+    """Facts about the CPU that code is written for.
 
     Attributes:
         features: "x86-64-v4", "x86-64-v3" or "generic".
         lanes: floats in a vector register.
-        tiles: rows of the register tile for 1, 2, ... vectors across; accumulators, weights and one broadcast fit the
-            registers, and row addresses fit the general ones.
-        has_fma: one instruction for a * b + c.
-        avx512_lanes: floats in a vector that AVX-512's own instructions work on; 0 where there are none.
-        has_threads: workers may wait in a futex (Linux on x86-64).
+        tiles: rows of the register tile that is 1, 2, ... vectors wide; accumulators, weights and one broadcast fit the
+            vector registers, and row addresses fit the general registers.
+        has_fma: whether one instruction computes a * b + c.
+        avx512_lanes: floats in a vector for AVX-512's own instructions; 0 without AVX-512.
+        has_threads: whether workers may wait in a futex (Linux on x86-64).
     """
 
     features: str
@@ -51,7 +51,7 @@ def toolchain() -> str:
 def _target_machine(features: str) -> tuple[str, llvm.TargetMachine]:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    llvm.initialize_native_asmparser()  # inline assembly in IR aborts the process without it
+    llvm.initialize_native_asmparser()  # without it, inline assembly in IR aborts the process
     triple = "x86_64-unknown-linux-gnu" if features in PREFIX else llvm.get_process_triple()
     cpu, attributes = PREFIX.get(features, ("", ""))
     target = llvm.Target.from_triple(triple)

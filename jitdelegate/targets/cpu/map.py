@@ -1,4 +1,4 @@
-"""Map and Concat: elementwise expressions and every movement of data, as nests of loops over strided operands."""
+"""Map and Concat: elementwise expressions and all data movement, as nests of loops over strided operands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jitdelegate.targets.scalar.expression import emit
 CHUNK_ELEMENTS = 16384
 """Elements that are worth a chunk of their own."""
 TOGETHER = 4
-"""Vectors in one round of the innermost loop: their chains of operations run at the same time."""
+"""Vectors in one round of the innermost loop. Their chains of operations are independent and overlap."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Operand:
 
     @property
     def element(self) -> int:
-        """Bytes of one element; none where nothing is read."""
+        """Bytes of one element; 0 for a constant."""
         return self.memory.layout.element if self.memory else 0
 
 
@@ -60,7 +60,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Loop:
-    """`count` rounds; bytes that the output and each operand advance per round."""
+    """`count` iterations; bytes that the output and each operand advance per iteration."""
 
     count: int
     steps: tuple[int, ...]
@@ -68,7 +68,8 @@ class Loop:
 
 @dataclass(frozen=True)
 class Nest:
-    """Loops from the outside in, the last over neighbouring elements; where output and operands start (bytes)."""
+    """Loops from outermost to innermost, the last over neighbouring elements; start offsets of output and operands in
+    bytes."""
 
     loops: tuple[Loop, ...]
     starts: tuple[int, ...]
@@ -76,12 +77,12 @@ class Nest:
 
 
 def whole(shape: tuple[int, ...]) -> Box:
-    """All of an output."""
+    """The box that covers a whole output."""
     return Box((0,) * len(shape), shape)
 
 
 def regions(box: Box, operands: tuple[Operand, ...]) -> Iterator[tuple[Box, tuple[Operand, ...]]]:
-    """Disjoint parts of `box` in which every padded operand is either inside its tensor or a constant."""
+    """Disjoint parts of `box`, in each of which every padded operand is either inside its tensor or a constant."""
     if box.is_empty:
         return
     padded = next((k for k, o in enumerate(operands) if o.memory is not None and o.index_map.fill is not None), None)
@@ -130,7 +131,7 @@ def _operand(writer: Writer, index: int, index_map: IndexMap) -> Operand:
 
 
 def write_concat(writer: Writer, node: Node, form: Concat) -> list[Job]:
-    """The jobs of a Concat node: a copy of each part to its place."""
+    """The jobs of a Concat node: a copy of each part to its range of the output."""
     output, shape = writer.memory(node.outputs[0]), writer.shape(node.outputs[0])
     maps, jobs, at = MapWriter(writer.generator), list[Job](), 0
     for index in node.inputs:
@@ -161,7 +162,7 @@ class MapWriter(JobWriter):
     def jobs(
         self, output: Memory, shape: tuple[int, ...], expr: Expr, operands: tuple[Operand, ...], box: Box | None = None
     ) -> list[Job]:
-        """output[i] = expr(operands at i) for every i of `box` (all of the output if None)."""
+        """output[i] = expr(operands at i) for every i in `box` (the whole output if None)."""
         found = []
         for part, known in regions(box or whole(shape), operands):
             for nest in self._nests(output, shape, part, known):
@@ -184,7 +185,7 @@ class MapWriter(JobWriter):
         yield Nest(tuple(_collapse(loops, output.layout.element)), tuple(starts), operands)
 
     def _blocked_nests(self, output: Memory, box: Box, operands: tuple[Operand, ...]) -> Iterator[Nest]:
-        """Loops (n, y, block, x, lane): all whole blocks, then the last one that is not full."""
+        """Loops (n, y, block, x, lane): one nest for all full blocks, one for a last block that is not full."""
         lanes = self.generator.lanes
         channels = box.stops[3] - box.starts[3]
         counts = [stop - start for start, stop in zip(box.starts, box.stops, strict=True)]
@@ -285,7 +286,7 @@ class Row:
     steps: list[int]
 
     def write(self, at: list[Value], count: int) -> None:
-        """`count` elements from the pointers `at` on: whole vectors, then what is left, masked or one by one."""
+        """`count` elements, starting at the pointers `at`: whole vectors, then the rest, masked or one by one."""
         f, lanes = self.f, self.generator.lanes
         vectors, left = divmod(count, lanes)
         together, single = divmod(vectors, TOGETHER)
@@ -297,7 +298,7 @@ class Row:
             f.loop(left, lambda i: self._store(_moved(at, i, self.steps), 1, None))
 
     def _vectors(self, at: list[Value], rounds: int, each: int) -> list[Value]:
-        """`rounds` times `each` whole vectors; where they end."""
+        """Writes `rounds` times `each` whole vectors; returns the pointers after them."""
         lanes = self.generator.lanes
         width = [step * lanes for step in self.steps]
 
@@ -311,7 +312,7 @@ class Row:
         return [pointer + step * each * rounds for pointer, step in zip(at, width, strict=True)]
 
     def _runs_along(self) -> bool:
-        """True where every step is to the neighbouring element, or none."""
+        """True if every operand either advances to the neighbouring element or does not advance."""
         sizes = (ELEMENT_TYPES[self.dtype].nbytes, *(operand.element for operand in self.operands))
         return all(step in (0, sizes[k]) for k, step in zip(self.present, self.steps, strict=True))
 
@@ -334,9 +335,9 @@ def _moved(pointers: Sequence[Value], i: Value, steps: Sequence[int]) -> list[Va
 
 
 def _collapse(loops: Sequence[Loop], element: int) -> list[Loop]:
-    """The same walk with fewer loops: single rounds dropped, neighbours that continue each other joined.
+    """The same elements with fewer loops: drops loops of one iteration, and joins loops that continue each other.
 
-    The last loop walks over neighbouring elements of the output, `element` bytes each, if only over one.
+    The last loop is over neighbouring elements of the output, `element` bytes each, even if there is only one.
     """
     result: list[Loop] = []
     for loop in loops:
@@ -358,7 +359,7 @@ def _start(memory: Memory, shape: tuple[int, ...], index: Sequence[int]) -> int:
 
 
 def _spread(index_map: IndexMap, rank: int, distances: Sequence[int]) -> list[int]:
-    """Bytes that the operand advances per step along each output axis."""
+    """Bytes that the operand advances per step along each axis of the output."""
     result = [0] * rank
     for dim, step, distance in zip(index_map.dims, index_map.steps, distances, strict=True):
         if dim >= 0:

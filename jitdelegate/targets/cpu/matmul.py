@@ -1,8 +1,8 @@
-"""MatMul: products of row-major matrices that are known at run time only, cut into chunks of rows or of columns.
+"""MatMul: products of row-major matrices that are known only at run time, cut into chunks of rows or of columns.
 
-The columns of a product are shared out in panels of a few vectors. A panel's part of b is read where it lies, or it is
-brought to the thread's scratch memory first, where it must be transposed or where its rows would fall on each other in
-the cache. Few rows times a transposed b need no panels: they are sums along the rows of both.
+The columns of a product are divided into panels of a few vectors. A panel's part of b is read in place, or first copied
+to the thread's scratch memory if it must be transposed or if its rows would compete for the same cache sets. A few rows
+times a transposed b need no panels: the sums run along the rows of both.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from jitdelegate.targets.implicit_gemm import matrix_strides
 CHUNK_WORK = 4_000_000
 """Floating-point operations that are worth a chunk of their own."""
 FEWEST_CHUNKS = 16
-"""Chunks that much work is cut into at least, so that threads end together."""
+"""Fewest chunks of a large product, so that threads end at about the same time."""
 SMALL_WORK = 400_000
-"""Floating-point operations below which cutting does not pay."""
+"""Floating-point operations below which a product is not cut: threads would cost more than they save."""
 MOST_DOT_ROWS = 3
-"""Rows up to which sums along the rows of b cost less than transposing it."""
+"""Most rows of a for which sums along the rows of b cost less than transposing b."""
 FEW_ROWS = 2
-"""Rows up to which a panel has twice the vectors, so that sums do not wait for each other."""
+"""Most rows of a for which a panel has twice the vectors, so that sums do not wait for each other."""
 FAR_ROWS = 2048
-"""Bytes between rows of b from which on a panel may find too few places in the first-level cache."""
+"""Bytes between rows of b from which on a panel's rows may compete for too few sets of the first-level cache."""
 CACHE_BYTES = 32 * 1024
 FEWEST_COPIED_ROWS = 24
-"""Rows of a for which copying a panel of b costs little beside multiplying."""
+"""Fewest rows of a for which copying a panel of b costs little compared with multiplying."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Matrix:
     """The matrices of one row-major tensor.
 
     Attributes:
-        shape: rows and columns as they lie in memory.
+        shape: rows and columns in memory.
         outer: the leading axes of the output; distance 0 where this operand is repeated.
         row: bytes between rows.
     """
@@ -70,7 +70,7 @@ def matrix(memory: Memory, shape: tuple[int, ...], leading: tuple[int, ...]) -> 
 
 @dataclass(frozen=True)
 class Product:
-    """One node with everything that a chunk function needs to compute part of it."""
+    """One node with all that chunk functions need to compute parts of it."""
 
     form: MatMul
     a: Matrix
@@ -101,7 +101,7 @@ class Product:
 
     @property
     def a_steps(self) -> tuple[int, int]:
-        """Bytes in a between the rows of a product, and between the steps of its sums."""
+        """Bytes in a (between rows of the product, between steps of its sums)."""
         return (self.a.element, self.a.row) if self.form.adj_x else (self.a.row, self.a.element)
 
     @property
@@ -112,12 +112,12 @@ class Product:
 
     @property
     def is_packed(self) -> bool:
-        """Whether panels of b are brought to scratch memory."""
+        """Whether panels of b are copied to scratch memory."""
         crowded = self.b.row >= FAR_ROWS and self.b.row * self.depth > CACHE_BYTES
         return self.form.adj_y or (crowded and self.rows >= FEWEST_COPIED_ROWS)
 
     def stream_axes(self, stream: Stream) -> list[Axis]:
-        """How a stream goes on from product to product."""
+        """The axes along which a stream advances from product to product."""
         if len(self.c.outer) == 2:
             image, row = self.c.outer
             return [Axis(image.size, stream.image), Axis(row.size, stream.row)]
@@ -129,7 +129,7 @@ class Panels:
     """Panels of equal width and code, one after another, from column `start` on.
 
     Attributes:
-        tail: columns in a panel's last vector where it is not full, else 0.
+        tail: columns in a panel's last vector if that is not full, else 0.
     """
 
     start: int
@@ -138,13 +138,13 @@ class Panels:
     tail: int
 
     def columns(self, lanes: int) -> int:
-        """Of one panel, those that b has."""
+        """Number of columns of b in one panel."""
         return (self.vectors - 1) * lanes + self.tail if self.tail else self.vectors * lanes
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a chunk begins: pointers into a, b, c and the streams of the epilogue."""
+    """The start of a chunk: pointers into a, b, c and the streams of the epilogue."""
 
     a: Value
     b: Value
@@ -152,7 +152,7 @@ class Place:
     streams: tuple[Value, ...]
 
     def moved(self, a: Value | int, b: Value | int, c: Value | int, streams: Sequence[Value | int]) -> Place:
-        """The place so many bytes further in each."""
+        """Each pointer advanced by its number of bytes."""
         moved = tuple(pointer + far for pointer, far in zip(self.streams, streams, strict=True))
         return Place(self.a + a, self.b + b, self.c + c, moved)
 
@@ -169,10 +169,10 @@ class MatMulWriter(JobWriter):
     """Writes the jobs of MatMul nodes."""
 
     def jobs(self, form: MatMul, a: Matrix, b: Matrix, c: Matrix, epilogue: Epilogue) -> list[Job]:
-        """The jobs of a whole node.
+        """The jobs of a node.
 
-        Where there are too few products, columns are cut rather than rows if there are more of them, or if chunks of
-        rows would have to bring the same columns of b to scratch memory one after another.
+        If there are too few products for enough chunks, products are cut too: by columns if there are more columns than
+        rows, or if chunks of rows would each copy the same columns of b to scratch memory; else by rows.
         """
         product = Product(form, a, b, c, epilogue)
         panels = list(self._panels(product))
@@ -187,7 +187,7 @@ class MatMulWriter(JobWriter):
         return [self._job(product, panels, 1, min(rows, product.rows))]
 
     def _panels(self, product: Product) -> Iterator[Panels]:
-        """All columns in panels of nearly equal widths."""
+        """All columns as panels of nearly equal widths."""
         lanes, widest = self.generator.lanes, len(self.generator.machine.tiles)
         widest *= 2 if product.rows <= FEW_ROWS else 1
         start, tail = 0, product.columns % lanes
@@ -202,7 +202,7 @@ class MatMulWriter(JobWriter):
     # chunks
 
     def _job(self, product: Product, panels: Sequence[Panels], at_once: int, rows: int, among: int = 1) -> Job:
-        """Chunks are (`at_once` products, one `among` equal panels, `rows` rows); the last rows may be fewer."""
+        """Chunks are (`at_once` products, one of `among` equal panels, `rows` rows); the last may have fewer rows."""
         parts = -(-product.rows // rows)
         last = product.rows - (parts - 1) * rows
         chosen = panels if among == 1 else [replace(panels[0], count=1)]
@@ -228,7 +228,7 @@ class MatMulWriter(JobWriter):
         return self.generator.job("matmul", product.count // at_once * among * parts, body)
 
     def _fewest_rows(self, product: Product, panels: Sequence[Panels]) -> int:
-        """Rows that are worth a chunk: bringing b to scratch memory costs as much as some rows of a."""
+        """Fewest rows that are worth a chunk: copying b to scratch memory costs as much as several rows of a."""
         return 2 * FEWEST_COPIED_ROWS if product.is_packed else self._tile_rows(panels[0])
 
     def _tile_rows(self, panels: Panels) -> int:
@@ -238,7 +238,7 @@ class MatMulWriter(JobWriter):
     # places
 
     def _place(self, kernel: Kernel, product: Product, index: Value) -> Place:
-        """Where product number `index` begins."""
+        """The start of product number `index`."""
         f = kernel.f
         a, b, c = (
             kernel.pointer(side.memory) + offset_of(f, index, side.outer) for side in (product.a, product.b, product.c)
@@ -250,12 +250,12 @@ class MatMulWriter(JobWriter):
         return Place(a, b, c, streams)
 
     def _down(self, product: Product, place: Place, row: Value | int) -> Place:
-        """The place so many rows further."""
+        """The place `row` rows further down."""
         streams = [row * stream.pixel for stream in product.epilogue.streams]
         return place.moved(row * product.a_steps[0], 0, row * product.c.row, streams)
 
     def _across(self, product: Product, place: Place, column: Value | int) -> Place:
-        """The place so many columns further, a multiple of the vector's lanes."""
+        """The place `column` columns further right; `column` is a multiple of the lanes."""
         lanes = self.generator.lanes
         blocks = column // lanes
         streams = [blocks * stream.block for stream in product.epilogue.streams]
@@ -265,7 +265,7 @@ class MatMulWriter(JobWriter):
     # one chunk
 
     def _walk(self, kernel: Kernel, product: Product, panels: Panels, place: Place, rows: int) -> None:
-        """So many rows from `place` on times each of the panels."""
+        """`rows` rows, starting at `place`, times each of the panels."""
 
         def one(_: Value, b: Value, c: Value, *streams: Value) -> list[Value]:
             here = Place(place.a, b, c, streams)
@@ -306,7 +306,7 @@ class MatMulWriter(JobWriter):
             place = self._down(product, place, height * count)
 
     def _pack(self, kernel: Kernel, product: Product, panels: Panels, b: Value) -> Value:
-        """Brings a panel of b to scratch memory; the answer is where it is."""
+        """Copies a panel of b to scratch memory; returns its address."""
         columns, is_transposed = panels.columns(self.generator.lanes), product.form.adj_y
         panel = PackedPanel(panels.vectors, product.depth, columns, product.b.row, is_transposed)
         self.generator.reserve_scratch(product.depth * panels.vectors * self.generator.vector_bytes)

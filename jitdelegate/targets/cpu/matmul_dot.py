@@ -25,19 +25,19 @@ class DotShape:
 
     @property
     def key(self) -> str:
-        """Equal for functions that are the same code."""
+        """A text that is equal for functions with the same code."""
         distances = [(s.pixel, s.block) for s in self.epilogue.streams]
         sizes = (self.rows, self.columns, self.depth, self.a_row, self.b_row, self.c_row)
         return f"{sizes} {distances} {self.epilogue.key}"
 
 
 def dot_function(generator: Generator, shape: DotShape) -> str:
-    """The name of `void dot(a, b, c, stream pointers ...)`, written once."""
+    """The name of `void dot(a, b, c, stream pointers ...)`, which is written on first use."""
     return generator.once(f"dot_{shape.rows}", shape.key, lambda name: Dot(generator, shape, name).write())
 
 
 class Dot:
-    """One such function while it is written."""
+    """A dot function that is being written."""
 
     def __init__(self, generator: Generator, shape: DotShape, name: str) -> None:
         parameters = [("a", POINTER), ("b", POINTER), ("c", POINTER)]
@@ -47,7 +47,7 @@ class Dot:
         self.f = generator.module.function(name, parameters)
 
     def write(self) -> None:
-        """Four columns after four; of the last ones there may be fewer."""
+        """Writes the function: four columns at a time; the last group may have fewer."""
         f, shape = self.f, self.shape
         quads, left = divmod(shape.columns, QUAD)
 
@@ -70,7 +70,7 @@ class Dot:
             f.store_masked(value, c + row * shape.c_row, mask)
 
     def _streams(self, number: Value, row: int) -> list[Value]:
-        """Where the streams are at quad `number` of a row."""
+        """Pointers to the streams at quad `number` of a row."""
         quads = self.lanes // QUAD
         pairs = zip(self.f.parameters[3:], self.shape.epilogue.streams, strict=True)
         return [
@@ -79,7 +79,7 @@ class Dot:
         ]
 
     def _sum(self, b: Value, columns: int) -> list[Value]:
-        """A vector of partial sums for each row and each of four columns; the last column stands for absent ones."""
+        """A vector of partial sums for each row and each of four columns; absent columns repeat the last column."""
         f, shape = self.f, self.shape
         full, left = divmod(shape.depth, self.lanes)
         sums = [f.literal(self.vector, 0.0)] * (shape.rows * QUAD)
@@ -102,7 +102,7 @@ class Dot:
         return self.f.load_masked(self.vector, at, mask)
 
     def _folded(self, sums: Sequence[Value]) -> Value:
-        """Four vectors as one of their four sums."""
+        """The sums of the lanes of four vectors, as one vector of four."""
         f, parts = self.f, list(sums)
         while parts[0].lanes > QUAD:
             half = parts[0].lanes // 2
@@ -112,5 +112,5 @@ class Dot:
 
 
 def _quad_bytes(block: int) -> int:
-    """Bytes to the next four channels of a stream that has them."""
+    """Bytes to the next four channels of a stream that has channels."""
     return QUAD * FLOAT_BYTES if block else 0

@@ -1,4 +1,4 @@
-"""Brings a panel of b to scratch memory: [depth][vectors * lanes], copied or transposed."""
+"""Packs a panel of b into scratch memory: [depth][vectors * lanes], copied or transposed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from jitdelegate.targets.cpu.kernel import Generator
 from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, POINTER, Function, Value, vector
 
 QUAD = 4
-"""Floats in the piece of a row that is read at once; every vector has whole ones."""
+"""Floats of a row that are read together; the lanes of every vector are a multiple of it."""
 
 
 @dataclass(frozen=True)
 class PackedPanel:
-    """A function that packs.
+    """A packing function.
 
     Attributes:
-        columns: those that b has; what is behind them in the last vector is any number.
+        columns: number of columns of b; lanes after them in the last vector are arbitrary.
         row: bytes between rows of b.
         is_transposed: b lies as [columns, depth].
     """
@@ -29,12 +29,12 @@ class PackedPanel:
 
 
 def pack_function(generator: Generator, panel: PackedPanel) -> str:
-    """The name of `void pack(b, panel)`, written once."""
+    """The name of `void pack(b, panel)`, which is written on first use."""
     return generator.once("pack", panel, lambda name: Packing(generator, panel, name).write())
 
 
 class Packing:
-    """One packing function while it is written."""
+    """A packing function that is being written."""
 
     def __init__(self, generator: Generator, panel: PackedPanel, name: str) -> None:
         self.panel = panel
@@ -42,7 +42,7 @@ class Packing:
         self.f = generator.module.function(name, [("b", POINTER), ("panel", POINTER)])
 
     def write(self) -> None:
-        """The whole function."""
+        """Writes the whole function."""
         if self.panel.is_transposed:
             self._transpose()
         else:
@@ -67,7 +67,7 @@ class Packing:
         f.loop(panel.depth, line, *f.parameters)
 
     def _transpose(self) -> None:
-        """Vector by vector of columns, which are rows of b."""
+        """Transposes one vector of columns at a time; the columns are rows of b."""
         f, panel = self.f, self.panel
         full, tail = divmod(panel.columns, self.lanes)
 
@@ -80,7 +80,7 @@ class Packing:
             self._transpose_vector(b, target, tail)
 
     def _transpose_vector(self, b: Value, target: Value, rows: int) -> None:
-        """The first `rows` rows from b on become as many lanes; the last row is in the other lanes too."""
+        """Makes `rows` rows, starting at b, into that many lanes; the other lanes repeat the last row."""
         f = self.f
         quads, left = divmod(self.panel.depth, QUAD)
         line = self.panel.vectors * self.vector_bytes
@@ -96,7 +96,7 @@ class Packing:
             quad(f.index(0), b, target, left)
 
     def _quad(self, b: Value, rows: int, count: int) -> list[Value]:
-        """`count` steps of all rows, one vector each."""
+        """`count` steps of all rows, one vector per step."""
         parts = self.lanes // QUAD
         pieces = []
         for first in range(QUAD):
@@ -110,14 +110,14 @@ class Packing:
 
 
 def joined(f: Function, pieces: list[Value]) -> Value:
-    """Vectors of equal type, a power of two of them, one after another in one."""
+    """The vectors concatenated into one; they have equal types, and their number is a power of two."""
     while len(pieces) > 1:
         pieces = [f.shuffle(a, b, range(2 * a.lanes)) for a, b in zip(pieces[::2], pieces[1::2], strict=True)]
     return pieces[0]
 
 
 def transposed(f: Function, rows: list[Value]) -> list[Value]:
-    """Four vectors as four rows of 4x4 blocks that lie side by side: each block transposed."""
+    """Transposes 4x4 blocks: the four vectors are the rows of blocks that lie side by side."""
     low, high = (_within_blocks(rows[0].lanes, order) for order in ((0, "0", 1, "1"), (2, "2", 3, "3")))
     first, second = (_within_blocks(rows[0].lanes, order) for order in ((0, 1, "0", "1"), (2, 3, "2", "3")))
     a, b, c, d = rows
@@ -126,7 +126,7 @@ def transposed(f: Function, rows: list[Value]) -> list[Value]:
 
 
 def _within_blocks(lanes: int, order: tuple[int | str, ...]) -> list[int]:
-    """A shuffle that is the same in each block of four lanes: numbers choose from the first vector, texts from the
-    second one."""
+    """A shuffle that is the same in each block of four lanes: numbers select from the first vector, strings from the
+    second."""
     places = [lanes + int(lane) if isinstance(lane, str) else lane for lane in order]
     return [block + place for block in range(0, lanes, QUAD) for place in places]

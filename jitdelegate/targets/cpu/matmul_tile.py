@@ -1,6 +1,5 @@
-"""The register tile of a product: some rows of a times one panel of b, held in registers while it walks over the sums.
-
-All sizes and distances are part of the code, so that an access costs no register of its own.
+"""The register tile of a product: some rows of a times one panel of b. The sums stay in registers during the loop.
+All sizes and distances are part of the code, so an access needs no register of its own.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Value
 UNROLLED = 4
 """Steps of the sums in one round of the loop."""
 SEGMENT = 512
-"""Steps after which a long sum starts anew; the parts are added up apart, so that rounding errors grow with the length
-of a part."""
+"""Steps in one segment of a long sum. Segments are added up separately, so that rounding errors grow with the length of
+a segment."""
 
 
 @dataclass(frozen=True)
 class ProductShape:
-    """A tile function: distances in bytes, everything else in elements.
+    """Facts that are fixed in a tile function: distances in bytes, everything else in elements.
 
     Attributes:
-        a_steps: between the rows of a tile, and between the steps of its sums.
-        b_row: between the steps of the sums in b.
-        tail: columns in the last vector where it is not full, else 0.
+        a_steps: distances in a (between rows of a tile, between steps of its sums).
+        b_row: distance in b between steps of the sums.
+        tail: columns in the last vector if that is not full, else 0.
         is_exact: b's memory may end with its last element, so a vector that is not full must be read with a mask.
     """
 
@@ -43,20 +42,20 @@ class ProductShape:
 
     @property
     def key(self) -> str:
-        """Equal for tiles that are the same code."""
+        """A text that is equal for tiles with the same code."""
         distances = [(s.pixel, s.block) for s in self.epilogue.streams]
         sizes = (self.rows, self.vectors, self.depth, self.a_steps, self.b_row, self.c_row, self.tail, self.is_exact)
         return f"{sizes} {distances} {self.epilogue.key}"
 
 
 def product_function(generator: Generator, shape: ProductShape) -> str:
-    """The name of `void tile(a, b, c, tiles, stream pointers ...)`, written once."""
+    """The name of `void tile(a, b, c, tiles, stream pointers ...)`, which is written on first use."""
     prefix = f"product_{shape.rows}x{shape.vectors}"
     return generator.once(prefix, shape.key, lambda name: ProductTile(generator, shape, name).write())
 
 
 class ProductTile:
-    """One tile function while it is written."""
+    """A tile function that is being written."""
 
     def __init__(self, generator: Generator, shape: ProductShape, name: str) -> None:
         parameters = [("a", POINTER), ("b", POINTER), ("c", POINTER), ("tiles", INDEX)]
@@ -66,7 +65,7 @@ class ProductTile:
         self.f = generator.module.function(name, parameters)
 
     def write(self) -> None:
-        """Walks `tiles` tiles down the rows."""
+        """Writes the function, which computes `tiles` tiles down the rows."""
         f, shape = self.f, self.shape
         a, b, c, tiles, *streams = f.parameters
         self.b = b
@@ -97,7 +96,7 @@ class ProductTile:
         return self._sum_segments(a, zeros)
 
     def _sum_segments(self, a: Value, zeros: list[Value]) -> list[Value]:
-        """Segment by segment; the totals wait in memory, since the registers are full."""
+        """Sums segment by segment; the totals are kept in memory, since the registers are full."""
         f = self.f
         places = [self.totals + i * self.vector_bytes for i in range(len(zeros))]
         for place, zero in zip(places, zeros, strict=True):
@@ -115,7 +114,7 @@ class ProductTile:
         return [f.load(self.vector, place, STACK_ALIGN) for place in places]
 
     def _walk(self, a: Value, b: Value, sums: list[Value], depth: int) -> list[Value]:
-        """a and b after `depth` steps, and the sums."""
+        """The pointers a and b after `depth` steps, then the sums."""
         state = [a, b, *sums]
         for steps, count in ((UNROLLED, depth // UNROLLED), (depth % UNROLLED, 1)):
             if steps and count:

@@ -1,4 +1,4 @@
-"""Suppress: non-maximum suppression, one class per chunk, whole vectors of boxes against the one just kept."""
+"""Suppress: non-maximum suppression per class; compares whole vectors of boxes with the box that was kept last."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, Function, Value
 from jitdelegate.targets.cpu.writer import Writer
 
 GONE = float("-inf")
-"""The score of a box that is kept already, or suppressed."""
+"""The score of a box that is already kept or suppressed."""
 SIDES = 4
 Scored = Callable[[Value, Value | None], Value]
-"""The scores of a vector of boxes, from a first one on; outside the mask they are GONE."""
+"""(first box, mask) -> the scores of a vector of boxes; GONE outside the mask."""
 
 
 @dataclass(frozen=True)
 class Boxes:
-    """Some boxes, by their sides."""
+    """The sides of one or several boxes."""
 
     ymin: Value
     xmin: Value
@@ -35,7 +35,7 @@ class Boxes:
 
 
 def overlap_exceeds(f: Function, a: Boxes, b: Boxes, limit: float) -> Value:
-    """Whether the intersection is more than `limit` of the union; never where a box has no area."""
+    """Whether the intersection is more than `limit` times the union; false if a box has no area."""
     zero = f.literal(a.ymin.type, 0.0)
     height = f.maximum(f.minimum(a.ymax, b.ymax) - f.maximum(a.ymin, b.ymin), zero)
     width = f.maximum(f.minimum(a.xmax, b.xmax) - f.maximum(a.xmin, b.xmin), zero)
@@ -53,7 +53,7 @@ class SuppressWriter(JobWriter):
     """Writes the jobs of Suppress nodes."""
 
     def jobs(self, form: Suppress, boxes: Placed, scores: Placed, out: Placed) -> list[Job]:
-        """One row per class. Scratch memory holds the scores of the boxes that are still to be had."""
+        """The jobs of a node: one row per class. Scratch memory holds the scores of the boxes that remain."""
         count, size = out.shape[-1], boxes.shape[-1]
         self.generator.reserve_scratch((size + self.generator.lanes) * scores.nbytes)
 
@@ -74,7 +74,7 @@ class SuppressWriter(JobWriter):
         return [job_of_rows(self.generator, "suppress", scores.shape[0], size * (count + 1), row)]
 
     def _candidates(self, kernel: Kernel, form: Suppress, source: Value, size: int) -> Best:
-        """Writes the scores that reach the threshold to scratch memory; the best of them."""
+        """Writes the scores that reach the threshold to scratch memory; returns the best."""
 
         def scored(first: Value, mask: Value | None) -> Value:
             f, type_ = kernel.f, self.generator.vector
@@ -87,9 +87,9 @@ class SuppressWriter(JobWriter):
         return self._each(kernel, size, scored)
 
     def _without(self, kernel: Kernel, form: Suppress, boxes: Placed, kept: Best, found: Value) -> Best:
-        """Strikes out the box `kept` and what overlaps it; the best of the others.
+        """Removes the box `kept` and all boxes that overlap it; returns the best of the others.
 
-        Where there was none left to be kept, one vector is looked at, and nothing found in it.
+        If no box was left (`found` is false), the loop still visits one vector, and finds nothing in it.
         """
         f, lanes, size = kernel.f, self.generator.lanes, boxes.shape[-1]
         place = f.select(found, kept.place, f.literal("i32", 0))
@@ -111,7 +111,7 @@ class SuppressWriter(JobWriter):
         return self._each(kernel, size, scored, whole)
 
     def _each(self, kernel: Kernel, size: int, scored: Scored, whole: Value | int = 0) -> Best:
-        """Writes the vectors of scores that `scored` gives to scratch memory; the best of them."""
+        """Writes the vectors of scores from `scored` to scratch memory; returns the best score."""
         f, lanes, type_ = kernel.f, self.generator.lanes, self.generator.vector
 
         def step(first: Value, mask: Value | None, value: Value, place: Value) -> list[Value]:

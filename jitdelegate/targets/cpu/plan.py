@@ -1,8 +1,8 @@
-"""Which tasks a graph is computed in, and where each tensor lies: in the arena or in the caller's own memory.
+"""Plans the tasks of a graph, and where each tensor lies: in the arena or in the caller's own memory.
 
-Tasks are nodes, except that a large Depthwise and the 1x1 Contract after it are one, and that Views and other pure
-renamings are none. Copies bring inputs into layouts with halos or blocks, and bring out what no kernel could write
-straight into the caller's memory.
+Each node is a task, except that a large Depthwise and the 1x1 Contract after it are one task, and that Views which only
+rename a tensor are none. Copies are tasks too: of inputs into layouts with halos or blocks, and of outputs that no
+kernel can write straight into the caller's memory.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ FUSE_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class Task:
-    """One step: a node (after `first`, the Depthwise fused into it), or the copy of tensor `source` to `target`.
+    """One step: a node (with `first`, the Depthwise fused before it), or a copy of tensor `source` to `target`.
 
-    A copy is made in `shape`; the side that lies dense may have been declared with another one.
+    A copy uses `shape` for both sides; the tensor of a dense side may have another shape with the same elements.
     """
 
     node: Node | None = None
@@ -37,11 +37,11 @@ class Task:
 
     @property
     def nodes(self) -> list[Node]:
-        """In order; none where it is a copy."""
+        """The task's nodes in order; none for a copy."""
         return [node for node in (self.first, self.node) if node is not None]
 
     def reads(self) -> Iterator[int]:
-        """Tensors that the step reads, constants included; what stays in scratch memory between two nodes is none."""
+        """Tensors that the task reads, with constants, but without the result that stays in scratch memory."""
         if self.node is None:
             yield self.source
         inside = self.first.outputs if self.first else ()
@@ -54,9 +54,9 @@ class Task:
 
 @dataclass
 class Plan:
-    """Tasks in order; `memories` says where each tensor is.
+    """Tasks in order; `memories` says where each tensor lies.
 
-    Numbers below ABSENT stand for what is no tensor of the graph: the caller's buffers and intermediate copies.
+    Numbers below ABSENT stand for buffers that are no tensors of the graph: the caller's and intermediate copies.
     """
 
     tasks: list[Task] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Plan:
 
 
 def plan_text(planned: Plan) -> str:
-    """One line per task: what it computes, and where what it touches lies."""
+    """One line per task: what it computes, and where its tensors lie."""
     lines = [f"arena {planned.arena_bytes} bytes"]
     for step, task in enumerate(planned.tasks):
         names = [node.op for node in task.nodes] or ["copy"]
@@ -111,12 +111,12 @@ class Planner:
         return self.fresh
 
     def _dense(self, index: int) -> Layout:
-        """Of a tensor as it lies in the caller's memory."""
+        """The layout of a tensor in the caller's memory."""
         tensor = self.graph.tensors[index]
         return Layout(image_shape(tensor.shape), self.lanes, dtype=tensor.dtype)
 
     def plan(self) -> Plan:
-        """Inputs, nodes and outputs in order, then memory for all of them."""
+        """Plans inputs, nodes and outputs in order, then memory for all of them."""
         self._place_inputs()
         self._place_nodes()
         self._place_outputs()
@@ -140,7 +140,7 @@ class Planner:
                 self.result.tasks.append(Task(source=number, target=index, shape=shape))
 
     def _reads_exactly(self, index: int) -> bool:
-        """True where no reader loads beyond the tensor's last element."""
+        """True if no reader loads beyond the tensor's last element."""
         return all(self._loads_exactly(self.graph.nodes[i], index) for i in self.graph.readers[index])
 
     def _loads_exactly(self, node: Node, index: int) -> bool:
@@ -163,7 +163,7 @@ class Planner:
             self.result.tasks.append(Task(node=node, first=first))
 
     def _place_view(self, node: Node) -> None:
-        """Nothing but another name where both sides lie dense; else a copy, or two with a dense one between them."""
+        """Makes the result an alias if both sides are dense; else adds a copy, or two copies through a dense buffer."""
         source, target = node.inputs[0], node.outputs[0]
         shapes = [self.graph.tensors[i].shape for i in (source, target)]
         dense = [self.graph.tensors[source].is_constant or self.layouts[source].plain, self.layouts[target].plain]
@@ -197,7 +197,7 @@ class Planner:
     # outputs
 
     def _place_outputs(self) -> None:
-        """Straight into the caller's memory where the tensor is dense and nobody else reads it; else a copy."""
+        """Places an output in the caller's memory if it is dense and nothing else reads it; else adds a copy."""
         read = {self.buffers[i] for task in self.result.tasks for i in task.reads()}
         uses = Counter(self.buffers[index] for index in self.graph.outputs)
         for position, index in enumerate(self.graph.outputs):
@@ -214,10 +214,10 @@ class Planner:
                 self.result.tasks.append(Task(source=index, target=number, shape=shape))
 
     def _is_writable(self, root: int) -> bool:
-        """True where a kernel can write the tensor straight into the caller's memory."""
+        """True if a kernel can write the tensor straight into the caller's memory."""
         if root in self.external or self.graph.tensors[root].is_constant or not self.layouts[root].plain:
             return False
-        # Of a last block that is not full whole vectors are stored, beyond the caller's memory.
+        # Kernels store whole vectors even in a last block that is not full, beyond the end of the caller's memory.
         return not (self.layouts[root].blocked and self.layouts[root].tail) and root not in self.graph.inputs
 
     # the arena
@@ -241,6 +241,6 @@ class Planner:
 
 
 def _is_pointwise(node: Node, data: int) -> bool:
-    """A Contract that reads `data` pixel by pixel."""
+    """Whether the node is a 1x1 Contract whose image is `data`."""
     is_pointwise = isinstance(node.form, Contract) and node.form.is_pointwise
     return is_pointwise and node.inputs[0] == data and data not in node.inputs[1:]

@@ -1,4 +1,4 @@
-"""Pool and Resize: one channel block at a time, pixel by pixel; windows are clipped to the image, no halo needed."""
+"""Pool and Resize: one channel block at a time, pixel by pixel. Windows are clipped to the image and need no halo."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write_resize(writer: Writer, node: Node, form: Resize) -> list[Job]:
 
 
 class ImageWriter(JobWriter):
-    """Writes the jobs of forms that compute each pixel and channel block of an NHWC output by itself."""
+    """Writes the jobs of forms that compute each pixel and channel block of an NHWC output independently."""
 
     def pool(self, form: Pool, a: Memory, c: Memory, epilogue: Epilogue) -> list[Job]:
         """Mean or maximum over the part of each window that lies inside the image."""
@@ -60,7 +60,7 @@ class ImageWriter(JobWriter):
     def _jobs(
         self, name: str, a: Memory, c: Memory, epilogue: Epilogue, pixel_of: Callable[[Kernel], Pixel]
     ) -> list[Job]:
-        """Chunks are rows of the output; loops over blocks and pixels inside."""
+        """Chunks are rows of the output, with loops over blocks and pixels inside."""
         images, rows, columns, channels = c.layout.shape
         at_once = divisor(rows, CHUNK_ELEMENTS // (columns * channels))
         tail = epilogue.lanes_to_mask(c.layout)
@@ -131,7 +131,7 @@ def _pool_pixel(
 
 
 def _clip(f: Function, index: Value, stride: int, padding: int, kernel: int, size: int) -> tuple[Value, Value]:
-    """The first source index of a window and how many of its taps lie inside."""
+    """(first source index of a window, number of its taps inside the image)."""
     first = index * stride - padding
     low = f.select(f.compare("slt", first, 0), f.index(0), first)
     end = first + kernel
@@ -151,7 +151,7 @@ def _places(form: Resize, source: int, target: int) -> tuple[np.ndarray, np.ndar
 def _table(generator: Generator, form: Resize, source: int, target: int, distance: int) -> str:
     """[target][byte offset of the lower, byte offset of the upper, weight of the upper], 8 bytes each.
 
-    It goes with the code: what addresses are made of may not lie in the weights, whose file somebody may write.
+    The table is part of the code: offsets must not lie in the weights, whose file another process may overwrite.
     """
     low, high, weight = _places(form, source, target)
     table = np.zeros((target, 3), np.int64)
@@ -177,7 +177,7 @@ def _resize_pixel(
     others = [f.load(generator.vector, image + y + x) for y, x in ((y_high, x_low), (y_low, x_high), (y_high, x_high))]
     dy, dx = f.splat(y_weight, generator.lanes), f.splat(x_weight, generator.lanes)
     one = f.literal(generator.vector, 1.0)
-    # The order of operations of TFLite's reference kernel.
+    # The order of operations is that of TFLite's reference kernel.
     return (
         corner * (one - dy) * (one - dx)
         + others[0] * dy * (one - dx)

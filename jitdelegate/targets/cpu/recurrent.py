@@ -1,8 +1,8 @@
 """Recurrent: a cell over the steps of a sequence, one chunk per sequence of the batch.
 
-Every step multiplies the recurrent weights by the last hidden values, a panel of units at a time: all gates of a vector
-of units are summed together, each hidden value being spread over the lanes. The panel's cells follow while the sums are
-in registers. A projection is one more such product, of what the cells left in the thread's scratch memory.
+Every step multiplies the recurrent weights by the last hidden values, one panel of units at a time: all gates of a
+vector of units are summed together, with each hidden value broadcast to all lanes. The panel's cells are computed while
+the sums are in registers. A projection is another such product; it reads the cells' results from scratch memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jitdelegate.targets.cpu.writer import Writer
 from jitdelegate.targets.scalar.expression import emit
 
 CHAINS = 8
-"""Sums under way together: each waits some cycles for the one before it."""
+"""Independent sums computed at the same time: each addition waits some cycles for the one before it."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Weights:
 
     Attributes:
         recurrent: f32[gates * units, outputs].
-        more: f32[units] each.
-        projection: f32[outputs, units] and f32[outputs], None for none.
+        more: further vectors, f32[units] each.
+        projection: f32[outputs, units] and its bias, f32[outputs]; None if there is none.
     """
 
     recurrent: np.ndarray
@@ -42,14 +42,14 @@ class Weights:
     def of(
         cls, recurrent: np.ndarray, more: np.ndarray | None, projection: np.ndarray | None, bias: np.ndarray | None
     ) -> Weights:
-        """As the node's inputs have them."""
+        """The constants in the form of the node's inputs."""
         pair = None if projection is None or bias is None else (projection, bias)
         return cls(recurrent, () if more is None else tuple(more), pair)
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Weights of `rows` sums, each of as many gates, over `depth` values; `offset` into the program's weights."""
+    """Packed weights: `rows` rows of `gates` sums each, over `depth` values, at `offset` in the program's weights."""
 
     offset: int
     rows: int
@@ -59,14 +59,14 @@ class Packed:
 
 @dataclass(frozen=True)
 class Sequences:
-    """One node.
+    """One Recurrent node with its operands.
 
     Attributes:
-        steps, batch, width: sizes of `out`, less the state's row.
+        steps, batch, width: sizes of `out`, without the row of the state.
         data, hidden, state, out: row-major memory.
-        cells: from hidden values to gates.
+        cells: weights from hidden values to gates.
         more: offsets of vectors of units in the program's weights.
-        projection: from units to hidden values, with the offset of its bias; None for none.
+        projection: weights from units to hidden values, with the offset of the bias; None if there is none.
     """
 
     form: Recurrent
@@ -83,12 +83,12 @@ class Sequences:
 
     @property
     def row(self) -> int:
-        """Bytes of a sequence's row of `out`."""
+        """Bytes of one sequence's row in `out`."""
         return self.width * self.out.layout.element
 
     @property
     def ahead(self) -> int:
-        """Bytes between the times of `out`."""
+        """Bytes between time steps of `out`."""
         return self.batch * self.row
 
     @property
@@ -98,12 +98,12 @@ class Sequences:
 
     @property
     def step(self) -> int:
-        """Bytes between the times of `data`."""
+        """Bytes between time steps of `data`."""
         return self.form.gates * self.gates_row * (self.batch if self.form.time_major else 1)
 
     @property
     def sequence(self) -> int:
-        """Bytes between the sequences of `data`."""
+        """Bytes between sequences of `data`."""
         return self.form.gates * self.gates_row * (1 if self.form.time_major else self.steps)
 
 
@@ -121,10 +121,10 @@ class RecurrentWriter(JobWriter):
     def jobs(
         self, form: Recurrent, shape: tuple[int, ...], operands: Sequence[Memory], out: Memory, weights: Weights
     ) -> list[Job]:
-        """The job of a whole node.
+        """The job of a node.
 
         Args:
-            shape: of `out`.
+            shape: shape of `out`.
             operands: data, hidden and state.
         """
         rows, batch, width = shape
@@ -151,7 +151,7 @@ class RecurrentWriter(JobWriter):
         return channel_vector(self.generator.weights, values, self.generator.lanes)
 
     def _packed(self, weights: np.ndarray, gates: int) -> Packed:
-        """f32[panel of rows, value, gate, lane], the last panel filled up with zeros."""
+        """The weights as f32[panel of rows, value, gate, lane], with the last panel padded with zeros."""
         rows, depth, lanes = len(weights) // gates, weights.shape[1], self.generator.lanes
         panels = -(-rows // lanes)
         packed = np.zeros((gates, panels * lanes, depth), np.float32)
@@ -161,7 +161,7 @@ class RecurrentWriter(JobWriter):
 
 
 class _Sequence:
-    """One chunk: all steps of one sequence. Its state lies where the last row of `out` keeps it."""
+    """One chunk: all steps of one sequence. Its state lies in the last row of `out`."""
 
     def __init__(self, kernel: Kernel, node: Sequences) -> None:
         self.kernel, self.node = kernel, node
@@ -171,14 +171,14 @@ class _Sequence:
         self.state = self._place(node.out, node.row) + node.steps * node.ahead
 
     def _place(self, memory: Memory, distance: int) -> Value:
-        """Where this chunk's part begins."""
+        """Address of this chunk's part of `memory`."""
         return self.kernel.pointer(memory) + self.kernel.chunk * distance
 
     def _constants(self, offset: int) -> Value:
         return self.f.parameters[1] + offset
 
     def write(self) -> None:
-        """The whole chunk."""
+        """Writes the whole chunk."""
         node, f, units = self.node, self.f, self.node.cells.rows
         first = self._place(node.state, units * node.state.layout.element)
         self._panels(units, lambda at, mask: self._store(self._load(first + at, mask), self.state + at, mask))
@@ -195,7 +195,7 @@ class _Sequence:
         f.loop(node.steps, one, data, self._place(node.hidden, node.cells.depth * node.hidden.layout.element), out)
 
     def _step(self, data: Value, hidden: Value, out: Value) -> None:
-        """From the last hidden values to those in `out`."""
+        """One step: reads the last hidden values, and writes the next to `out`."""
         units, projection = self.node.cells.rows, self.node.projection
         if projection is None:
             self._panels(units, lambda at, mask: self._cells(data, hidden, out, at, mask))
@@ -206,7 +206,7 @@ class _Sequence:
         self._panels(weights.rows, lambda at, mask: self._projected(weights, bias, out, at, mask))
 
     def _panels(self, rows: int, body: Callable[[Value, Value | None], None]) -> None:
-        """body(bytes before the panel, mask) for every vector of rows; the mask is None where all lanes are rows."""
+        """Calls body(bytes before the panel, mask) for every vector of rows; the mask is None for a full vector."""
         full, left = divmod(rows, self.lanes)
         if full:
             self.f.loop(full, lambda i: body(i * self.vector_bytes, None))
@@ -224,13 +224,13 @@ class _Sequence:
         self._store(self._emit(node.form.output, [*gates, state, *more]), out + at, mask)
 
     def _projected(self, weights: Packed, bias: int, out: Value, at: Value, mask: Value | None) -> None:
-        """A vector of hidden values from what the cells left in scratch memory."""
+        """A vector of hidden values, from the cells' results in scratch memory."""
         first = [self.f.load(self.vector, self._constants(bias) + at)]
         totals = self._products(weights, self.kernel.scratch, at, first)
         self._store(self._emit(self.node.form.limit, totals), out + at, mask)
 
     def _products(self, weights: Packed, values: Value, at: Value, first: Sequence[Value]) -> list[Value]:
-        """`first` plus the weights of the panel `at` times the values."""
+        """`first` plus the products of the values and the weights of the panel at `at`."""
         f, gates, depth = self.f, weights.gates, weights.depth
         panel = self._constants(weights.offset) + at * (depth * gates)
         together = min(depth, max(1, CHAINS // gates))
@@ -247,7 +247,7 @@ class _Sequence:
         return [self._total(sums[gate::gates]) for gate in range(gates)]
 
     def _added(self, values: Value, panel: Value, start: Value, sums: Sequence[Value], gates: int) -> list[Value]:
-        """The sums, `gates` of them per value, after the values from `start` on."""
+        """The sums plus the products of the values from `start` on; there are `gates` sums per value."""
         f = self.f
         row, value = panel + start * (gates * self.vector_bytes), values + start * FLOAT_BYTES
         spread = [f.broadcast(value + k * FLOAT_BYTES, self.lanes) for k in range(len(sums) // gates)]

@@ -55,7 +55,7 @@ class ReduceWriter(JobWriter):
     """Writes the jobs of Reduce and Softmax nodes on row-major tensors."""
 
     def reduce(self, form: Reduce, a: Memory, shape: tuple[int, ...], c: Memory, epilogue: Epilogue) -> list[Job]:
-        """c[kept] = epilogue(kind over the reduced axes of a); chunks are kept elements, or vectors of them."""
+        """c[kept] = epilogue(reduction of a by `kind`); a chunk is one or more kept elements, or vectors of them."""
         axes = _axes(a, shape)
         kept = [axis for d, axis in enumerate(axes) if d not in form.axes]
         reduced = [axis for d, axis in enumerate(axes) if d in form.axes]
@@ -68,7 +68,7 @@ class ReduceWriter(JobWriter):
     def _along_lanes(
         self, form: Reduce, a: Memory, kept: list[Axis], reduced: list[Axis], c: Memory, epilogue: Epilogue
     ) -> list[Job]:
-        """The last axis is reduced: vectors along it, folded at the end."""
+        """The last axis is reduced: accumulates vectors along it, and folds their lanes at the end."""
         count = prod(axis.size for axis in kept)
         total = prod(axis.size for axis in reduced)
         at_once = divisor(count, CHUNK_ELEMENTS // total)
@@ -93,7 +93,7 @@ class ReduceWriter(JobWriter):
     def _across_lanes(
         self, form: Reduce, a: Memory, kept: list[Axis], reduced: list[Axis], c: Memory, epilogue: Epilogue
     ) -> list[Job]:
-        """The last axis stays: each lane folds its own element."""
+        """The last axis is kept: each lane reduces its own element."""
         lanes = self.generator.lanes
         *outer, last = kept
         total = prod(axis.size for axis in reduced)
@@ -124,7 +124,7 @@ class ReduceWriter(JobWriter):
         return [self.generator.job("reduce", rows, body)]
 
     def _one_by_one(self, form: Reduce, a: Memory, kept: list[Axis], reduced: list[Axis], c: Memory) -> list[Job]:
-        """Integers and bools, without vectors: what shapes are calculated with is small."""
+        """Reduces integers and bools without vectors: they are used in shape arithmetic, so tensors are small."""
         dtype = a.layout.dtype
         count = prod(axis.size for axis in kept)
         total = prod(axis.size for axis in reduced)
@@ -150,7 +150,7 @@ class ReduceWriter(JobWriter):
         return [self.generator.job("reduce", count // at_once, body)]
 
     def _fold(self, f: Function, kind: str, start: Value, axes: Sequence[Axis]) -> Value:
-        """All elements of a row-major part whose last axis is contiguous, as one float."""
+        """Reduces all elements of a row-major part, whose last axis is contiguous, to one float."""
         lanes = self.generator.lanes
         *outer, last = axes
         vectors, left = divmod(last.size, lanes)
@@ -242,19 +242,19 @@ class ReduceWriter(JobWriter):
 
 
 def horizontal(f: Function, kind: str, value: Value) -> Value:
-    """All lanes folded into one float."""
+    """Reduces all lanes to one float."""
     name = HORIZONTAL[kind]
     if name in ("fadd", "fmul"):
         start = f.literal(FLOAT, 0.0 if name == "fadd" else 1.0)
         suffix = f"v{lanes_of(value.type)}f32"
         f.module.declare(f"float @llvm.vector.reduce.{name}.{suffix}(float, {value.type})")
-        # The lanes' order is free: a tree instead of a chain.
+        # `reassoc` allows any order of the lanes: a tree instead of a chain.
         return f.emit(FLOAT, f"call reassoc float @llvm.vector.reduce.{name}.{suffix}({start}, {value})")
     return f.intrinsic(f"vector.reduce.{name}", FLOAT, value)
 
 
 def neutral(kind: str, dtype: str) -> int:
-    """What changes nothing: of integers and bools."""
+    """The neutral element of a reduction of integers or bools."""
     if kind in ("sum", "prod"):
         return int(kind == "prod")
     if dtype == "bool":
@@ -264,7 +264,7 @@ def neutral(kind: str, dtype: str) -> int:
 
 
 def combine_integers(f: Function, kind: str, dtype: str, a: Value, b: Value) -> Value:
-    """One step of a reduction; the larger of two bools is whether one is true, the smaller whether both are."""
+    """One step of a reduction; for bools, "max" is `or` and "min" is `and`."""
     names = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
     name = {"max": "or", "min": "and"}[kind] if dtype == "bool" else names[kind]
     return apply(f, name, dtype, a, b)
@@ -281,12 +281,12 @@ def _axes(memory: Memory, shape: tuple[int, ...]) -> list[Axis]:
 
 
 def _image_axes(layout: Layout) -> list[Axis]:
-    """The axes of a row-major image, halo left out."""
+    """The axes of a row-major image, without the halo."""
     return [Axis(*pair) for pair in zip(layout.shape, layout.distances, strict=True)]
 
 
 def _element(kernel: Kernel, stream: Stream, output: Layout, number: Value) -> Value:
-    """Where a stream of row-major memory is at element `number` of the output."""
+    """Address in a row-major stream for element `number` of the output."""
     distances = (stream.image, stream.row, stream.pixel, stream.memory.layout.element if stream.block else 0)
     axes = [Axis(*pair) for pair in zip(output.shape, distances, strict=True)]
     return kernel.pointer(stream.memory) + stream.start + offset_of(kernel.f, number, axes)
@@ -303,7 +303,7 @@ def offset_of(f: Function, number: Value, axes: Sequence[Axis]) -> Value:
 
 
 def _joined(axes: Sequence[Axis]) -> list[Axis]:
-    """The same elements with fewer axes: single ones dropped, neighbours that continue each other as one."""
+    """The same elements with fewer axes: drops axes of size 1, and joins axes that continue each other."""
     result: list[Axis] = []
     for axis in axes:
         if axis.size > 1 and result and result[-1].distance == axis.size * axis.distance:

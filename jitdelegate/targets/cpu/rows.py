@@ -1,4 +1,4 @@
-"""Row-major tensors as rows: what the generators of `ir.index_forms` walk over."""
+"""Row-major tensors as rows, for the writers of `ir.index_forms`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHUNK_WORK = 16384
 
 @dataclass(frozen=True)
 class Placed:
-    """A row-major tensor: where it is, and its logical shape."""
+    """A row-major tensor: its memory and its logical shape."""
 
     memory: Memory
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class Placed:
 
     @property
     def nbytes(self) -> int:
-        """Of one element."""
+        """Bytes of one element."""
         return self.memory.layout.element
 
     @property
@@ -43,12 +43,12 @@ def placed(writer: Writer, node: Node) -> list[Placed]:
 
 
 def size_of(axes: Sequence[Axis]) -> int:
-    """How many elements the axes have together."""
+    """Number of elements of all axes together."""
     return prod(axis.size for axis in axes)
 
 
 def is_dense(axes: Sequence[Axis], nbytes: int) -> bool:
-    """True where the elements of the axes follow each other without gaps."""
+    """True if the elements of the axes are contiguous."""
     for axis in reversed(axes):
         if axis.size > 1 and axis.distance != nbytes:
             return False
@@ -57,7 +57,7 @@ def is_dense(axes: Sequence[Axis], nbytes: int) -> bool:
 
 
 def job_of_rows(generator: Generator, name: str, rows: int, work: int, body: Callable[[Kernel, Value], None]) -> Job:
-    """A chunk function that runs `body` for some of `rows` rows, each worth `work` elements."""
+    """A job that runs `body` for each of `rows` rows; a chunk is several rows, and `work` is the elements per row."""
     at_once = min(rows, max(1, CHUNK_WORK // work))
     chunks = -(-rows // at_once)
 
@@ -81,11 +81,11 @@ def along_row(
     *carried: Value,
     whole: Value | int = 0,
 ) -> list[Value]:
-    """Vectors along a row of `size` elements: body(first element, mask, *values) gives the next values.
+    """Loops over vectors along a row of `size` elements: body(first element, mask, *values) returns the next values.
 
     Args:
-        body: its mask is None, but for the elements after the last whole vector.
-        whole: how many of the whole vectors are visited, at least one; all of them if 0.
+        body: its mask is None, except for the elements after the last whole vector.
+        whole: number of whole vectors to visit, at least one; 0 visits all.
     """
     values = list(carried)
     vectors, left = divmod(size, lanes)

@@ -1,4 +1,4 @@
-"""Scan: running sums, one by one along their axis and in vectors along the last one where that is another."""
+"""Scan: running sums, element by element along their axis; vectors along the last axis if that is another axis."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ScanWriter(JobWriter):
     """Writes the jobs of Scan nodes."""
 
     def jobs(self, form: Scan, data: Placed, out: Placed) -> list[Job]:
-        """One row per position on all axes but the scanned one and the last."""
+        """One row per position on all axes except the scanned axis and the last."""
         last = len(data.shape) - 1
         kept = [axis for axis in range(len(data.shape)) if axis not in (form.axis, last)]
         sides = [[side.axes[axis] for axis in kept] for side in (data, out)]

@@ -1,4 +1,4 @@
-"""Scatter: slices combined at places that are known at run time, one after another; vectors along the slices."""
+"""Scatter: combines slices, one after another, at indices that are known at run time; vectors along the slices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ScatterWriter(JobWriter):
     """Writes the jobs of Scatter nodes."""
 
     def jobs(self, form: Scatter, updates: Placed, places: Placed, out: Placed) -> list[Job]:
-        """One row per row of a slice, of all slices: two that are combined at one place are never apart."""
+        """One job row per row of a slice, for all slices: one thread combines all updates of an element, in order."""
         depth, count = places.shape[-1], len(places.shape) - 1
         inner = [side.axes[start:] or [Axis(1, side.nbytes)] for side, start in ((updates, count), (out, depth))]
         columns = inner[0][-1].size

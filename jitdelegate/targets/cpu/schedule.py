@@ -1,9 +1,9 @@
-"""The compiled entry of a whole graph: threads that claim chunks of one step after another.
+"""The compiled entry of a whole graph: threads claim chunks of one step after another.
 
-Each step has a claim word (run id << 32 | next chunk) and a done counter on cache lines of their own. A thread claims
-chunks by compare-exchange until none is left, then waits until all are done; whoever comes late sees a foreign run id
-and leaves. The caller alone can finish everything, so a busy machine costs nothing but the missing help. Waiting spins
-a while and then sleeps in a futex, entered by the bare system call: the code needs no library.
+Each step has a claim word (run id << 32 | next chunk) and a counter of unfinished chunks, on separate cache lines. A
+thread claims chunks by compare-exchange until none is left, then waits until all are done. A late thread sees another
+run id and leaves. The calling thread can finish every step alone, so a busy machine loses only the help of workers.
+A waiting thread spins for a while, then sleeps in a futex by a direct system call: the code needs no library.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LINE = 64
 SPINS = 1000
 """Pauses before a thread sleeps: a few dozen microseconds, longer than most steps take to end."""
 RUN, SLEEPERS, STOPPED, FIRST_STEP = 0, 4, LINE, 2 * LINE
-"""Offsets in the sync memory: run id, workers asleep between runs, stop flag, then two lines a step."""
+"""Offsets in the sync memory: run id, count of workers asleep between runs, stop flag; then two cache lines a step."""
 FUTEX, WAIT_PRIVATE, WAKE_PRIVATE, EVERYONE = 202, 128, 129, 0x7FFFFFFF
 I32 = "i32"
 
@@ -37,10 +37,10 @@ def sync_bytes(steps: int) -> int:
 
 
 def write_entries(module: Module, steps: Sequence[Step], *, has_threads: bool, stamps: Stamps | None = None) -> None:
-    """Adds `run`, `work` and `stop` to the module; without threads the latter two do nothing. `runtime.cpu.Code` says
-    what they are. With `stamps`, runs leave them, and there is a `clock`.
+    """Adds `run`, `work` and `stop` to the module, which `runtime.cpu.library.Code` describes. Without threads, `work`
+    and `stop` do nothing. With `stamps`, runs write time stamps, and the entry `clock` is added.
 
-    Where no step has more than one chunk, help would only cost: such a graph runs alone.
+    If no step has more than one chunk, workers would only cost time: such a graph runs on the calling thread alone.
     """
     _write_dispatch(module, steps)
     if stamps:
@@ -74,7 +74,7 @@ def _write_dispatch(module: Module, steps: Sequence[Step]) -> None:
 
 
 def _call_jobs(f: Function, jobs: Sequence[Job], arguments: list[Value]) -> None:
-    """The job that chunk belongs to, with the chunk's number inside it."""
+    """Calls the job to which the chunk belongs, with the chunk's number within the job."""
     arena, weights, io, chunk, scratch = arguments
     for job in jobs[:-1]:
         inside, after = f.new_label("job"), f.new_label("next")
@@ -108,7 +108,7 @@ def _write_alone(module: Module, steps: Sequence[Step], stamps: Stamps | None) -
 
 
 def _count_run(f: Function, sync: Value) -> Value:
-    """The number of the run that begins, which `_write_run` counts too."""
+    """Counts the run that begins and returns its number; `_write_run` counts runs likewise."""
     run = f.arithmetic("add", f.load(I32, sync + RUN), 1)
     f.store(run, sync + RUN)
     return f.cast("zext", run, INDEX)
@@ -126,7 +126,7 @@ def _store_release(f: Function, value: Value, pointer: Value) -> None:
 
 
 def _add_atomic(f: Function, pointer: Value, amount: int) -> Value:
-    """Adds to a 32-bit counter; the answer is the new value."""
+    """Adds to a 32-bit counter; returns the new value."""
     old = f.emit(I32, f"atomicrmw add {pointer}, i32 {amount} seq_cst")
     return f.arithmetic("add", old, amount)
 
@@ -136,7 +136,7 @@ def _pause(f: Function) -> None:
 
 
 def _write_wake_and_sleep(module: Module) -> None:
-    """`wake(word)` wakes all sleepers on a word, `sleep(word, value)` sleeps while it holds value."""
+    """`wake(word)` wakes all sleepers on a word; `sleep(word, value)` sleeps while the word holds the value."""
     f = module.function("wake", [("word", POINTER)])
     registers = "={rax},{rax},{rdi},{rsi},{rdx},~{rcx},~{r11},~{memory}"
     f.do(
@@ -187,8 +187,8 @@ def _write_wait(module: Module) -> None:
 
 
 def _write_claim(module: Module) -> None:
-    """`i64 claim(word, run, chunks)`: the number of a chunk that is now ours, -1 if none is left, -2 if the run is
-    over."""
+    """`i64 claim(word, run, chunks)`: the number of the chunk that the thread has claimed, -1 if none is left, -2 if
+    the run is over."""
     f = Function(module, "claim", [("word", POINTER), ("run", INDEX), ("chunks", INDEX)], exported=False, result=INDEX)
     word, run, chunks = f.parameters
     base = f.emit(INDEX, f"shl {run}, 32")
@@ -216,7 +216,8 @@ def _write_claim(module: Module) -> None:
 def _write_pass(module: Module, chunks: str, steps: int, stamps: Stamps | None) -> None:
     """`void pass(arena, weights, io, sync, scratch, run)`: helps with every step of one run, in order.
 
-    A step's lines: claim word; then the counter of chunks left to do (32 bits), which ends at 0, and its sleepers.
+    A step has two cache lines: one with the claim word; one with the 32-bit counter of unfinished chunks, which ends at
+    0, and the number of threads asleep on it.
     """
     f = module.function("pass", [*ENTRY_PARAMETERS, ("run", INDEX)])
     arena, weights, io, sync, scratch, run = f.parameters
@@ -284,7 +285,7 @@ def _write_run(module: Module, steps: int, stamps: Stamps | None) -> None:
 
 
 def _write_work(module: Module, life: Callable[[Function, list[Value]], None]) -> None:
-    """`void *work(void *arguments)`: what pthread_create calls; the arguments of the other entries lie in memory."""
+    """`void *work(void *arguments)`: the routine for pthread_create; `arguments` points to those of other entries."""
     f = Function(module, "work", [("arguments", POINTER)], exported=True, result=POINTER)
     (given,) = f.parameters
     life(f, [f.load(POINTER, given + number * WORD, WORD) for number in range(len(ENTRY_PARAMETERS))])
@@ -313,7 +314,7 @@ def _write_help(module: Module) -> None:
 
 
 def _write_stop(module: Module) -> None:
-    """`stop`: sets the flag, then changes the run id so that every worker looks at it."""
+    """`stop`: sets the flag, then changes the run id so that every worker checks the flag."""
     f = module.function("stop", ENTRY_PARAMETERS, exported=True)
     sync = f.parameters[3]
     _store_release(f, f.literal(I32, 1), sync + STOPPED)

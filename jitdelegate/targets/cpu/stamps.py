@@ -1,7 +1,7 @@
 """Time stamps in the code of a profiled program: when each run began, and when each of its steps ended.
 
-They lie at the end of the sync memory, one row a run, as `runtime.cpu.profile` reads them. Every chunk
-that ends writes the stamp of its step before it is counted as done: the last one stays, and a finished run has all.
+They lie at the end of the sync memory, one row per run, where `runtime.cpu.profile` reads them. Every chunk writes the
+stamp of its step before it is counted as done. So the last chunk's stamp remains, and a finished run has all stamps.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CLOCKS = {
     "aarch64": 'call i64 asm sideeffect "mrs $0, cntvct_el0", "=r"()',
     "arm64": 'call i64 asm sideeffect "mrs $0, cntvct_el0", "=r"()',
 }
-"""Instruction that reads a clock which all cores share, by architecture; others have none, and no times."""
+"""Architecture -> the instruction that reads a clock common to all cores. Other architectures get no times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Stamps:
         return f.emit(INDEX, CLOCKS.get(self.triple.partition("-")[0], "add i64 0, 0"))
 
     def begin(self, f: Function, sync: Value, run: Value) -> None:
-        """Stamps the beginning of a run, whose number is an i64."""
+        """Stamps the beginning of a run; `run` is an i64."""
         f.store(self.now(f), self._row(f, sync, run), STAMP_BYTES)
 
     def end(self, f: Function, sync: Value, run: Value, step: Value) -> None:

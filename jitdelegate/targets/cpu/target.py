@@ -1,4 +1,4 @@
-"""The CPU as a target; warm path, so whatever compiles is imported when it is asked for."""
+"""The CPU as a target. On the load path: everything that compiles is imported only when it is needed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from jitdelegate.targets.target import Generated, Trace
 
 LEVELS = {"generic": 4, "x86-64-v3": 8, "x86-64-v4": 16}
-"""Instruction sets, each including those before it, and the floats of their vectors."""
+"""Instruction set -> floats in one of its vectors. Each instruction set includes those before it."""
 IN_LITERT = "linux x86_64 "
-"""How the key part "machine" begins where LiteRT's interpreter may call compiled code."""
+"""Beginning of the key part "machine" if LiteRT's interpreter may call compiled code there."""
 PROFILE = "profile"
 """Part of the key of profiled code."""
 _VERSION_NAMES = ("version_version", "__version__", "version")
@@ -32,7 +32,7 @@ _LARGEST_VERSION_FILE = 1 << 16
 
 
 class CpuDevice:
-    """This machine's CPU; see `targets.target.Device`. Others that run on it derive from this class."""
+    """This machine's CPU; see `targets.target.Device`. Devices of other targets that run on the CPU derive from it."""
 
     __slots__ = ()
     name = kind = ""
@@ -79,7 +79,7 @@ class CpuTarget:
         raise OptionError(f"target is '{self.name}:{text}', expected '{self.name}': it is for this machine's CPU")
 
     def generate(self, graph: Graph, options: Options, key: Key, trace: Trace) -> Generated:
-        from jitdelegate.targets.cpu.generate import generate  # not before: without LLVM, all but code can be made
+        from jitdelegate.targets.cpu.generate import generate  # not before: only generating code needs LLVM
 
         return generate(graph, key.part("features"), trace, profile=bool(key.part(PROFILE)))
 
@@ -99,7 +99,7 @@ TARGET = CpuTarget()
 
 
 def _features(asked: str) -> str:
-    """The instruction set to compile for, "auto" being the widest that this CPU has."""
+    """The instruction set to compile for; "auto" is the widest of this CPU."""
     widest = level()
     if asked == "auto":
         return widest
@@ -110,8 +110,8 @@ def _features(asked: str) -> str:
 
 
 def installed_toolchain() -> str:
-    """`llvmlite 0.50.0`, found without importing it; "" where it is not there. It holds its LLVM, so its version says
-    both."""
+    """`llvmlite 0.50.0`, found without importing llvmlite; "" if it is not installed. llvmlite contains its LLVM, so
+    its version identifies both."""
     for folder in sys.path:
         version = _version(os.path.join(folder or ".", "llvmlite", "_version.py"))
         if version:
@@ -120,7 +120,7 @@ def installed_toolchain() -> str:
 
 
 def _version(path: str) -> str:
-    """The version in versioneer's `path`, "" where there is none."""
+    """The version in the file `path`, which versioneer wrote; "" if there is none."""
     try:
         with open(path, "rb") as file:
             text = file.read(_LARGEST_VERSION_FILE).decode("utf-8", "replace")

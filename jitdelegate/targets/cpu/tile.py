@@ -1,8 +1,8 @@
-"""The register tile: `rows` pixels times the vectors of one panel, held in registers while it walks over all of K.
+"""The register tile: `rows` pixels times the vectors of one panel, with sums in registers during the loop over K.
 
-Where each step of K = (ky, kx, c) lies relative to a pixel's first tap stands in a table, four channels an entry, so
-that one short loop serves every window and layout. Pixels are addressed one by one: a tile may go on in the next row of
-the image, and windows need no borders because layouts have halos.
+A table has the offset of each step of K = (ky, kx, c) from a pixel's first tap, one entry per four channels, so one
+short loop serves every window and layout. Pixels are addressed individually: a tile may continue in the next image row.
+Windows need no border checks because layouts have halos.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ GEOMETRY = (
     *("width", "a_pixel", "a_row", "c_pixel", "c_row", "c_block", "lanes_left"),
     *("segments", "quads", "singles"),
 )
-"""What a tile function reads of its layer: distances in bytes, counts (quads per segment). Each stream adds pixel, row
-and block; then follow the offsets of all quads and singles."""
+"""The geometry of a layer that a tile function reads: distances in bytes, and counts (quads per segment). Each stream
+adds pixel, row and block; the offsets of all quads and singles follow."""
 SEGMENT = 128
-"""Quads after which a long sum starts anew, about; the parts are added up apart, so that rounding errors grow with the
-length of a part. Measured on MobileNet v1: a hundredth of the time for a third of the error."""
+"""Approximate quads in one segment of a long sum. Segments are added up separately, so that rounding errors grow with
+the length of a segment. Measured on MobileNet v1: a hundredth of the time for a third of the error."""
 
 
 def segments_of(quads: int) -> int:
-    """In how many equal segments of about SEGMENT quads a sum is cut; 1 where none fit."""
+    """Number of equal segments, of about SEGMENT quads, into which a sum is cut; 1 if no length fits."""
     lengths = [n for n in range(SEGMENT // 2, 2 * SEGMENT) if quads % n == 0 and quads > n]
     return quads // min(lengths, key=lambda n: abs(n - SEGMENT)) if lengths else 1
 
 
 STACK_ALIGN = 16
-"""What the calling convention grants; more would cost a register for the frame."""
+"""Stack alignment in bytes that the calling convention guarantees; more would cost a register for the frame."""
 
 
 @dataclass(frozen=True)
 class TileShape:
-    """What is fixed in a tile function's code; everything else it reads from its layer's geometry."""
+    """The facts that are fixed in a tile function's code; it reads all others from its layer's geometry."""
 
     rows: int
     vectors: int
@@ -61,7 +61,7 @@ def tile_function(generator: Generator, shape: TileShape) -> str:
 
 
 class Tile:
-    """One tile function while it is written."""
+    """A tile function that is being written."""
 
     def __init__(self, generator: Generator, shape: TileShape, name: str) -> None:
         streams = shape.epilogue.streams
@@ -78,7 +78,7 @@ class Tile:
         self.offsets = geometry + 8 * len(names)
 
     def write(self) -> None:
-        """Walks `tiles` tiles from pixel `first` on."""
+        """Writes the function, which computes `tiles` tiles, starting at pixel `first`."""
         f, g = self.f, self.g
         a, self.w, c, _, first, tiles, *streams = f.parameters
         if self.shape.has_segments:
@@ -88,7 +88,7 @@ class Tile:
         self.steps = [(g["a_pixel"], g["a_row"]), (g["c_pixel"], g["c_row"])]
         self.steps += [(g[f"pixel{k}"], g[f"row{k}"]) for k in range(len(streams))]
         starts = [p + (y * row + x * pixel) for p, (pixel, row) in zip((a, c, *streams), self.steps, strict=True)]
-        # At the end of a row, a pointer goes on at the start of the next one.
+        # At the end of a row, a pointer continues at the start of the next row.
         self.wraps = [row - (g["width"] - 1) * pixel for pixel, row in self.steps]
         f.loop(tiles, lambda _, x, *pointers: self._tile(x, list(pointers)), x, *starts)
         f.finish()
@@ -131,7 +131,7 @@ class Tile:
         return [total + bias[position % shape.vectors] for position, total in enumerate(sums)]
 
     def _walk_segments(self, rows: list[Value], w: Value, table: Value, zeros: list[Value]) -> list[Value]:
-        """All quads, segment by segment; the totals wait in memory, since the registers are full."""
+        """Sums all quads, segment by segment; the totals are kept in memory, since the registers are full."""
         f, g = self.f, self.g
         places = [self.totals + i * self.vector_bytes for i in range(len(zeros))]
         for place, zero in zip(places, zeros, strict=True):
@@ -149,7 +149,7 @@ class Tile:
     def _walk(
         self, rows: list[Value], w: Value, table: Value, sums: list[Value], count: Value, steps: int
     ) -> list[Value]:
-        """`count` entries of the table, each `steps` steps of K."""
+        """Adds the products of `count` table entries of `steps` steps of K each."""
         f = self.f
 
         def entry(_: Value, w: Value, table: Value, *sums: Value) -> list[Value]:

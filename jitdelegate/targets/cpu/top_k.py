@@ -1,4 +1,4 @@
-"""TopK: where the largest elements of rows are."""
+"""TopK: the indices of the largest elements of rows."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from jitdelegate.targets.cpu.writer import Writer
 HIGHEST_PLACE = (1 << 31) - 1
 RANK_BYTES = 8
 NOTHING = -(1 << 63)
-"""As a rank: lower than that of any element."""
+"""A rank below that of any element."""
 FIRST = (1 << 63) - 1
-"""As a rank: higher than that of any element."""
+"""A rank above that of any element."""
 
 
 def write_top_k(writer: Writer, node: Node, form: TopK) -> list[Job]:
@@ -30,12 +30,12 @@ def write_top_k(writer: Writer, node: Node, form: TopK) -> list[Job]:
 class TopKWriter(JobWriter):
     """Writes the jobs of TopK nodes.
 
-    Elements are ranked by integers that no two share. A row is cut into blocks, of which scratch memory holds the best
-    rank each; a result takes the best of them and looks through its block for the next one.
+    Elements have unique integer ranks. A row is cut into blocks, and scratch memory holds the best rank of each. Each
+    result takes the best of these ranks; then its block is searched for the next best.
     """
 
     def jobs(self, data: Placed, out: Placed) -> list[Job]:
-        """One row per row of the data."""
+        """The jobs of a node: one row per row of the data."""
         size, count, lanes = data.shape[-1], out.shape[-1], self.generator.lanes
         vectors = max(1, round(sqrt(size) / lanes))
         blocks = -(-size // (vectors * lanes))
@@ -78,7 +78,7 @@ class TopKWriter(JobWriter):
     def _best_of_block(
         self, f: Function, data: Placed, start: Value, first: Value, vectors: int, limit: Value
     ) -> Value:
-        """The highest rank below `limit` of the elements from `first` on; NOTHING if there is none."""
+        """The highest rank below `limit` in the block that starts at element `first`; NOTHING if there is none."""
         lanes, type_ = self.generator.lanes, vector(self.generator.lanes, INDEX)
         limits, nothing = f.splat(limit, lanes), f.literal(type_, NOTHING)
 
@@ -99,7 +99,7 @@ def _higher(f: Function, a: Value, b: Value) -> Value:
 
 
 def _rank(f: Function, value: Value, places: Value) -> Value:
-    """int64s that order by the value, a float32 or int32, and where it is equal by the place, the first highest."""
+    """int64 ranks of float32 or int32 values: larger values rank higher; of equal values, the first ranks highest."""
     key, wide = _key(f, value), vector(lanes_of(value.type), INDEX)
     high = f.emit(wide, f"shl {f.cast('sext', key, wide)}, {f.literal(wide, 32).text}")
     left = f.arithmetic("sub", f.literal(places.type, HIGHEST_PLACE), places)
@@ -107,10 +107,10 @@ def _rank(f: Function, value: Value, places: Value) -> Value:
 
 
 def _key(f: Function, value: Value) -> Value:
-    """An int32 that orders as the value does."""
+    """int32s with the same order as the values."""
     if element_type(value.type) != FLOAT:
         return value
-    bits = f.cast("bitcast", value + 0.0, vector(lanes_of(value.type), I32))  # -0.0 + 0.0 is 0.0, its equal
+    bits = f.cast("bitcast", value + 0.0, vector(lanes_of(value.type), I32))  # -0.0 + 0.0 is 0.0, which equals it
     sign = f.emit(bits.type, f"ashr {bits}, {f.literal(bits.type, 31).text}")
     flipped = f.emit(bits.type, f"and {sign}, {f.literal(bits.type, HIGHEST_PLACE).text}")
     return f.emit(bits.type, f"xor {bits}, {flipped.text}")

@@ -1,6 +1,6 @@
-"""A small builder of LLVM IR for vector kernels: typed values with arithmetic, structured loops, no strings outside.
+"""A small builder of LLVM IR for vector kernels: typed values with arithmetic, and structured loops instead of strings.
 
-Kernels are emitted as text that llvmlite parses. Writing the text directly costs a few microseconds an instruction,
+Kernels are emitted as text that llvmlite parses. Writing the text directly costs a few microseconds per instruction,
 which keeps the compilation of a whole network below a second.
 """
 
@@ -22,7 +22,7 @@ DOUBLE = "double"
 BOOL = "i1"
 FLOAT_BYTES = 4
 MAX_LINES = 1_500_000
-"""Instructions of one module: about a minute of compilation. The largest networks we know take 30 000."""
+"""Most instructions of one module: about a minute of compilation. The largest known networks take 30 000."""
 NUMBERS_A_LINE = 32
 """Numbers in a table that are compiled in the time of one instruction."""
 BITS = {FLOAT: 32, DOUBLE: 64, "half": 16}
@@ -31,7 +31,7 @@ INTRINSICS = {
     "abs": "fabs",
     "round": "rint",
 }
-"""LLVM's functions of floats, by the names of `ir.expr`."""
+"""Name in `ir.expr` -> LLVM's function of floats."""
 
 
 def vector(lanes: int, element: str = FLOAT) -> str:
@@ -52,7 +52,7 @@ def register(dtype: str) -> str:
 
 
 def lanes_of(type_: str) -> int:
-    """How many elements a vector type has; 1 for scalars."""
+    """Number of elements of a vector type; 1 for scalars."""
     return int(type_[1:].split(" x ")[0]) if type_[0] == "<" else 1
 
 
@@ -62,7 +62,7 @@ def is_float(type_: str) -> bool:
 
 
 def float_literal(value: float, element: str = FLOAT) -> str:
-    """A float or a double as LLVM writes both: the bits of the same value as a double."""
+    """A float or a double in LLVM's notation: for both, the bits of the value as a double."""
     if element == FLOAT:
         value = struct.unpack("<f", struct.pack("<f", value))[0]
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
@@ -86,7 +86,7 @@ class Value:
 
     @property
     def lanes(self) -> int:
-        """How many elements it has; 1 for scalars."""
+        """Number of elements; 1 for scalars."""
         return lanes_of(self.type)
 
     @property
@@ -161,31 +161,31 @@ class Module:
         return Function(self, name, parameters, exported=exported)
 
     def constant(self, name: str, values: Sequence[int], element: str = INDEX) -> str:
-        """A read-only array of integers; the answer is its pointer operand."""
+        """Adds a read-only array of integers; returns its pointer operand."""
         self.count(len(values) // NUMBERS_A_LINE)
         elements = ", ".join(f"{element} {value}" for value in values)
         self.constants.append(f"@{name} = internal constant [{len(values)} x {element}] [{elements}], align 64")
         return f"@{name}"
 
     def table(self, entries: Sequence[int]) -> str:
-        """A read-only array of 32-bit integers, one for equal entries; the answer is its pointer operand."""
+        """Adds a read-only array of 32-bit integers, once for equal entries; returns its pointer operand."""
         key = tuple(entries)
         if key not in self.tables:
             self.tables[key] = self.constant(f"table{len(self.tables)}", key, "i32")
         return self.tables[key]
 
     def count(self, lines: int) -> None:
-        """Notes that the module has become longer.
+        """Counts lines that were added to the module.
 
         Raises:
-            CompileError: it has more than MAX_LINES.
+            CompileError: the module has more than MAX_LINES.
         """
         self.lines += lines
         if self.lines > MAX_LINES:
             raise CompileError(f"The graph's code has more than {MAX_LINES} instructions.")
 
     def declare(self, declaration: str) -> None:
-        """Makes an intrinsic known to the module."""
+        """Declares an intrinsic in the module."""
         self.declarations.add(f"declare {declaration}")
 
     def text(self, triple: str) -> str:
@@ -218,13 +218,13 @@ class Function:
         return f"%v{self.counter}"
 
     def emit(self, type_: str, instruction: str) -> Value:
-        """A new value that `instruction` computes."""
+        """Emits an instruction; returns its value."""
         name = self.name_value()
         self.lines.append(f"  {name} = {instruction}")
         return Value(self, type_, name)
 
     def do(self, instruction: str) -> None:
-        """An instruction without a value."""
+        """Emits an instruction without a value."""
         self.lines.append("  " + instruction)
 
     def index(self, value: int) -> Value:
@@ -244,7 +244,7 @@ class Function:
         return self.literal(vector(lanes, register(dtype)), signed.item())
 
     def like(self, number: Value | float, example: Value) -> Value:
-        """A Python number as a constant of the example's type; a value as it is."""
+        """A Python number as a constant of the example's type; a value unchanged."""
         return self.operand(number, example.type)
 
     def operand(self, value: Value | float, type_: str) -> Value:
@@ -267,11 +267,11 @@ class Function:
         return self.emit(left.type, f"{operation} {left}, {self.like(right, left).text}")
 
     def sdiv(self, a: Value, b: Value) -> Value:
-        """The quotient of signed integers towards zero; `b` is not 0, and nothing overflows."""
+        """Quotient of signed integers, rounded towards zero; `b` must not be 0, and the quotient must not overflow."""
         return self.bitwise("sdiv", a, b)
 
     def ashr(self, value: Value, distance: Value | int) -> Value:
-        """Shifted right, filled with the sign."""
+        """Arithmetic shift to the right."""
         return self.bitwise("ashr", value, distance)
 
     def offset(self, pointer: Value, count: Value | float) -> Value:
@@ -288,7 +288,7 @@ class Function:
         return self.emit(type_, f"{instruction} {condition} {left.type} {left.text}, {right.text}")
 
     def select(self, condition: Value, if_true: Value | float, if_false: Value | float) -> Value:
-        """One of two values by a mask; at most one of them is a Python number."""
+        """`if_true` where the mask is set, else `if_false`; at most one of them is a Python number."""
         example = if_true if isinstance(if_true, Value) else if_false
         assert isinstance(example, Value)
         if_true, if_false = self.like(if_true, example), self.like(if_false, example)
@@ -303,7 +303,7 @@ class Function:
         return self.cast(operation, value, vector(value.lanes, element))
 
     def to_integer(self, value: Value, dtype: str) -> Value:
-        """A float towards zero, within the range of the integer type `dtype`; NaN is 0."""
+        """A float rounded towards zero and clamped to the range of the integer type `dtype`; NaN gives 0."""
         type_ = vector(value.lanes, register(dtype))
         name = f"llvm.fpto{'u' if dtype[0] == 'u' else 's'}i.sat.{_suffix(type_)}.{_suffix(value.type)}"
         self.module.declare(f"{type_} @{name}({value.type})")
@@ -316,14 +316,14 @@ class Function:
         return self.emit(type_, f"call {type_} @llvm.{name}.{suffix}({', '.join(map(str, arguments))})")
 
     def native(self, name: str, *values: Value) -> Value | None:
-        """A function of floats that is an instruction; None where there is none."""
+        """A function of floats as one instruction; None if there is no such instruction."""
         if name in INTRINSICS:
             return self.intrinsic(INTRINSICS[name], values[0].type, *values)
         has_scale = name == "scale" and values[0].lanes == self.module.avx512_lanes
         return self._scale(*values) if has_scale else None
 
     def _scale(self, a: Value, n: Value) -> Value:
-        """a * 2**n, rounded once, n being rounded down (vscalefps)."""
+        """a * 2**floor(n), rounded once (vscalefps)."""
         name = f"llvm.x86.avx512.mask.scalef.ps.{32 * a.lanes}"
         self.module.declare(f"{a.type} @{name}({a.type}, {a.type}, {a.type}, i16, i32)")
         return self.emit(a.type, f"call {a.type} @{name}({a}, {n}, {a}, i16 -1, i32 4)")
@@ -334,7 +334,7 @@ class Function:
         return self.intrinsic(name, a.type, a, self.like(b, a), self.like(c, a))
 
     def fshl(self, high: Value, low: Value, distance: Value) -> Value:
-        """The upper half of (high, low) shifted left."""
+        """The upper half of (high, low), shifted left by `distance`."""
         return self.intrinsic("fshl", high.type, high, low, distance)
 
     def maximum(self, a: Value, b: Value | float) -> Value:
@@ -356,7 +356,7 @@ class Function:
         return self.emit(type_, f"shufflevector {first}, {type_} poison, <{lanes} x i32> zeroinitializer")
 
     def shuffle(self, a: Value, b: Value, order: Sequence[int]) -> Value:
-        """A vector of lanes of two others, which are counted through: those of b follow those of a."""
+        """A vector of lanes of a and b, selected by number: b's lanes are numbered after a's."""
         places = ", ".join(f"i32 {place}" for place in order)
         type_ = vector(len(order), element_type(a.type))
         return self.emit(type_, f"shufflevector {a}, {b}, <{len(order)} x i32> <{places}>")
@@ -376,7 +376,7 @@ class Function:
         self.do(f"store {value}, {pointer}, align {align}")
 
     def load_masked(self, type_: str, pointer: Value, mask: Value | None, align: int = FLOAT_BYTES) -> Value:
-        """Lanes outside `mask` are zero and are not read; None reads all."""
+        """Loads the lanes in `mask`; the others are zero and are not read. None loads all lanes."""
         if mask is None:
             return self.load(type_, pointer, align)
         suffix = _suffix(type_)
@@ -385,7 +385,7 @@ class Function:
         return self.emit(type_, call)
 
     def store_masked(self, value: Value, pointer: Value, mask: Value | None, align: int = FLOAT_BYTES) -> None:
-        """Lanes outside `mask` are not written; None writes all."""
+        """Stores the lanes in `mask`; the others are not written. None stores all lanes."""
         if mask is None:
             self.store(value, pointer, align)
             return
@@ -431,9 +431,9 @@ class Function:
         body: Callable[..., Sequence[Value] | None],
         *carried: Value,
     ) -> list[Value]:
-        """`for i in range(count)`: body(i, *values) gives the next values; the answer is the last ones.
+        """`for i in range(count)`: body(i, *values) returns the next values; the loop returns the last values.
 
-        At least one round is made. A constant count of one emits the body alone.
+        The loop runs at least once. For a constant count of one, only the body is emitted.
         """
         if count == 1:
             return list(body(self.index(0), *carried) or ())
@@ -461,7 +461,7 @@ class Function:
         return following
 
     def repeat(self, count: int, body: Callable[..., Sequence[Value]], *carried: Value) -> Sequence[Value]:
-        """`body(i, *values)` gives the next values, `count` times; the answer is the last ones."""
+        """Repeats `values = body(i, *values)` `count` times, from the values `carried`; returns the last values."""
         return self.loop(count, body, *carried)
 
     def when(self, condition: Value, body: Callable[[], None]) -> None:

@@ -42,16 +42,16 @@ WRITERS: Writers = {
     Suppress: "non_max_suppression.write_suppress",
     TopK: "top_k.write_top_k",
 }
-"""What writes the jobs of each form, called with the Writer, the node and its form; Views have none."""
+"""Form -> the function that writes its jobs, called with the Writer, the node and its form; Views have none."""
 FUSED = "depthwise.write_fused"
-"""What writes the jobs of a Depthwise and the Contract after it, called with the Writer and both nodes."""
+"""The function that writes the jobs of a Depthwise fused with a Contract, called with the Writer and both nodes."""
 
 
 def write_steps(generator: Generator, graph: Graph, plan: Plan) -> None:
-    """Adds one step per task to the generator, each with the halo of what it writes.
+    """Adds one step per task to the generator. A step also clears the halo of the tensor that it writes.
 
     Raises:
-        CompileError: a form has no kernel, or asks for sums that kernels do not do.
+        CompileError: a form has no kernel, or asks for sums that kernels do not implement.
     """
     writer = Writer(generator, graph, plan)
     for task in plan.tasks:

@@ -1,4 +1,4 @@
-"""Where the operands of a plan's nodes are: what the writers of the forms ask for."""
+"""Writer: finds the operands of a plan's nodes for the writers of the forms."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Writer:
         return self.graph.tensors[index].shape
 
     def memory(self, index: int) -> Memory:
-        """Where a tensor is; constants are packed row-major on first use."""
+        """Where a tensor lies; constants are packed row-major on first use."""
         if index in self.plan.memories:
             return self.plan.memories[index]
         tensor = self.graph.tensors[index]
@@ -38,7 +38,7 @@ class Writer:
         return Memory("weights", self.generator.weights.add(tensor.data), layout)
 
     def ends(self, node: Node) -> tuple[Memory, Memory]:
-        """Where the first operand and the result are."""
+        """Where the first operand and the result lie."""
         return self.memory(node.inputs[0]), self.memory(node.outputs[0])
 
     def constant(self, index: int) -> np.ndarray:
@@ -48,11 +48,11 @@ class Writer:
         return data
 
     def optional(self, index: int) -> np.ndarray | None:
-        """The elements of a constant, None where it is absent."""
+        """The elements of a constant; None if the operand is absent."""
         return None if index == ABSENT else self.constant(index)
 
     def epilogue(self, node: Node) -> Epilogue:
-        """The form's epilogue with one-element constants as numbers and all else as streams."""
+        """The form's epilogue, with constants of one element as numbers and all other operands as streams."""
         form, output = form_of(node), self.shape(node.outputs[0])
         values: list[Expr] = [Arg(0)]
         streams: list[Stream] = []

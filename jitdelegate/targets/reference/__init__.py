@@ -1,5 +1,5 @@
-"""The reference target: evaluates the forms with numpy, and says what every target has to compute.
+"""The reference target: evaluates the forms with numpy, and so defines what every target has to compute.
 
-`evaluate.py` runs a graph by the functions of `forms.py` and `index_forms.py`; `serialize.py`, `generate.py` and
-`session.py` make a program of it that runs like any other; `target.py` is the row's object.
+`evaluate.py` runs a graph with the functions of `forms.py` and `index_forms.py`. `serialize.py`, `generate.py` and
+`session.py` turn the graph into a program that runs like any other. `target.py` has the target's class.
 """

@@ -1,6 +1,6 @@
-"""Evaluates a lowered graph with numpy, node by node: what every target has to compute.
+"""Evaluates a lowered graph with numpy, node by node. This defines what every target has to compute.
 
-A node is its form's own result (`forms.FORMS`), rounded to its element type, and then the epilogue.
+A node's value is its form's own result (`forms.FORMS`), with floats rounded to float32, passed through the epilogue.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ def evaluate(graph: Graph, inputs: Sequence[Array], states: Sequence[Array] = ()
 
     Args:
         inputs: one array per `graph.given`.
-        states: what the run finds, one array per `graph.states`.
+        states: values of the states before the run, one array per `graph.states`.
     Returns:
-        (outputs, states): one array per `graph.returned`, and what the run leaves in each state.
+        (outputs, states): one array per `graph.returned`, and the value of each state after the run.
     """
     found = run_graph(graph, [*inputs, *states])
     return found[: len(graph.returned)], found[len(graph.returned) :]
 
 
 def run_graph(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
-    """One array per `graph.outputs` for one per `graph.inputs`, states included."""
+    """One array per `graph.outputs`; `inputs` has one array per `graph.inputs`. Both include states."""
     values = {i: tensor.data for i, tensor in enumerate(graph.tensors) if tensor.data is not None}
     values |= dict(zip(graph.inputs, inputs, strict=True))
     for node in graph.nodes:
@@ -55,7 +55,7 @@ def run_node(node: Node, operands: Sequence[Any], shape: Shape) -> Array:
 
 
 def own_result(form: Form, operands: Sequence[Any], shape: Shape) -> Array:
-    """What the form computes before its epilogue; floats rounded to float32."""
+    """The form's result before its epilogue; floats are rounded to float32."""
     found = FORMS[type(form)](form, operands, shape).reshape(shape)
     return found.astype(np.float32) if found.dtype == np.float64 else found
 

@@ -1,7 +1,7 @@
-"""What the forms of `ir.forms` compute: their own results before the epilogue, one function a form.
+"""Numpy functions of the forms of `ir.forms`: their own results before the epilogue, one function per form.
 
-Sums of floats are exact to float64's rounding. A window is followed tap by tap: one tap is the pixel that each output
-pixel sees through one element of the kernel.
+Sums of floats are computed in float64. Windows are computed tap by tap: a tap gives the pixel that each output pixel
+reads for one element of the kernel.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def matmul(form: forms.MatMul, operands: Sequence[Any], shape: Shape) -> Array:
 
 def pool(form: forms.Pool, operands: Sequence[Any], shape: Shape) -> Array:
     data = operands[0]
-    if form.kind == "max":  # fmax passes NaN over, as LiteRT does
+    if form.kind == "max":  # fmax ignores NaN, as LiteRT does
         return functools.reduce(np.fmax, (seen for _, seen in taps(form, data, shape, np.nan)))
     inside = np.ones((1, *data.shape[1:3], 1))
     total, count = (sum(seen for _, seen in taps(form, each, shape)) for each in (exact(data), inside))
@@ -98,14 +98,14 @@ def contract(form: forms.Contract, operands: Sequence[Any], shape: Shape) -> Arr
 
 
 def grouped(form: forms.Contract, data: Array, weights: Array, image: Shape) -> Array:
-    """The convolution of each group of channels, beside each other."""
+    """The convolutions of all groups of channels, concatenated along the channels."""
     parts = zip(np.split(data, form.groups, axis=3), np.split(weights, form.groups), strict=True)
     sums = [sum(seen @ w[:, ky, kx].T for (ky, kx), seen in taps(form, d, image)) for d, w in parts]
     return np.concatenate(sums, axis=3)
 
 
 def taps(form: forms.Window, data: Array, image: Shape, fill: float = 0) -> Iterator[tuple[tuple[int, int], Array]]:
-    """((ky, kx), [N, H, W, C]): the pixel of `data` that each pixel of an output `image` sees; `fill` outside."""
+    """((ky, kx), [N, H, W, C]): the pixel of `data` that each pixel of an output `image` reads; `fill` outside."""
     for ky, kx in np.ndindex(*form.kernel):
         rows = np.arange(image[1]) * form.stride[0] - form.padding[0] + ky * form.dilation[0]
         columns = np.arange(image[2]) * form.stride[1] - form.padding[2] + kx * form.dilation[1]
@@ -119,7 +119,7 @@ def within(places: Array, size: int) -> Array:
 
 
 def transposed(form: forms.Contract, data: Array, weights: Array, image: Shape) -> Array:
-    """Every data pixel's multiple of the filter, added where the filter lies on the output."""
+    """A transposed convolution: adds each data pixel times the filter to the output pixels under the filter."""
     out = np.zeros(image)
     for ky, kx in np.ndindex(*form.kernel):
         rows = np.arange(data.shape[1]) * form.stride[0] - form.padding[0] + ky
@@ -161,4 +161,4 @@ FORMS: Mapping[type[forms.Form], Callable[[Any, Sequence[Any], Shape], Array]] =
     forms.View: view,
     **INDEX_FORMS,
 }
-"""Form -> its result for (form, operands, shape of the output): the output's elements in order, in any shape."""
+"""Form -> function of (form, operands, shape of the output); returns the output's elements in order, in any shape."""

@@ -1,4 +1,4 @@
-"""The program of a lowered graph: the graph itself as the code, its constants as the weights."""
+"""Generates the program of a lowered graph: the graph itself is the code, its constants are the weights."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from jitdelegate.targets.target import Generated
 
 
 def generate(graph: Graph, loader: str) -> Generated:
-    """What evaluates a graph whose nodes all carry a form; equal graphs give equal bytes.
+    """The program of a graph whose nodes all carry a form; equal graphs give equal bytes.
 
     Raises:
-        CompileError: a window asks for sums that are not evaluated.
+        CompileError: a window asks for sums that the reference does not implement.
     """
     for node in graph.nodes:
         check_sums(node)

@@ -1,4 +1,4 @@
-"""What the forms of `ir.index_forms` compute, one function a form."""
+"""Numpy functions of the forms of `ir.index_forms`, one function per form."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def suppress(form: forms.Suppress, operands: Sequence[Any], shape: Shape) -> Arr
 
 
 def kept(form: forms.Suppress, boxes: Array, scores: Array, most: int) -> Array:
-    """The numbers of the boxes of one class that are kept, then -1s: [most]."""
+    """[most]: indices of the boxes of one class that are kept, then -1s."""
     order = [n for n in np.argsort(-scores, kind="stable") if scores[n] >= np.float32(form.score_threshold)]
     found: list[int] = []
     for n in order:
@@ -86,7 +86,7 @@ def kept(form: forms.Suppress, boxes: Array, scores: Array, most: int) -> Array:
 
 
 def overlap(a: Array, b: Array) -> np.float32:
-    """Intersection of two boxes over their union; 0 where one has no area."""
+    """Intersection of two boxes over their union; 0 if a box has no area."""
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
     if min(areas) <= 0:
         return np.float32(0)
@@ -103,4 +103,4 @@ INDEX_FORMS: Mapping[type[Form], Callable[[Any, Sequence[Any], Shape], Array]] =
     forms.Suppress: suppress,
     forms.TopK: top_k,
 }
-"""Form -> its result for (form, operands, shape of the output)."""
+"""Form -> function of (form, operands, shape of the output)."""

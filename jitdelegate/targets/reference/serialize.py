@@ -1,7 +1,7 @@
-"""A lowered graph as bytes and back: nodes, forms and expressions as JSON, constants as they lie in memory.
+"""Converts a lowered graph to bytes and back: nodes, forms and expressions as JSON, constants as in memory.
 
-Forms, expressions and index maps are [class name, fields in order]. What is read back is checked against the fields'
-types; that it belongs to this version is the program key's matter.
+Forms, expressions and index maps are [class name, fields in order]. Reading checks values against the fields' types. It
+does not check the version: the program's key does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jitdelegate.ir.verify import verify
 from jitdelegate.targets.reference.forms import FORMS
 
 ALIGNMENT = 16
-"""Bytes; where each constant begins."""
+"""Alignment of each constant, in bytes."""
 NOT_CONSTANT = -1
 CLASSES: dict[str, Any] = {each.__name__: each for each in (IndexMap, Apply, Arg, Cast, Const, Map, *FORMS)}
 _Integers = tuple[int, ...]
@@ -45,13 +45,13 @@ def serialize(graph: Graph) -> tuple[bytes, bytes]:
 
 
 def _is_used(graph: Graph) -> Iterator[bool]:
-    """For every tensor, whether a node reads it or the caller gets it."""
+    """For every tensor, whether a node reads it or it is a graph output."""
     for index, readers in enumerate(graph.readers):
         yield bool(readers) or index in graph.outputs
 
 
 def _append(constants: bytearray, data: np.ndarray | None) -> int:
-    """Where the elements begin that are appended here."""
+    """Append the elements; returns their offset."""
     if data is None:
         return NOT_CONSTANT
     constants.extend(bytes(-len(constants) % ALIGNMENT))
@@ -60,7 +60,7 @@ def _append(constants: bytearray, data: np.ndarray | None) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """Lists, numbers and texts."""
+    """The value as lists, numbers and strings."""
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
     if type(value).__name__ in CLASSES:
@@ -69,10 +69,10 @@ def _plain(value: Any) -> Any:
 
 
 def deserialize(content: bytes, constants: bytes) -> Graph:
-    """The graph that `serialize` has written; its constants are views.
+    """The graph that `serialize` wrote; its constants are views of `constants`.
 
     Raises:
-        ProgramError: it is none.
+        ProgramError: the content is not a graph.
     """
     try:
         tensors, nodes, inputs, outputs, states = _checked(_Graph, json.loads(content))
@@ -97,7 +97,7 @@ def _tensor(constants: bytes, name: str, shape: tuple[int, ...], dtype: str, off
 
 
 def _checked(kind: Any, value: Any) -> Any:
-    """The value as `kind` says, lists as tuples; raises TypeError where it is another."""
+    """The value, of type `kind`, with lists as tuples; raises TypeError if it has another type."""
     if kind in (IndexMap, Expr, Form):
         return _object(kind, value)
     if get_origin(kind) is tuple:

@@ -19,12 +19,11 @@ from jitdelegate.targets.reference.serialize import deserialize
 
 
 class ReferenceSession(IOBinding):
-    """Runs `program`, all of which it has in private memory from the start. Calls from several threads wait for each
-    other.
+    """Runs `program` from a private copy in memory. Calls from several threads wait for each other.
 
     Raises:
-        ProgramError: the weights are damaged, or the code is not a graph of the program's inputs and outputs.
-        DeviceError: there is no memory for the states.
+        ProgramError: the weights are damaged, or the code is not a graph with the program's inputs and outputs.
+        DeviceError: out of memory for the states.
     """
 
     def __init__(self, program: Program) -> None:
@@ -60,7 +59,7 @@ class ReferenceSession(IOBinding):
             self._open_states().advance()
 
     def verify(self) -> None:
-        """Nothing: that was done before anything was read."""
+        """Does nothing: the constructor has verified the weights."""
 
     def reset_states(self, *, resources: bool) -> None:
         with self._own_lock():
@@ -94,7 +93,7 @@ class ReferenceSession(IOBinding):
             self.close()
 
     def _own_lock(self) -> _thread.LockType:
-        """The lock; a new one in a forked child, where a thread may have held it that is not there."""
+        """The lock; a new one in a forked child, since a thread of the parent may have held the old one."""
         if self._process != os.getpid():
             self._process = os.getpid()
             self._lock = _thread.allocate_lock()
@@ -118,7 +117,7 @@ def _bytes(tensor: Tensor) -> int:
 def _check_ports(program: Program, graph: Graph) -> None:
     """
     Raises:
-        ProgramError: inputs, outputs or states of the graph are not as long as those of the program.
+        ProgramError: an input, output or state of the graph differs in length from the program's.
     """
     ports: tuple[Port | State, ...] = (*program.inputs, *program.states, *program.outputs, *program.states)
     expected = [port.nbytes for port in ports]

@@ -1,6 +1,6 @@
-"""Numpy as a target: the graph is the program, and a run evaluates it, slowly and clearly.
+"""Numpy as a target: the program is the graph, and a run evaluates the graph, slowly but clearly.
 
-It says what the others have to compute, and is the smallest example of a target that runs on this machine's CPU.
+It defines what other targets have to compute, and is the smallest example of a target that runs on this machine's CPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAME = "reference"
 
 
 class ReferenceDevice(CpuDevice):
-    """Wherever numpy runs."""
+    """The CPU of this machine, wherever numpy runs."""
 
     __slots__ = ()
 
@@ -33,13 +33,13 @@ class ReferenceDevice(CpuDevice):
         return KeyParts(NAME, "", NAME, this_machine(), toolchain="")
 
     def session(self, program: Program, options: Options, threads: int) -> IOBinding:
-        from jitdelegate.targets.reference.session import ReferenceSession  # it brings numpy along
+        from jitdelegate.targets.reference.session import ReferenceSession  # it imports numpy
 
         return ReferenceSession(program)
 
 
 class ReferenceTarget(CpuTarget):
-    """The words and the rates are the CPU's, but for the name."""
+    """As the CPU target, with other names and another code generator."""
 
     name = NAME
     title = "numpy"

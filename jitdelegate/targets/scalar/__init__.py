@@ -1,7 +1,6 @@
 """Scalar mathematics of all targets: each function of `ir.expr` is written once, over a small builder of instructions.
 
-In reading order: `builder.py` is the protocol that a target's values satisfy, and says what a target brings itself;
-`expression.py` emits a whole expression; `functions.py` lists the functions by name; `cast.py`, `division.py`,
-`power.py`, `exponential.py` and `trigonometry.py` (with `polynomial.py`) hold them; `quantized.py` has Rescale and
-Table.
+In reading order: `builder.py` has the protocols that a target's values and builder satisfy; `expression.py` emits a
+whole expression; `functions.py` lists the functions by name; `cast.py`, `division.py`, `power.py`, `exponential.py` and
+`trigonometry.py` (with `polynomial.py`) implement them; `quantized.py` has Rescale and Table.
 """

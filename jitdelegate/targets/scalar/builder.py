@@ -1,7 +1,7 @@
 """The protocol between scalar mathematics and a target: values with operators, and a builder of instructions.
 
-A value is one number, or a vector of numbers that the same instructions work on. Types of elements are named as in
-LLVM: "i1", "i8", "i16", "i32", "i64", "half", "float" and "double".
+A value is one number, or a vector of numbers to which the same instructions apply. Element types have LLVM's names:
+"i1", "i8", "i16", "i32", "i64", "half", "float" and "double".
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Value(Protocol):
 
 V = TypeVar("V", bound=Value)
 NATIVE = ("abs", "floor", "ceil", "round", "trunc", "sqrt", "copysign")
-"""Functions of floats that every target has an instruction or a library for."""
+"""Functions of floats that every target implements by an instruction or a library."""
 
 
 class Builder(Protocol[V]):
@@ -49,19 +49,19 @@ class Builder(Protocol[V]):
         """A number as an element of the IR's type `dtype`, converted as `ir.expr.Cast` does, in every lane."""
 
     def like(self, number: Any, example: V) -> V:
-        """A Python number as a constant of the example's type; a value as it is."""
+        """A Python number as a constant of the example's type; a value unchanged."""
 
     def convert(self, operation: str, value: V, element: str) -> V:
         """LLVM's conversion (`bitcast trunc zext sext sitofp uitofp fptosi fpext fptrunc`) to elements of a type."""
 
     def to_integer(self, value: V, dtype: str) -> V:
-        """A float32 towards zero, within the range of the integer type `dtype`; NaN is 0."""
+        """A float32 rounded towards zero and clamped to the range of the integer type `dtype`; NaN gives 0."""
 
     def compare(self, condition: str, left: V, right: Any) -> V:
         """A mask, by LLVM's conditions: `eq ne slt ult ...` of integers, `oeq une olt uno ...` of floats."""
 
     def select(self, condition: V, if_true: Any, if_false: Any) -> V:
-        """One of two values by a mask."""
+        """`if_true` where the mask is set, else `if_false`."""
 
     def maximum(self, a: V, b: Any) -> V:
         """The larger of two floats or signed integers; NaN in `a` stays NaN."""
@@ -73,26 +73,26 @@ class Builder(Protocol[V]):
         """a * b + c, rounded once where the machine has FMA."""
 
     def sdiv(self, a: V, b: V) -> V:
-        """The quotient of signed integers towards zero; `b` is not 0, and nothing overflows."""
+        """Quotient of signed integers, rounded towards zero; `b` must not be 0, and the quotient must not overflow."""
 
     def ashr(self, value: V, distance: Any) -> V:
-        """Shifted right, filled with the sign."""
+        """Arithmetic shift to the right."""
 
     def fshl(self, high: V, low: V, distance: V) -> V:
         """The upper 32 bits of the 64 bits (high, low) shifted left by 0 to 31."""
 
     def native(self, name: str, *values: V) -> V | None:
-        """A function of floats that the target has an instruction or a library for; None where it has none.
+        """A function of floats by the target's own instruction or library; None if the target has none.
 
-        Every target has those of NATIVE. Others are functions of `ir.expr`, "fmod" (C's), and "scale": a * 2**n for
-        whole numbers n.
+        Every target has the functions in NATIVE. It may also have other functions of `ir.expr`, C's "fmod", and
+        "scale": a * 2**n for whole numbers n.
         """
 
     def look_up(self, entries: Sequence[int], place: V) -> V:
         """entries[place] as int32, from constant memory; `place` is an int32 within the table."""
 
     def repeat(self, count: int, body: Callable[..., Sequence[V]], *carried: V) -> Sequence[V]:
-        """`body(i, *values)` gives the next values, `count` times; the answer is the last ones."""
+        """Repeats `values = body(i, *values)` `count` times, from the values `carried`; returns the last values."""
 
 
 def native(b: Builder[V], name: str, *values: V) -> V:

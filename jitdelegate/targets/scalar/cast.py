@@ -1,4 +1,4 @@
-"""Numbers in other types, as `ir.expr.Cast` says."""
+"""Conversions between element types, as `ir.expr.Cast` defines them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from jitdelegate.targets.scalar.builder import Builder, V
 
 
 def cast(b: Builder[V], value: V, source: str, target: str) -> V:
-    """A value of type `source` as one of type `target`; those of float16 are the bits in an i16."""
+    """A value of type `source` converted to type `target`. float16 values are represented by their bits in an i16."""
     if source == target:
         return value
     if source == "float16":
@@ -24,7 +24,7 @@ def cast(b: Builder[V], value: V, source: str, target: str) -> V:
 
 
 def _resized(b: Builder[V], value: V, source: str, target: str) -> V:
-    """An integer or bool with fewer bits, or more of them as its sign asks."""
+    """An integer or bool truncated to fewer bits, or extended to more bits by its signedness."""
     bits = ELEMENT_TYPES[target].bits
     if bits == value.bits:
         return value

@@ -1,4 +1,4 @@
-"""Functions around the exponential one, as polynomials."""
+"""exp, log, tanh and erf by polynomials."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOG = (
 )
 """Coefficients of (log(1 + r) - r + r^2 / 2) over r^3, highest first. Source: Cephes, logf.c."""
 TANH_ONE = 8.475
-"""Here the quotient below is above 1."""
+"""The quotient of polynomials for tanh exceeds 1 at this x."""
 TANH_ODD = (
     -2.76076847742355e-16,
     2.00018790482477e-13,
@@ -39,7 +39,7 @@ TANH_ODD = (
 TANH_EVEN = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
 """tanh(x) = x * odd(x^2) / even(x^2) for |x| <= TANH_ONE, highest first. Source: Eigen, MathFunctionsImpl.h."""
 ERF_ONE = 4.1
-"""Here the quotient below is above 1."""
+"""The quotient of polynomials for erf exceeds 1 at this x."""
 ERF_ODD = (
     -2.72614225801306e-10,
     2.77068142495902e-08,
@@ -71,19 +71,19 @@ def exp(b: Builder[V], x: V) -> V:
 
 
 def _scaled(b: Builder[V], p: V, n: V) -> V:
-    """p * 2**n in two steps: a single 2**n leaves the range of normal floats at both ends."""
+    """p * 2**n in two steps: a single factor 2**n would leave the range of normal floats at both ends."""
     whole = b.convert("fptosi", n, "i32")
     half = b.ashr(whole, 1)
     return p * _power_of_two(b, half) * _power_of_two(b, whole - half)
 
 
 def _power_of_two(b: Builder[V], exponent: V) -> V:
-    """2**exponent for 32-bit integers in the range of normal floats."""
+    """2**exponent as a float; `exponent` is a 32-bit integer in the range of normal floats."""
     return b.convert("bitcast", exponent + 127 << 23, "float")
 
 
 def log(b: Builder[V], x: V) -> V:
-    """Within 2 ulp; -infinity at 0, NaN below."""
+    """Within 2 ulp; -infinity at 0, NaN below 0."""
     denormal = b.compare("olt", x, SMALLEST_NORMAL)
     bits = b.convert("bitcast", b.select(denormal, x * 2.0**23, x), "i32")
     exponent = (bits >> 23) - 126
@@ -114,7 +114,7 @@ def erf(b: Builder[V], x: V) -> V:
 
 
 def _saturating(b: Builder[V], x: V, one: float, odd: Sequence[float], even: Sequence[float]) -> V:
-    """x * odd(x^2) / even(x^2), which reaches 1 before x does `one`, and 1 beyond; the same below 0."""
+    """x * odd(x^2) / even(x^2), with x limited to +-`one` and the quotient to +-1."""
     limited = _limited(b, x, one)
     square = limited * limited
     return _limited(b, limited * polynomial(b, square, odd) / polynomial(b, square, even), 1.0)

@@ -1,4 +1,4 @@
-"""Scalar expressions as instructions, every part in the type of its operands."""
+"""Emits scalar expressions as instructions. Each operation works in the type of its operands."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from jitdelegate.targets.scalar.quantized import rescale, table
 def emit(
     b: Builder[V], expr: Expr, arguments: Sequence[V], types: Sequence[str], dtype: str = "float32", lanes: int = 1
 ) -> V:
-    """The value of `expr` with `arguments`, of `types` and `lanes` elements each, for its Args.
+    """The value of `expr` with `arguments` in place of its Args; arguments have these `types` and `lanes` elements.
 
-    Equal sub-expressions are emitted once. `dtype` is the type of an expression that is but a constant.
+    Equal sub-expressions are emitted once. `dtype` is the type of an expression that is only a constant.
     """
     known: dict[Expr, V] = {}
 

@@ -1,4 +1,4 @@
-"""The functions of expressions, by name, on floats and on integers."""
+"""The functions of expressions by name, for floats and for integers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _rsqrt(b: Builder[V], x: V) -> V:
 
 
 def _sign(b: Builder[V], x: V) -> V:
-    """-1, 0 or 1; NaN stays, and so does 0, without its sign."""
+    """-1, 0 or 1; NaN stays NaN, and -0 becomes 0."""
     return b.select(b.compare("ogt", x, 0.0), 1.0, b.select(b.compare("olt", x, 0.0), -1.0, x + 0.0))
 
 
@@ -54,7 +54,7 @@ def _integer_sign(b: Builder[V], x: V) -> V:
 
 
 def _shift_right(b: Builder[V], x: V, distance: V) -> V:
-    """By 0 bits at least and all but one at most; it keeps its sign."""
+    """Arithmetic shift to the right; the distance is clamped to 0 to bits - 1."""
     return b.ashr(x, b.minimum(b.maximum(distance, 0), x.bits - 1))
 
 
@@ -104,7 +104,8 @@ FLOAT_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "logistic": _logistic,
     **_comparisons({"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}),
 }
-"""By name of `ir.expr.UNARY`, `BINARY` or `COMPARISONS`; those of `builder.NATIVE` are not among them."""
+"""Functions of floats, by their names in `ir.expr.UNARY`, `BINARY` or `COMPARISONS`. Those in `builder.NATIVE` are
+not among them."""
 
 INTEGER_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     **ARITHMETIC,
@@ -121,7 +122,7 @@ INTEGER_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "not": lambda b, x: b.compare("eq", x, 0),
     **_comparisons({"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"}),
 }
-"""On integers, which wrap and never trap, and on bools."""
+"""Functions of integers, which wrap and never trap, and of bools."""
 
 UNSIGNED_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "max": _larger,
@@ -129,4 +130,4 @@ UNSIGNED_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "shift_right": _unsigned_shift_right,
     **_comparisons({"lt": "ult", "le": "ule", "gt": "ugt", "ge": "uge"}),
 }
-"""Those that are other functions on integers without sign and on bools."""
+"""Functions that differ for unsigned integers and bools."""

@@ -9,17 +9,17 @@ from jitdelegate.targets.scalar.builder import Builder, V, native
 from jitdelegate.targets.scalar.polynomial import polynomial
 
 LOG2 = tuple(2 / log(2) / (2 * k + 1) for k in reversed(range(9)))
-"""log2((1 + s) / (1 - s)) = s * LOG2(s^2), by the series of the inverse hyperbolic tangent, highest first: of |s| up to
-0.172, what is left out is below 2^-50 of it."""
+"""log2((1 + s) / (1 - s)) = s * LOG2(s^2), by the series of the inverse hyperbolic tangent, highest first. For |s|
+up to 0.172, the relative error of truncation is below 2^-50."""
 EXP2 = tuple(log(2) ** k / factorial(k) for k in reversed(range(11)))
-"""2^r = EXP2(r) by its series, highest first: for |r| up to 1/2, what is left out is below 2^-41."""
+"""2^r = EXP2(r) by its series, highest first. For |r| up to 1/2, the error of truncation is below 2^-41."""
 LOWEST, HIGHEST = -160.0, 130.0
-"""Exponents whose powers of two are 0 and infinite in float32."""
+"""Exponents whose powers of two are 0 and infinity in float32."""
 ROOT_HALF = 0.7071067811865476
 
 
 def power(b: Builder[V], x: V, y: V) -> V:
-    """x to the power of y within 1 ulp; zeros, infinities and NaN as C's powf has them."""
+    """x to the power of y within 1 ulp; zeros, infinities and NaN as in C's powf."""
     size = native(b, "abs", x)
     logarithm = _log2(b, b.convert("fpext", size, "double"))
     exponent = b.convert("fpext", y, "double") * logarithm
@@ -36,7 +36,7 @@ def power(b: Builder[V], x: V, y: V) -> V:
 
 
 def _log2(b: Builder[V], x: V) -> V:
-    """Of doubles that were floats and are not negative, NaN aside; -infinity at 0."""
+    """log2 of doubles that have float32 values and are not negative or NaN; -infinity at 0."""
     bits = b.convert("bitcast", x, "i64")
     exponent = (bits >> 52) - 1022
     m = b.convert("bitcast", bits & (1 << 52) - 1 | 1022 << 52, "double")
@@ -50,7 +50,7 @@ def _log2(b: Builder[V], x: V) -> V:
 
 
 def _exp2(b: Builder[V], x: V) -> V:
-    """Of doubles, as exact as a float32 needs it."""
+    """2^x of doubles, exact enough for a float32 result."""
     x = b.minimum(b.maximum(x, LOWEST), HIGHEST)
     n = native(b, "round", x)
     whole = b.convert("sext", b.convert("fptosi", n, "i32"), "i64")
@@ -59,7 +59,7 @@ def _exp2(b: Builder[V], x: V) -> V:
 
 
 def integer_power(b: Builder[V], x: V, y: V) -> V:
-    """x to the power of y, a signed integer that is not negative; it wraps."""
+    """x to the power of y, a signed integer that is not negative; overflow wraps."""
 
     def square(i: V, result: V, base: V, left: V) -> Sequence[V]:
         odd = b.compare("ne", left & 1, 0)

@@ -1,4 +1,4 @@
-"""Rescale and Table, as `ir.quantized` says."""
+"""Rescale and Table, as `ir.quantized` defines them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from jitdelegate.targets.scalar.builder import Builder, V
 from jitdelegate.targets.scalar.cast import cast
 
 NARROW = (1 << 31) - (1 << 16)
-"""Results below it, to which a zero point may be added, fit an int32."""
+"""Results up to this size fit an int32 even after adding a zero point."""
 
 
 def rescale(b: Builder[V], expr: Rescale, parts: list[V], types: tuple[str, ...]) -> V:
-    """The product with 64 bits, the limits with 32 where the result is known to fit them."""
+    """The product is computed in 64 bits; the limits are applied in 32 bits if the result is known to fit."""
     value, multiplier, shift = (cast(b, part, dtype, "int64") for part, dtype in zip(parts, types, strict=True))
     value = value - expr.input_zero if expr.input_zero else value
     result = b.ashr(value * multiplier + _rounding(b, expr, value, shift), shift)
@@ -24,7 +24,7 @@ def rescale(b: Builder[V], expr: Rescale, parts: list[V], types: tuple[str, ...]
 
 
 def _rounding(b: Builder[V], expr: Rescale, value: V, shift: V) -> V:
-    """Half of the last bit that is kept, and what a second rounding adds."""
+    """Half of the last bit that is kept, plus the contribution of a second rounding."""
     half = b.like(1, shift) << shift - 1
     not_negative, negative = ROUNDINGS[expr.rounding]
     if not_negative == negative == 0:
@@ -34,7 +34,7 @@ def _rounding(b: Builder[V], expr: Rescale, value: V, shift: V) -> V:
 
 
 def table(b: Builder[V], expr: Table, value: V, source: str) -> V:
-    """One entry, or two and what lies between them."""
+    """The table's entry for a value; for int16, the interpolation between two entries."""
     place = cast(b, value, source, "int32") - ELEMENT_TYPES[source].minimum
     if source != "int16":
         return cast(b, b.look_up(expr.entries, place), "int32", expr.dtype)

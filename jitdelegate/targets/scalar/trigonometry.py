@@ -1,4 +1,4 @@
-"""Sine, cosine and the angle of a point, in registers alone: no table and no local memory."""
+"""Sine, cosine and atan2, computed in registers only: no table and no local memory."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ ARC_LIMIT = 0.414213562373095
 """tan(pi / 8): beyond it, atan(t) is pi / 4 + atan((t - 1) / (t + 1))."""
 PI_HIGH, PI_LOW = 3.1415927410125732, -8.7422776573475858e-8
 TWO_OVER_PI = (0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB)
-"""The binary digits of 2 / pi, 32 a word, behind 32 zeros."""
+"""The binary digits of 2 / pi, 32 per word, after 32 zeros."""
 IMPLICIT = 0x00800000
-"""The leading digit of a normal float's 24, which is not stored."""
+"""The leading bit of a normal float's 24-bit significand, which is not stored."""
 SIGN = -(1 << 31)
 SMALL = 0.5
-"""Below it no multiple of pi / 2 is taken off; above it the exponent of a float is at least 126."""
+"""Below this size no multiple of pi / 2 is subtracted; from it on, the exponent of a float is at least 126."""
 
 
 def sin(b: Builder[V], x: V) -> V:
@@ -39,7 +39,7 @@ def cos(b: Builder[V], x: V) -> V:
 
 
 def _wave(b: Builder[V], quadrant: V, r: V, sign: V) -> V:
-    """sin(quadrant * pi / 2 + r) but for its sign, which `sign` changes where its first bit is set."""
+    """sin(r), or cos(r) for an odd quadrant, negated if the first bit of `sign` is set."""
     square = r * r
     sine = b.fma(polynomial(b, square, SINE) * square, r, r)
     cosine = b.fma(polynomial(b, square, COSINE) * square, square, b.fma(square, -0.5, 1.0))
@@ -48,10 +48,10 @@ def _wave(b: Builder[V], quadrant: V, r: V, sign: V) -> V:
 
 
 def _reduced(b: Builder[V], size: V) -> tuple[V, V]:
-    """(quadrant, r) with size = quadrant * pi / 2 + r, but for multiples of 2 pi, and r in [-pi / 4, pi / 4].
+    """(quadrant, r) with size = quadrant * pi / 2 + r modulo 2 pi, and r in [-pi / 4, pi / 4].
 
-    Source: Payne and Hanek, "Radian reduction for trigonometric functions" (1983): of size * 2 / pi, only the 96
-    digits of 2 / pi count that the size's exponent moves to where the quadrant's two bits and the fraction are.
+    Source: Payne and Hanek, "Radian reduction for trigonometric functions" (1983). Only 96 digits of 2 / pi matter for
+    size * 2 / pi: those that the exponent of `size` moves to the quadrant's two bits and the fraction.
     """
     bits = _bits(b, size)
     high, middle, low = _digits(b, (bits >> 23) - 120)
@@ -68,7 +68,7 @@ def _reduced(b: Builder[V], size: V) -> tuple[V, V]:
 
 
 def _digits(b: Builder[V], first: V) -> list[V]:
-    """Three words of TWO_OVER_PI's digits, from the digit number `first` on."""
+    """Three words of TWO_OVER_PI's digits, starting at digit number `first`."""
     word, distance = first >> 5, first & 31
     words = []
     for following in range(4):
@@ -85,7 +85,7 @@ def _signed(word: int) -> int:
 
 
 def atan2(b: Builder[V], y: V, x: V) -> V:
-    """The angle of the point (x, y), within 3 ulp; signed zeros and infinities as C's atan2f has them."""
+    """The angle of the point (x, y), within 3 ulp; signed zeros and infinities as in C's atan2f."""
     along, across = native(b, "abs", x), native(b, "abs", y)
     steep = b.compare("ogt", across, along)
     less, more = b.select(steep, along, across), b.select(steep, across, along)
@@ -113,5 +113,5 @@ def _bits(b: Builder[V], x: V) -> V:
 
 
 def _wide(b: Builder[V], word: V) -> V:
-    """32 bits without sign as 64."""
+    """32 bits, zero-extended to 64."""
     return b.convert("zext", word, "i64")
