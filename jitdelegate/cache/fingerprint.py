@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     PathOrBytes = str | os.PathLike[str] | ReadableBuffer
 
-ALWAYS_HASHED = 1 << 25
-"""Largest file, in bytes, that is always hashed. Hashing 32 MB in memory takes 2 to 4 ms (8 to 20 GB/s), and nearly all
+ALWAYS_HASHED = 1 << 24
+"""Largest file, in bytes, that is always hashed. In a fresh process, 16 MB in the page cache take 4 ms, and nearly all
 models are smaller; a remembered fingerprint is only as good as the time stamps."""
 _LEAST_MAPPED = 1 << 20
 """Smallest file, in bytes, that is hashed through a mapping, in half the time of reading it."""
