@@ -1,7 +1,7 @@
 """Targets turn lowered graphs into programs and run them; each implements every kernel form once.
 
-A target is one folder here, with its `Target` in its `target.py`, and one row in `table.py`. `targets/target.py` has
-the protocol through which the rest of the package uses a target.
+A target is one folder here, with an object of its own, and one row in `table.py`. `target.py` has the protocol through
+which the rest of the package uses a target.
 
 Targets share these files: `form_writer.py` finds the writer of a form, `buffer_plan.py` (with `plan_memory.py`) lays
 tensors out in memory, `implicit_gemm.py` cuts convolutions into phases and taps, `epilogue.py` describes epilogue
