@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 import time
@@ -11,7 +10,6 @@ from xxhash import xxh3_128, xxh3_128_digest, xxh3_128_hexdigest
 
 from jitdelegate.cache.place import close_quietly
 from jitdelegate.errors import CacheError
-from jitdelegate.runtime.buffers import Borrowed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 ALWAYS_HASHED = 1 << 24
 """Largest file, in bytes, that is always hashed. In a fresh process, 16 MB in the page cache take 4 ms, and nearly all
 models are smaller; a remembered fingerprint is only as good as the time stamps."""
-_LEAST_MAPPED = 1 << 20
-"""Smallest file, in bytes, that is hashed through a mapping, in half the time of reading it."""
 _PIECE = 1 << 18
 _SETTLED_NANOSECONDS = 60_000_000_000
 """Least age of a file's last change for remembering it. The system has written such a file back by itself, so that
@@ -49,7 +45,7 @@ def fingerprint(path_or_bytes: PathOrBytes, *, memo: Memo | None = None) -> str:
     try:
         found = os.fstat(descriptor)
         if memo is None or found.st_size <= ALWAYS_HASHED:
-            return _hash(descriptor, found.st_size)
+            return _hash(descriptor)
         return memo.get(found) or _remembered(descriptor, memo)
     finally:
         close_quietly(descriptor)
@@ -58,7 +54,7 @@ def fingerprint(path_or_bytes: PathOrBytes, *, memo: Memo | None = None) -> str:
 def _remembered(descriptor: int, memo: Memo) -> str:
     before = os.fstat(descriptor)  # first: later writes change the time stamps, or prevent remembering
     may_be = _can_be_remembered(descriptor, before)
-    found = _hash(descriptor, before.st_size)
+    found = _hash(descriptor)
     if may_be and _identity(os.fstat(descriptor)) == _identity(before):
         memo.put(before, found)
     return found
@@ -83,33 +79,9 @@ def _can_be_remembered(descriptor: int, found: os.stat_result) -> bool:
     return True
 
 
-def _hash(descriptor: int, nbytes: int) -> str:
-    return (nbytes >= _LEAST_MAPPED and _hash_mapped(descriptor, nbytes)) or _hash_read(descriptor)
-
-
-def _hash_mapped(descriptor: int, nbytes: int) -> str:
-    """As `_hash`; "" where the file became shorter, or mapping it could end the process."""
-    try:
-        from jitdelegate.runtime.bus_guard import spread_net  # not before: small models do not need it
-
-        memory = mmap.mmap(descriptor, nbytes, access=mmap.ACCESS_READ)
-    except (ImportError, OSError, ValueError, OverflowError, MemoryError):
-        return ""
-    held = Borrowed(memory)
-    held.release()
-    net = spread_net(held.address, nbytes)
-    if net is None:
-        return ""
-    try:
-        found: str = xxh3_128_hexdigest(memory)
-        return "" if net.hits else found
-    finally:
-        net.release()
-        memory.close()
-
-
-def _hash_read(descriptor: int) -> str:
-    """As `_hash`, through a small buffer, which stays in the CPU's cache and is safe if the file shrinks meanwhile."""
+def _hash(descriptor: int) -> str:
+    """Reads through a small buffer: it stays in the CPU's cache, and the file may shrink meanwhile. In a fresh process
+    this takes no longer than mapping the file."""
     state, piece = xxh3_128(), bytearray(_PIECE)
     view = memoryview(piece)
     while count := os.readv(descriptor, [piece]):
