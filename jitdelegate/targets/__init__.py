@@ -35,9 +35,13 @@ def candidates(name: str, notes: list[str]) -> tuple[Target, ...]:
     """
     if name != AUTO:
         return (target_named(name),)
-    names = [row for row, each in ROWS.items() if each.automatic]
-    notes += [f"not on {ROWS[row].absent}" for row in names if not may_be_here(row)]
-    return tuple(target_named(row) for row in names if may_be_here(row))
+    found = []
+    for row, each in ROWS.items():
+        if each.automatic and may_be_here(row):
+            found.append(target_named(row))
+        elif each.automatic:
+            notes.append(f"not on {each.absent}")
+    return tuple(found)
 
 
 def may_be_here(name: str) -> bool:
