@@ -12,9 +12,8 @@ from jitdelegate.ops import find
 from jitdelegate.ops.call import Call
 from jitdelegate.passes.cost import node_bytes, node_work, saved_seconds
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
+from jitdelegate.program.program import LITERT
 from jitdelegate.targets import target_named
-
-LITERT = "litert"
 
 
 @dataclass(frozen=True)

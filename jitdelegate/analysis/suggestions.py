@@ -14,10 +14,10 @@ from jitdelegate.analysis.reasons import REASONS, Reason, lacks_shape
 from jitdelegate.options import Options
 from jitdelegate.passes.cost import tensor_bytes
 from jitdelegate.passes.functional_state import RESOURCE_OPS
+from jitdelegate.program.program import LITERT
 from jitdelegate.targets import target_named
 from jitdelegate.targets.target import Target
 
-LITERT = "litert"
 MOVING = frozenset(
     {
         *("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "CONCATENATION", "PACK", "UNPACK", "SPLIT", "SPLIT_V"),

@@ -15,10 +15,10 @@ from jitdelegate.analysis.facts import (
 )
 from jitdelegate.analysis.measure import Measure
 from jitdelegate.analysis.suggestions import Subject, suggestions
-from jitdelegate.analysis.verdict import LITERT, Entry, Verdict, verdict
+from jitdelegate.analysis.verdict import Entry, Verdict, verdict
 from jitdelegate.ir.graph import ABSENT, Node, Tensor
 from jitdelegate.options import Options
-from jitdelegate.program.program import NO_KERNEL, NO_PARTITION, Operator
+from jitdelegate.program.program import LITERT, NO_KERNEL, NO_PARTITION, Operator
 from jitdelegate.targets.target import Device
 
 FOLDED = "folded"

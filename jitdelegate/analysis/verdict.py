@@ -14,13 +14,12 @@ from jitdelegate.errors import DeviceError, JitDelegateError
 from jitdelegate.ir.graph import Model
 from jitdelegate.options import Options
 from jitdelegate.passes.running_subgraphs import callees
-from jitdelegate.program.program import Operator, Program
+from jitdelegate.program.program import LITERT, Operator, Program
 from jitdelegate.program.read import read as read_program
 from jitdelegate.targets.target import Device
 from jitdelegate.tflite.read import read
 
 MAIN, SIGNATURE, CONTROL_FLOW = "main", "signature", "control flow"
-LITERT = "litert"
 
 
 @dataclass(frozen=True, slots=True)

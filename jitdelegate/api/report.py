@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jitdelegate.cache.store import counts
+from jitdelegate.engine.executable import subgraph_title
 from jitdelegate.engine.specializations import named
 
 TYPE_CHECKING = False
@@ -88,7 +89,7 @@ class SubgraphReport:
     @property
     def name(self) -> str:
         """`signature 'decode'`, or `subgraph 2` without a signature."""
-        return ", ".join(f"signature {key!r}" for key in self.signatures) or f"subgraph {self.number}"
+        return subgraph_title(self.number, self.signatures)
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
@@ -298,10 +299,9 @@ def _cache_report(executable: Executable) -> CacheReport:
 
 
 def _subgraph_report(executable: Executable) -> SubgraphReport:
-    signatures = executable.program.signatures
     return SubgraphReport(
         number=executable.subgraph,
-        signatures=[signature.key for signature in signatures if signature.graph == executable.subgraph],
+        signatures=executable.signatures,
         target=executable.target,
         operators=executable.operators,
         outcome=executable.outcome,

@@ -23,6 +23,7 @@ from jitdelegate.ir.archive import load_graph
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ir.print import graph_text
 from jitdelegate.options import CPU_FEATURES, PRECISIONS, Options
+from jitdelegate.program.program import LITERT
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
 from jitdelegate.runtime.io_binding import IOBinding
@@ -34,7 +35,6 @@ from jitdelegate.targets.table import ROWS
 EXACT = PRECISIONS[0]
 TOLERANCE, LOOSE_TOLERANCE = 1e-4, 2e-2
 """Largest errors that pass, as shares of the largest number that is expected: in float32, and in shorter types."""
-LITERT = "litert"
 
 
 @dataclass(frozen=True)

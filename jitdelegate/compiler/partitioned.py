@@ -22,13 +22,22 @@ from jitdelegate.passes.delegation import Delegation, delegate, names_others, ne
 from jitdelegate.passes.inline_subgraphs import OPERATORS as CONTROL_FLOW
 from jitdelegate.passes.partition import borders, extract
 from jitdelegate.program.layout import aligned
-from jitdelegate.program.program import NO_KERNEL, NO_PARTITION, ZEROS, Kernel, Operator, Partition, Program, State
+from jitdelegate.program.program import (
+    LITERT,
+    NO_KERNEL,
+    NO_PARTITION,
+    ZEROS,
+    Kernel,
+    Operator,
+    Partition,
+    Program,
+    State,
+)
 from jitdelegate.program.write import write
 from jitdelegate.targets import target_named
 from jitdelegate.tflite.cut import Cutter
 from jitdelegate.tflite.read import read
 
-LITERT = "litert"
 NOTHING_ELSE = "Nothing is compiled that it is needed for."
 MOST_CROSSING = 0.002
 """Largest share of a run for crossings between LiteRT's partitions and compiled ones. Above it, LiteRT's own

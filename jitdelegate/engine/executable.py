@@ -8,7 +8,7 @@ import time
 from jitdelegate.cache.store import OFF
 from jitdelegate.errors import DelegationError
 from jitdelegate.program.check import IN_PARTITIONS
-from jitdelegate.program.program import Operator
+from jitdelegate.program.program import LITERT, Operator
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.io_binding import IOBinding
     from jitdelegate.targets.target import Device
-
-LITERT = "litert"
 
 
 class Executable:
@@ -112,10 +110,9 @@ class Executable:
 
     def message(self) -> DelegateMessage:
         """The operators on LiteRT, for a warning or an error."""
-        signed = [signature.key for signature in self.program.signatures if signature.graph == self.subgraph]
-        title = ", ".join(f"signature {key!r}" for key in signed) or f"subgraph {self.subgraph}"
         from jitdelegate.engine.delegate_message import DelegateMessage  # most models are compiled whole
 
+        title = subgraph_title(self.subgraph, self.signatures)
         name = f"{self.source.name}, {title}" if self.subgraph else self.source.name
         return DelegateMessage(name, self.target, self.operators)
 
@@ -145,6 +142,11 @@ class Executable:
     def subgraph(self) -> int:
         """The subgraph that the program computes."""
         return self.key.subgraph
+
+    @property
+    def signatures(self) -> list[str]:
+        """Keys of the signatures that run the subgraph."""
+        return [signature.key for signature in self.program.signatures if signature.graph == self.subgraph]
 
     @property
     def shapes(self) -> Shapes:
@@ -180,3 +182,8 @@ class Executable:
         if self.session is not None:
             self.session.close()
         self.session = None
+
+
+def subgraph_title(number: int, signatures: Sequence[str]) -> str:
+    """`signature 'decode'`, or `subgraph 2` for a subgraph that no signature runs."""
+    return ", ".join(f"signature {key!r}" for key in signatures) or f"subgraph {number}"

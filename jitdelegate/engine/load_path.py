@@ -10,11 +10,12 @@ from __future__ import annotations
 import time
 
 from jitdelegate.cache.key import TOOLCHAIN, model_key, variant_parts
-from jitdelegate.cache.store import ABSENT, open_store
-from jitdelegate.engine.executable import LITERT, Executable
+from jitdelegate.cache.store import ABSENT, Lookup, open_store
+from jitdelegate.engine.executable import Executable
 from jitdelegate.engine.model_file import ChangedModelError
 from jitdelegate.errors import CompilerFailedError, DeviceError, ProgramError
 from jitdelegate.options import DEBUG_LEVEL
+from jitdelegate.program.program import LITERT
 from jitdelegate.targets import candidates
 from jitdelegate.targets.table import AUTO
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jitdelegate.cache.key import Key, Parts
-    from jitdelegate.cache.store import Lookup, Store
+    from jitdelegate.cache.store import Store
     from jitdelegate.engine.hosted_model import HostedModel
     from jitdelegate.engine.model_file import ModelFile
     from jitdelegate.options import Options
@@ -269,7 +270,6 @@ def _similar(executable: Executable, store: Store) -> Lookup | None:
 
 def _without_code(executable: Executable, store: Store, error: CompilerFailedError) -> Lookup:
     """A program without code. It is not stored, so that the next start tries again."""
-    from jitdelegate.cache.store import Lookup
     from jitdelegate.compiler.entry import uncompiled
 
     program = uncompiled(executable.source.content(), executable.key, error)

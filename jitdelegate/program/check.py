@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jitdelegate.errors import ProgramError
-from jitdelegate.program.program import ZEROS
+from jitdelegate.program.program import LITERT, ZEROS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     Limits = tuple[dict[str, int], dict[str, int]]
 
 IN_PARTITIONS = ("partitions", "delegate")
-LITERT = "litert"
 LARGEST_MEMORY = 1 << 40
 LARGEST_GRID = ((1 << 31) - 1, (1 << 16) - 1, (1 << 16) - 1)
 LARGEST_BLOCK = (1024, 1024, 64)
@@ -30,7 +29,7 @@ def check(program: Program) -> None:
     Raises:
         ProgramError: a value is out of bounds; names it, its value and the expected one.
     """
-    if (program.target == LITERT) > (program.loader == "none"):
+    if program.target == LITERT and program.loader != "none":
         raise ProgramError(f"a program for {LITERT} has the loader {program.loader}, expected none")
     for name in ("arena_bytes", "scratch_bytes", "sync_bytes", "num_subgraphs"):
         _check_range(name, getattr(program, name), LARGEST_MEMORY)

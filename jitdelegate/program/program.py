@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 NO_KERNEL = -1
 NO_TENSOR = -1
 NO_PARTITION = -1
+LITERT = "litert"
+"""Place of an operator or a partition that LiteRT runs, and target of a program without code."""
 CUSTOM = 32
 """TFLite's number of custom operators."""
 ZEROS = -1

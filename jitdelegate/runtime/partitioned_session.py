@@ -9,6 +9,7 @@ import os
 from xxhash import xxh3_128_hexdigest
 
 from jitdelegate.errors import DeviceError, ProgramError
+from jitdelegate.program.program import LITERT
 from jitdelegate.program.read import read
 from jitdelegate.runtime.arena import ALIGNMENT, Memory, aligned
 from jitdelegate.runtime.io_binding import IOBinding
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.shared_file import SharedFile
 
     Places = dict[int, int]
-
-LITERT = "litert"
 
 
 class PartitionedSession(IOBinding):
