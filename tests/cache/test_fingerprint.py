@@ -126,7 +126,7 @@ def test_a_page_that_is_written_again_after_the_write_back_is_not_remembered(
         memory[5:9] = b"once"
 
     def hash_and_change(descriptor: int) -> str:
-        found = hash_content(descriptor, nbytes)
+        found = hash_content(descriptor)
         memory[5:9] = b"more"  # which moves no time stamp any more
         return found
 
