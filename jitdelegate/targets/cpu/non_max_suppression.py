@@ -3,21 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Suppress
 from jitdelegate.targets.cpu.arg_reduce import Best, beats, best_lane, both, either, places_from
 from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, placed
-from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, Value
+from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, Function, Value
 from jitdelegate.targets.cpu.writer import Writer
-from jitdelegate.targets.scalar.boxes import Boxes, overlap_exceeds
 
 GONE = float("-inf")
 """The score of a box that is already kept or suppressed."""
 SIDES = 4
 Scored = Callable[[Value, Value | None], Value]
 """(first box, mask) -> the scores of a vector of boxes; GONE outside the mask."""
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """The sides of one or several boxes."""
+
+    ymin: Value
+    xmin: Value
+    ymax: Value
+    xmax: Value
+
+    @property
+    def area(self) -> Value:
+        return (self.ymax - self.ymin) * (self.xmax - self.xmin)
+
+
+def overlap_exceeds(f: Function, a: Boxes, b: Boxes, limit: float) -> Value:
+    """Whether the intersection is more than `limit` times the union; false if a box has no area."""
+    zero = f.literal(a.ymin.type, 0.0)
+    height = f.maximum(f.minimum(a.ymax, b.ymax) - f.maximum(a.ymin, b.ymin), zero)
+    width = f.maximum(f.minimum(a.xmax, b.xmax) - f.maximum(a.xmin, b.xmin), zero)
+    shared = height * width
+    exceeds = f.compare("ogt", shared / (a.area + b.area - shared), limit)
+    return both(f, exceeds, both(f, f.compare("ogt", a.area, zero), f.compare("ogt", b.area, zero)))
 
 
 def write_suppress(writer: Writer, node: Node, form: Suppress) -> list[Job]:

@@ -16,7 +16,6 @@ from jitdelegate.targets.cuda.lanes import combine_lanes
 from jitdelegate.targets.cuda.sizes import Kind
 from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.cuda.writer import Writer
-from jitdelegate.targets.scalar.boxes import Boxes, overlap_exceeds
 
 THREADS = 256
 GONE = -inf
@@ -27,6 +26,29 @@ SIDES = 4
 def own_boxes(code: Code, size: Value) -> AbstractContextManager[tuple[Value, list[Value], list[Value]]]:
     """Writes a loop over the thread's own boxes that carries the highest rank."""
     return code.carried(size, [Value(code, I64(NOTHING))], code.special("tid.x"), THREADS)
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box, given by its sides."""
+
+    ymin: Value
+    xmin: Value
+    ymax: Value
+    xmax: Value
+
+    @property
+    def area(self) -> Value:
+        return (self.ymax - self.ymin) * (self.xmax - self.xmin)
+
+
+def overlap_exceeds(code: Code, a: Box, b: Box, limit: Value) -> Value:
+    """Whether the boxes' intersection over union exceeds `limit`; False where a box has no area."""
+    zero = code.real(0.0)
+    height = code.maximum(code.minimum(a.ymax, b.ymax) - code.maximum(a.ymin, b.ymin), zero)
+    width = code.maximum(code.minimum(a.xmax, b.xmax) - code.maximum(a.xmin, b.xmin), zero)
+    shared = height * width
+    return (shared / (a.area + b.area - shared) > limit) & (a.area > 0.0) & (b.area > 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +107,8 @@ class SuppressTemplate(Template):
             following[0] = _better(code, score, place, best)
         return following[0]
 
-    def _box(self, code: Code, boxes: Value, size: Value, place: Value) -> Boxes[Value]:
-        return Boxes(*(load(code, self.boxes, boxes, size * side + place)[0] for side in range(SIDES)))
+    def _box(self, code: Code, boxes: Value, size: Value, place: Value) -> Box:
+        return Box(*(load(code, self.boxes, boxes, size * side + place)[0] for side in range(SIDES)))
 
 
 def _better(code: Code, score: Value, place: Value, best: Value) -> Value:

@@ -2,6 +2,5 @@
 
 In reading order: `builder.py` has the protocols that a target's values and builder satisfy; `expression.py` emits a
 whole expression; `functions.py` lists the functions by name; `cast.py`, `division.py`, `power.py`, `exponential.py` and
-`trigonometry.py` (with `polynomial.py`) implement them; `quantized.py` has Rescale and Table; `boxes.py` has the
-overlap of boxes.
+`trigonometry.py` (with `polynomial.py`) implement them; `quantized.py` has Rescale and Table.
 """
