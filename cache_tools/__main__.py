@@ -30,7 +30,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cache_tools", description="Look into the directory of compiled programs.")
+    called = os.path.basename(sys.argv[0])
+    parser = argparse.ArgumentParser(
+        prog=called if called.startswith("jitdelegate-") else "python -m cache_tools",
+        description="Look into the directory of compiled programs.",
+    )
     commands = parser.add_subparsers(required=True)
     for name, command, places, text in (
         ("ls", _list, ("[DIR]",), "one line per entry"),

@@ -23,13 +23,22 @@ import json
 import sys
 from typing import Any
 
-from jitdelegate.commands.arguments import TARGETS, Target, new_parser, options_file, print_line, target
+from jitdelegate.commands.arguments import (
+    TARGETS,
+    Target,
+    interruptible,
+    new_parser,
+    options_file,
+    print_line,
+    target,
+)
 from jitdelegate.errors import JitDelegateError, OptionError
 from jitdelegate.options import Options
 
 STDOUT = "-"
 
 
+@interruptible
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 the model was analysed, 1 it cannot be read or an output cannot be written, 2 wrong arguments."""
     parser = _parser()
@@ -50,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = new_parser("analyze", __doc__)
+    parser = new_parser("jitdelegate.analyze", __doc__)
     parser.add_argument("model", metavar="MODEL", help="a .tflite file")
     parser.add_argument(
         "--target",

@@ -6,7 +6,8 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import jitdelegate
 from jitdelegate.errors import OptionError
@@ -16,7 +17,10 @@ from jitdelegate.targets.table import NAMES
 from jitdelegate.targets.target import Device
 
 Value = TypeVar("Value")
+Parameters = ParamSpec("Parameters")
 TARGETS = ", ".join(NAMES)
+INTERRUPTED = 128 + 2
+"""Exit status of a command that SIGINT ended, as shells give it."""
 
 
 class Target(NamedTuple):
@@ -26,15 +30,30 @@ class Target(NamedTuple):
     devices: tuple[Device, ...] = ()
 
 
-def new_parser(command: str, description: str | None) -> argparse.ArgumentParser:
-    """The parser of `python -m jitdelegate.<command>`, with --version."""
+def new_parser(module: str, description: str | None) -> argparse.ArgumentParser:
+    """The parser of `python -m <module>`, or of the script that calls it, with --version."""
+    called = os.path.basename(sys.argv[0])
     parser = argparse.ArgumentParser(
-        prog=f"python -m jitdelegate.{command}",
+        prog=called if called.startswith("jitdelegate-") else f"python -m {module}",
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"jitdelegate {jitdelegate.__version__}")
     return parser
+
+
+def interruptible(main: Callable[Parameters, int]) -> Callable[Parameters, int]:
+    """A command whose interruption (Ctrl-C, SIGINT) is one line and exit status 130."""
+
+    @wraps(main)
+    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> int:
+        try:
+            return main(*args, **kwargs)
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            return INTERRUPTED
+
+    return run
 
 
 def target(text: str) -> Target:

@@ -18,6 +18,7 @@ from jitdelegate.commands.arguments import (
     TARGETS,
     Target,
     directory,
+    interruptible,
     new_parser,
     options_file,
     print_line,
@@ -33,6 +34,7 @@ from jitdelegate.targets import target_named
 from jitdelegate.targets.target import Device
 
 
+@interruptible
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 every model is warm, 1 some model failed, 2 wrong arguments."""
     parser = _parser()
@@ -63,7 +65,7 @@ def _warm_all(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = new_parser("warm", __doc__)
+    parser = new_parser("jitdelegate.warm", __doc__)
     parser.add_argument("model", nargs="+", metavar="MODEL", help="a .tflite file")
     parser.add_argument(
         "--serialization-dir",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -115,6 +116,29 @@ def test_warming_works_as_a_command(model: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "jitdelegate.warm", model, "--serialization-dir", str(tmp_path / "cache")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.startswith(f"{model}: compiled"), done.stderr) == (0, True, "")
+
+
+def test_an_interrupted_command_is_one_line_and_exit_status_130(tmp_path: Path) -> None:
+    pipe = tmp_path / "model.tflite"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "jitdelegate.warm", str(pipe), "--serialization-dir", str(tmp_path / "cache")]
+    warming = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    with pipe.open("wb"):  # opens when the command reads the model, which then waits for its bytes
+        warming.send_signal(signal.SIGINT)
+        told = warming.communicate()[1]
+    assert (warming.returncode, told) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"), [("/bin/jitdelegate-warm", "jitdelegate-warm"), ("x/warm.py", "python -m jitdelegate.warm")]
+)
+def test_help_names_a_command_as_it_was_called(
+    argv: str, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [argv])
+    with pytest.raises(SystemExit):
+        warm.main(["--help"])
+    assert capsys.readouterr().out.startswith(f"usage: {name} ")
 
 
 @pytest.mark.parametrize("make", [small_models.convolution, small_models.uncompiled, small_models.quantized])

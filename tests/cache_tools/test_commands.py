@@ -51,6 +51,17 @@ def test_ls_prints_one_line_per_entry(folder: Path, capsys: pytest.CaptureFixtur
         assert word in lines[0]
 
 
+@pytest.mark.parametrize(
+    ("argv", "name"), [("/bin/jitdelegate-cache", "jitdelegate-cache"), ("x/__main__.py", "python -m cache_tools")]
+)
+def test_help_names_the_command_as_it_was_called(
+    argv: str, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [argv])
+    assert main(["--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"usage: {name} ")
+
+
 def test_entries_keep_no_weights(tmp_path: Path) -> None:
     path, weights = tmp_path / "programs", bytes(2 * LEAST_SHARED)
     program = full_program()
