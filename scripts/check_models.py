@@ -1,4 +1,4 @@
-"""Run every .tflite file of some folders through jitdelegate and LiteRT's builtin kernels, and compare.
+"""Run every .tflite file of folders, nested ones too, through jitdelegate and LiteRT's builtin kernels, and compare.
 
     python scripts/check_models.py FOLDER_OR_FILE ... [--through load|interpreter|litert] [--threads N] [--json]
 
@@ -37,7 +37,7 @@ KINDS = litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES, litert.OpResolv
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 all hold, 1 some do not, 2 wrong arguments."""
+    """Exit status: 0 all hold, 1 some do not, 2 wrong arguments, or nothing to check."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", nargs="+", type=Path)
     parser.add_argument("--through", choices=ROADS, default="load")
@@ -48,8 +48,11 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.child:
         print(json.dumps(check(arguments.path[0], arguments.through, arguments.threads)), flush=True)
         return 0
+    models = _models(arguments.path)
+    if not models:
+        parser.error(f"there is nothing to check: {', '.join(map(str, arguments.path))} hold no .tflite file")
     rows = []
-    for model in _models(arguments.path):
+    for model in models:
         rows.append(_in_child(model, arguments.through, arguments.threads))
         if not arguments.json:
             print(_line(rows[-1]), flush=True)
@@ -59,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _models(paths: list[Path]) -> list[Path]:
-    return [model for path in paths for model in (sorted(path.glob("*.tflite")) if path.is_dir() else [path])]
+    return [model for path in paths for model in (sorted(path.rglob("*.tflite")) if path.is_dir() else [path])]
 
 
 def _in_child(model: Path, through: str, threads: int) -> dict[str, Any]:

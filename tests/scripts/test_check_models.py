@@ -1,0 +1,27 @@
+"""Models checked against LiteRT: folders in folders count, and nothing is no success."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scripts.check_models import main
+from tests.api import small_models
+
+
+def test_models_in_folders_of_folders_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "first.tflite").write_bytes(small_models.two_outputs())
+    (tmp_path / "a" / "b" / "second.tflite").write_bytes(small_models.two_outputs())
+    assert main([str(tmp_path), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert sorted((row["model"], row["verdict"]) for row in rows) == [("first.tflite", "ok"), ("second.tflite", "ok")]
+
+
+def test_a_check_of_nothing_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main([str(tmp_path)])
+    assert exit.value.code == 2
+    assert f"nothing to check: {tmp_path}" in capsys.readouterr().err
