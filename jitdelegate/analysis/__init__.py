@@ -1,6 +1,7 @@
 """Analysis of a model for `python -m jitdelegate.analyze`. Read `survey.py` first.
 
 - `verdict.py`: where the runtime runs each operator. `measure.py`: its work and bytes. `survey.py`: both as the facts
-  of `facts.py`. `suggestions.py`, `reasons.py`: what to change.
-- `text.py`, `html.py` (with `picture.py`, `layout.py`, `colours.py`), `model_explorer.py`: how the facts are shown.
+  of `facts.py`. `headline.py`: them in a sentence. `suggestions.py`, `reasons.py`: what to change.
+- `text.py`, `html.py` and `model_explorer.py` show the facts. The page has a picture (`picture.py`, `columns.py`,
+  `layout.py`, `colours.py`), an `operator_table.py`, `page.css` and `page.js`.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jitdelegate.analysis.facts import NodeFact
 
-FIXED = {"litert": "#f4a261", "folded": "#c9ced6", "input": "#e9ecef", "output": "#e9ecef"}
+FIXED = {"litert": "#f4a261", "folded": "#c9ced6"}
 PARTITIONS = (
     "#8ecae6",
     "#95d5b2",
@@ -28,3 +28,14 @@ def colour(node: NodeFact) -> str:
 def label(node: NodeFact) -> str:
     """The meaning of an operator's colour."""
     return node.place if node.partition is None else f"{node.place} #{node.partition}"
+
+
+def style_class(node: NodeFact) -> str:
+    """The class of an operator's colour in the page's style."""
+    return node.place if node.place in FIXED else f"p{(node.partition or 0) % len(PARTITIONS)}"
+
+
+def style_rules() -> str:
+    """CSS: the colour of each class as the variable --c."""
+    rules = {**FIXED, **{f"p{number}": colour for number, colour in enumerate(PARTITIONS)}}
+    return "\n".join(f".{name} {{ --c: {colour}; }}" for name, colour in rules.items())

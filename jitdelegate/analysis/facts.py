@@ -104,6 +104,7 @@ class Totals:
     Attributes:
         delegated: operators that LiteRT does not run, folded ones included.
         places: by place; "folded" is the work that folding saved.
+        multiply_adds: of a run, as far as known.
         unknown_work: number of operators that run with unknown multiply-adds.
         share_of_work_delegated: of the known multiply-adds of a run; None if there are none.
         crossing_bytes: bytes of tensors that pass between partitions, or to and from LiteRT, in one run.
@@ -115,6 +116,7 @@ class Totals:
     folded: int
     litert: int
     places: Mapping[str, PlaceTotals]
+    multiply_adds: int
     unknown_work: int
     share_of_work_delegated: float | None
     crossing_bytes: int
@@ -135,10 +137,12 @@ class SubgraphFacts:
         how: the loader in words.
         shape_inputs: names of the shape inputs, for whose values it may be specialized.
         inputs, outputs: the caller's tensors.
+        headline: what runs where, and why, in sentences.
     """
 
     index: int
     name: str
+    headline: str
     entry: str
     signatures: tuple[str, ...]
     target: str
@@ -151,6 +155,12 @@ class SubgraphFacts:
     totals: Totals
     partitions: tuple[Partition, ...]
     nodes: tuple[NodeFact, ...]
+
+    def share(self, node: NodeFact) -> float | None:
+        """An operator's share of a run's known multiply-adds; None if it does not run, or its work is unknown."""
+        if node.multiply_adds is None or node.place == "folded" or not self.totals.multiply_adds:
+            return None
+        return node.multiply_adds / self.totals.multiply_adds
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +185,8 @@ class Suggestion:
 class Analysis:
     """Attributes:
     model: its path.
+    headline: what runs where, and why, in sentences.
+    error: why `load` refuses the model, "" if it does not; its subgraphs show what would run where, if it can be read.
     bytes, fingerprint, description: of its file.
     asked: the requested target.
     notes: the runtime's sentences about the model as a whole.
@@ -182,6 +194,8 @@ class Analysis:
     """
 
     model: str
+    headline: str
+    error: str
     bytes: int
     fingerprint: str
     description: str

@@ -1,78 +1,79 @@
-"""An analysis as one self-contained page: no network, and no script but its own."""
+"""Analyses as one self-contained page: no network, and no script but its own."""
 
 from __future__ import annotations
 
+import os
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
+from importlib.resources import files
 
-from jitdelegate.analysis.colours import colour, label
-from jitdelegate.analysis.facts import Analysis, NodeFact, SubgraphFacts, Suggestion, TensorFact
-from jitdelegate.analysis.picture import drawn, picture, row_id, safe, tensor_text
-from jitdelegate.analysis.text import ALONE, numbers, totals_lines
+from jitdelegate.analysis.amounts import operators, percent, positions, short
+from jitdelegate.analysis.colours import FIXED, label, style_class, style_rules
+from jitdelegate.analysis.facts import Analysis, NodeFact, SubgraphFacts, Suggestion
+from jitdelegate.analysis.operator_table import mark, operator_table
+from jitdelegate.analysis.picture import drawn, picture, safe
 
-STYLE = """
-:root { color-scheme: light dark; --back: #fff; --front: #1b1f24; --quiet: #57606a; --line: #d0d7de; --row: #f6f8fa; }
-@media (prefers-color-scheme: dark) {
-  :root { --back: #14171c; --front: #e6edf3; --quiet: #9aa4af; --line: #343b44; --row: #1c2128; }
-}
-body { margin: 1.5rem; background: var(--back); color: var(--front); font: 14px/1.45 system-ui, sans-serif; }
-h1 { font-size: 1.3rem; overflow-wrap: anywhere; } h2 { margin-top: 2rem; font-size: 1.1rem; }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; }
-.picture { max-height: 80vh; overflow: auto; border: 1px solid var(--line); border-radius: 6px; }
-.legend { display: flex; flex-wrap: wrap; gap: .4rem 1rem; margin: .6rem 0; padding: 0; list-style: none; }
-.mark { display: inline-block; padding: 0 .4em; border-radius: 4px; color: #111; }
-svg text { font-size: 12px; text-anchor: middle; fill: #111; pointer-events: none; }
-svg rect { stroke: #0004; } svg a:hover rect, svg a:focus rect { stroke: var(--front); stroke-width: 2; }
-.edge, .crossing { fill: none; stroke: var(--quiet); } .crossing { stroke: #d1495b; stroke-width: 2.5; }
-table { border-collapse: collapse; width: 100%; }
-th { text-align: left; position: sticky; top: 0; background: var(--back); }
-th, td { padding: .25rem .5rem; border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: anywhere; }
-tr:target { outline: 2px solid #d1495b; } tbody tr:nth-child(even) { background: var(--row); }
-td.number { text-align: right; white-space: nowrap; } td.tensors { color: var(--quiet); font-size: 12px; }
-input { width: 100%; max-width: 30rem; padding: .4rem; margin: .5rem 0; font: inherit; }
-.suggestion { border-left: 4px solid #f4a261; padding: .1rem .8rem; margin: .8rem 0; } .quiet { color: var(--quiet); }
-"""
-SCRIPT = """
-for (const field of document.querySelectorAll("input[data-table]")) {
-  const rows = document.getElementById(field.dataset.table).tBodies[0].rows;
-  field.addEventListener("input", () => {
-    const words = field.value.toLowerCase().split(/\\s+/).filter(Boolean);
-    for (const row of rows) {
-      const text = row.textContent.toLowerCase();
-      row.hidden = !words.every((word) => text.includes(word));
-    }
-  });
-}
-"""
+MOST_POSITIONS = 12
+"""How many positions, or ranges of them, a suggestion names."""
 
 
-def page(analysis: Analysis) -> str:
-    """The page. The model's names are escaped; the browser refuses any script but the page's own."""
-    allowed = f"'sha256-{b64encode(sha256(SCRIPT.encode()).digest()).decode()}'"
+def page(found: Sequence[Analysis]) -> str:
+    """The page, with a section for each model. The models' names are escaped; the browser refuses other scripts."""
+    style, script = (files(__package__).joinpath(name).read_text() for name in ("page.css", "page.js"))
+    allowed = f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}"
+    title = os.path.basename(found[0].model) if len(found) == 1 else f"{len(found)} models"
     parts = [
         "<!DOCTYPE html>",
         '<html lang="en"><head><meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{safe(analysis.model)}</title><style>{STYLE}</style></head><body>",
-        f"<h1>{safe(analysis.model)}</h1>",
-        f"<p>{analysis.bytes:,} bytes; analysed for <b>{safe(analysis.asked)}</b>.</p>",
-        *(f"<p>{safe(note)}</p>" for note in analysis.notes),
-        *_suggestions(analysis.suggestions),
-        *(part for facts in analysis.subgraphs for part in _subgraph(facts)),
-        f"<script>{SCRIPT}</script></body></html>",
+        f"<title>{safe(title)}: where it runs</title><style>{style}{style_rules()}</style></head><body>",
+        *(_index(found) if len(found) > 1 else ()),
+        *(part for number, analysis in enumerate(found) for part in _model(analysis, number)),
+        f"<script>{script}</script></body></html>",
     ]
     return "\n".join(parts) + "\n"
 
 
-def _suggestions(suggestions: Iterable[Suggestion]) -> Iterator[str]:
-    found = list(suggestions)
-    if found:
-        yield "<h2>Suggestions</h2>"
-    for each in found:
-        where = f"operators {numbers(each.nodes)}" if each.nodes else "the model"
+def _index(found: Sequence[Analysis]) -> Iterator[str]:
+    yield f"<h1>{len(found)} models</h1><ol class=index>"
+    for number, each in enumerate(found):
+        bar = _bar(each.main) if each.subgraphs and not each.error else ""
+        yield f'<li><a href="#m{number}">{safe(os.path.basename(each.model))}</a>{bar}<p>{safe(each.headline)}</p></li>'
+    yield "</ol>"
+
+
+def _model(analysis: Analysis, number: int) -> Iterator[str]:
+    yield f'<section class="model" id="m{number}"><h1>{safe(os.path.basename(analysis.model))}</h1>'
+    first, _, rest = analysis.headline.partition(". ")
+    yield f'<div class="headline{" refused" if analysis.error else ""}"><p><b>{safe(first.rstrip("."))}.</b></p>'
+    yield f"{f'<p>{safe(rest)}</p>' if rest else ''}</div>"
+    facts = [f"{short(analysis.bytes)}B", f"target {analysis.asked}", *analysis.notes, analysis.model]
+    yield f'<p class="quiet">{safe(" · ".join(facts))}</p>'
+    yield from _suggestions(analysis.suggestions)
+    for subgraph in analysis.subgraphs:
+        if len(analysis.subgraphs) > 1:
+            yield f'<h2 class="subgraph">{safe(_title(subgraph))}</h2>'
+        yield f"<h2>{'Where it would run' if analysis.error else 'Where it runs'}</h2>"
+        if subgraph.headline != analysis.headline:
+            yield f"<p>{safe(subgraph.headline)}</p>"
+        if subgraph.nodes:
+            yield from _subgraph(subgraph, f"{number}.{subgraph.index}")
+    yield "</section>"
+
+
+def _title(facts: SubgraphFacts) -> str:
+    names = ", ".join(facts.signatures)
+    return f"Subgraph {facts.index} {facts.name} ({facts.entry}{': ' + names if names else ''})"
+
+
+def _suggestions(suggestions: Sequence[Suggestion]) -> Iterator[str]:
+    if suggestions:
+        yield "<h2>What to change</h2>"
+    for each in suggestions:
+        where = f"operators {positions(each.nodes, MOST_POSITIONS)}" if each.nodes else "the model"
         subgraph = f" of subgraph {each.subgraph}" if each.subgraph else ""
         yield (
             f'<div class="suggestion"><p><b>{safe(each.change)}</b></p><p>{safe(each.why)} {safe(each.gain)}</p>'
@@ -80,63 +81,71 @@ def _suggestions(suggestions: Iterable[Suggestion]) -> Iterator[str]:
         )
 
 
-def _subgraph(facts: SubgraphFacts) -> Iterator[str]:
-    names = ", ".join(safe(key) for key in facts.signatures)
-    target = " ".join(filter(None, (facts.target, facts.features)))
-    yield f"<h2>Subgraph {facts.index} {safe(facts.name)} ({facts.entry}{': ' + names if names else ''})</h2>"
-    yield f"<p><b>{safe(target)}</b>, {safe(facts.how)}.</p>"
-    yield f"<pre>{safe_lines(totals_lines(facts.totals))}</pre>"
+def _subgraph(facts: SubgraphFacts, key: str) -> Iterator[str]:
+    yield _bar(facts)
+    yield from _places(facts)
+    yield f'<p class="quiet">{safe(" ".join(_remarks(facts)))}</p>'
+    yield "<h2>Graph</h2>"
+    yield f'<p class="quiet">{" ".join(_legend(facts))}</p>'
+    yield f'<div class="picture" role="group" aria-label="Graph of subgraph {facts.index}">'
+    yield from picture(facts, key)
+    yield "</div><h2>Operators</h2>"
+    yield f'<input data-table="t{key}" placeholder="Show only operators with these words" aria-label="filter" hidden>'
+    yield from operator_table(facts, key)
+
+
+def _remarks(facts: SubgraphFacts) -> Iterator[str]:
+    yield f"{facts.target} {facts.features}: {facts.how}." if facts.features else f"{facts.how}."
+    yield "Amounts are estimates for one run."
+    if facts.totals.unknown_work:
+        yield f"The work of {facts.totals.unknown_work} is not known."
+    if facts.partitions:
+        yield "Saved is time against LiteRT."
     if facts.shape_inputs:
-        yield f"<p>Compiled when these values are known: {', '.join(safe(name) for name in facts.shape_inputs)}.</p>"
-    yield f'<ul class="legend">{"".join(_legend(facts))}</ul>'
-    yield f'<div class="picture">{picture(facts)}</div>'
-    yield from _table(facts)
-
-
-def safe_lines(lines: Iterable[str]) -> str:
-    return "\n".join(safe(line) for line in lines)
+        yield f"Compiled when these values are known: {', '.join(facts.shape_inputs)}."
 
 
 def _legend(facts: SubgraphFacts) -> Iterator[str]:
-    """One entry per colour and partition, with what it holds."""
+    yield "In each box: the operator and its number, the shape that it writes, its share of the multiply-adds."
+    if len(facts.partitions) > 1:
+        yield "Bold lines cross from one partition to another."
+    if left_out := len(facts.nodes) - len(drawn(facts)):
+        yield f"Not drawn: {operators(range(left_out))} that only unpack or compute constants."
+
+
+def _held(facts: SubgraphFacts) -> list[list[NodeFact]]:
+    """The operators of each place and partition, LiteRT's and the folded ones last."""
     held: dict[str, list[NodeFact]] = {}
     for node in facts.nodes:
         held.setdefault(label(node), []).append(node)
-    for nodes in held.values():
-        yield f"<li>{_mark(nodes[0])} {len(nodes)} operator{'s' if len(nodes) != 1 else ''}</li>"
-    if left_out := len(facts.nodes) - len(drawn(facts)):
-        yield f'<li class="quiet">not drawn: {left_out} folded that follow from constants</li>'
-    yield '<li class="quiet">bold lines cross from one partition to another</li>'
+    order = ["", *FIXED]
+    return sorted(held.values(), key=lambda nodes: order.index(nodes[0].place if nodes[0].place in FIXED else ""))
 
 
-def _mark(node: NodeFact) -> str:
-    return f'<span class="mark" style="background:{colour(node)}">{safe(label(node))}</span>'
+def _bar(facts: SubgraphFacts) -> str:
+    """The shares of the work by place and partition, as a bar; the table of places says the same in numbers."""
+    shares = [(nodes[0], sum(facts.share(node) or 0 for node in nodes)) for nodes in _held(facts)]
+    parts = [f'<i class="{style_class(node)}" style="flex-grow:{share:.4f}"></i>' for node, share in shares if share]
+    return f'<div class="share" aria-hidden="true">{"".join(parts)}</div>' if len(parts) > 1 else ""
 
 
-def _table(facts: SubgraphFacts) -> Iterator[str]:
-    table = f"nodes{facts.index}"
-    yield f'<input data-table="{table}" placeholder="Show only operators with these words" aria-label="filter">'
-    heads = ("#", "operator", "place", "reason", "kernel", "multiply-adds", "bytes", "inputs", "outputs")
-    yield f'<table id="{table}"><thead><tr>{"".join(f"<th>{head}</th>" for head in heads)}</tr></thead><tbody>'
-    yield from (_row(facts, node) for node in facts.nodes)
-    yield "</tbody></table>"
-
-
-def _row(facts: SubgraphFacts, node: NodeFact) -> str:
-    work = "?" if node.multiply_adds is None else f"{node.multiply_adds:,}"
-    reason = node.reason or (ALONE if node.place == "litert" else "")
-    custom = " custom" if node.custom else ""
-    cells = (
-        f'<td class="number">{node.index}</td>',
-        f'<td>{safe(node.op)} <span class="quiet">v{node.version}{custom}</span></td>',
-        f"<td>{_mark(node)}</td>",
-        f"<td>{safe(reason)}</td>",
-        f"<td>{safe(node.kernel or '')}</td>",
-        f'<td class="number">{work}</td><td class="number">{node.bytes:,}</td>',
-        f'<td class="tensors">{_tensors(node.inputs)}</td><td class="tensors">{_tensors(node.outputs)}</td>',
-    )
-    return f'<tr id="{row_id(facts, node)}">{"".join(cells)}</tr>'
-
-
-def _tensors(tensors: Iterable[TensorFact | None]) -> str:
-    return "<br>".join("not given" if tensor is None else safe(tensor_text(tensor)) for tensor in tensors)
+def _places(facts: SubgraphFacts) -> Iterator[str]:
+    """A row for each place and partition."""
+    heads = ["place", "operators", "work", "mult-adds", "bytes"]
+    heads += ["bytes crossing", "saved"] if len(facts.partitions) > 1 else ["saved"] if facts.partitions else []
+    yield '<div class="scroll" role="region" aria-label="places" tabindex="0"><table class="places"><thead><tr>'
+    yield "".join(f'<th scope="col"{" class=number" if head != "place" else ""}>{head}</th>' for head in heads)
+    yield "</tr></thead><tbody>"
+    for nodes in _held(facts):
+        work = sum(facts.share(node) or 0 for node in nodes)
+        amounts = (sum(node.multiply_adds or 0 for node in nodes), sum(node.bytes for node in nodes))
+        cells = [f"{len(nodes):,}", percent(work) if work else "", *map(short, amounts)]
+        if nodes[0].partition is not None:
+            partition = facts.partitions[nodes[0].partition]
+            seconds = partition.saved_seconds_estimate
+            cells += [short(partition.crossing_bytes)] if len(facts.partitions) > 1 else []
+            cells += ["" if seconds is None else f"{1e6 * seconds:,.0f} µs"]
+        cells += [""] * (len(heads) - 1 - len(cells))
+        row = "".join(f'<td class="number">{safe(cell)}</td>' for cell in cells)
+        yield f'<tr><th scope="row">{mark(facts, nodes[0])}</th>{row}</tr>'
+    yield "</tbody></table></div>"

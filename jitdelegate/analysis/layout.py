@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-WIDTH, HEIGHT = 176.0, 30.0
-"""Size of a node."""
-GAP, RISE = 22.0, 58.0
-"""Gaps between the nodes of a layer, and between layers."""
+HEIGHT = 46.0
+"""Of a node."""
+GAP, RISE = 14.0, 72.0
+"""Gap between the nodes of a layer, and from one layer to the next."""
 BEND = 10.0
 """Width of an edge that passes a layer."""
-MOST_BENDS = 20_000
-"""Most bends in all; above it, edges do not bend around nodes."""
+MARGIN = 2.0
+"""Around the picture."""
 SWEEPS = 12
 
 Point = tuple[float, float]
@@ -40,20 +40,22 @@ class Layout:
     size: Point
 
 
-def layout(count: int, edges: Mapping[tuple[int, int], bool]) -> Layout:
-    """Positions for nodes 0 ... count - 1.
+def layout(widths: Sequence[float], edges: Mapping[tuple[int, int], bool]) -> Layout:
+    """Positions for nodes.
 
     Args:
+        widths: of each node.
         edges: (source, target) with source < target, to whether its lines are marked.
     """
-    layers = _layers(count, sorted(edges))
-    chains = _Chains(layers, edges)
+    count = len(widths)
+    layers = find_layers(count, edges)
+    chains = _Chains(layers, widths, edges)
     places = _places(chains, _ordered(chains))
-    left = min((place - chains.width(vertex) / 2 for vertex, place in enumerate(places)), default=0.0) - GAP
-    points = [(place - left, chains.layer[vertex] * RISE + RISE / 2) for vertex, place in enumerate(places)]
-    width = max((x + chains.width(vertex) / 2 for vertex, (x, _) in enumerate(points)), default=0.0) + GAP
+    left = min((place - chains.width(vertex) / 2 for vertex, place in enumerate(places)), default=0.0) - MARGIN
+    points = [(place - left, chains.layer[vertex] * RISE + HEIGHT / 2 + MARGIN) for vertex, place in enumerate(places)]
+    width = max((x + chains.width(vertex) / 2 for vertex, (x, _) in enumerate(points)), default=0.0) + MARGIN
     lines = tuple(_line(chains, points, way, marked) for way, marked in chains.ways)
-    return Layout(tuple(points[:count]), lines, (width, (max(layers, default=-1) + 1) * RISE))
+    return Layout(tuple(points[:count]), lines, (width, max(layers, default=0) * RISE + HEIGHT + 2 * MARGIN))
 
 
 def _line(chains: _Chains, points: Sequence[Point], way: Sequence[int], marked: bool) -> Line:
@@ -66,12 +68,12 @@ def _line(chains: _Chains, points: Sequence[Point], way: Sequence[int], marked: 
     return Line(tuple(found), marked)
 
 
-def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
+def find_layers(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
     """Layer of each node: one below its lowest source. A node with at most one source is right above its highest
     target, so that one edge leads there instead of several."""
     sources: list[list[int]] = [[] for _ in range(count)]
     targets: list[list[int]] = [[] for _ in range(count)]
-    for source, target in edges:
+    for source, target in sorted(edges):
         sources[target].append(source)
         targets[source].append(target)
     layers = [0] * count
@@ -93,13 +95,14 @@ class _Chains:
         above, below: the neighbours of each vertex in the layers next to it.
     """
 
-    def __init__(self, layers: Sequence[int], edges: Mapping[tuple[int, int], bool]) -> None:
+    def __init__(self, layers: Sequence[int], widths: Sequence[float], edges: Mapping[tuple[int, int], bool]) -> None:
         self.count = len(layers)
+        self._widths = widths
         self.layer = list(layers)
         self._bends: dict[int, list[int]] = {}
         for source, target in sorted(edges):
             bends = self._bends.setdefault(source, [])
-            while layers[source] + len(bends) + 1 < layers[target] and len(self.layer) < self.count + MOST_BENDS:
+            while layers[source] + len(bends) + 1 < layers[target]:
                 self.layer.append(layers[source] + len(bends) + 1)
                 bends.append(len(self.layer) - 1)
         self.ways = list(self._ways(edges))
@@ -122,7 +125,7 @@ class _Chains:
             yield from ((way, marked) for way, marked in ((whole[: end + 1], True), (whole[end:], False)) if way[1:])
 
     def width(self, vertex: int) -> float:
-        return WIDTH if vertex < self.count else BEND
+        return self._widths[vertex] if vertex < self.count else BEND
 
 
 def _ordered(chains: _Chains) -> list[list[int]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from jitdelegate.analysis.facts import NodeFact
+from jitdelegate.compiler.partitioned import NOTHING_ELSE
 from jitdelegate.ops.registry import OPS
 from jitdelegate.passes.functional_state import RESOURCE_OPS
 
@@ -17,7 +18,7 @@ class Reason:
     name: of the rule.
     fits: whether it explains why LiteRT runs an operator.
     change: a sentence.
-    why: a sentence that may name {count} and {ops}.
+    why: a clause, to stand after a colon or "because".
     """
 
     name: str
@@ -35,6 +36,11 @@ lacks_shape = _says(r"is known only to LiteRT\.$")
 """Whether an operator runs on LiteRT because of an operator before it."""
 _IS_SHAPELESS = _says(r"the rank of '|has no elements, its shape is")
 _IS_FOREIGN = _says(r"^The custom operator |bytes of options are not what its kernel reads\.$")
+
+
+def is_needless(node: NodeFact) -> bool:
+    """Whether an operator runs on LiteRT because of the operators that read it."""
+    return node.reason == NOTHING_ELSE
 
 
 def _of(ops: frozenset[str]) -> Callable[[NodeFact], bool]:
@@ -59,84 +65,89 @@ REASONS: tuple[Reason, ...] = (
         "asked_for_litert",
         _says(r"^LiteRT was asked for\.$"),
         "Set the option target to 'auto'.",
-        "{count}: the option target is 'litert'.",
+        "the option target is 'litert'",
     ),
     Reason(
         "excluded_by_options",
         _says(r"^It is (?:none of only_ops|not among the operators)"),
         "Leave out the options only_ops, first_delegate_node_index and last_delegate_node_index.",
-        "{count} ({ops}): these options, which are for debugging, leave them to LiteRT.",
+        "options that are for debugging leave them to LiteRT",
     ),
     Reason(
         "too_many_partitions",
         _says(r"is beyond max_delegated_partitions="),
         "Leave out the option max_delegated_partitions, or raise it.",
-        "{count} ({ops}): partitions that save more use up the number that is allowed.",
+        "partitions that save more use up the number that max_delegated_partitions allows",
     ),
     Reason(
         "small_partitions",
         _says(r"has fewer than min_nodes_per_partition="),
         "Leave out the option min_nodes_per_partition, or lower it.",
-        "{count} ({ops}): in partitions of fewer operators than the option asks for.",
+        "their partitions have fewer operators than min_nodes_per_partition asks for",
     ),
     Reason(
         "not_worth_it",
         _says(r"would take longer to reach than it saves\.$"),
         "Make the operators around them such that they can be compiled; partitioning='all' would compile them alone.",
-        "{count} ({ops}): code could be made, but by estimate going there and back takes longer than it saves.",
+        "by estimate it would take longer to reach their code than the code saves",
     ),
     Reason(
         "quantized",
         _is_quantized,
         "Convert the model without quantization, or with float16 weights (target_spec.supported_types = [tf.float16]).",
-        "{count} ({ops}): quantized values, for which nothing is compiled.",
+        "integer-quantized values are not compiled yet",
     ),
     Reason(
         "custom_operators",
         lambda node: node.custom and _IS_FOREIGN(node),
         "Export the model with builtin operators instead (target_spec.supported_ops = [TFLITE_BUILTINS]).",
-        "{count} ({ops}): custom, and unknown to the compiler, or with options that it cannot read.",
+        "the compiler does not know these custom operators, or cannot read their options",
     ),
     Reason(
         "resource_variables",
         _of(frozenset(RESOURCE_OPS)),
         "Pass the state as an input and an output of the model, or assign it a constant at first.",
-        "{count} ({ops}): values live from run to run in a way that is not compiled.",
+        "values that live from run to run are not compiled when they are used like this",
     ),
     Reason(
         "control_flow",
         _of(frozenset(("WHILE", "IF", "CALL", "CALL_ONCE", "STABLEHLO_WHILE"))),
         "Unroll loops and settle conditions when the model is exported, with constant numbers of rounds.",
-        "{count} ({ops}): the way through is known only as the model runs.",
+        "the way through is known only as the model runs",
     ),
     Reason(
         "unknown_operators",
         _is_unknown,
         "Express them by operators of docs/ops.md when the model is exported.",
-        "{count} ({ops}): nothing is compiled for operators of these names.",
+        "nothing is compiled for operators of these names",
     ),
     Reason(
         "constant_operand",
         _says(r"is not a constant|supported on constants only\.$"),
         "Make that operand a constant when the model is exported, for instance by fixing the sizes of the inputs.",
-        "{count} ({ops}): an operand is not known before the model runs, and the code would need it.",
+        "the code would need operands that are known only as the model runs",
     ),
     Reason(
         "unknown_shapes",
         lambda node: lacks_shape(node) or _IS_SHAPELESS(node),
         "Convert the model with fixed shapes of its inputs, or without operators whose results have no fixed number.",
-        "{count} ({ops}): shapes are not known before the model runs.",
+        "shapes are known only as the model runs",
     ),
     Reason(
         "strings",
         _says(r"\bis string\b"),
         "Keep texts out of the model: look them up before it runs, and give it numbers.",
-        "{count} ({ops}): texts, for which nothing is compiled.",
+        "nothing is compiled for texts",
     ),
     Reason(
         "types",
         _says(r"does not pass to and from LiteRT\.$|\b(?:is|are) \S+(?: and \S+)*, (?:only|expected one type)"),
         "Use float32 for values and int32 for indices at these operators.",
-        "{count} ({ops}): types for which nothing is compiled there.",
+        "nothing is compiled for the types there",
     ),
 )
+
+
+def reason_of(node: NodeFact) -> Reason | None:
+    """Why LiteRT runs an operator; None without an entry."""
+    return next((each for each in REASONS if each.fits(node)), None)

@@ -8,9 +8,10 @@ from functools import cached_property
 from itertools import chain
 from math import prod
 
+from jitdelegate.analysis.amounts import operators, percent
 from jitdelegate.analysis.facts import NodeFact, SubgraphFacts, Suggestion, TensorFact
 from jitdelegate.analysis.measure import Measure
-from jitdelegate.analysis.reasons import REASONS, Reason, lacks_shape
+from jitdelegate.analysis.reasons import REASONS, Reason, lacks_shape, reason_of
 from jitdelegate.options import Options
 from jitdelegate.passes.cost import tensor_bytes
 from jitdelegate.passes.functional_state import RESOURCE_OPS
@@ -54,10 +55,10 @@ class Subject:
         """The target of compiled operators."""
         return target_named(self.facts.target)
 
-    @cached_property
+    @property
     def work(self) -> int:
         """Multiply-adds of a run."""
-        return sum(node.multiply_adds or 0 for node in self.facts.nodes if node.place != "folded")
+        return self.facts.totals.multiply_adds
 
     @cached_property
     def left(self) -> list[NodeFact]:
@@ -79,7 +80,7 @@ class Subject:
             before = [writer[index] for index in sorted(_read(node)) if index in writer]
             roots = [found.get(one.index, one) for one in before]
             root = next((one for one in roots if not lacks_shape(one)), None)
-            if root is not None and _reason_of(root) is not None and _reason_of(root) is not _reason_of(node):
+            if root is not None and reason_of(root) is not None and reason_of(root) is not reason_of(node):
                 found[node.index] = root
         return found
 
@@ -91,8 +92,8 @@ class Subject:
         """Sentence about the gain of compiling these operators, as far as it is known."""
         unknown = sum(node.multiply_adds is None for node in nodes)
         besides = f" (the work of {unknown} is not known)" if unknown else ""
-        share = _percent(self.share(nodes))
-        return f"{_upper(_count(nodes))} with {share} of the model's multiply-adds{besides} could leave LiteRT."
+        share = percent(self.share(nodes))
+        return f"{operators(nodes)} with {share} of the model's multiply-adds{besides} could leave LiteRT."
 
 
 Found = tuple[Sequence[NodeFact], str, str, str]
@@ -112,16 +113,12 @@ def _by_reason(reason: Reason) -> Callable[[Subject], Iterator[Found]]:
     """A rule about the operators on LiteRT whose first matching entry of REASONS is this one."""
 
     def rule(subject: Subject) -> Iterator[Found]:
-        nodes = [node for node in subject.left if _reason_of(node) is reason and node.index not in subject.followers]
+        nodes = [node for node in subject.left if reason_of(node) is reason and node.index not in subject.followers]
         if nodes:
             ops = ", ".join(dict.fromkeys(node.op for node in nodes))
-            yield nodes, reason.change, reason.why.format(count=_upper(_count(nodes)), ops=ops), subject.gain(nodes)
+            yield nodes, reason.change, f"{operators(nodes)} ({ops}): {reason.why}.", subject.gain(nodes)
 
     return rule
-
-
-def _reason_of(node: NodeFact) -> Reason | None:
-    return next((each for each in REASONS if each.fits(node)), None)
 
 
 def _followers(subject: Subject) -> Iterator[Found]:
@@ -132,7 +129,7 @@ def _followers(subject: Subject) -> Iterator[Found]:
         yield (
             nodes,
             f"See to {roots} first, as other suggestions say.",
-            f"{_upper(_count(nodes))} ({ops}): the shapes of what is read there are not known before the model runs, "
+            f"{operators(nodes)} ({ops}): the shapes of what is read there are not known before the model runs, "
             f"since LiteRT has {roots} before.",
             subject.gain(nodes),
         )
@@ -170,7 +167,7 @@ def _moving_alone(subject: Subject) -> Iterator[Found]:
     for group in _groups(subject):
         if all(node.op in MOVING for node in group) and (moved := _crossing(subject, group)):
             ops = ", ".join(dict.fromkeys(node.op for node in group))
-            count = _upper(_count(group))
+            count = operators(group)
             yield (
                 group,
                 f"Remove or replace {ops}, for instance by giving the operators around it the layout they need.",
@@ -221,7 +218,7 @@ def _channels(subject: Subject) -> Iterator[Found]:
             "where the model can use more or do with fewer.",
             f"They have {counts} output channels, and the code computes {unit} together, so that {at_least}"
             f"{wasted:,} multiply-adds a run are of zeros.",
-            f"The zeros take {at_least}{_percent(wasted / max(subject.work, 1))} of what the model itself takes; "
+            f"The zeros take {at_least}{percent(wasted / max(subject.work, 1))} of what the model itself takes; "
             f"channels up to the next multiple of {unit} would cost nothing.",
         )
 
@@ -262,7 +259,7 @@ def _narrow_reads(subject: Subject) -> Iterator[Found]:
             nodes,
             f"Give the operators before these convolutions numbers of output channels that are multiples of {GROUP}.",
             f"They read {counts} channels, which a GPU loads one or two at a time instead of four.",
-            f"Fewer loads in {_count(nodes)} with {_percent(subject.share(nodes))} of the model's multiply-adds.",
+            f"Fewer loads in {operators(nodes)} with {percent(subject.share(nodes))} of the model's multiply-adds.",
         )
 
 
@@ -296,11 +293,11 @@ def _dead(subject: Subject) -> Iterator[Found]:
         elif node.place == LITERT:
             dead.append(node)
     if dead:
-        share = _percent(subject.share(dead))
+        share = percent(subject.share(dead))
         yield (
             dead[::-1],
             "Remove these operators when the model is exported.",
-            f"Nobody reads the results of {_count(dead)}, and LiteRT computes them all the same.",
+            f"Nobody reads the results of {operators(dead)}, and LiteRT computes them all the same.",
             f"{share} of the model's multiply-adds fewer.",
         )
 
@@ -315,7 +312,7 @@ def _precision(subject: Subject) -> Iterator[Found]:
             nodes,
             "Set the option precision to 'tf32' or 'float16', if the model's results allow for it.",
             "float32 is multiplied without the GPU's tensor cores.",
-            f"{_percent(subject.share(nodes))} of the model's multiply-adds could go to tensor cores.",
+            f"{percent(subject.share(nodes))} of the model's multiply-adds could go to tensor cores.",
         )
 
 
@@ -329,19 +326,6 @@ def _too_small(subject: Subject) -> Iterator[Found]:
             "The model computes so little that copies to the GPU and back take longer than they save, by estimate.",
             f"By estimate {-saved * 1e6:.0f} microseconds a run.",
         )
-
-
-def _count(nodes: Sequence[NodeFact]) -> str:
-    return "one operator" if len(nodes) == 1 else f"{len(nodes)} operators"
-
-
-def _upper(text: str) -> str:
-    """The text with an upper-case first letter."""
-    return text[0].upper() + text[1:]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %" if share < 0.1 else f"{100 * share:.0f} %"
 
 
 def _sizes(shape: Sequence[int]) -> str:

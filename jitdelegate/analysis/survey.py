@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from jitdelegate.analysis.facts import (
@@ -13,12 +14,15 @@ from jitdelegate.analysis.facts import (
     TensorFact,
     Totals,
 )
+from jitdelegate.analysis.headline import headline, refusal
 from jitdelegate.analysis.measure import Measure
 from jitdelegate.analysis.suggestions import Subject, suggestions
-from jitdelegate.analysis.verdict import Entry, Verdict, verdict
+from jitdelegate.analysis.verdict import Entry, Verdict, verdict, verdict_without_litert
+from jitdelegate.errors import JitDelegateError
 from jitdelegate.ir.graph import ABSENT, Node, Tensor
 from jitdelegate.options import Options
 from jitdelegate.program.program import LITERT, NO_KERNEL, NO_PARTITION, Operator
+from jitdelegate.targets import target_named
 from jitdelegate.targets.target import Device
 
 FOLDED = "folded"
@@ -40,40 +44,70 @@ def analyze(path: str, options: Options, device: Device | None = None) -> Analys
     Raises:
         ModelError, DeviceError, DelegationError: as `load`.
     """
-    found = verdict(path, options, device)
+    return _analysis(path, verdict(path, options, device), options, _asked(options, device))
+
+
+def refused(path: str, options: Options, error: str, device: Device | None = None) -> Analysis:
+    """What there is to say about a model that `analyze` refuses: where its operators would run, if it can be read.
+
+    Args:
+        error: why it is refused.
+    """
+    try:
+        if device is None:
+            return _analysis(path, verdict_without_litert(path, options), options, options.target, error)
+    except (JitDelegateError, OSError, MemoryError):
+        pass  # the error says more
+    size = os.path.getsize(path) if os.path.isfile(path) else 0
+    return Analysis(path, refusal(error), error, size, "", "", _asked(options, device), (), (), ())
+
+
+def _asked(options: Options, device: Device | None) -> str:
+    return f"{device.target.name}:{device.kind}" if device else options.target
+
+
+def _analysis(path: str, found: Verdict, options: Options, asked: str, error: str = "") -> Analysis:
     measures = [Measure.of(found.model, entry.number, hosted=entry.is_hosted) for entry in found.entries]
-    subgraphs = [_subgraph(found, entry, measure) for entry, measure in zip(found.entries, measures, strict=True)]
+    subgraphs = [
+        _subgraph(found, entry, measure, error) for entry, measure in zip(found.entries, measures, strict=True)
+    ]
     subjects = [Subject(facts, measure, options) for facts, measure in zip(subgraphs, measures, strict=True)]
     return Analysis(
         model=path,
+        headline=refusal(error) if error else subgraphs[0].headline,
+        error=error,
         bytes=len(found.source.content()),
         fingerprint=found.source.fingerprint(),
         description=found.model.description,
-        asked=f"{device.target.name}:{device.kind}" if device else options.target,
+        asked=asked,
         notes=found.notes,
         subgraphs=tuple(subgraphs),
         suggestions=tuple(each for subject in subjects for each in suggestions(subject)),
     )
 
 
-def _subgraph(found: Verdict, entry: Entry, measure: Measure) -> SubgraphFacts:
+def _subgraph(found: Verdict, entry: Entry, measure: Measure, error: str) -> SubgraphFacts:
     graph = measure.original
     tensors = _Tensors(entry, measure)
     nodes = tuple(_node(entry, operator, measure, tensors) for operator in entry.operators)
     partitions = tuple(_partitions(entry, nodes, measure))
+    totals = _totals(nodes, partitions, _crossing_bytes(entry, nodes))
+    shape_inputs = tuple(entry.program.inputs[position].name for position in entry.program.shape_inputs)
+    told = headline(nodes, totals, target_named(entry.target).title, shape_inputs)
     return SubgraphFacts(
         index=entry.number,
         name=graph.name,
+        headline=f"If it ran: {told[0].lower()}{told[1:]}" if error else told,
         entry=entry.kind,
         signatures=tuple(each.key for each in found.model.signatures if each.graph == entry.number),
         target=entry.target,
         features="" if entry.target == LITERT else entry.program.features,
         loader=entry.loader,
         how=HOW.get(entry.loader, COMPILED_WHOLE),
-        shape_inputs=tuple(entry.program.inputs[position].name for position in entry.program.shape_inputs),
+        shape_inputs=shape_inputs,
         inputs=tuple(tensors.fact(index) for index in graph.inputs),
         outputs=tuple(tensors.fact(index) for index in graph.outputs),
-        totals=_totals(nodes, partitions, _crossing_bytes(entry, nodes)),
+        totals=totals,
         partitions=partitions,
         nodes=nodes,
     )
@@ -198,6 +232,7 @@ def _totals(nodes: Sequence[NodeFact], partitions: Sequence[Partition], crossing
         folded=places[FOLDED].operators if FOLDED in places else 0,
         litert=places[LITERT].operators if LITERT in places else 0,
         places=places,
+        multiply_adds=running,
         unknown_work=sum(node.multiply_adds is None for node in nodes if node.place != FOLDED),
         share_of_work_delegated=compiled / running if running else None,
         crossing_bytes=crossing,

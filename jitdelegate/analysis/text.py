@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from jitdelegate.analysis.amounts import positions
 from jitdelegate.analysis.facts import Analysis, NodeFact, PlaceTotals, SubgraphFacts, Suggestion, Totals
 
 LONGEST_NAME = 80
@@ -13,9 +14,10 @@ ALONE = "nothing speaks against it but the others."
 
 
 def text(analysis: Analysis) -> str:
-    """Header, one line per sequence of operators with the same place, partition and reason, and suggestions; in
-    printable characters only."""
+    """Header, headline, one line per sequence of operators with the same place, partition and reason, and suggestions;
+    in printable characters only."""
     lines = [f"model      {analysis.model}, {analysis.bytes:,} bytes", f"asked for  {analysis.asked}"]
+    lines.append(f"in short   {analysis.headline}")
     lines += [f"note       {note}" for note in analysis.notes]
     for facts in analysis.subgraphs:
         lines += ["", *_subgraph(facts)]
@@ -26,12 +28,16 @@ def text(analysis: Analysis) -> str:
 
 def printable(line: str) -> str:
     """The line with control characters, which could harm a terminal, escaped."""
+    if line.isprintable():
+        return line
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in line)
 
 
 def _subgraph(facts: SubgraphFacts) -> Iterator[str]:
     named = ", ".join(map(repr, facts.signatures))
     yield f"subgraph   {facts.index} {facts.name!r}, {facts.entry}" + (f", signatures {named}" if named else "")
+    if facts.index or facts.entry != "main":
+        yield f"in short   {facts.headline}"
     yield f"target     {' '.join(filter(None, (facts.target, facts.features)))}, {facts.how}"
     yield from totals_lines(facts.totals)
     if facts.shape_inputs:
@@ -91,18 +97,7 @@ def _reason(node: NodeFact) -> str:
 
 
 def _suggestion(suggestion: Suggestion) -> Iterator[str]:
-    where = f"operators {numbers(suggestion.nodes)}" if suggestion.nodes else "the model"
+    where = f"operators {positions(suggestion.nodes)}" if suggestion.nodes else "the model"
     subgraph = f" of subgraph {suggestion.subgraph}" if suggestion.subgraph else ""
     yield f"- {suggestion.change} [{suggestion.rule}: {where}{subgraph}]"
     yield f"  {suggestion.why} {suggestion.gain}"
-
-
-def numbers(positions: Sequence[int]) -> str:
-    """0, 3-7, 9 of 0, 3, 4, 5, 6, 7, 9."""
-    runs: list[list[int]] = []
-    for position in positions:
-        if runs and position == runs[-1][-1] + 1:
-            runs[-1].append(position)
-        else:
-            runs.append([position])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from jitdelegate.cache.key import FEATURES, TOOLCHAIN, variant_parts
 from jitdelegate.compiler.compile import compile_model
 from jitdelegate.engine.executable import Executable
-from jitdelegate.engine.load_path import find_key, load, specialize
+from jitdelegate.engine.load_path import find_key, load, resolve_target, specialize
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import DeviceError, JitDelegateError
 from jitdelegate.ir.graph import Model
@@ -79,6 +79,19 @@ def verdict(path: str, options: Options, device: Device | None = None) -> Verdic
     source = ModelFile(path, options)
     try:
         return _here(source) if device is None else _elsewhere(source, device)
+    finally:
+        source.close()
+
+
+def verdict_without_litert(path: str, options: Options) -> Verdict:
+    """Where operators would run if LiteRT took the model.
+
+    Raises:
+        ModelError, DeviceError: the model cannot be read, or this machine lacks the target.
+    """
+    source = ModelFile(path, options)
+    try:
+        return _elsewhere(source, resolve_target(options, [], {})[0])
     finally:
         source.close()
 

@@ -1,13 +1,13 @@
-"""python -m jitdelegate.analyze MODEL: where each operator of a model would run, why, and what to change.
+"""python -m jitdelegate.analyze MODEL [MODEL ...]: where each operator would run, why, and what to change.
 
 The verdict is the runtime's own; no cache is read or written. --target cuda:sm_90 asks about a GPU that this machine
 may lack.
 
---json prints these names, each documented in jitdelegate/analysis/facts.py:
+--json prints these names, each documented in jitdelegate/analysis/facts.py; for several models a list:
 
-schema, model, bytes, fingerprint, description, asked, notes
-subgraphs: index, name, entry, signatures, target, features, loader, how, shape_inputs, inputs, outputs
-    totals: operators, delegated, folded, litert, unknown_work, share_of_work_delegated, crossing_bytes,
+schema, model, headline, error, bytes, fingerprint, description, asked, notes
+subgraphs: index, name, headline, entry, signatures, target, features, loader, how, shape_inputs, inputs, outputs
+    totals: operators, delegated, folded, litert, multiply_adds, unknown_work, share_of_work_delegated, crossing_bytes,
         saved_seconds_estimate
         places: by place operators, partitions, multiply_adds, bytes
     partitions: index, place, nodes, inputs, outputs, multiply_adds, bytes, crossing_bytes, saved_seconds_estimate
@@ -21,7 +21,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from jitdelegate.commands.arguments import (
     TARGETS,
@@ -35,32 +36,48 @@ from jitdelegate.commands.arguments import (
 from jitdelegate.errors import JitDelegateError, OptionError
 from jitdelegate.options import Options
 
+if TYPE_CHECKING:
+    from jitdelegate.analysis.facts import Analysis
+
 STDOUT = "-"
 
 
 @interruptible
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 the model was analysed, 1 it cannot be read or an output cannot be written, 2 wrong arguments."""
+    """Exit status: 0 all models run, 1 one is refused or an output cannot be written, 2 wrong arguments."""
     parser = _parser()
     arguments = parser.parse_args(argv)
     try:
         options = _all_options(arguments)
     except OptionError as error:
         parser.error(str(error))
-    from jitdelegate.analysis.survey import analyze  # not before: it imports the compiler
-
+    if arguments.model_explorer and len(arguments.model) > 1:
+        parser.error(f"--model-explorer is about one model, but {len(arguments.model)} models were given")
+    found = [_analysis(model, options, arguments) for model in arguments.model]
     try:
-        analysis = analyze(arguments.model, options, next(iter(arguments.target.devices), None))
-        _write_all(analysis, arguments)
-    except (JitDelegateError, OSError, MemoryError) as error:
-        print(f"{arguments.model}: {_told(error)}", file=sys.stderr)
+        _write_all(found, arguments)
+    except OSError as error:
+        print(f"could not write {error.filename!r}: {error.strerror}", file=sys.stderr)
         return 1
-    return 0
+    return 1 if any(each.error for each in found) else 0
+
+
+def _analysis(model: str, options: Options, arguments: argparse.Namespace) -> Analysis:
+    """The facts about a model; of one that is refused, the error and what can be said all the same."""
+    from jitdelegate.analysis.survey import analyze, refused  # not before: it imports the compiler
+
+    device = next(iter(arguments.target.devices), None)
+    try:
+        return analyze(model, options, device)
+    except (JitDelegateError, OSError, MemoryError) as error:
+        told = str(error) or type(error).__name__
+        print(f"{model}: {told}", file=sys.stderr)
+        return refused(model, options, told, device)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = new_parser("jitdelegate.analyze", __doc__)
-    parser.add_argument("model", metavar="MODEL", help="a .tflite file")
+    parser.add_argument("model", nargs="+", metavar="MODEL", help="a .tflite file")
     parser.add_argument(
         "--target",
         type=_target,
@@ -94,29 +111,28 @@ def _all_options(arguments: argparse.Namespace) -> Options:
     return Options.from_keywords({**given, **target}, arguments.options)
 
 
-def _write_all(analysis: Any, arguments: argparse.Namespace) -> None:
+def _write_all(found: Sequence[Analysis], arguments: argparse.Namespace) -> None:
+    """
+    Raises:
+        OSError: a file cannot be written; it has the file's name.
+    """
     from jitdelegate.analysis.text import text
 
-    facts = json.dumps(analysis.to_dict(), indent=2) if arguments.json else ""
+    data = [analysis.to_dict() for analysis in found]
+    facts = json.dumps(data if len(data) > 1 else data[0], indent=2) if arguments.json else ""
     if arguments.json and arguments.json != STDOUT:
         _write(arguments.json, facts + "\n")
     if arguments.html:
         from jitdelegate.analysis.html import page
 
-        _write(arguments.html, page(analysis))
+        _write(arguments.html, page(found))
     if arguments.model_explorer:
         from jitdelegate.analysis.model_explorer import model_explorer
 
-        _write(arguments.model_explorer, model_explorer(analysis) + "\n")
-    print_line(facts if arguments.json == STDOUT else text(analysis))
+        _write(arguments.model_explorer, model_explorer(found[0]) + "\n")
+    print_line(facts if arguments.json == STDOUT else "\n\n".join(map(text, found)))
 
 
 def _write(path: str, content: str) -> None:
     with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(content)
-
-
-def _told(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"could not write {error.filename!r}: {error.strerror}"
-    return str(error) or type(error).__name__

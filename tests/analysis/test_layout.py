@@ -7,8 +7,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from jitdelegate.analysis import layout as module
-from jitdelegate.analysis.layout import HEIGHT, RISE, WIDTH, Layout, Point, layout
+from jitdelegate.analysis.layout import HEIGHT, RISE, Layout, Point, layout
+
+WIDTH = 100.0
+
+
+def laid_out(count: int, edges: dict[tuple[int, int], bool]) -> Layout:
+    return layout([WIDTH] * count, edges)
 
 
 def random_graph(count: int, seed: int = 0) -> dict[tuple[int, int], bool]:
@@ -55,7 +60,7 @@ def reached(found: Layout, start: Point) -> set[Point]:
 
 def test_no_two_nodes_overlap_and_all_are_inside(graph: tuple[int, dict[tuple[int, int], bool]]) -> None:
     count, edges = graph
-    found = layout(count, edges)
+    found = laid_out(count, edges)
     assert len(found.nodes) == count
     rows: dict[float, list[float]] = {}
     for x, y in found.nodes:
@@ -70,7 +75,7 @@ def test_no_two_nodes_overlap_and_all_are_inside(graph: tuple[int, dict[tuple[in
 
 
 def test_every_line_leads_downwards(graph: tuple[int, dict[tuple[int, int], bool]]) -> None:
-    for line in layout(*graph).lines:
+    for line in laid_out(*graph).lines:
         heights = [y for _, y in line.points]
         assert heights == sorted(heights)
         assert len(set(heights)) == len(heights)
@@ -79,7 +84,7 @@ def test_every_line_leads_downwards(graph: tuple[int, dict[tuple[int, int], bool
 @pytest.mark.parametrize("name", ["chain", "skip", "fan", "funnel", "random"])
 def test_lines_lead_from_every_source_to_its_targets_and_to_no_other_node(name: str) -> None:
     count, edges = GRAPHS[name]
-    found = layout(count, edges)
+    found = laid_out(count, edges)
     tops = {(x, y - HEIGHT / 2): node for node, (x, y) in enumerate(found.nodes)}
     for source, (x, y) in enumerate(found.nodes):
         targets = {tops[point] for point in reached(found, (x, y + HEIGHT / 2)) if point in tops}
@@ -88,7 +93,7 @@ def test_lines_lead_from_every_source_to_its_targets_and_to_no_other_node(name: 
 
 def test_the_way_of_a_marked_edge_is_marked_and_that_of_others_is_not() -> None:
     edges = {(0, 1): False, (1, 2): False, (2, 3): False, (3, 4): False, (0, 3): True, (0, 4): False}
-    found = layout(5, edges)
+    found = laid_out(5, edges)
     tops = {(x, y - HEIGHT / 2): node for node, (x, y) in enumerate(found.nodes)}
     marked = [line for line in found.lines if line.marked]
     assert [tops[line.points[-1]] for line in marked if line.points[-1] in tops] == [3]
@@ -96,7 +101,7 @@ def test_the_way_of_a_marked_edge_is_marked_and_that_of_others_is_not() -> None:
 
 
 def test_a_skip_connection_passes_beside_the_nodes_between() -> None:
-    found = layout(4, {(0, 1): False, (1, 2): False, (2, 3): False, (0, 3): False})
+    found = laid_out(4, {(0, 1): False, (1, 2): False, (2, 3): False, (0, 3): False})
     bends = {point for line in found.lines for point in line.points} - {
         (x, y + sign * HEIGHT / 2) for x, y in found.nodes for sign in (-1, 1)
     }
@@ -106,19 +111,19 @@ def test_a_skip_connection_passes_beside_the_nodes_between() -> None:
         assert abs(x - beside) > WIDTH / 2
 
 
-def test_edges_go_straight_where_there_would_be_too_many_bends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_BENDS", 3)
-    count, edges = GRAPHS["random"]
-    found = layout(count, edges)
-    assert len({point for line in found.lines for point in line.points}) <= 2 * count + 3
+def test_narrow_nodes_take_less_room() -> None:
+    edges = {(0, node): False for node in range(1, 5)}
+    wide, narrow = layout([WIDTH] * 5, edges), layout([WIDTH, WIDTH / 2, WIDTH / 2, WIDTH, WIDTH], edges)
+    assert narrow.size[0] == wide.size[0] - WIDTH
+    assert narrow.size[1] == wide.size[1]
 
 
 def test_a_node_with_one_source_stands_by_its_target() -> None:
-    found = layout(6, {(0, 1): False, (1, 2): False, (2, 3): False, (0, 4): False, (3, 5): False, (4, 5): False})
+    found = laid_out(6, {(0, 1): False, (1, 2): False, (2, 3): False, (0, 4): False, (3, 5): False, (4, 5): False})
     assert found.nodes[5][1] - found.nodes[4][1] == RISE
     assert found.nodes[4][1] - found.nodes[0][1] == 3 * RISE
 
 
 def test_equal_graphs_have_equal_pictures() -> None:
     count, edges = GRAPHS["random"]
-    assert layout(count, edges) == layout(count, dict(reversed(edges.items())))
+    assert laid_out(count, edges) == laid_out(count, dict(reversed(edges.items())))

@@ -201,6 +201,42 @@ def test_what_cannot_be_opened_ends_in_one_sentence(tmp_path: Path, capsys: pyte
     assert told.count("\n") == 1
 
 
+def test_several_models_are_one_text_and_one_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [str(tmp_path / name) for name in ("first.tflite", "second.tflite")]
+    for path, make in zip(paths, (small_models.two_outputs, small_models.quantized), strict=True):
+        Path(path).write_bytes(make())
+    target = tmp_path / "facts.json"
+    assert analyze.main([*paths, "--target", "cpu", "--json", str(target)]) == 0
+    found = json.loads(target.read_text())
+    assert [each["model"] for each in found] == paths
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("in short")] == [
+        f"in short   {each['headline']}" for each in found
+    ]
+
+
+def test_models_that_are_refused_are_told_of_beside_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    contents = (small_models.custom(), b"nonsense", small_models.two_outputs())
+    paths = [str(tmp_path / f"{number}.tflite") for number in range(4)]
+    for path, content in zip(paths, contents, strict=False):
+        Path(path).write_bytes(content)
+    data, shown = tmp_path / "facts.json", tmp_path / "page.html"
+    assert analyze.main([*paths, "--target", "cpu", "--json", str(data), "--html", str(shown)]) == 1
+    custom, nonsense, good, absent = json.loads(data.read_text())
+    told = capsys.readouterr()
+    assert told.err.splitlines() == [f"{each['model']}: {each['error']}" for each in (custom, nonsense, absent)]
+    assert "Nonesuch" in custom["error"]
+    assert [node["place"] for node in custom["subgraphs"][0]["nodes"]] == ["litert"]
+    assert (nonsense["subgraphs"], nonsense["bytes"], absent["bytes"]) == ([], 8, 0)
+    assert (good["error"], len(good["subgraphs"])) == ("", 1)
+    for each in (custom, nonsense, absent):
+        assert each["headline"].startswith("The model is refused. ")
+        assert each["headline"] in told.out
+    assert shown.read_text().count("The model is refused.") == 2 * 3
+
+
 def test_an_output_that_cannot_be_written_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nowhere = str(tmp_path / "nowhere" / "facts.json")
     assert analyze.main([write(small_models.two_outputs(), tmp_path), "--target", "cpu", "--json", nowhere]) == 1
@@ -209,7 +245,7 @@ def test_an_output_that_cannot_be_written_is_a_failure(tmp_path: Path, capsys: p
 
 WRONG_ARGUMENTS = [
     [],
-    ["m", "n"],
+    ["m", "n", "--model-explorer", "data.json"],
     ["m", "--target", "tpu"],
     ["m", "--target", "cpu:sm_80"],
     ["m", "--target", "cuda:sm_1"],
