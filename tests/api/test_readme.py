@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.api import small_models
@@ -18,7 +17,13 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), 
 def test_an_example_of_the_readme_runs(example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model.tflite").write_bytes(small_models.convolution())
     monkeypatch.chdir(tmp_path)
-    exec(example.replace("/var/cache/app", str(tmp_path / "cache")), {"image": np.zeros((1, 8, 8, 3), np.float32)})
+    exec(example.replace("/var/cache/app", str(tmp_path / "cache")), {})
+
+
+def test_the_readme_says_what_is_not_compiled_and_how_to_install() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert "Not compiled are integer-quantized operators" in readme
+    assert "\npip install .\n" in readme
 
 
 def test_the_readme_has_examples() -> None:
