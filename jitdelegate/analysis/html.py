@@ -50,7 +50,12 @@ def _model(analysis: Analysis, number: int) -> Iterator[str]:
     first, _, rest = analysis.headline.partition(". ")
     yield f'<div class="headline{" refused" if analysis.error else ""}"><p><b>{safe(first.rstrip("."))}.</b></p>'
     yield f"{f'<p>{safe(rest)}</p>' if rest else ''}</div>"
-    facts = [f"{short(analysis.bytes)}B", f"target {analysis.asked}", *analysis.notes, analysis.model]
+    facts = [
+        f"{short(analysis.bytes)}{'B' if analysis.bytes >= 1000 else ' bytes'}",
+        f"target {analysis.asked}",
+        *analysis.notes,
+        analysis.model,
+    ]
     yield f'<p class="quiet">{safe(" · ".join(facts))}</p>'
     yield from _suggestions(analysis.suggestions)
     for subgraph in analysis.subgraphs:
