@@ -127,6 +127,9 @@ def test_edges_go_on_in_other_columns_by_tags(tmp_path: Path) -> None:
     tags = re.findall(r'<a href="#(\S+)"[^>]* class="tag">.*?>(from|to) (\d+)</text>', drawing)
     assert [kind for _, kind, _ in tags] == ["to", "from"] * cuts
     assert all(target == f"b0.0-{number}" for target, _, number in tags)
+    for column in drawing.split("<svg")[1:]:
+        heights = [int(height) for height in re.findall(r'id="b0.0-[^>]*translate\(\d+ (\d+)\)', column)]
+        assert heights == sorted(heights) and heights
     for (_, _, there), (_, _, here) in zip(tags[::2], tags[1::2], strict=True):
         assert int(there) == int(here) + 1
 
