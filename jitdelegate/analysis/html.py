@@ -38,11 +38,12 @@ def page(found: Sequence[Analysis]) -> str:
 
 
 def _index(found: Sequence[Analysis]) -> Iterator[str]:
-    yield f"<h1>{len(found)} models</h1><ol class=index>"
+    yield f'<h1>{len(found)} models</h1><table class="index"><tbody>'
     for number, each in enumerate(found):
+        link = f'<a href="#m{number}">{safe(os.path.basename(each.model))}</a>'
         bar = _bar(each.main) if each.subgraphs and not each.error else ""
-        yield f'<li><a href="#m{number}">{safe(os.path.basename(each.model))}</a>{bar}<p>{safe(each.headline)}</p></li>'
-    yield "</ol>"
+        yield f'<tr><th scope="row">{link}</th><td>{bar}</td><td>{safe(each.headline)}</td></tr>'
+    yield "</tbody></table>"
 
 
 def _model(analysis: Analysis, number: int) -> Iterator[str]:
@@ -87,7 +88,8 @@ def _suggestions(suggestions: Sequence[Suggestion]) -> Iterator[str]:
 
 
 def _subgraph(facts: SubgraphFacts, key: str) -> Iterator[str]:
-    yield _bar(facts)
+    if len(_held(facts)) > 1:
+        yield _bar(facts)
     yield from _places(facts)
     yield f'<p class="quiet">{safe(" ".join(_remarks(facts)))}</p>'
     yield "<h2>Graph</h2>"
@@ -131,7 +133,7 @@ def _bar(facts: SubgraphFacts) -> str:
     """The shares of the work by place and partition, as a bar; the table of places says the same in numbers."""
     shares = [(nodes[0], sum(facts.share(node) or 0 for node in nodes)) for nodes in _held(facts)]
     parts = [f'<i class="{style_class(node)}" style="flex-grow:{share:.4f}"></i>' for node, share in shares if share]
-    return f'<div class="share" aria-hidden="true">{"".join(parts)}</div>' if len(parts) > 1 else ""
+    return f'<div class="share" aria-hidden="true">{"".join(parts)}</div>'
 
 
 def _places(facts: SubgraphFacts) -> Iterator[str]:
