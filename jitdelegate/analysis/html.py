@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
@@ -12,7 +13,7 @@ from jitdelegate.analysis.amounts import operators, percent, positions, short
 from jitdelegate.analysis.colours import FIXED, label, style_class, style_rules
 from jitdelegate.analysis.facts import Analysis, NodeFact, SubgraphFacts, Suggestion
 from jitdelegate.analysis.operator_table import mark, operator_table
-from jitdelegate.analysis.picture import drawn, picture, safe
+from jitdelegate.analysis.picture import drawn, picture, row_id, safe
 
 MOST_POSITIONS = 12
 """How many positions, or ranges of them, a suggestion names."""
@@ -50,7 +51,7 @@ def _model(analysis: Analysis, number: int) -> Iterator[str]:
     yield f'<section class="model" id="m{number}"><h1>{safe(os.path.basename(analysis.model))}</h1>'
     first, _, rest = analysis.headline.partition(". ")
     yield f'<div class="headline{" refused" if analysis.error else ""}"><p><b>{safe(first.rstrip("."))}.</b></p>'
-    yield f"{f'<p>{safe(rest)}</p>' if rest else ''}</div>"
+    yield f"{f'<p>{_linked(rest, analysis, number)}</p>' if rest else ''}</div>"
     facts = [
         f"{short(analysis.bytes)}{'B' if analysis.bytes >= 1000 else ' bytes'}",
         f"target {analysis.asked}",
@@ -68,6 +69,18 @@ def _model(analysis: Analysis, number: int) -> Iterator[str]:
         if subgraph.nodes:
             yield from _subgraph(subgraph, f"{number}.{subgraph.index}")
     yield "</section>"
+
+
+def _linked(text: str, analysis: Analysis, number: int) -> str:
+    """The text, in which the operator that LiteRT stops at links to its row."""
+
+    def link(found: re.Match[str]) -> str:
+        nodes = analysis.main.nodes if analysis.error and analysis.subgraphs else ()
+        position = int(found[1])
+        where = f"#{row_id(f'{number}.0', nodes[position])}" if position < len(nodes) else ""
+        return f' <a href="{where}">{found[0]}</a>' if where else found[0]
+
+    return re.sub(r"Node number (\d{1,9})", link, safe(text))
 
 
 def _title(facts: SubgraphFacts) -> str:

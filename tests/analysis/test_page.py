@@ -205,10 +205,13 @@ def test_several_models_have_a_section_each_and_an_index(tmp_path: Path) -> None
 def test_a_refused_model_shows_the_reason_and_where_its_operators_would_run(tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(small_models.custom())
-    found = refused(str(path), Options(target="cpu", serialization_dir=False), "LiteRT has no Nonesuch.")
+    found = refused(
+        str(path), Options(target="cpu", serialization_dir=False), "LiteRT has no Nonesuch: Node number 0 fails."
+    )
     text = page([found])
     assert Page(text).all("svg")
-    for told in ("The model is refused.", "LiteRT has no Nonesuch.", "Where it would run", "If it ran: "):
+    assert 'LiteRT has no Nonesuch:  <a href="#n0.0-0">Node number 0</a> fails.' in text
+    for told in ("The model is refused.", "Where it would run", "If it ran: "):
         assert told in text
 
 
