@@ -164,6 +164,7 @@ class ShapeOf(Folded):
 
     types: ClassVar[tuple[str, ...]] = (*ANY, "string")
     results: ClassVar[Mapping[int, tuple[str, ...]]] = {0: INTEGERS}
+    takes_empty = True
 
     def foldable(self, call: Call) -> bool:
         return True

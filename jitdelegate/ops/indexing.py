@@ -75,6 +75,7 @@ class Gather(Lookup):
     The first `batch_dims` axes of both operands are paired.
     """
 
+    takes_empty = True
     cases = (
         Case(((5, 7), ints(4, 0, 2)), {"axis": 0}),
         Case(((5, 7), Fed((2, 3), "int32")), {"axis": -1}, low=0, high=7),

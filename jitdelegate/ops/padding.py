@@ -28,6 +28,7 @@ class Padding(Op):
     """Pads the data: row a of the second operand holds the numbers of elements before and after axis a."""
 
     types = ANY
+    takes_empty = True
     least = most = 2
     parameters = (1,)
 

@@ -24,6 +24,7 @@ class Pointwise(Op):
     tests compare with LiteRT's kernels.
     """
 
+    takes_empty = True
     formula: ClassVar[Expr]
     """One element of the output; X, Y and Z are the operands."""
 
@@ -58,8 +59,8 @@ def broadcasts(*shapes: Shape) -> bool:
 
 
 def broadcast(*shapes: Shape) -> Shape:
-    """The shape that these shapes, all without zeros, broadcast to; numpy's own function refuses very large ones."""
-    return tuple(max(sizes) for sizes in _columns(shapes))
+    """The shape that these shapes broadcast to; numpy's own function refuses very large ones."""
+    return tuple(0 if 0 in sizes else max(sizes) for sizes in _columns(shapes))
 
 
 def _columns(shapes: Sequence[Shape]) -> list[Shape]:

@@ -95,6 +95,7 @@ class Mean(Reduction):
 class Sum(Reduction):
     """The sum over the axes."""
 
+    takes_empty = True
     kind, function = "sum", np.sum
     cases = (*Reduction.cases, *Reduction.whole)
 
@@ -103,6 +104,7 @@ class Sum(Reduction):
 class ReduceProd(Reduction):
     """The product over the axes."""
 
+    takes_empty = True
     kind, function = "prod", np.prod
     cases = (
         *(Case(case.inputs, case.attrs, low=0.9, high=1.1) for case in Reduction.cases),

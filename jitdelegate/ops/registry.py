@@ -107,6 +107,11 @@ class Op:
     """The types of the outputs to which `types` does not apply."""
     folds: ClassVar[int] = MAX_ELEMENTS
     """Most elements of the outputs of a node that is folded. A `reference` that mainly serves the tests is slow."""
+    takes_empty: ClassVar[bool] = False
+    """True where operands may have no elements. Outputs without elements, and all that follows from operands without
+    elements, are known while compiling, so that kernels never see such tensors, unless `skips_empty`."""
+    skips_empty: ClassVar[bool] = False
+    """True where `lowering` leaves out operands without elements, or what computes outputs without elements."""
     activates: ClassVar[bool] = False
     """True where the option `fused_activation_function` is applied."""
     cases: ClassVar[tuple[Case, ...]] = ()
@@ -114,7 +119,7 @@ class Op:
     def check(self, graph: Graph, node: Node) -> str | None:
         """None if `lower` can express the node, else one sentence that says what was found."""
         call = Call(graph, node)
-        reasons = (self.structure(call), self.sizes(call.outputs), self._values(call))
+        reasons = (self.structure(call), self.sizes(call.outputs), self._values(call), self._emptiness(call))
         found = next(chain.from_iterable(reasons), None)
         return found if found is None or len(found) <= MAX_SENTENCE else f"{found[:MAX_SENTENCE]} and so on."
 
@@ -141,8 +146,10 @@ class Op:
         missing = [k for k in range(self.least) if not call.given(k)]
         if missing:
             yield f"{self.name} lacks its input {missing[0]}."
-        values = [call.tensor(k) for k in range(call.count) if call.given(k) and k not in self.parameters]
+        values = self._data(call)
         yield from self.sizes(values)
+        if not self.takes_empty:
+            yield from self._without_elements(values)
         for tensor in values + call.outputs:
             if tensor.is_variable:
                 yield f"{self.name}: '{tensor.name}' is a variable, which keeps its value from run to run."
@@ -161,10 +168,23 @@ class Op:
                 yield f"{self.name}: the rank of '{tensor.name}' is not known."
             if len(tensor.shape) > MAX_RANK:
                 yield f"{self.name}: '{tensor.name}' has rank {len(tensor.shape)}, at most {MAX_RANK} is supported."
-            if min(tensor.shape, default=1) < 1:
-                yield f"{self.name}: '{tensor.name}' has no elements, its shape is {list(tensor.shape)}."
+            if min(tensor.shape, default=0) < 0:
+                yield f"{self.name}: the shape of '{tensor.name}' is {list(tensor.shape)}."
             if prod(tensor.shape) > MAX_ELEMENTS:
                 yield f"{self.name}: '{tensor.name}' has {prod(tensor.shape)} elements, more than {MAX_ELEMENTS}."
+
+    def _data(self, call: Call) -> list[Tensor]:
+        """The operands that are given and no `parameters`."""
+        return [call.tensor(k) for k in range(call.count) if call.given(k) and k not in self.parameters]
+
+    def _without_elements(self, tensors: Sequence[Tensor]) -> Iterator[str]:
+        for tensor in tensors:
+            if 0 in tensor.shape:
+                yield f"{self.name}: '{tensor.name}' has no elements, its shape is {list(tensor.shape)}."
+
+    def _emptiness(self, call: Call) -> Iterator[str]:
+        if not self.skips_empty:
+            yield from self._without_elements([*self._data(call), *call.outputs])
 
     def _parameters(self, call: Call) -> Iterator[str]:
         for operand in filter(call.given, self.parameters):

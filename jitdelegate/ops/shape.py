@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from jitdelegate.ir.forms import Concat, IndexMap, View
-from jitdelegate.ir.graph import Tensor
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, Shape, given, with_axis
 from jitdelegate.ops.case import Case, ints
@@ -52,6 +51,7 @@ class Relabel(Op):
     """The same elements in the same order under another shape."""
 
     types = ANY
+    takes_empty = True
 
     def lowering(self, call: Call) -> Lowering:
         return Lowering(View(), (call.index(0),))
@@ -79,7 +79,8 @@ class Reshape(Relabel):
         if len(asked) > MAX_RANK:
             yield f"RESHAPE to {len(asked)} axes, at most {MAX_RANK} are supported."
         known = prod(extent for extent in asked if extent != -1)
-        if asked.count(-1) > 1 or known < 1 or size % known or (-1 not in asked and known != size):
+        fits = known > 0 and size % known == 0 if -1 in asked else known == size
+        if asked.count(-1) > 1 or min(asked, default=0) < -1 or not fits:
             yield f"RESHAPE: {list(call.shape(0))} does not reshape to {list(asked)}."
 
     @staticmethod
@@ -91,8 +92,8 @@ class Reshape(Relabel):
 
     def shape(self, call: Call) -> Shape:
         asked, size = self._asked(call), prod(call.shape(0))
-        rest = size // prod(extent for extent in asked if extent != -1)
-        return tuple(rest if extent == -1 else extent for extent in asked)
+        known = prod(extent for extent in asked if extent != -1)
+        return tuple(size // known if extent == -1 else extent for extent in asked)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, *asked = given(arrays)
@@ -195,16 +196,14 @@ class Concatenation(Op):
 
     types = ANY
     most = MAX_PARTS
+    takes_empty = skips_empty = True
     cases = (
         Case(((1, 4, 5, 6), (1, 4, 5, 17)), {"axis": 3}),
         Case(((1, 4, 5, 6), (1, 2, 5, 6), (1, 1, 5, 6)), {"axis": -3}),
         Case(((2, 3),), {"axis": 0}),
         Case(((5,), (3,)), {"axis": 0, OPTION: "NONE"}),
+        Case(((2, 3), (2, 0), (2, 2)), {"axis": 1}),
     )
-
-    def sizes(self, tensors: Sequence[Tensor]) -> Iterator[str]:
-        """Operands without elements are left out."""
-        yield from super().sizes([tensor for tensor in tensors if tensor.data is None or tensor.size])
 
     def problems(self, call: Call) -> Iterator[str]:
         if not all(map(call.given, range(call.count))):
@@ -238,6 +237,7 @@ class Pack(Op):
 
     types = ANY
     most = MAX_PARTS
+    takes_empty = True
     cases = (
         Case(((3, 4), (3, 4)), {"axis": 0, "values_count": 2}),
         Case(((3, 4), (3, 4), (3, 4)), {"axis": -1, "values_count": 3}),

@@ -27,6 +27,7 @@ class Slice(Op):
     """
 
     types = ANY
+    takes_empty = True
     kinds: ClassVar = {1: INTEGERS}
     least = most = 3
     parameters = (2,)
@@ -98,6 +99,7 @@ class StridedSlice(Op):
     """
 
     types = ANY
+    takes_empty = True
     kinds: ClassVar = {1: INTEGERS, 2: INTEGERS}
     least = most = 4
     parameters = (3,)

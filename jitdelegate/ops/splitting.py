@@ -18,6 +18,7 @@ class Parts(Op):
     """Splits the operand `data` along the axis in operand `along` into `num_splits` parts."""
 
     types = ANY
+    takes_empty = skips_empty = True
     data: int
     along: int
 
@@ -89,14 +90,16 @@ class SplitV(Parts):
         Case(((2, 6, 5), ints(1, 3, 2), ints(1)), {"num_splits": 3}),
         Case(((1, 4, 4, 40), ints(16, -1), np.array(-1, np.int32)), {"num_splits": 2}),
         Case((Fed((7, 2), "int32"), np.array([-1, 2, 2]), ints(0)), {"num_splits": 3}),
+        Case(((5, 3), ints(0, 5, 0), ints(0)), {"num_splits": 3}),
+        Case(((2, 4), ints(3, 0, -1, 1), ints(1)), {"num_splits": 4}),
     )
 
     def problems(self, call: Call) -> Iterator[str]:
         yield from super().problems(call)
         asked, extent = call.integers(1), call.shape(0)[self.axis(call)]
         known = sum(size for size in asked if size != -1)
-        whole = known == extent if -1 not in asked else known < extent
-        if len(asked) != len(call.node.outputs) or asked.count(-1) > 1 or min(asked) < -1 or 0 in asked or not whole:
+        whole = known == extent if -1 not in asked else known <= extent
+        if len(asked) != len(call.node.outputs) or asked.count(-1) > 1 or min(asked) < -1 or not whole:
             yield f"SPLIT_V: sizes of {list(asked)} do not make up {extent} in {len(call.node.outputs)} parts."
 
     def sizes_along(self, call: Call) -> Shape:

@@ -23,7 +23,10 @@ def lower(graph: Graph) -> Graph:
         lowerings = OPS[node.op].lower(graph, node)
         expansion = _Expansion(draft, node, lowerings, nodes)
         for index, lowering in zip(node.outputs, lowerings, strict=True):
-            expansion.write(lowering, index)
+            if 0 in graph.tensors[index].shape:
+                draft.tensors[index] = graph.tensors[index].holding(np.zeros(graph.tensors[index].shape))
+            else:
+                expansion.write(lowering, index)
     return draft.graph(nodes)
 
 
