@@ -99,6 +99,7 @@ class Form:
         exact_loads: whether kernels load nothing beyond the last element of an operand.
         is_row_major: whether the form's own operands and its results are row-major only, never in blocks of channels.
         blocks_extra: whether extra operands may lie in blocks even then.
+        stays_float32: whether results may be too large for the narrower floats that a target stores instead.
     """
 
     core: ClassVar[int] = 1
@@ -108,6 +109,7 @@ class Form:
     exact_loads: ClassVar[bool] = False
     is_row_major: ClassVar[bool] = False
     blocks_extra: ClassVar[bool] = False
+    stays_float32: ClassVar[bool] = False
     epilogue: Expr = RESULT
     operands: tuple[IndexMap, ...] = ()
 
@@ -310,6 +312,21 @@ class Softmax(Form):
 
 
 @dataclass(frozen=True, slots=True)
+class Fourier(Form):
+    """The Fourier transform of real rows of `length` elements, a power of two from 8 on: f32[..., length // 2 + 1, 2].
+
+    out[..., k, 0] and out[..., k, 1] are the real and the imaginary part of the sum over n < length of
+    data[..., n] * exp(-2j * pi * k * n / length). Rows of another size are cut off or continued with zeros.
+    """
+
+    takes_epilogue: ClassVar[bool] = False
+    exact_loads: ClassVar[bool] = True
+    is_row_major: ClassVar[bool] = True
+    stays_float32: ClassVar[bool] = True
+    length: int = 8
+
+
+@dataclass(frozen=True, slots=True)
 class Resize(Form):
     """Sampling of H and W of an NHWC operand, "bilinear" or "nearest" (`kind`), with TFLite's options."""
 
@@ -368,7 +385,10 @@ class Recurrent(Form):
 
 @dataclass(frozen=True, slots=True)
 class View(Form):
-    """The operand's elements in the same row-major order under another shape; no kernel, no extra operands."""
+    """The operand's elements in the same row-major order under another shape; no kernel, no extra operands.
+
+    complex64[...] and float32[..., 2] are Views of each other.
+    """
 
     takes_epilogue: ClassVar[bool] = False
     is_row_major: ClassVar[bool] = True

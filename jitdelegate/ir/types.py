@@ -11,7 +11,7 @@ class ElementType:
 
     Attributes:
         name: numpy's name, or TFLite's where numpy has no such type.
-        kind: "float", "int", "uint" or "bool".
+        kind: "float", "int", "uint", "bool" or "complex".
         bits: storage of one element; int4 is stored two to a byte.
         compute: name of the type that holds differences from a zero point and products of two elements.
         accumulator: name of the type that holds sums of such products.
@@ -63,6 +63,10 @@ ELEMENT_TYPES = {
         ElementType("uint16", "uint", 16, "int32", "int64"),
         ElementType("uint8", "uint", 8, "int32", "int32"),
         ElementType("bool", "bool", 8, "bool", "int32"),
+        ElementType("complex64", "complex", 64, "complex64", "complex64"),
     )
 }
-"""The types that kernels read and write, by name. Sums of int16 products need 64 bits from two products on."""
+"""The types that kernels read and write, by name. Sums of int16 products need 64 bits from two products on.
+
+A complex64 is a pair of float32, the real and the imaginary part. Kernels move it as 64 bits, and calculate with a
+`forms.View` of it as float32, with a further last axis of two."""

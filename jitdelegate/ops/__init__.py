@@ -16,6 +16,7 @@ from jitdelegate.ops import (  # noqa: F401 - each enters its operators in OPS
     depthwise,
     detection,
     elementwise,
+    fourier,
     indexing,
     logic,
     matmul,

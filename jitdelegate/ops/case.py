@@ -77,6 +77,8 @@ class Case:
         if isinstance(entry, Weights):
             return random.uniform(-1, 1, entry.shape).astype(np.float32)
         shape, dtype = (entry.shape, entry.dtype) if isinstance(entry, Fed) else (entry, "float32")
+        if dtype == "complex64":
+            return np.asarray(random.uniform(self.low, self.high, (*shape, 2)).astype("float32").view(dtype)[..., 0])
         if dtype == "bool":
             return random.random(shape) < 0.5
         return np.asarray(random.uniform(self.low, self.high, shape)).astype(dtype)

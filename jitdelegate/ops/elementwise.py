@@ -10,6 +10,7 @@ import numpy as np
 from jitdelegate.ir.expr import Expr, clamp, converted, maximum, minimum, unary
 from jitdelegate.ops.call import WORDS, Call, given
 from jitdelegate.ops.case import Case, Fed, Weights
+from jitdelegate.ops.fourier import part, rank_problems
 from jitdelegate.ops.pointwise import Pointwise, X, Y
 from jitdelegate.ops.registry import ANY, NUMBERS, Lowering, Op, cast, op
 
@@ -205,21 +206,28 @@ class Gelu(Elementwise):
 
 @op("CAST")
 class Cast(Op):
-    """The data in the output's type: floats are truncated towards zero; bool is false for 0 and true for all else"""
+    """The data in the output's type: floats are truncated towards zero; bool is false for 0 and true for all else; of
+    complex numbers the real part stays"""
 
-    types = ANY
+    types = (*ANY, "complex64")
     results: ClassVar = {0: ANY}
     cases = tuple(
         Case((Fed((2, 3, 7), source),), {"in_data_type": source.upper(), "out_data_type": target.upper()})
-        for source in (*NUMBERS, "bool")
-        for target in (*NUMBERS, "bool")
+        for source in (*NUMBERS, "bool", "complex64")
+        for target in ((*NUMBERS, "bool") if source != "complex64" else ("float32",))
     )
 
     def problems(self, call: Call) -> Iterator[str]:
+        if call.tensor(0).dtype == "complex64":
+            yield from rank_problems(call)
+            if call.output.dtype != "float32":
+                yield f"CAST from complex64 to {call.output.dtype} is not supported."
         if "float16" in (call.tensor(0).dtype, call.output.dtype) and not call.tensor(0).is_constant:
             yield "CAST from or to float16 is supported on constants only."
 
     def lowering(self, call: Call) -> Lowering:
+        if call.tensor(0).dtype == "complex64":
+            return part(call, 0)
         return cast(call.index(0), call.shape(0), call.output.dtype)
 
     def fold(self, call: Call) -> list[np.ndarray]:
@@ -227,7 +235,8 @@ class Cast(Op):
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         (data,) = given(arrays)
-        return [converted(data, attrs["out_data_type"].lower())]
+        real = data.real if data.dtype.kind == "c" else data
+        return [converted(real, attrs["out_data_type"].lower())]
 
 
 @op("PRELU")

@@ -50,7 +50,7 @@ def one_axis_problems(call: Call, operand: int, of: int = 0, added: int = 0) -> 
 class Relabel(Op):
     """The same elements in the same order under another shape."""
 
-    types = ANY
+    types = (*ANY, "complex64")
     takes_empty = True
 
     def lowering(self, call: Call) -> Lowering:

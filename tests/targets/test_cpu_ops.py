@@ -32,5 +32,5 @@ def test_compiled_code_computes_what_the_reference_says(name: str, case: Case, f
     for found, expected in zip(results, case.outputs(op), strict=True):
         assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
         scale = max(1.0, float(np.abs(expected[np.isfinite(expected)]).max(initial=0)))
-        error = 2e-6 if expected.dtype == np.float32 else 0
+        error = 2e-6 if expected.dtype.kind in "fc" else 0
         np.testing.assert_allclose(found, expected, rtol=error, atol=error * scale)

@@ -16,6 +16,8 @@ def load(f: Function, dtype: str, at: Value, lanes: int, step: int, mask: Value 
     type_ = vector(lanes, stored)
     if lanes == 1 or step == 0:
         value = f.splat(f.load(stored, at, nbytes), lanes)
+    elif step == 2 * nbytes:
+        value = _every_other(f, type_, at, lanes, nbytes)
     elif step != nbytes:
         value = f.literal(type_, 0)
         for lane in range(lanes):
@@ -26,6 +28,12 @@ def load(f: Function, dtype: str, at: Value, lanes: int, step: int, mask: Value 
     else:
         value = f.load_masked(type_, at, mask, nbytes)
     return f.compare("ne", value, 0) if dtype == "bool" else value
+
+
+def _every_other(f: Function, type_: str, at: Value, lanes: int, nbytes: int) -> Value:
+    """`lanes` elements with one element between neighbours, from two vectors that end with the last one."""
+    first, second = (f.load(type_, at + place * nbytes, nbytes) for place in (0, lanes - 1))
+    return f.shuffle(first, second, [*range(0, lanes, 2), *range(lanes + 1, 2 * lanes, 2)])
 
 
 def store(f: Function, dtype: str, value: Value, at: Value, mask: Value | None = None) -> None:

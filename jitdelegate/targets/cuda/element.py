@@ -31,6 +31,7 @@ class Element(Enum):
     INT8 = "int8"
     UINT8 = "uint8"
     BOOL = "bool"
+    COMPLEX64 = "complex64"
     FLOAT16_BITS = "bits of float16"
 
     @property

@@ -14,6 +14,7 @@ from jitdelegate.ir.forms import (
     Concat,
     Contract,
     Depthwise,
+    Fourier,
     Map,
     MatMul,
     Pool,
@@ -41,6 +42,7 @@ WRITERS: Writers = {
     Concat: "concat.write_concat",
     Contract: "contract.write_contract",
     Depthwise: "depthwise.write_depthwise",
+    Fourier: "fourier.write_fourier",
     Gather: "gather.write_gather",
     Map: "map.write_map",
     MatMul: "matmul.write_matmul",
@@ -121,7 +123,7 @@ def _write(writer: Writer) -> Buffers:
             form_writer(PACKAGE, WRITERS, node)(writer, node)
             continue
         source, target = node.inputs[0], node.outputs[0]
-        if writer.graph.tensors[source].is_constant or writer.element(source) is not writer.element(target):
+        if writer.graph.tensors[source].is_constant or _bytes(writer, source) != _bytes(writer, target):
             copy(writer, source, target)
         else:
             buffers.alias(target, source)

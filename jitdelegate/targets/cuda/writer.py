@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from xxhash import xxh3_128_hexdigest
 
 from jitdelegate.errors import CompileError
+from jitdelegate.ir.forms import View
 from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.program.check import LARGEST_GRID
 from jitdelegate.targets.cuda.cost import moving_cycles
@@ -68,12 +70,22 @@ class Writer:
         return self.graph.tensors[index].shape
 
     def element(self, index: int) -> Element:
-        """Element type of a stored tensor: float32 tensors are stored as the precision says, except constants and the
-        graph's inputs and outputs; these and all other types are stored unchanged."""
+        """Element type of a stored tensor: float32 tensors are stored as the precision says, except constants, the
+        graph's inputs and outputs, and wide ones; these and all other types are stored unchanged."""
         if self.graph.tensors[index].dtype != "float32":
             return OWN[self.graph.tensors[index].dtype]
         is_port = index in self.graph.inputs or index in self.graph.outputs
-        return Element.FLOAT32 if is_port or self.graph.tensors[index].is_constant else STORED[self.precision]
+        is_exact = is_port or self.graph.tensors[index].is_constant or index in self._wide
+        return Element.FLOAT32 if is_exact else STORED[self.precision]
+
+    @cached_property
+    def _wide(self) -> set[int]:
+        """Results that stay float32, complex numbers, and Views of them."""
+        found = {index for index, tensor in enumerate(self.graph.tensors) if tensor.dtype == "complex64"}
+        for node in self.graph.nodes:
+            if form_of(node).stays_float32 or (isinstance(node.form, View) and not found.isdisjoint(node.inputs)):
+                found.update(node.outputs)
+        return found
 
     def array(self, index: int) -> np.ndarray:
         """A constant's elements as float32.

@@ -7,6 +7,7 @@ reads for one element of the kernel.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,11 +30,19 @@ REDUCTIONS: Mapping[str, Callable[..., Any]] = {
 
 
 def view(form: forms.View, operands: Sequence[Any], shape: Shape) -> Array:
-    return np.asarray(operands[0])
+    data = np.ascontiguousarray(operands[0])
+    if data.size == math.prod(shape):
+        return data
+    return data.view(np.float32 if data.dtype.kind == "c" else np.complex64)
 
 
 def concat(form: forms.Concat, operands: Sequence[Any], shape: Shape) -> Array:
     return np.concatenate(operands, axis=form.axis)
+
+
+def fourier(form: forms.Fourier, operands: Sequence[Any], shape: Shape) -> Array:
+    found = np.fft.rfft(exact(operands[0]), form.length)
+    return np.stack([found.real, found.imag], axis=-1)
 
 
 def softmax(form: forms.Softmax, operands: Sequence[Any], shape: Shape) -> Array:
@@ -152,6 +161,7 @@ FORMS: Mapping[type[forms.Form], Callable[[Any, Sequence[Any], Shape], Array]] =
     forms.Concat: concat,
     forms.Contract: contract,
     forms.Depthwise: depthwise,
+    forms.Fourier: fourier,
     forms.MatMul: matmul,
     forms.Pool: pool,
     forms.Recurrent: recurrent,
