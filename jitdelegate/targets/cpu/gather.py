@@ -83,7 +83,7 @@ class GatherWriter(JobWriter):
         return [job_of_rows(self.generator, "gather", size_of(slices.target), slices.piece * pieces, one)]
 
     def _copy(self, f: Function, nbytes: int, count: int, source: Value, target: Value, is_inside: Value) -> None:
-        """Copies `count` elements, or writes zeros if not `is_inside`: whole vectors, then one by one."""
+        """Copies `count` elements, or writes zeros if not `is_inside`: whole vectors, then ever smaller ones."""
         lanes = self.generator.vector_bytes // nbytes
         vectors, left = divmod(count, lanes)
 
@@ -94,8 +94,11 @@ class GatherWriter(JobWriter):
 
         if vectors:
             f.loop(vectors, lambda i: move(lanes, i * self.generator.vector_bytes))
-        if left:
-            f.loop(left, lambda i: move(1, (i + vectors * lanes) * nbytes))
+        done, width = vectors * lanes, lanes
+        while width := width // 2:
+            if left & width:
+                move(width, f.index(done * nbytes))
+                done += width
 
 
 def look_up(f: Function, dtype: str, at: Value, indexed: Sequence[Axis]) -> tuple[Value, Value]:
