@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from jitdelegate import passes
 from jitdelegate.compiler.partitioned import Content, PartitionedModel, RefusedError, origins_of
 from jitdelegate.ir.graph import Graph
-from jitdelegate.passes.delegation import Delegation, delegate, refused_nodes, state_users
+from jitdelegate.passes.delegation import Delegation, delegate, refused_nodes, state_users, stuck, stuck_reason
 from jitdelegate.passes.likely_shapes import likely_shapes
 from jitdelegate.passes.partition import Subset, borders, partition
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
@@ -129,6 +129,9 @@ class LiteRTPartitions(PartitionedModel):
             users = set(state_users(graph, state))
             if not users.isdisjoint(own) and not users.issubset(own):
                 reason = reason or f"The variable '{graph.tensors[state.before].name}' is used by operators elsewhere."
+        index = stuck(graph, nodes)
+        if index is not None:
+            reason = reason or stuck_reason(graph, index)
         if reason:
             raise RefusedError(nodes, reason)
         if outputs:

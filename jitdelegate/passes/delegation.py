@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from jitdelegate.ir.graph import ABSENT, Graph, Model, Node, State
@@ -59,7 +59,7 @@ def refused_nodes(model: Model, graph: Graph, number: int, options: Options) -> 
 
 
 def _node_reason(graph: Graph, node: Node, unsure: set[int], options: Options) -> str | None:
-    reasons = (node_reason(graph, node), _unsure_reason(graph, node, unsure), _type_reason(graph, node))
+    reasons = (node_reason(graph, node), _unsure_reason(graph, node, unsure))
     return next((each for each in (*reasons, _excluded(node, options)) if each is not None), None)
 
 
@@ -68,11 +68,15 @@ def _unsure_reason(graph: Graph, node: Node, unsure: set[int]) -> str | None:
     return None if index is None else f"{node.op}: the shape of '{graph.tensors[index].name}' is known only to LiteRT."
 
 
-def _type_reason(graph: Graph, node: Node) -> str | None:
-    """Refuses types that cannot be inputs or outputs, so cannot pass between compiled code and LiteRT."""
-    runtime = (graph.tensors[i] for i in (*node.inputs, *node.outputs) if i != ABSENT)
-    odd = next((tensor for tensor in runtime if not tensor.is_constant and tensor.dtype not in PORTS), None)
-    return None if odd is None else f"{node.op}: '{odd.name}' is {odd.dtype}, which does not pass to and from LiteRT."
+def stuck(graph: Graph, nodes: Sequence[int]) -> int | None:
+    """The first tensor that these nodes exchange with others and whose type cannot pass to and from LiteRT."""
+    exchanged = (index for side in borders(graph, nodes) for index in side)
+    return next((index for index in exchanged if graph.tensors[index].dtype not in PORTS), None)
+
+
+def stuck_reason(graph: Graph, index: int) -> str:
+    """Why the users of the `stuck` tensor are not delegated."""
+    return f"'{graph.tensors[index].name}' is {graph.tensors[index].dtype}, which does not pass to and from LiteRT."
 
 
 def _excluded(node: Node, options: Options) -> str | None:
@@ -93,6 +97,7 @@ class _Delegating:
         self._options = options
         self._rates = rates
         self._reasons = reasons
+        self._has_odd_types = any(tensor.dtype not in PORTS for tensor in graph.tensors)
         self._take_back_whole_operators()
 
     def delegation(self) -> Delegation:
@@ -121,8 +126,16 @@ class _Delegating:
 
     def _taken_back(self, delegated: list[Subset]) -> dict[int, str]:
         """Nodes that will not be delegated after all, with reasons, from the first rule that finds any."""
-        kinds = (self._parted_states, self._small, self._costly, self._beyond)
+        kinds = (self._stuck, self._parted_states, self._small, self._costly, self._beyond)
         return next((found for kind in kinds if (found := dict(kind(delegated)))), {})
+
+    def _stuck(self, delegated: list[Subset]) -> Iterator[tuple[int, str]]:
+        for subset in delegated if self._has_odd_types else ():
+            index = stuck(self._graph, subset.nodes)
+            for position in subset.nodes:
+                node = self._graph.nodes[position]
+                if index is not None and index in (*node.inputs, *node.outputs):
+                    yield position, f"{node.op}: {stuck_reason(self._graph, index)}"
 
     def _small(self, delegated: list[Subset]) -> Iterator[tuple[int, str]]:
         least = self._options.min_nodes_per_partition

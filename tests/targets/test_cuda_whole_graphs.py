@@ -23,6 +23,7 @@ from tests.cuda_stub.install import install
 from tests.cuda_stub.library import Library
 from tests.cuda_stub.simulator import SimulatedMemory, simulate
 from tests.ops.recurrent_models import LstmModel
+from tests.targets.audio import birds, words
 from tests.targets.detector import detector
 
 pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
@@ -116,8 +117,8 @@ def test_integers_and_truth_values_go_in_and_out_as_they_are(precision: str, gpu
 @pytest.mark.parametrize("precision", TOLERANCES)
 @pytest.mark.parametrize(
     "make",
-    [lambda: mobilenet_v1(32, 0.25), detector, pretrained_resnet],
-    ids=["mobilenet_v1 32x32", "detector head", "pretrainedResnet"],
+    [lambda: mobilenet_v1(32, 0.25), detector, words, birds, pretrained_resnet],
+    ids=["mobilenet_v1 32x32", "detector head", "words", "birds", "pretrainedResnet"],
 )
 def test_a_model_on_the_gpu_matches_the_cpu(make: Any, precision: str, gpu: Library, tmp_path: Path) -> None:
     content = make()
