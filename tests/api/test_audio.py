@@ -73,3 +73,17 @@ def test_complex_numbers_do_not_cross_to_litert(left: str) -> None:
     assert error(answer(ours, (400,)), answer(LiteRT(model_content=content), (400,))) < ERROR
     places = {each.op: each.place for each in ours.report().operators}
     assert (places["RFFT2D"], places["COMPLEX_ABS"], places["LOG"]) == ("litert", "litert", "cpu")
+
+
+def test_a_partition_that_litert_cuts_between_complex_numbers_is_not_compiled() -> None:
+    trouble = refusal(None)
+    if trouble:
+        pytest.skip(trouble)
+    content = words()
+    delegate = jitdelegate.GpuDelegate(target="cpu", serialization_dir=False)
+    interpreter = LiteRT(model_content=content, experimental_delegates=[delegate])
+    answer(interpreter, (400,))
+    shapes = {each["index"]: tuple(each["shape"]) for each in interpreter.get_tensor_details()}
+    found = next(each.index for each in delegate.report().operators if each.op == "RFFT2D")
+    delegate._hosted.kernel(0, (found,), shapes)
+    assert any("is complex64, which does not pass to and from LiteRT" in note for note in delegate.report().notes)
