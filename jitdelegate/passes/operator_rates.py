@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from jitdelegate.ops.attention import ScaledDotProductAttention
 from jitdelegate.ops.convolution import TransposeConv, Weighted
 from jitdelegate.ops.depthwise import DepthwiseConv2D
+from jitdelegate.ops.fourier import ComplexAbs, Rfft2d
 from jitdelegate.ops.mediapipe import Convolution2DTransposeBias
 from jitdelegate.ops.normalization import Rows, Softmax
 from jitdelegate.ops.padding import Padding
@@ -55,6 +56,8 @@ RATES: dict[type[Op], OperatorRate] = {
     Softmax: OperatorRate(saved=0.2, slowdown=4.0),
     ScaledDotProductAttention: OperatorRate(saved=0.3),
     Recurrence: OperatorRate(saved=0.5),
+    Rfft2d: OperatorRate(saved=0.9, slowdown=35.0),
+    ComplexAbs: OperatorRate(saved=0.9, slowdown=7.5),
     Reduction: OperatorRate(saved=-0.5),
     Transpose: OperatorRate(saved=-0.5),
     Pointwise: OperatorRate(fuses=True),
