@@ -12,16 +12,16 @@ def load(f: Function, dtype: str, at: Value, lanes: int, step: int, mask: Value 
     Args:
         mask: for neighbouring elements, the lanes to read; other lanes are zero.
     """
-    nbytes, stored = ELEMENT_TYPES[dtype].nbytes, _stored(dtype)
-    type_ = vector(lanes, stored)
+    nbytes, element = ELEMENT_TYPES[dtype].nbytes, stored(dtype)
+    type_ = vector(lanes, element)
     if lanes == 1 or step == 0:
-        value = f.splat(f.load(stored, at, nbytes), lanes)
+        value = f.splat(f.load(element, at, nbytes), lanes)
     elif step == 2 * nbytes:
         value = _every_other(f, type_, at, lanes, nbytes)
     elif step != nbytes:
         value = f.literal(type_, 0)
         for lane in range(lanes):
-            one = f.load(stored, at + lane * step, nbytes)
+            one = f.load(element, at + lane * step, nbytes)
             value = f.emit(type_, f"insertelement {value}, {one}, i64 {lane}")
     elif mask is None:
         value = f.load(type_, at, nbytes)
@@ -40,13 +40,13 @@ def store(f: Function, dtype: str, value: Value, at: Value, mask: Value | None =
     """Stores neighbouring elements, starting at `at`; lanes outside `mask` are not written."""
     nbytes = ELEMENT_TYPES[dtype].nbytes
     if dtype == "bool":
-        value = f.cast("zext", value, vector(lanes_of(value.type), _stored(dtype)))
+        value = f.cast("zext", value, vector(lanes_of(value.type), stored(dtype)))
     if mask is None:
         f.store(value, at, nbytes)
     else:
         f.store_masked(value, at, mask, nbytes)
 
 
-def _stored(dtype: str) -> str:
+def stored(dtype: str) -> str:
     """The type of one element in memory, where a bool is a byte, 0 or 1."""
     return FLOAT if dtype == "float32" else f"i{ELEMENT_TYPES[dtype].bits}"

@@ -13,6 +13,7 @@ from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.element import load, store
 from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory
 from jitdelegate.targets.cpu.nest import Box, Loop, Nest, Operand, nests, regions, whole
+from jitdelegate.targets.cpu.transpose import TransposeWriter, Transposition
 from jitdelegate.targets.cpu.vector_ir import Function, Value
 from jitdelegate.targets.cpu.writer import Writer
 from jitdelegate.targets.scalar.expression import emit
@@ -74,7 +75,11 @@ class MapWriter(JobWriter):
         found = []
         for part, known in regions(box or whole(shape), operands):
             for nest in nests(output, shape, part, known):
-                found += self._nest_jobs(output, expr, nest)
+                turn = Transposition.of(nest, expr, output.layout.dtype, output.layout.element)
+                if turn:
+                    found.append(TransposeWriter(self.generator, output, expr, turn).job())
+                else:
+                    found += self._nest_jobs(output, expr, nest)
         return found
 
     def _nest_jobs(self, output: Memory, expr: Expr, nest: Nest) -> list[Job]:

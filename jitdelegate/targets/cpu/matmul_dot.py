@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from jitdelegate.targets.cpu.epilogue import Epilogue
 from jitdelegate.targets.cpu.kernel import Generator
-from jitdelegate.targets.cpu.matmul_pack import QUAD, transposed
+from jitdelegate.targets.cpu.matmul_pack import QUAD
+from jitdelegate.targets.cpu.shuffles import transposed
 from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, POINTER, Value
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jitdelegate.targets.cpu.kernel import Generator
-from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, POINTER, Function, Value, vector
+from jitdelegate.targets.cpu.shuffles import joined, transposed
+from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, POINTER, Value, vector
 
 QUAD = 4
 """Floats of a row that are read together; the lanes of every vector are a multiple of it."""
@@ -107,26 +108,3 @@ class Packing:
     def _piece(self, at: Value, count: int) -> Value:
         f, type_ = self.f, vector(QUAD)
         return f.load(type_, at) if count == QUAD else f.load_masked(type_, at, f.first_lanes(f.index(count), QUAD))
-
-
-def joined(f: Function, pieces: list[Value]) -> Value:
-    """The vectors concatenated into one; they have equal types, and their number is a power of two."""
-    while len(pieces) > 1:
-        pieces = [f.shuffle(a, b, range(2 * a.lanes)) for a, b in zip(pieces[::2], pieces[1::2], strict=True)]
-    return pieces[0]
-
-
-def transposed(f: Function, rows: list[Value]) -> list[Value]:
-    """Transposes 4x4 blocks: the four vectors are the rows of blocks that lie side by side."""
-    low, high = (_within_blocks(rows[0].lanes, order) for order in ((0, "0", 1, "1"), (2, "2", 3, "3")))
-    first, second = (_within_blocks(rows[0].lanes, order) for order in ((0, 1, "0", "1"), (2, 3, "2", "3")))
-    a, b, c, d = rows
-    pairs = [f.shuffle(x, y, order) for order in (low, high) for x, y in ((a, b), (c, d))]
-    return [f.shuffle(pairs[k], pairs[k + 1], order) for k in (0, 2) for order in (first, second)]
-
-
-def _within_blocks(lanes: int, order: tuple[int | str, ...]) -> list[int]:
-    """A shuffle that is the same in each block of four lanes: numbers select from the first vector, strings from the
-    second."""
-    places = [lanes + int(lane) if isinstance(lane, str) else lane for lane in order]
-    return [block + place for block in range(0, lanes, QUAD) for place in places]
