@@ -224,7 +224,10 @@ class Contract(Window):
         return whole and self.kernel == (1, 1) and self.stride == (1, 1)
 
     def keeps_blocks(self, operands: Sequence[Shape], result: Shape, lanes: int) -> bool:
-        return self.groups == 1  # with more groups, a group may begin in the middle of a block
+        if self.groups == 1:
+            return True
+        outputs, *_, inputs = operands[1]
+        return inputs % lanes == 0 and outputs // self.groups % lanes == 0  # no group begins in the middle of a block
 
     def _halo_along(self, axis: int, source: int, target: int) -> tuple[int, int]:
         """If transposed, output o reads sources (o + padding - k) / stride, for each tap k where that is whole."""

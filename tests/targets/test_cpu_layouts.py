@@ -7,6 +7,7 @@ import pytest
 
 from jitdelegate import passes
 from jitdelegate.ir.graph import Graph
+from jitdelegate.targets.choose_layout import choose_layout
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 from tests.targets.test_cpu_graphs import RUNNABLE, Network
@@ -34,6 +35,19 @@ def test_groups_read_the_operand_of_a_residual_add_at_their_own_channels(net: Ne
     options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
     y = net.op("CONV_2D", x, net.weights(45, 3, 3, 1), net.weights(45), shape=(1, 5, 6, 45), **options)
     assert_computes_what_its_forms_say(net.graph(net.same("ADD", y, other)))
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(32, 16), (16, 48), (16, 24), (8, 16)])
+def test_groups_of_whole_blocks_read_and_write_blocked_images(net: Network, inputs: int, outputs: int) -> None:
+    x, other = net.conv(net.input(2, 6, 7, 3), 3 * inputs, 3), net.input(2, 6, 7, 3 * outputs)
+    options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
+    filters, shape = net.weights(3 * outputs, 3, 3, inputs), (2, 6, 7, 3 * outputs)
+    scale = net.conv(other, 3 * outputs)
+    y = net.op("CONV_2D", x, filters, net.weights(3 * outputs), shape=shape, **options)
+    y = net.same("ADD", net.same("ADD", net.same("MUL", y, scale), other), net.weights(3 * outputs))
+    graph = net.graph(net.conv(y, 5))
+    assert choose_layout(passes.run(graph), 16)[y].blocked == (inputs % 16 == outputs % 16 == 0)
+    assert_computes_what_its_forms_say(graph)
 
 
 @pytest.mark.parametrize("axes", [(1, 2), (3,), (1,), (0, 3)])

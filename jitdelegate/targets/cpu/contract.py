@@ -17,7 +17,7 @@ from jitdelegate.targets.cpu.epilogue import Epilogue, Stream, stream_pointers
 from jitdelegate.targets.cpu.indirect_gemm import QUAD, Sweep, sweeps
 from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory, split
 from jitdelegate.targets.cpu.tile import TileShape, segments_of, tile_function
-from jitdelegate.targets.cpu.vector_ir import POINTER, Value
+from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, POINTER, Value
 from jitdelegate.targets.cpu.writer import Writer
 from jitdelegate.targets.implicit_gemm import filters_of
 
@@ -102,12 +102,21 @@ class ContractWriter(JobWriter):
         for group in range(form.groups):
             rows = slice(group * outputs, (group + 1) * outputs)
             part = None if bias is None else bias[rows]
-            a_shift, c_shift = group * inputs * a.layout.element, group * outputs * c.layout.element
+            shifted = Epilogue(epilogue.expr, tuple(self._shift(s, rows.start) for s in epilogue.streams))
             for sweep in sweeps(form, a.layout, c.layout, weights[rows]):
-                moved = replace(sweep, a_start=sweep.a_start + a_shift, c_start=sweep.c_start + c_shift)
-                shifted = Epilogue(epilogue.expr, tuple(_shift(s, c_shift) for s in epilogue.streams))
-                found += self._sweep_jobs(moved, a, c, part, shifted)
+                a_start = sweep.a_start + self._to_channel(group * inputs, a.layout.block)
+                c_start = sweep.c_start + self._to_channel(rows.start, c.layout.block)
+                found += self._sweep_jobs(replace(sweep, a_start=a_start, c_start=c_start), a, c, part, shifted)
         return found
+
+    def _to_channel(self, channel: int, block: int) -> int:
+        """Bytes to a channel of a pixel, where blocks of channels are `block` bytes apart."""
+        blocks, lane = divmod(channel, self.generator.lanes)
+        return blocks * block + lane * FLOAT_BYTES
+
+    def _shift(self, stream: Stream, channel: int) -> Stream:
+        """The stream from a channel on."""
+        return stream if stream.splat else replace(stream, start=stream.start + self._to_channel(channel, stream.block))
 
     def multiplication(self, sweep: Sweep, c: Layout, bias: np.ndarray | None, epilogue: Epilogue) -> Multiplication:
         """Packs the weights of a sweep and stores its geometry as a constant."""
@@ -271,7 +280,3 @@ def _panels(widths: list[tuple[int, int]], vector_size: int, weights: int, *, ma
                 yield Panels(vectors, number, is_masked, vectors * vector_size, weights, block)
             weights += number * vectors * vector_size
             block += number * vectors
-
-
-def _shift(stream: Stream, start: int) -> Stream:
-    return stream if stream.splat else replace(stream, start=stream.start + start)
