@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from jitdelegate.ir.graph import Graph
@@ -32,6 +34,32 @@ def test_zeros_around_an_image_become_padding() -> None:
 @pytest.mark.parametrize("graph", [padded(value=1.5), padded(channels=3)])
 def test_other_paddings_stay(graph: Graph) -> None:
     assert ops(fuse_pad(graph)) == ["PADV2", "CONV_2D"]
+
+
+def pooled(value: float, border: int = 1, op: str = "MAX_POOL_2D", padding: str = "VALID") -> Graph:
+    build = Builder()
+    borders = build.constant([[0, 0], [border, 1], [1, 0], [0, 0]], "int32")
+    pad = build.op("PADV2", [build.input(1, 6, 6, 4), borders, build.constant([value])], (1, 7 + border, 7, 4))
+    options = {"stride_h": 2, "stride_w": 2, "filter_height": 3, "filter_width": 3, "padding": padding}
+    height = (6 + border) // 2 if padding == "VALID" else (8 + border) // 2
+    return build.finish(build.op(op, [pad], (1, height, 3 if padding == "VALID" else 4, 4), **options))
+
+
+def test_the_lowest_value_around_an_image_becomes_padding_of_a_maximum() -> None:
+    graph = pooled(-inf)
+    fused = fuse_pad(graph)
+    assert ops(fused) == ["MAX_POOL_2D"]
+    assert fused.nodes[0].attrs["explicit_padding"] == (1, 1, 1, 0)
+    assert_same(graph, fused)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [pooled(0), pooled(-3e38), pooled(-inf, border=3), pooled(-inf, padding="SAME"), pooled(0, op="AVERAGE_POOL_2D")],
+)
+def test_paddings_that_a_pool_counts_otherwise_stay(graph: Graph) -> None:
+    assert_same(graph, fuse_pad(graph))
+    assert len(fuse_pad(graph).nodes) == 2
 
 
 def test_a_padding_with_another_reader_stays_for_that_reader() -> None:
