@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 ENTRIES = ("run", "work", "stop")
 HOST_ENTRY = "invoke"
 CLOCK_ENTRY = "clock"  # of profiled code
+TEAM = 68
+"""Offset in the sync memory of the number of threads that share runs, an int32 that is set before the first run."""
 
 # void f(arena, weights, io, sync, scratch); the interpreter's lock is released around each call
 _PROTOTYPE = ctypes.CFUNCTYPE(None, *(5 * [ctypes.c_void_p]))
@@ -29,7 +31,8 @@ class Code:
 
     Attributes:
         run: one inference by the calling thread.
-        work: the address of `void *work(void *arguments)`, a worker thread's routine; five pointers are its arguments.
+        work: the address of `void *work(void *arguments)`, a worker thread's routine. Its arguments are five
+            pointers and the thread's number, from 1 on.
         stop: makes every worker return, also one that has not started yet.
         invoke: the address of the entry for LiteRT's interpreter, 0 where there is none.
         clock: the address of profiled code's clock, else 0.

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.shared_file import SharedFile
 
 
-_ARGUMENTS = 5 * ctypes.c_void_p
-"""Arguments of one thread: arena, weights, io, sync, scratch."""
+_ARGUMENTS = 6 * ctypes.c_void_p
+"""Arguments of one thread: arena, weights, io, sync, scratch; its number."""
 
 
 class Session(IOBinding):
@@ -227,7 +227,7 @@ class _Memory:
         arguments: per thread, the pointers that the code is called with.
     """
 
-    __slots__ = ("_given", "_pages", "_sync", "_sync_bytes", "arguments", "io", "states", "weights")
+    __slots__ = ("_given", "_num_threads", "_pages", "_sync", "_sync_bytes", "arguments", "io", "states", "weights")
 
     def __init__(self, program: Program, num_threads: int) -> None:
         pointers = ctypes.c_void_p * (len(program.inputs) + len(program.outputs) + 2 * len(program.states))
@@ -253,8 +253,10 @@ class _Memory:
             for thread in range(num_threads)
         ]
         self._given = arguments.from_address(start + given)
-        for own, values in zip(self._given, self.arguments, strict=True):
-            own[:] = values
+        for thread, values in enumerate(self.arguments):
+            self._given[thread][:] = [*values, thread]
+        self._num_threads = num_threads
+        self._set_team()
 
     def worker(self, thread: int) -> int:
         """The address of a thread's arguments, as the entry `work` takes them."""
@@ -270,6 +272,11 @@ class _Memory:
     def clear_sync(self) -> None:
         """Reset the sync memory to its first state, without workers."""
         ctypes.memset(self._sync, 0, self._sync_bytes)
+        self._set_team()
+
+    def _set_team(self) -> None:
+        if self._sync_bytes >= library.TEAM + ctypes.sizeof(ctypes.c_int32):
+            ctypes.c_int32.from_address(self._sync + library.TEAM).value = self._num_threads
 
     def close(self) -> None:
         """Free the memory; the code and `io` must not be used afterwards."""

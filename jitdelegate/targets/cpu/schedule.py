@@ -1,15 +1,20 @@
 """The compiled entry of a whole graph: threads claim chunks of one step after another.
 
-Each step has a claim word (run id << 32 | next chunk) and a counter of unfinished chunks, on separate cache lines. A
-thread claims chunks by compare-exchange until none is left, then waits until all are done. A late thread sees another
-run id and leaves. The calling thread can finish every step alone, so a busy machine loses only the help of workers.
-A waiting thread spins for a while, then sleeps in a futex by a direct system call: the code needs no library.
+A step has a claim word (run id << 32 | chunks claimed) per range of its chunks, and a word that counts chunks done.
+Each thread has a range of its own, so that it reads in the next step what it wrote in this one; then it helps with the
+other ranges. Claims are compare-exchanges. A late thread sees the id of another run and leaves. The calling thread can
+finish every step alone, so a busy machine loses only the help of workers. A step of one chunk is the calling thread's.
+No word is reset between runs: a claim word of an earlier run counts as untouched, and chunks done are counted on.
+Whether a run calls workers at all is decided by `team.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from jitdelegate.runtime.cpu.library import TEAM
+from jitdelegate.targets.cpu import team
+from jitdelegate.targets.cpu.futex import I32, add_atomic, load_atomic, store_atomic, write_wait_and_wake
 from jitdelegate.targets.cpu.kernel import Job, Step
 from jitdelegate.targets.cpu.stamps import Stamps
 from jitdelegate.targets.cpu.vector_ir import BOOL, INDEX, POINTER, Function, Module, Value
@@ -23,17 +28,21 @@ ENTRY_PARAMETERS = (
 )
 WORD = 8
 LINE = 64
-SPINS = 1000
-"""Pauses before a thread sleeps: a few dozen microseconds, longer than most steps take to end."""
-RUN, SLEEPERS, STOPPED, FIRST_STEP = 0, 4, LINE, 2 * LINE
-"""Offsets in the sync memory: run id, count of workers asleep between runs, stop flag; then two cache lines a step."""
-FUTEX, WAIT_PRIVATE, WAKE_PRIVATE, EVERYONE = 202, 128, 129, 0x7FFFFFFF
-I32 = "i32"
+RUN, SLEEPERS, STOPPED = 0, 4, LINE
+"""Offsets in the sync memory: id of the last run with workers, count of workers asleep between runs, stop flag. `TEAM`
+lies beside the flag."""
+RUNS, REACHED, MEMORY = 2 * LINE, 2 * LINE + WORD, 3 * LINE
+"""Offsets of words that the calling thread alone writes: number of runs of profiled code, the step that a run with
+workers has reached, and what `team` remembers."""
+RANGES = 4
+"""Most ranges of a step: one per thread of the default number."""
+FIRST_STEP, STEP = 4 * LINE, (RANGES + 1) * LINE
+"""Offset of the steps' words, and bytes of a step: a cache line per claim word, one for the count of chunks done."""
 
 
 def sync_bytes(steps: int) -> int:
     """Size of the sync memory for a program of `steps` steps."""
-    return FIRST_STEP + 2 * LINE * max(steps, 1)
+    return FIRST_STEP + STEP * max(steps, 1)
 
 
 def write_entries(module: Module, steps: Sequence[Step], *, has_threads: bool, stamps: Stamps | None = None) -> None:
@@ -42,20 +51,23 @@ def write_entries(module: Module, steps: Sequence[Step], *, has_threads: bool, s
 
     If no step has more than one chunk, workers would only cost time: such a graph runs on the calling thread alone.
     """
+    chunks = [sum(job.chunks for job in step.jobs) for step in steps]
+    shared = [number for number, count in enumerate(chunks) if count > 1] if has_threads else []
     _write_dispatch(module, steps)
+    _write_alone(module, chunks, stamps)
     if stamps:
         stamps.write_clock(module)
-    if not has_threads or all(sum(job.chunks for job in step.jobs) == 1 for step in steps):
-        _write_alone(module, steps, stamps)
-        return
-    chunks = module.constant("chunk_counts", [sum(job.chunks for job in step.jobs) for step in steps] or [0])
-    _write_wake_and_sleep(module)
-    _write_claim(module)
-    _write_pass(module, chunks, len(steps), stamps)
-    _write_run(module, len(steps), stamps)
-    _write_help(module)
-    _write_work(module, lambda f, arguments: f.call("help", *arguments))
-    _write_stop(module)
+    if shared:
+        write_wait_and_wake(module)
+        _write_claim(module)
+        _write_await(module)
+        _write_share(module, stamps)
+        _write_pass(module, chunks, shared[-1], stamps)
+        team.write_learn(module)
+        _write_help(module)
+    _write_run(module, stamps, has_team=bool(shared))
+    _write_work(module, has_team=bool(shared))
+    _write_stop(module, has_team=bool(shared))
 
 
 def _write_dispatch(module: Module, steps: Sequence[Step]) -> None:
@@ -88,236 +100,216 @@ def _call_jobs(f: Function, jobs: Sequence[Job], arguments: list[Value]) -> None
     f.jump("end")
 
 
-def _write_alone(module: Module, steps: Sequence[Step], stamps: Stamps | None) -> None:
-    f = module.function("run", ENTRY_PARAMETERS, exported=True)
+def _write_alone(module: Module, chunks: Sequence[int], stamps: Stamps | None) -> None:
+    """`alone(entry parameters)`: all chunks of all steps, on the calling thread."""
+    f = module.function("alone", ENTRY_PARAMETERS)
     arena, weights, io, sync, scratch = f.parameters
-    run = _count_run(f, sync) if stamps else f.index(0)
-    if stamps:
-        stamps.begin(f, sync, run)
-    for number, step in enumerate(steps):
+    for number, count in enumerate(chunks):
 
         def body(chunk: Value, number: int = number) -> None:
             f.call("dispatch", arena, weights, io, chunk, scratch, f.index(number))
 
-        f.loop(sum(job.chunks for job in step.jobs), body)
+        f.loop(count, body)
         if stamps:
-            stamps.end(f, sync, run, f.index(number))
-    f.finish()
-    module.function("stop", ENTRY_PARAMETERS, exported=True).finish()
-    _write_work(module, lambda f, arguments: None)
-
-
-def _count_run(f: Function, sync: Value) -> Value:
-    """Counts the run that begins and returns its number; `_write_run` counts runs likewise."""
-    run = f.arithmetic("add", f.load(I32, sync + RUN), 1)
-    f.store(run, sync + RUN)
-    return f.cast("zext", run, INDEX)
-
-
-# atomics and system calls
-
-
-def _load_acquire(f: Function, type_: str, pointer: Value) -> Value:
-    return f.emit(type_, f"load atomic {type_}, {pointer} seq_cst, align {8 if type_ == INDEX else 4}")
-
-
-def _store_release(f: Function, value: Value, pointer: Value) -> None:
-    f.do(f"store atomic {value}, {pointer} seq_cst, align {8 if value.type == INDEX else 4}")
-
-
-def _add_atomic(f: Function, pointer: Value, amount: int) -> Value:
-    """Adds to a 32-bit counter; returns the new value."""
-    old = f.emit(I32, f"atomicrmw add {pointer}, i32 {amount} seq_cst")
-    return f.arithmetic("add", old, amount)
-
-
-def _pause(f: Function) -> None:
-    f.do('call void asm sideeffect "pause", ""()')
-
-
-def _write_wake_and_sleep(module: Module) -> None:
-    """`wake(word)` wakes all sleepers on a word; `sleep(word, value)` sleeps while the word holds the value."""
-    f = module.function("wake", [("word", POINTER)])
-    registers = "={rax},{rax},{rdi},{rsi},{rdx},~{rcx},~{r11},~{memory}"
-    f.do(
-        f'call i64 asm sideeffect "syscall", "{registers}"(i64 {FUTEX}, ptr %word, i64 {WAKE_PRIVATE}, i64 {EVERYONE})'
-    )
-    f.finish()
-    f = module.function("sleep", [("word", POINTER), ("value", INDEX)])
-    registers = "={rax},{rax},{rdi},{rsi},{rdx},~{r10},~{rcx},~{r11},~{flags},~{memory}"
-    f.do(
-        f'call i64 asm sideeffect "xorq %r10, %r10; syscall", "{registers}"'
-        f"(i64 {FUTEX}, ptr %word, i64 {WAIT_PRIVATE}, i64 %value)"
-    )
-    f.finish()
-    _write_wait(module)
-
-
-def _write_wait(module: Module) -> None:
-    """`wait(word, sleepers, value)` returns once the 32-bit word is no longer `value`: spins, then sleeps."""
-    f = module.function("wait", [("word", POINTER), ("sleepers", POINTER), ("value", INDEX)])
-    word, sleepers, value = f.parameters
-    wanted = f.cast("trunc", value, I32)
-    spin, pause, doze, check, fall_asleep, woken, done = (
-        f.new_label(label) for label in ("spin", "pause", "doze", "check", "asleep", "woken", "done")
-    )
-    f.jump(spin)
-    f.start_block(spin)
-    count = Value(f, INDEX, f.name_value())
-    more = Value(f, INDEX, f.name_value())
-    f.do(f"{count.text} = phi i64 [0, %entry], [{more.text}, %{pause}]")
-    f.branch(f.compare("ne", _load_acquire(f, I32, word), wanted), done, pause)
-    f.start_block(pause)
-    _pause(f)
-    f.do(f"{more.text} = add i64 {count.text}, 1")
-    f.branch(f.compare("ult", more, SPINS), spin, doze)
-    f.start_block(doze)
-    _add_atomic(f, sleepers, 1)
-    f.jump(check)
-    f.start_block(check)
-    f.branch(f.compare("ne", _load_acquire(f, I32, word), wanted), woken, fall_asleep)
-    f.start_block(fall_asleep)
-    f.call("sleep", word, value)
-    f.jump(check)
-    f.start_block(woken)
-    _add_atomic(f, sleepers, -1)
-    f.jump(done)
-    f.start_block(done)
+            stamps.end(f, sync, f.load(INDEX, sync + RUNS), f.index(number))
     f.finish()
 
 
 def _write_claim(module: Module) -> None:
-    """`i64 claim(word, run, chunks)`: the number of the chunk that the thread has claimed, -1 if none is left, -2 if
-    the run is over."""
-    f = Function(module, "claim", [("word", POINTER), ("run", INDEX), ("chunks", INDEX)], exported=False, result=INDEX)
-    word, run, chunks = f.parameters
-    base = f.emit(INDEX, f"shl {run}, 32")
+    """`i64 claim(word, run, count)`: the number of the chunk that the thread has claimed, from 0 to `count` - 1; -1 if
+    none is left, or if the run is over."""
+    f = Function(module, "claim", [("word", POINTER), ("run", INDEX), ("count", INDEX)], exported=False, result=INDEX)
+    word, run, count = f.parameters
+    base = run << 32
     f.jump("again")
     f.start_block("again")
-    seen = _load_acquire(f, INDEX, word)
-    chunk = seen - base
-    f.branch(f.compare("ult", chunk, 1 << 32), "ours", "stale")
-    f.start_block("stale")
-    f.do("ret i64 -2")
-    f.start_block("ours")
-    f.branch(f.compare("ult", chunk, chunks), "take", "none")
+    seen = load_atomic(f, INDEX, word)
+    is_earlier = f.compare("slt", seen - base, 0)  # run ids wrap around
+    now = f.select(is_earlier, base, seen)
+    chunk = now - base
+    f.branch(f.compare("ult", chunk, count), "take", "none")
     f.start_block("none")
     f.do("ret i64 -1")
     f.start_block("take")
-    following = seen + 1
-    pair = f.emit("{ i64, i1 }", f"cmpxchg {word}, {seen}, {following} seq_cst seq_cst")
-    taken = f.emit(BOOL, f"extractvalue {pair}, 1")
-    f.branch(taken, "got", "again")
+    pair = f.emit("{ i64, i1 }", f"cmpxchg {word}, {seen}, {now + 1} seq_cst seq_cst")
+    f.branch(f.emit(BOOL, f"extractvalue {pair}, 1"), "got", "again")
     f.start_block("got")
     f.do(f"ret {chunk}")
     f.close()
 
 
-def _write_pass(module: Module, chunks: str, steps: int, stamps: Stamps | None) -> None:
-    """`void pass(arena, weights, io, sync, scratch, run)`: helps with every step of one run, in order.
-
-    A step has two cache lines: one with the claim word; one with the 32-bit counter of unfinished chunks, which ends at
-    0, and the number of threads asleep on it.
-    """
-    f = module.function("pass", [*ENTRY_PARAMETERS, ("run", INDEX)])
-    arena, weights, io, sync, scratch, run = f.parameters
-    f.jump("step")
-    f.start_block("step")
-    number = Value(f, INDEX, "%number")
-    f.do("%number = phi i64 [0, %entry], [%following, %finished]")
-    claim_word = sync + (number * (2 * LINE) + FIRST_STEP)
-    left = claim_word + LINE
-    count = f.load(INDEX, Value(f, POINTER, chunks) + number * 8, 8)
-    f.jump("next")
-    f.start_block("next")
-    chunk = f.emit(INDEX, f"call i64 @claim({claim_word}, {run}, {count})")
-    f.branch(f.compare("sge", chunk, 0), "work", "ended")
-    f.start_block("work")
-    f.call("dispatch", arena, weights, io, chunk, scratch, number)
-    if stamps:
-        stamps.end(f, sync, run, number)
-    remaining = _add_atomic(f, left, -1)
-    f.branch(f.compare("eq", remaining, 0), "last", "next")
-    f.start_block("last")
-    f.branch(f.compare("ne", _load_acquire(f, I32, left + 4), 0), "wake_others", "next")
-    f.start_block("wake_others")
-    f.call("wake", left)
-    f.jump("next")
-    f.start_block("ended")
-    f.branch(f.compare("eq", chunk, -2), "over", "wait_for_rest")
-    f.start_block("wait_for_rest")
-    value = _load_acquire(f, I32, left)
-    f.branch(f.compare("eq", value, 0), "finished", "still_running")
-    f.start_block("still_running")
-    f.call("wait", left, left + 4, f.cast("zext", value, INDEX))
-    f.jump("wait_for_rest")
-    f.start_block("finished")
-    f.do("%following = add i64 %number, 1")
-    f.branch(f.compare("ult", Value(f, INDEX, "%following"), steps), "step", "over")
+def _write_await(module: Module) -> None:
+    """`void await(done, count)`: returns once the word `done` has reached `count`; both wrap around."""
+    f = module.function("await", [("done", POINTER), ("count", I32)])
+    done, count = f.parameters
+    f.jump("again")
+    f.start_block("again")
+    seen = load_atomic(f, I32, done)
+    f.branch(f.compare("slt", f.arithmetic("sub", seen, count), 0), "wait", "over")
+    f.start_block("wait")
+    f.call("wait", done, done + 4, f.cast("zext", seen, INDEX))
+    f.jump("again")
     f.start_block("over")
     f.finish()
 
 
-def _write_run(module: Module, steps: int, stamps: Stamps | None) -> None:
-    """`run`: opens a new run id for every step, wakes the workers and takes part."""
-    f = module.function("run", ENTRY_PARAMETERS, exported=True)
-    sync = f.parameters[3]
-    if steps:
-        old = f.load(I32, sync + RUN)
-        run32 = f.arithmetic("add", old, 1)
-        run = f.cast("zext", run32, INDEX)
-        base = f.emit(INDEX, f"shl {run}, 32")
-        chunks = Value(f, POINTER, "@chunk_counts")
+def _write_share(module: Module, stamps: Stamps | None) -> None:
+    """`void share(entry parameters, number, run, first, count, word, done, all)`: claims and runs chunks of a range.
 
-        def reset(number: Value) -> None:
-            claim_word = sync + (number * (2 * LINE) + FIRST_STEP)
-            count = f.cast("trunc", f.load(INDEX, chunks + number * 8, 8), I32)
-            _store_release(f, count, claim_word + LINE)
-            _store_release(f, base, claim_word)
-
-        f.loop(steps, reset)
-        if stamps:
-            stamps.begin(f, sync, run)
-        _store_release(f, run32, sync + RUN)
-        f.when(f.compare("ne", _load_acquire(f, I32, sync + SLEEPERS), 0), lambda: f.call("wake", sync + RUN))
-        f.call("pass", *f.parameters, run)
+    The range is `count` chunks of step `number` from `first` on, and `all` is what `done` holds when the step is over.
+    """
+    own = [(name, INDEX) for name in ("number", "run", "first", "count")]
+    f = module.function("share", [*ENTRY_PARAMETERS, *own, ("word", POINTER), ("done", POINTER), ("all", I32)])
+    arena, weights, io, sync, scratch, number, run, first, count, word, done, all_ = f.parameters
+    f.jump("next")
+    f.start_block("next")
+    chunk = f.emit(INDEX, f"call i64 @claim({word}, {run}, {count})")
+    f.branch(f.compare("sge", chunk, 0), "work", "ended")
+    f.start_block("work")
+    f.call("dispatch", arena, weights, io, first + chunk, scratch, number)
+    if stamps:
+        stamps.end(f, sync, f.load(INDEX, sync + RUNS), number)
+    f.branch(f.compare("eq", add_atomic(f, done, 1), all_), "last", "next")
+    f.start_block("last")
+    _wake_sleepers(f, done, done + 4)
+    f.jump("next")
+    f.start_block("ended")
     f.finish()
 
 
-def _write_work(module: Module, life: Callable[[Function, list[Value]], None]) -> None:
-    """`void *work(void *arguments)`: the routine for pthread_create; `arguments` points to those of other entries."""
+def _wake_sleepers(f: Function, word: Value, sleepers: Value) -> None:
+    f.when(f.compare("ne", load_atomic(f, I32, sleepers), 0), lambda: f.call("wake", word))
+
+
+def _write_pass(module: Module, chunks: Sequence[int], last: int, stamps: Stamps | None) -> None:
+    """`void pass(entry parameters, run, thread)`: takes part in the steps of one run, in order, from the step on that
+    the calling thread, thread 0, has reached. Workers leave after step `last`, the last with more than one chunk."""
+    # 0 for a step of one chunk that no worker has to wait for: the next step has one chunk too
+    followed = [*(count > 1 for count in chunks[1:]), False]
+    counts = [count if count > 1 or is_followed else 0 for count, is_followed in zip(chunks, followed, strict=True)]
+    table = module.constant("chunk_counts", counts)
+    f = module.function("pass", [*ENTRY_PARAMETERS, ("run", INDEX), ("thread", INDEX)])
+    arena, weights, io, sync, scratch, run, thread = f.parameters
+    threads = f.cast("zext", f.load(I32, sync + TEAM), INDEX)
+    ranges = f.intrinsic("umin", INDEX, threads, f.index(RANGES))
+    own = thread % ranges
+    is_caller = f.compare("eq", thread, 0)
+    begin = load_atomic(f, INDEX, sync + REACHED)
+    f.jump("step")
+    f.start_block("step")
+    number, following = Value(f, INDEX, "%number"), Value(f, INDEX, "%following")
+    f.do(f"%number = phi i64 [{begin.text}, %entry], [%following, %next]")
+    words = sync + (number * STEP + FIRST_STEP)
+    done = words + RANGES * LINE
+    count = f.load(INDEX, Value(f, POINTER, table) + number * WORD, WORD)
+    all_ = f.cast("trunc", run * count, I32)
+    f.branch(f.compare("ugt", count, 1), "shared", "single")
+
+    f.start_block("single")
+    f.branch(is_caller, "mine", "callers")
+    f.start_block("mine")
+    f.call("dispatch", arena, weights, io, f.index(0), scratch, number)
+    if stamps:
+        stamps.end(f, sync, f.load(INDEX, sync + RUNS), number)
+    f.branch(f.compare("eq", count, 1), "tell", "next")
+    f.start_block("tell")
+    store_atomic(f, all_, done)
+    _wake_sleepers(f, done, done + 4)
+    f.jump("next")
+    f.start_block("callers")
+    f.branch(f.compare("eq", count, 1), "rest", "next")
+
+    f.start_block("shared")
+    f.when(is_caller, lambda: store_atomic(f, number, sync + REACHED))
+
+    def range_(turn: Value) -> None:
+        place = (own + turn) % ranges
+        first = place * count // ranges
+        size = (place + 1) * count // ranges - first
+        f.call("share", *f.parameters[:5], number, run, first, size, words + place * LINE, done, all_)
+
+    f.loop(ranges, range_)
+    f.branch(is_caller, "rest", "help_ends")
+    f.start_block("help_ends")
+    f.branch(f.compare("eq", number, last), "over", "rest")
+    f.start_block("rest")
+    f.call("await", done, all_)
+    f.jump("next")
+    f.start_block("next")
+    f.do("%following = add i64 %number, 1")
+    f.branch(f.compare("ult", following, len(chunks)), "step", "over")
+    f.start_block("over")
+    f.finish()
+
+
+def _write_run(module: Module, stamps: Stamps | None, *, has_team: bool) -> None:
+    """`run`: one inference, by the calling thread alone or with the workers."""
+    f = module.function("run", ENTRY_PARAMETERS, exported=True)
+    sync = f.parameters[3]
+    if stamps:
+        runs = f.load(INDEX, sync + RUNS) + 1
+        f.store(runs, sync + RUNS)
+        stamps.begin(f, sync, runs)
+    if has_team:
+        f.branch(f.compare("ugt", f.load(I32, sync + TEAM), 1), "team", "solo")
+        f.start_block("team")
+        begin = team.now(f)
+        f.branch(team.is_alone(f, sync + MEMORY), "without", "with")
+        f.start_block("without")
+        f.call("alone", *f.parameters)
+        f.jump("ran")
+        f.start_block("with")
+        run = f.arithmetic("add", f.load(I32, sync + RUN), 1)
+        store_atomic(f, f.index(0), sync + REACHED)
+        store_atomic(f, run, sync + RUN)
+        _wake_sleepers(f, sync + RUN, sync + SLEEPERS)
+        f.call("pass", *f.parameters, f.cast("zext", run, INDEX), f.index(0))
+        f.jump("ran")
+        f.start_block("ran")
+        f.call("learn", sync + MEMORY, team.now(f) - begin)
+        f.do("ret void")
+        f.start_block("solo")
+    f.call("alone", *f.parameters)
+    f.finish()
+
+
+def _write_work(module: Module, *, has_team: bool) -> None:
+    """`void *work(void *arguments)`: the routine for pthread_create; `arguments` points to those of other entries,
+    followed by the thread's number."""
     f = Function(module, "work", [("arguments", POINTER)], exported=True, result=POINTER)
     (given,) = f.parameters
-    life(f, [f.load(POINTER, given + number * WORD, WORD) for number in range(len(ENTRY_PARAMETERS))])
+    if has_team:
+        pointers = [f.load(POINTER, given + number * WORD, WORD) for number in range(len(ENTRY_PARAMETERS))]
+        f.call("help", *pointers, f.load(INDEX, given + len(pointers) * WORD, WORD))
     f.do("ret ptr null")
     f.close()
 
 
 def _write_help(module: Module) -> None:
-    """`help`: joins each run until the stop flag is set."""
-    f = module.function("help", ENTRY_PARAMETERS)
-    sync = f.parameters[3]
+    """`help(entry parameters, thread)`: joins each run until the stop flag is set."""
+    f = module.function("help", [*ENTRY_PARAMETERS, ("thread", INDEX)])
+    sync, thread = f.parameters[3], f.parameters[5]
     f.jump("idle")
     f.start_block("idle")
     f.do("%seen = phi i64 [0, %entry], [%run, %join]")
-    seen = Value(f, INDEX, "%seen")
-    f.call("wait", sync + RUN, sync + SLEEPERS, seen)
-    current = _load_acquire(f, I32, sync + RUN)
-    stopped = _load_acquire(f, I32, sync + STOPPED)
+    f.call("wait", sync + RUN, sync + SLEEPERS, Value(f, INDEX, "%seen"))
+    current = load_atomic(f, I32, sync + RUN)
+    stopped = load_atomic(f, I32, sync + STOPPED)
     f.branch(f.compare("ne", stopped, 0), "leave", "join")
     f.start_block("join")
     f.do(f"%run = zext {current} to i64")
-    f.call("pass", *f.parameters, Value(f, INDEX, "%run"))
+    f.call("pass", *f.parameters[:5], Value(f, INDEX, "%run"), thread)
     f.jump("idle")
     f.start_block("leave")
     f.finish()
 
 
-def _write_stop(module: Module) -> None:
+def _write_stop(module: Module, *, has_team: bool) -> None:
     """`stop`: sets the flag, then changes the run id so that every worker checks the flag."""
     f = module.function("stop", ENTRY_PARAMETERS, exported=True)
     sync = f.parameters[3]
-    _store_release(f, f.literal(I32, 1), sync + STOPPED)
-    _add_atomic(f, sync + RUN, 1)
-    f.call("wake", sync + RUN)
+    if has_team:
+        store_atomic(f, f.literal(I32, 1), sync + STOPPED)
+        add_atomic(f, sync + RUN, 1)
+        f.call("wake", sync + RUN)
     f.finish()

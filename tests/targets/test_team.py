@@ -1,0 +1,146 @@
+"""Workers help while that is faster: made-up times, and counts of the runs that call them."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from jitdelegate import passes
+from jitdelegate.runtime.arena import Memory
+from jitdelegate.runtime.cpu.session import Session
+from jitdelegate.targets.cpu import contract, depthwise, schedule, team
+from jitdelegate.targets.cpu.generate import generate
+from jitdelegate.targets.cpu.link import link
+from jitdelegate.targets.cpu.machine import compile_object, triple
+from jitdelegate.targets.cpu.vector_ir import INDEX, Function, Module, Value
+from tests.targets.execute import program_of
+from tests.targets.test_cpu_graphs import RUNNABLE, Network, pyramid
+
+pytestmark = pytest.mark.skipif(RUNNABLE[-1] == "generic", reason="no threads on this machine")
+ALONE = 1000
+"""Ticks of a run by the calling thread alone."""
+
+
+class Team:
+    """The compiled decision, without a machine.
+
+    Attributes:
+        runs: (whether it was alone, its ticks) of every run so far.
+    """
+
+    def __init__(self) -> None:
+        module = Module()
+        team.write_learn(module, exported=True)
+        code, entries = link(compile_object(module.text(triple(RUNNABLE[-1])), RUNNABLE[-1]))
+        self._code = Memory(len(code))
+        self._code.write(code)
+        self._code.make_executable()
+        self._learn = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(self._code.address + entries["learn"])
+        self._memory = (ctypes.c_int64 * 8)()
+        self.runs: list[tuple[bool, int]] = []
+
+    @property
+    def is_alone(self) -> bool:
+        return bool(self._memory[team.ALONE // team.WORD])
+
+    def run(self, count: int, ticks: Callable[[bool], int]) -> list[tuple[bool, int]]:
+        """Runs that take `ticks(whether alone)`; returns them."""
+        for _ in range(count):
+            self.runs.append((self.is_alone, ticks(self.is_alone)))
+            self._learn(ctypes.addressof(self._memory), self.runs[-1][1])
+        return self.runs[-count:]
+
+
+@pytest.fixture
+def decision() -> Iterator[Team]:
+    yield Team()
+
+
+def constant(with_workers: int) -> Callable[[bool], int]:
+    return lambda is_alone: ALONE if is_alone else with_workers
+
+
+@pytest.mark.parametrize("with_workers", [250, 550, 900, 1100, 1300, 3000, 10_000])
+def test_all_but_a_hundredth_of_the_time_goes_the_faster_way(decision: Team, with_workers: int) -> None:
+    decision.run(100, constant(with_workers))
+    runs = decision.run(20_000, constant(with_workers))
+    assert sum(ticks for _, ticks in runs) <= 1.01 * len(runs) * min(ALONE, with_workers)
+    assert len({is_alone for is_alone, _ in runs}) == 2  # it keeps trying
+
+
+@pytest.mark.parametrize("with_workers", [985, 1000, 1025])
+def test_no_change_for_less_than_a_few_hundredths(decision: Team, with_workers: int) -> None:
+    runs = decision.run(5000, constant(with_workers))
+    assert sum(is_alone for is_alone, _ in runs) <= 5000 * team.TRIAL / team.SOONEST + team.TRIAL
+
+
+def test_help_that_turns_slow_ends_within_a_few_runs(decision: Team) -> None:
+    decision.run(1000, constant(550))
+    assert not decision.is_alone
+    decision.run(team.MANY_SLOW + team.TRIAL, constant(1300))
+    assert decision.is_alone
+    assert all(is_alone for is_alone, _ in decision.run(team.SOONEST - 1, constant(1300)))
+
+
+def test_help_that_pays_again_is_found_again(decision: Team) -> None:
+    decision.run(1000, constant(1300))
+    assert decision.is_alone
+    loss = (1300 - ALONE) / ALONE
+    decision.run(round(loss * team.TRIAL * team.COST) + 2 * team.TRIAL, constant(550))
+    assert not decision.is_alone
+
+
+def test_runs_that_something_else_disturbs_do_not_decide(decision: Team) -> None:
+    noise = random.Random(0)
+
+    def ticks(is_alone: bool) -> int:
+        usual = noise.gauss(1, 0.04) * (ALONE if is_alone else 600)
+        return round(usual * (8 if noise.random() < 0.1 else 1))
+
+    runs = decision.run(20_000, ticks)
+    assert sum(is_alone for is_alone, _ in runs) < 0.06 * len(runs)
+
+
+@pytest.mark.parametrize(("clock", "calls_workers"), [((1000, 100), False), ((100, 1000), True)])
+def test_a_session_calls_its_workers_where_the_clock_says_that_it_pays(
+    clock: tuple[int, int], calls_workers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a clock that moves by (ticks of a run with workers, ticks of a run alone)."""
+    monkeypatch.setattr(contract, "SMALL_WORK", 0)
+    monkeypatch.setattr(contract, "CHUNK_WORK", 5000)
+    monkeypatch.setattr(depthwise, "CHUNK_WORK", 5000)
+
+    def now(f: Function) -> Value:
+        sync = f.parameters[3]
+        readings = f.load(INDEX, sync + schedule.RUNS) + 1
+        f.store(readings, sync + schedule.RUNS)
+        called = f.cast("zext", f.load("i32", sync + schedule.RUN), INDEX)
+        return readings * clock[1] + called * (clock[0] - clock[1])
+
+    monkeypatch.setattr(team, "now", now)
+    graph = passes.run(pyramid(Network(np.random.default_rng(0))))
+    program = program_of(graph, generate(graph, RUNNABLE[-1]), RUNNABLE[-1])
+    feed = [np.ones(graph.tensors[i].shape, np.float32) for i in graph.inputs]
+    session = Session(program, 2)
+    assert session._memory is not None
+    expected, runs = None, 400
+    for _ in range(runs):
+        found = [bytes(output) for output in session.run(feed)]
+        assert found == (expected := expected or found)
+    calls = ctypes.c_uint32.from_address(session._memory._sync + schedule.RUN).value
+    session.close()
+    assert calls > 0.9 * runs if calls_workers else calls < 0.1 * runs
+
+
+def test_one_thread_never_calls_workers() -> None:
+    graph = passes.run(pyramid(Network(np.random.default_rng(0))))
+    session = Session(program_of(graph, generate(graph, RUNNABLE[-1]), RUNNABLE[-1]), 1)
+    assert session._memory is not None
+    for _ in range(50):
+        session.run([np.ones(graph.tensors[i].shape, np.float32) for i in graph.inputs])
+    assert ctypes.c_uint32.from_address(session._memory._sync + schedule.RUN).value == 0
+    session.close()
