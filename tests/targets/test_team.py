@@ -110,7 +110,7 @@ def test_a_session_calls_its_workers_where_the_clock_says_that_it_pays(
     clock: tuple[int, int], calls_workers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a clock that moves by (ticks of a run with workers, ticks of a run alone)."""
-    monkeypatch.setattr(contract, "SMALL_WORK", 0)
+    monkeypatch.setattr(contract, "SMALL_WORK", 1)
     monkeypatch.setattr(contract, "CHUNK_WORK", 5000)
     monkeypatch.setattr(depthwise, "CHUNK_WORK", 5000)
 

@@ -15,7 +15,7 @@ from tests.targets.test_cpu_graphs import RUNNABLE, Network, pyramid
 
 @pytest.mark.parametrize("threads", (2, 5, 8))
 def test_every_run_gives_the_bits_of_a_single_thread(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contract, "SMALL_WORK", 0)
+    monkeypatch.setattr(contract, "SMALL_WORK", 1)
     monkeypatch.setattr(contract, "CHUNK_WORK", 5000)
     monkeypatch.setattr(depthwise, "CHUNK_WORK", 5000)
     graph = passes.run(pyramid(Network(np.random.default_rng(0))))

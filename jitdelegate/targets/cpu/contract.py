@@ -166,12 +166,17 @@ class ContractWriter(JobWriter):
         work = 2 * sweep.pixels * outputs * depth
         wanted = 1 if work * images < SMALL_WORK else max(-(-FEWEST_CHUNKS // images), work // CHUNK_WORK)
         by_panel = wanted > 1 and outputs * depth > sweep.pixels * sweep.depth
-        parts = -(-FEWEST_PANELS // sum(panels.count for panels in product.panels)) if by_panel else wanted
         rows = self.generator.machine.tiles[product.panels[0].vectors - 1]
-        size = max(-(-sweep.pixels // parts), min(4 * rows, sweep.pixels))
-        size = -(-size // rows) * rows
-        starts = range(0, sweep.pixels, size)
-        return by_panel, [(start, min(size, sweep.pixels - start)) for start in starts]
+        if by_panel:
+            panels = sum(panels.count for panels in product.panels)
+            parts = 2 * -(-FEWEST_PANELS // (2 * panels))  # even: two threads each have half the pixels
+            size = -(-sweep.pixels // max(1, min(parts, sweep.pixels // (4 * rows))))
+        else:
+            size = max(-(-sweep.pixels // wanted), min(4 * rows, sweep.pixels))
+            size = -(-size // rows) * rows
+        count = max(1, (sweep.pixels + size // 2) // size)  # a short rest belongs to the last range
+        ranges = [(number * size, size) for number in range(count - 1)]
+        return by_panel, [*ranges, ((count - 1) * size, sweep.pixels - (count - 1) * size)]
 
     def _job(
         self,
@@ -183,14 +188,14 @@ class ContractWriter(JobWriter):
         *,
         by_panel: bool,
     ) -> Job:
-        """The job whose chunks are (image, panel if `by_panel`, pixels); the last range may have fewer pixels."""
+        """The job whose chunks are (image, pixels, panel if `by_panel`); the last range may have another size."""
         sweep, parts = product.sweep, len(pixel_chunks)
         count = group[0].count if by_panel else 1
 
         def body(kernel: Kernel) -> None:
             f = kernel.f
-            part, rest = kernel.chunk % parts, kernel.chunk // parts
-            number, image = rest % count, rest // count
+            number, rest = kernel.chunk % count, kernel.chunk // count
+            part, image = rest % parts, rest // parts
             pointers = [kernel.pointer(a) + (image * a.layout.image + sweep.a_start)]
             pointers += [kernel.pointer(c) + (image * c.layout.image + sweep.c_start)]
             pointers += stream_pointers(kernel, product.streams, image)
@@ -206,7 +211,9 @@ class ContractWriter(JobWriter):
             else:
                 f.when_last(part, parts, lambda: run(sizes[0]), lambda: run(sizes[-1]))
 
-        return self.generator.job("contract", c.layout.shape[0] * count * parts, body)
+        outputs = sum(panels.count * panels.vectors for panels in group) * self.generator.lanes
+        work = 2 * c.layout.shape[0] * product.sweep.pixels * outputs * product.sweep.weights.shape[1]
+        return self.generator.job("contract", c.layout.shape[0] * count * parts, body, worth=work / SMALL_WORK)
 
     def run_panels(
         self, kernel: Kernel, product: Multiplication, pointers: list[Value], first: Value, pixels: int

@@ -25,6 +25,8 @@ UNROLLED_COLUMNS = 64
 """Windows wider than this are computed in a loop over their columns too."""
 CHUNK_WORK = 125_000
 """Multiply-adds that are worth a chunk of their own; depthwise work is bound by memory, not by arithmetic."""
+FEWEST_CHUNKS = 16
+"""Fewest chunks of a large layer, so that threads end at about the same time."""
 STRIP_PIXELS = 24
 """Pixels of a strip before a fused 1x1: enough to use each panel of weights a few times."""
 
@@ -192,30 +194,39 @@ class DepthwiseWriter(JobWriter):
     def jobs(
         self, form: Depthwise, a: Memory, c: Memory, weights: np.ndarray, bias: np.ndarray | None, epilogue: Epilogue
     ) -> list[Job]:
-        """The jobs of a Depthwise that is not fused: chunks are rows of the output."""
+        """The jobs of a Depthwise that is not fused: chunks are rows of the output, or halves of a row's blocks where
+        there are few rows."""
         packed = pack(self.generator, weights, bias)
         images, rows, columns, channels = c.layout.shape
+        blocks = c.layout.blocks
         work = columns * channels * form.kernel[0] * form.kernel[1]
         at_once = divisor(rows, CHUNK_WORK // work)
+        is_halved = at_once == 1 < blocks and 1 < rows < FEWEST_CHUNKS and not epilogue.lanes_to_mask(c.layout)
+        parts = 2 if is_halved else 1
 
         def body(kernel: Kernel) -> None:
             f = kernel.f
-            start = kernel.chunk * at_once
+            part, start = kernel.chunk % parts, kernel.chunk // parts * at_once
             image, first = start // rows, start % rows
             source = kernel.pointer(a) + image * a.layout.image
             target = kernel.pointer(c) + image * c.layout.image
             extra = stream_pointers(kernel, epilogue.streams, image)
+            half = part * blocks // 2
+            some = (half, (part + 1) * blocks // 2 - half) if is_halved else None
 
             def row(i: Value) -> None:
                 y = first + i
                 at = [e + y * s.row for e, s in zip(extra, epilogue.streams, strict=True)]
-                self.emit_row(
-                    kernel, form, (source, a.layout), (target + y * c.layout.row, c.layout), packed, epilogue, y, at
-                )
+                ends = (source, a.layout), (target + y * c.layout.row, c.layout)
+                self.emit_row(kernel, form, *ends, packed, epilogue, y, at, some)
 
             f.loop(at_once, row)
 
-        return [self.generator.job("depthwise", images * rows // at_once, body)]
+        return [
+            self.generator.job(
+                "depthwise", images * rows // at_once * parts, body, worth=images * rows * work / CHUNK_WORK
+            )
+        ]
 
     def emit_row(
         self,
@@ -227,8 +238,12 @@ class DepthwiseWriter(JobWriter):
         epilogue: Epilogue,
         y: Value,
         streams: list[Value],
+        some: tuple[Value, Value] | None = None,
     ) -> None:
-        """All channel blocks of output row `y`. `c` and `streams` point to the row's first pixel, `a` to the image."""
+        """All channel blocks of output row `y`, or only `some`: (the first, their number), none of them masked.
+
+        `c` and `streams` point to the row's first pixel, `a` to the image.
+        """
         f, generator = kernel.f, self.generator
         (source, a_layout), (target, c_layout) = a, c
         top = y * form.stride[0] - form.padding[0]
@@ -255,7 +270,10 @@ class DepthwiseWriter(JobWriter):
             f.call(self.row_function(shape), source, tap, weights, target, f.index(tail), *streams)
             return [p + move for p, move in zip((source, weights, target, *streams), moves, strict=True)]
 
-        whole = c_layout.blocks - (1 if tail else 0)
+        whole: Value | int = c_layout.blocks - (1 if tail else 0)
+        if some:
+            first, whole = some
+            pointers = [p + first * move for p, move in zip(pointers, moves, strict=True)]
         if whole:
             pointers = f.loop(whole, block, *pointers)
         if tail:

@@ -67,7 +67,7 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore, *, profile: bo
 
 
 def _kernel(step: Step) -> Kernel:
-    return Kernel(name=step.jobs[0].function, form=step.form, chunks=sum(job.chunks for job in step.jobs))
+    return Kernel(name=step.jobs[0].function, form=step.form, chunks=step.chunks)
 
 
 def _machine_code(ir: str, features: str, names: tuple[str, ...]) -> tuple[bytes, tuple[tuple[str, int], ...]]:

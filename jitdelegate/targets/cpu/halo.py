@@ -3,36 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory
 from jitdelegate.targets.cpu.vector_ir import FLOAT, FLOAT_BYTES, Value
 
+PARTS = 4
+"""Chunks that clear the halo of one image: as many as a step has ranges, so that threads clear near their own rows."""
+
 
 def halo_jobs(generator: Generator, memory: Memory) -> list[Job]:
-    """A job whose chunks each clear the halo of one image; none if the layout has no halo."""
+    """A job that clears the halos of all images; none if the layout has no halo."""
     layout = memory.layout
     if not any(layout.halo):
         return []
+    rows = layout.shape[1]
+    parts = min(PARTS, rows)
 
     def body(kernel: Kernel) -> None:
-        origin = kernel.pointer(memory) + (kernel.chunk * layout.image - layout.base)
-        for start, size in _bands(layout):
-            _clear(kernel, origin + start, size)
+        f = kernel.f
+        part, image = kernel.chunk % parts, kernel.chunk // parts
+        origin = kernel.pointer(memory) + (image * layout.image - layout.base)
+        for owner, (start, size) in zip((0, parts - 1), _bands(layout), strict=True):
+            if size:
+                f.when(f.compare("eq", part, owner), partial(_clear, kernel, origin + start, size))
 
         def row(y: Value) -> None:
-            start = origin + (y + layout.halo[0]) * layout.row
+            start = origin + (first + y + layout.halo[0]) * layout.row
 
             def block(b: Value) -> None:
                 for offset, size in _sides(layout):
                     _clear(kernel, start + b * layout.block + offset, size)
 
-            kernel.f.loop(layout.blocks if layout.blocked else 1, block)
+            f.loop(layout.blocks if layout.blocked else 1, block)
 
+        first = part * rows // parts
         if any(layout.halo[2:]):
-            kernel.f.loop(layout.shape[1], row)
+            f.loop((part + 1) * rows // parts - first, row)
 
-    return [generator.job("halo", layout.shape[0], body)]
+    return [generator.job("halo", layout.shape[0] * parts, body, worth=0)]
 
 
 def _bands(layout: Layout) -> Iterator[tuple[int, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, INDEX, POINTER, Funct
 PARAMETERS = (("arena", POINTER), ("weights", POINTER), ("io", POINTER), ("chunk", INDEX), ("scratch", POINTER))
 """Parameters of every chunk function."""
 ALIGN = 64
+LEAST_WORTH = 2
+"""Chunks' worth of work in the smallest step that threads share: some eight microseconds."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +66,15 @@ class Weights:
 
 @dataclass(frozen=True)
 class Job:
-    """A chunk function and its number of chunks; chunks of one step may run at the same time."""
+    """A chunk function and its number of chunks; chunks of one step may run at the same time.
+
+    Attributes:
+        worth: the work of all chunks, in chunks that take a few microseconds.
+    """
 
     function: str
     chunks: int
+    worth: float = inf
 
 
 @dataclass
@@ -77,6 +84,16 @@ class Step:
     form: str
     jobs: list[Job]
     origin: tuple[int, ...] = ()
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks of all jobs."""
+        return sum(job.chunks for job in self.jobs)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether threads share the step; a smaller one costs the calling thread less than waiting for others."""
+        return self.chunks > 1 and sum(job.worth for job in self.jobs) >= LEAST_WORTH
 
 
 @dataclass
@@ -120,13 +137,13 @@ class Generator:
         """Ensure that every thread gets at least `size` bytes of scratch memory."""
         self.scratch = max(self.scratch, size + ALIGN)
 
-    def job(self, form: str, chunks: int, body: Callable[[Kernel], None]) -> Job:
+    def job(self, form: str, chunks: int, body: Callable[[Kernel], None], worth: float = inf) -> Job:
         """A chunk function whose body is emitted by `body`."""
         name = self.unique(form)
         kernel = Kernel(self, self.module.function(name, PARAMETERS))
         body(kernel)
         kernel.f.finish()
-        return Job(name, chunks)
+        return Job(name, chunks, worth)
 
 
 class JobWriter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from jitdelegate.ir.expr import Arg, Expr
 from jitdelegate.ir.forms import Concat, IndexMap, Map
@@ -72,42 +73,47 @@ class MapWriter(JobWriter):
         self, output: Memory, shape: tuple[int, ...], expr: Expr, operands: tuple[Operand, ...], box: Box | None = None
     ) -> list[Job]:
         """output[i] = expr(operands at i) for every i in `box` (the whole output if None)."""
-        found = []
-        for part, known in regions(box or whole(shape), operands):
-            for nest in nests(output, shape, part, known):
-                turn = Transposition.of(nest, expr, output.layout.dtype, output.layout.element)
-                if turn:
-                    found.append(TransposeWriter(self.generator, output, expr, turn).job())
-                else:
-                    found += self._nest_jobs(output, expr, nest)
-        return found
+        box = box or whole(shape)
+        found = [nest for part, known in regions(box, operands) for nest in nests(output, shape, part, known)]
+        # jobs for parts of the same rows are cut alike, so that threads do not write to the same cache lines
+        is_part = len(found) > 1 or box.starts[-1:] != whole(shape).starts[-1:] or box.stops[-1:] != shape[-1:]
+        cuts = -(-prod(shape) // CHUNK_ELEMENTS) if is_part else 0
+        jobs = []
+        for nest in found:
+            turn = Transposition.of(nest, expr, output.layout.dtype, output.layout.element)
+            if turn:
+                jobs.append(TransposeWriter(self.generator, output, expr, turn).job())
+            else:
+                jobs += self._nest_jobs(output, expr, nest, cuts)
+        return jobs
 
-    def _nest_jobs(self, output: Memory, expr: Expr, nest: Nest) -> list[Job]:
+    def _nest_jobs(self, output: Memory, expr: Expr, nest: Nest, cuts: int) -> list[Job]:
+        """The jobs of a nest. Its outermost loop is cut into `cuts` chunks; 0 cuts it by the work."""
         loops = nest.loops
         inner = loops[-1].count
         if len(loops) == 1 and inner >= 2 * CHUNK_ELEMENTS:
             many = inner // CHUNK_ELEMENTS
             steps = loops[0].steps
             main = (Loop(many, tuple(s * CHUNK_ELEMENTS for s in steps)), Loop(CHUNK_ELEMENTS, steps))
-            jobs = self._nest_jobs(output, expr, replace(nest, loops=main))
+            jobs = self._nest_jobs(output, expr, replace(nest, loops=main), 0)
             if inner % CHUNK_ELEMENTS:
                 done = many * CHUNK_ELEMENTS
                 moved = tuple(start + s * done for start, s in zip(nest.starts, steps, strict=True))
                 rest = (Loop(inner - done, steps),)
-                jobs += self._nest_jobs(output, expr, replace(nest, loops=rest, starts=moved))
+                jobs += self._nest_jobs(output, expr, replace(nest, loops=rest, starts=moved), 0)
             return jobs
         outer = loops[0] if len(loops) > 1 else Loop(1, (0,) * len(nest.starts))
         remaining = loops[1:] if len(loops) > 1 else loops
         each = inner
         for loop in remaining[:-1]:
             each *= loop.count
-        at_once = min(outer.count, max(1, CHUNK_ELEMENTS // each))
+        at_once = -(-outer.count // cuts) if cuts else min(outer.count, max(1, CHUNK_ELEMENTS // each))
         chunks = -(-outer.count // at_once)
 
         def body(kernel: Kernel) -> None:
             self._chunk(kernel, output, expr, nest, outer, remaining, (at_once, chunks))
 
-        return [self.generator.job("map", chunks, body)]
+        return [self.generator.job("map", chunks, body, worth=outer.count * each / CHUNK_ELEMENTS)]
 
     def _chunk(
         self,

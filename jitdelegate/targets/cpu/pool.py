@@ -88,7 +88,7 @@ class ImageWriter(JobWriter):
             if tail:
                 block(f.index(whole), f.first_lanes(f.index(tail), self.generator.lanes))
 
-        return [self.generator.job(name, images * rows // at_once, body)]
+        return [self.generator.job(name, images * rows // at_once, body, worth=images * rows / at_once)]
 
     @staticmethod
     def _row(

@@ -88,7 +88,7 @@ class ReduceWriter(JobWriter):
 
             f.loop(at_once, one)
 
-        return [self.generator.job("reduce", count // at_once, body)]
+        return [self.generator.job("reduce", count // at_once, body, worth=count / at_once)]
 
     def _across_lanes(
         self, form: Reduce, a: Memory, kept: list[Axis], reduced: list[Axis], c: Memory, epilogue: Epilogue
@@ -147,7 +147,7 @@ class ReduceWriter(JobWriter):
 
             f.loop(at_once, one)
 
-        return [self.generator.job("reduce", count // at_once, body)]
+        return [self.generator.job("reduce", count // at_once, body, worth=count / at_once)]
 
     def _fold(self, f: Function, kind: str, start: Value, axes: Sequence[Axis]) -> Value:
         """Reduces all elements of a row-major part, whose last axis is contiguous, to one float."""
@@ -207,7 +207,7 @@ class ReduceWriter(JobWriter):
 
             kernel.f.loop(at_once, one)
 
-        return [self.generator.job("softmax", rows // at_once, body)]
+        return [self.generator.job("softmax", rows // at_once, body, worth=rows / at_once)]
 
     def _softmax_row(self, f: Function, beta: float, source: Value, target: Value, size: int) -> None:
         vector, step = self.generator.vector, self.generator.vector_bytes

@@ -70,7 +70,7 @@ def job_of_rows(generator: Generator, name: str, rows: int, work: int, body: Cal
             count = f.select(f.compare("ult", left, at_once), left, f.index(at_once))
         f.loop(count, lambda i: body(kernel, first + i))
 
-    return generator.job(name, chunks, chunk)
+    return generator.job(name, chunks, chunk, worth=chunks)
 
 
 def along_row(

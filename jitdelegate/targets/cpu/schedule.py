@@ -3,7 +3,7 @@
 A step has a claim word (run id << 32 | chunks claimed) per range of its chunks, and a word that counts chunks done.
 Each thread has a range of its own, so that it reads in the next step what it wrote in this one; then it helps with the
 other ranges. Claims are compare-exchanges. A late thread sees the id of another run and leaves. The calling thread can
-finish every step alone, so a busy machine loses only the help of workers. A step of one chunk is the calling thread's.
+finish every step alone, so a busy machine loses only the help of workers. A small step is the calling thread's.
 No word is reset between runs: a claim word of an earlier run counts as untouched, and chunks done are counted on.
 Whether a run calls workers at all is decided by `team.py`.
 """
@@ -39,6 +39,9 @@ RANGES = 4
 FIRST_STEP, STEP = 4 * LINE, (RANGES + 1) * LINE
 """Offset of the steps' words, and bytes of a step: a cache line per claim word, one for the count of chunks done."""
 
+SHARED, AWAITED, FLAGS = 1, 2, 2
+"""Flags of a step, and their number: threads share it; it is the calling thread's, and others wait for it."""
+
 
 def sync_bytes(steps: int) -> int:
     """Size of the sync memory for a program of `steps` steps."""
@@ -49,12 +52,11 @@ def write_entries(module: Module, steps: Sequence[Step], *, has_threads: bool, s
     """Adds `run`, `work` and `stop` to the module, which `runtime.cpu.library.Code` describes. Without threads, `work`
     and `stop` do nothing. With `stamps`, runs write time stamps, and the entry `clock` is added.
 
-    If no step has more than one chunk, workers would only cost time: such a graph runs on the calling thread alone.
+    If no step is large enough to be shared, workers would only cost time, and the graph runs on the calling thread.
     """
-    chunks = [sum(job.chunks for job in step.jobs) for step in steps]
-    shared = [number for number, count in enumerate(chunks) if count > 1] if has_threads else []
+    shared = [number for number, step in enumerate(steps) if step.is_shared] if has_threads else []
     _write_dispatch(module, steps)
-    _write_alone(module, chunks, stamps)
+    _write_alone(module, steps, stamps)
     if stamps:
         stamps.write_clock(module)
     if shared:
@@ -62,7 +64,7 @@ def write_entries(module: Module, steps: Sequence[Step], *, has_threads: bool, s
         _write_claim(module)
         _write_await(module)
         _write_share(module, stamps)
-        _write_pass(module, chunks, shared[-1], stamps)
+        _write_pass(module, steps, shared[-1], stamps)
         team.write_learn(module)
         _write_help(module)
     _write_run(module, stamps, has_team=bool(shared))
@@ -86,30 +88,39 @@ def _write_dispatch(module: Module, steps: Sequence[Step]) -> None:
 
 
 def _call_jobs(f: Function, jobs: Sequence[Job], arguments: list[Value]) -> None:
-    """Calls the job to which the chunk belongs, with the chunk's number within the job."""
+    """Calls the job to which the chunk belongs, with the chunk's number within the job.
+
+    The chunks of several jobs take turns, by parts of each job: so the first range of a step has the first part of
+    every job, and a thread always has the same part of an image.
+    """
     arena, weights, io, chunk, scratch = arguments
-    for job in jobs[:-1]:
+    pieces = [
+        (job, part * job.chunks // RANGES, (part + 1) * job.chunks // RANGES) for part in range(RANGES) for job in jobs
+    ]
+    pieces = [(jobs[0], 0, jobs[0].chunks)] if len(jobs) == 1 else [piece for piece in pieces if piece[1] < piece[2]]
+    for job, first, last in pieces[:-1]:
         inside, after = f.new_label("job"), f.new_label("next")
-        f.branch(f.compare("ult", chunk, job.chunks), inside, after)
+        f.branch(f.compare("ult", chunk, last - first), inside, after)
         f.start_block(inside)
-        f.call(job.function, arena, weights, io, chunk, scratch)
+        f.call(job.function, arena, weights, io, chunk + first, scratch)
         f.jump("end")
         f.start_block(after)
-        chunk = chunk - job.chunks
-    f.call(jobs[-1].function, arena, weights, io, chunk, scratch)
+        chunk = chunk - (last - first)
+    job, first, _ = pieces[-1]
+    f.call(job.function, arena, weights, io, chunk + first, scratch)
     f.jump("end")
 
 
-def _write_alone(module: Module, chunks: Sequence[int], stamps: Stamps | None) -> None:
+def _write_alone(module: Module, steps: Sequence[Step], stamps: Stamps | None) -> None:
     """`alone(entry parameters)`: all chunks of all steps, on the calling thread."""
     f = module.function("alone", ENTRY_PARAMETERS)
     arena, weights, io, sync, scratch = f.parameters
-    for number, count in enumerate(chunks):
+    for number, step in enumerate(steps):
 
         def body(chunk: Value, number: int = number) -> None:
             f.call("dispatch", arena, weights, io, chunk, scratch, f.index(number))
 
-        f.loop(count, body)
+        f.loop(step.chunks, body)
         if stamps:
             stamps.end(f, sync, f.load(INDEX, sync + RUNS), f.index(number))
     f.finish()
@@ -181,13 +192,11 @@ def _wake_sleepers(f: Function, word: Value, sleepers: Value) -> None:
     f.when(f.compare("ne", load_atomic(f, I32, sleepers), 0), lambda: f.call("wake", word))
 
 
-def _write_pass(module: Module, chunks: Sequence[int], last: int, stamps: Stamps | None) -> None:
+def _write_pass(module: Module, steps: Sequence[Step], last: int, stamps: Stamps | None) -> None:
     """`void pass(entry parameters, run, thread)`: takes part in the steps of one run, in order, from the step on that
-    the calling thread, thread 0, has reached. Workers leave after step `last`, the last with more than one chunk."""
-    # 0 for a step of one chunk that no worker has to wait for: the next step has one chunk too
-    followed = [*(count > 1 for count in chunks[1:]), False]
-    counts = [count if count > 1 or is_followed else 0 for count, is_followed in zip(chunks, followed, strict=True)]
-    table = module.constant("chunk_counts", counts)
+    the calling thread, thread 0, has reached. Workers leave after step `last`, the last that threads share."""
+    is_followed = [*(step.is_shared for step in steps[1:]), False]
+    table = module.constant("step_words", [_step_word(*pair) for pair in zip(steps, is_followed, strict=True)])
     f = module.function("pass", [*ENTRY_PARAMETERS, ("run", INDEX), ("thread", INDEX)])
     arena, weights, io, sync, scratch, run, thread = f.parameters
     threads = f.cast("zext", f.load(I32, sync + TEAM), INDEX)
@@ -201,23 +210,25 @@ def _write_pass(module: Module, chunks: Sequence[int], last: int, stamps: Stamps
     f.do(f"%number = phi i64 [{begin.text}, %entry], [%following, %next]")
     words = sync + (number * STEP + FIRST_STEP)
     done = words + RANGES * LINE
-    count = f.load(INDEX, Value(f, POINTER, table) + number * WORD, WORD)
+    word = f.load(INDEX, Value(f, POINTER, table) + number * WORD, WORD)
+    count = word >> FLAGS
     all_ = f.cast("trunc", run * count, I32)
-    f.branch(f.compare("ugt", count, 1), "shared", "single")
+    is_awaited = f.compare("ne", word & AWAITED, 0)
+    f.branch(f.compare("ne", word & SHARED, 0), "shared", "single")
 
     f.start_block("single")
     f.branch(is_caller, "mine", "callers")
     f.start_block("mine")
-    f.call("dispatch", arena, weights, io, f.index(0), scratch, number)
+    f.loop(count, lambda chunk: f.call("dispatch", arena, weights, io, chunk, scratch, number))
     if stamps:
         stamps.end(f, sync, f.load(INDEX, sync + RUNS), number)
-    f.branch(f.compare("eq", count, 1), "tell", "next")
+    f.branch(is_awaited, "tell", "next")
     f.start_block("tell")
     store_atomic(f, all_, done)
     _wake_sleepers(f, done, done + 4)
     f.jump("next")
     f.start_block("callers")
-    f.branch(f.compare("eq", count, 1), "rest", "next")
+    f.branch(is_awaited, "rest", "next")
 
     f.start_block("shared")
     f.when(is_caller, lambda: store_atomic(f, number, sync + REACHED))
@@ -237,9 +248,14 @@ def _write_pass(module: Module, chunks: Sequence[int], last: int, stamps: Stamps
     f.jump("next")
     f.start_block("next")
     f.do("%following = add i64 %number, 1")
-    f.branch(f.compare("ult", following, len(chunks)), "step", "over")
+    f.branch(f.compare("ult", following, len(steps)), "step", "over")
     f.start_block("over")
     f.finish()
+
+
+def _step_word(step: Step, is_followed: bool) -> int:
+    """What `pass` has to know of a step; `is_followed` tells whether threads share the next step."""
+    return step.chunks << FLAGS | (SHARED if step.is_shared else AWAITED if is_followed else 0)
 
 
 def _write_run(module: Module, stamps: Stamps | None, *, has_team: bool) -> None:
