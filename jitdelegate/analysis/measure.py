@@ -54,16 +54,16 @@ class Measure:
         """Bytes that an operator of the file reads and writes."""
         return sum(node_bytes(graph, node) for graph, node in self.nodes(index))
 
-    def saved_seconds(self, operators: Iterable[int], place: str, loader: str) -> float | None:
+    def saved_seconds(self, operators: Iterable[int], place: str, loader: str, features: str) -> float | None:
         """Seconds that compiling these operators together saves, by the cost model; None on LiteRT.
 
         Args:
-            place, loader: of the partition and of its program.
+            place, loader, features: of the partition and of its program.
         """
         positions = sorted({position for index in operators for position in self._positions.get(index, ())})
         if place == LITERT or not positions:
             return None
-        return saved_seconds(self.folded, positions, target_named(place).rates(loader))
+        return saved_seconds(self.folded, positions, target_named(place).rates(loader, features))
 
 
 def _knows(graph: Graph, node: Node) -> bool:

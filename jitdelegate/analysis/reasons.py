@@ -68,6 +68,12 @@ REASONS: tuple[Reason, ...] = (
         "the option target is 'litert'",
     ),
     Reason(
+        "cpu_without_avx2",
+        _says(r"^Code for CPUs without AVX2 is slower"),
+        "Run the model on a CPU with AVX2, or set the option target to 'cpu' to compile it here all the same.",
+        "{count}: this CPU lacks AVX2, and LiteRT has better kernels for it.",
+    ),
+    Reason(
         "excluded_by_options",
         _says(r"^It is (?:none of only_ops|not among the operators)"),
         "Leave out the options only_ops, first_delegate_node_index and last_delegate_node_index.",

@@ -183,7 +183,7 @@ def _partitions(entry: Entry, nodes: Sequence[NodeFact], measure: Measure) -> It
             multiply_adds=_work(own),
             bytes=sum(node.bytes for node in own),
             crossing_bytes=sum(sizes.get(index, 0) for index in {*inputs, *outputs}),
-            saved_seconds_estimate=measure.saved_seconds(positions, place, entry.loader),
+            saved_seconds_estimate=measure.saved_seconds(positions, place, entry.loader, entry.program.features),
         )
 
 

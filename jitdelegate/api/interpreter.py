@@ -83,7 +83,7 @@ class Interpreter:
         source = model_content or os.fsdecode(model_path)  # type: ignore[arg-type]
         self._opened = load(ModelFile(source, options, arguments, announce), notes=notes)
         self._specializations = Specializations(self._opened)
-        self._all_on_litert = options.target == "litert"
+        self._all_on_litert = self._opened.is_left_to_litert
         self._main = CompiledInterpreter(self._specializations, self._opened)
         self._graphs = {0: self._main}
         self._shape_inputs = self._shape_input_interpreter()

@@ -32,10 +32,10 @@ from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import WHOLE_MODEL, port_problem, unsupported
 from jitdelegate.program.program import NO_TENSOR, Program
 from jitdelegate.program.write import write
+from jitdelegate.targets import target_named
 from jitdelegate.tflite.read import read
 from jitdelegate.tflite.svdf_states import narrow_states
 
-ASKED = "LiteRT was asked for."
 ONE_STATE = "Resource variables live in the program for the shapes that the file says."
 
 
@@ -84,7 +84,7 @@ def _program(
     with _stage(seconds, "passes"):
         entered = specialize_subgraph(model, key.subgraph, key.shapes, key.values)
         folded = _folded(entered.graphs[key.subgraph], trace)
-        reasons = _reasons(entered, folded, options, key)
+        reasons = _reasons(entered, folded, key)
     narrow = narrow_states(model)
     if narrow:  # nothing of it is compiled, and LiteRT runs a copy
         own = [(each.position, each.reason) for each in narrow if each.graph == key.subgraph]
@@ -107,8 +107,9 @@ def _hosted_program(
     """A program for LiteRT's own interpreter; without partitions where LiteRT runs the whole subgraph."""
     refuse_unsafe(model, key)
     with _stage(seconds, "host generate"):
-        if options.target == "litert":
-            return litert_program(model, key, [(WHOLE_MODEL, ASKED)])
+        refusal = target_named(key.part("target")).refusal(key)
+        if refusal:
+            return litert_program(model, key, [(WHOLE_MODEL, refusal)])
         partitions = LiteRTPartitions(content, model, options, key, trace)
         return partitions.program() or _undelegated(model, partitions, key)
 
@@ -122,10 +123,11 @@ def _folded(graph: Graph, trace: Trace) -> Graph:
     return passes.run(graph, trace.graph, passes.FOLD)
 
 
-def _reasons(model: Model, graph: Graph, options: Options, key: Key) -> list[tuple[int, str]]:
+def _reasons(model: Model, graph: Graph, key: Key) -> list[tuple[int, str]]:
     """Reasons against compiling the folded `graph` as a whole, as `unsupported` gives them."""
-    if options.target == "litert":
-        return [(WHOLE_MODEL, ASKED)]
+    refusal = target_named(key.part("target")).refusal(key)
+    if refusal:
+        return [(WHOLE_MODEL, refusal)]
     if key.shapes and any(state.is_resource for state in graph.states):
         return [(WHOLE_MODEL, ONE_STATE)]
     return unsupported(model, graph, key.subgraph)

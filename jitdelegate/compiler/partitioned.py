@@ -9,7 +9,7 @@ from itertools import chain
 from xxhash import xxh3_128_hexdigest
 
 from jitdelegate import passes
-from jitdelegate.cache.key import Key
+from jitdelegate.cache.key import FEATURES, Key
 from jitdelegate.compiler.codegen import Origins, target_program
 from jitdelegate.compiler.program_metadata import as_in_file, code, ports
 from jitdelegate.compiler.trace import Trace
@@ -163,7 +163,7 @@ class PartitionedModel:
 
     @property
     def _rates(self) -> Rates:
-        return self._target.rates("delegate" if self._can_host else "partitions")
+        return self._target.rates("delegate" if self._can_host else "partitions", self._key.part(FEATURES))
 
     def _renumbered(self, graph: Graph) -> str:
         """Sentence about an output that is the new value of a variable, or "". Partitions and callers would know it by

@@ -70,6 +70,11 @@ class Executable:
         return self.devices[0]
 
     @property
+    def is_left_to_litert(self) -> bool:
+        """Whether LiteRT is the target: nothing is compiled, for other shapes neither."""
+        return self.device.target.name == LITERT
+
+    @property
     def program(self) -> Program:
         """The program from the cache or the compiler."""
         assert self.lookup.program is not None

@@ -87,7 +87,7 @@ def resolve_target(options: Options, notes: list[str], seconds: dict[str, float]
     """Devices of this machine for the option `target`, in the order in which they are tried.
 
     Args:
-        notes: receives one sentence per target that "auto" could not take.
+        notes: receives one sentence per target that "auto" did not take.
         seconds: receives the time to look for an accelerator.
     Raises:
         DeviceError: this machine lacks the requested target.
@@ -102,8 +102,9 @@ def resolve_target(options: Options, notes: list[str], seconds: dict[str, float]
                 raise DeviceError(f"target is {target.name!r}, but {error}") from error
             notes.append(f"not on {target.title}: {error}")
             continue
-        if target.is_accelerator:
-            seconds["device"] = time.perf_counter() - start
+        if not target.is_accelerator:
+            break  # the CPU runs whatever an accelerator cannot
+        seconds["device"] = time.perf_counter() - start
     return tuple(found)
 
 

@@ -73,7 +73,7 @@ class Specializations:
     def _may_compile(self, base: Executable) -> bool:
         """Whether to try other shapes: a `base` on LiteRT may be there because of its shapes. A hosted `base` needs no
         program: LiteRT's interpreter asks for partitions of other shapes itself."""
-        if base.source.options.target == "litert":
+        if base.is_left_to_litert:
             return False
         if base.program.loader == "delegate" and base.program.delegated < len(base.program.operators):
             return False

@@ -70,13 +70,13 @@ class Options:
 
     Attributes:
         target: "cuda" compiles for this machine's GPU, "cpu" for its CPU, "litert" runs the whole model on LiteRT,
-            "reference" evaluates it with numpy, to compare with, "auto" takes the best there is. Mappings and files may
-            call it "backend".
+            "reference" evaluates it with numpy, to compare with, "auto" takes the fastest there is: LiteRT on a CPU
+            without AVX2. Mappings and files may call it "backend".
         serialization_dir: directory of programs; None is the user's cache directory, False turns the cache off.
         model_token: names the entry instead of the model's fingerprint; the content is still checked.
         num_threads: threads that share one inference; None takes the CPUs this process may use, at most 4.
         cpu_features: instruction set of CPU code. "auto" takes the widest of this CPU; "generic" compiles for any CPU
-            and loads through llvmlite.
+            and loads through llvmlite. With a named instruction set, the target "auto" compiles on any CPU.
         device: the GPU's number among those visible to the process, or a part of its name in any case, as "h100": the
             first GPU with such a name. A string of digits is a number.
         stream: handle of a CUDA stream of the process on that GPU, such as `torch.cuda.Stream().cuda_stream`: the model

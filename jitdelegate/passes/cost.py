@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, prod
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ops import find
 from jitdelegate.ops.call import Call
-from jitdelegate.passes.operator_rates import operator_rate
+from jitdelegate.passes.operator_rates import LEVEL_SLOWDOWNS, operator_rate
 from jitdelegate.passes.partition import borders
 
 
@@ -23,11 +23,17 @@ class Rates:
         saved: share of LiteRT's time that compiled code saves; None for a CPU, where each operator has its own rate.
         crossing: seconds that one additional partition costs, whatever it computes.
         copied: bytes per second between a partition's own memory and memory outside it.
+        slowdown: on a CPU, time of compiled code over that of which `operator_rates` has the saved shares.
     """
 
     saved: float | None
     crossing: float
     copied: float
+    slowdown: float = 1.0
+
+    def at_level(self, level: str) -> Rates:
+        """The rates of CPU code for an instruction set."""
+        return replace(self, slowdown=LEVEL_SLOWDOWNS.get(level, 1.0))
 
 
 INSIDE = Rates(saved=None, crossing=5e-7, copied=3e10)
@@ -96,9 +102,13 @@ def _share(node: Node, written: Collection[int], read: Collection[int], rates: R
     rate = operator_rate(op)
     follows = any(index in written for index in node.inputs)
     if follows and rate.fuses:
-        return FUSED
+        return _at_level(FUSED, rates)
     together = follows or any(index in read for index in node.outputs)
-    return rate.saved if together or rate.saved_alone is None else rate.saved_alone
+    return _at_level(rate.saved if together or rate.saved_alone is None else rate.saved_alone, rates)
+
+
+def _at_level(saved: float, rates: Rates) -> float:
+    return 1 - rates.slowdown * (1 - saved)
 
 
 def _moved_bytes(graph: Graph, nodes: Collection[int], rates: Rates) -> int:

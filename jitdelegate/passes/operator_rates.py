@@ -1,4 +1,5 @@
-"""Measured rates of operators on a CPU: compiled code against LiteRT's kernels, both on one thread with AVX-512.
+"""Measured rates of operators on a CPU: compiled code against LiteRT's kernels, both on one thread with AVX-512;
+`LEVEL_SLOWDOWNS` has other instruction sets.
 
 The numbers are rounded to a tenth. Check them with `python -m scripts.bench_partitions MODEL --only-ops OPERATOR`: it
 compares LiteRT with models in which only this operator is compiled.
@@ -64,6 +65,12 @@ RATES: dict[type[Op], OperatorRate] = {
     Relabel: OperatorRate(fuses=True),
 }
 """Rates by operator class; a class without a row has those of its nearest base class."""
+
+LEVEL_SLOWDOWNS = {"x86-64-v4": 1.0, "x86-64-v3": 1.0, "generic": 4.0}
+"""By instruction set: how many times as long compiled code takes as RATES say, which hold for AVX-512.
+
+Measured on whole networks, one thread: x86-64-v3 code takes 1.1 to 1.6 times the time of x86-64-v4 code, and half the
+vector costs LiteRT's kernels no less. Generic code takes 2.6 to 5.1 times the time of x86-64-v4 code."""
 
 
 def operator_rate(op: Op) -> OperatorRate:

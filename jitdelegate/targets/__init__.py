@@ -18,6 +18,8 @@ from jitdelegate.targets.table import AUTO, DEVICES, NAMES, ROWS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from jitdelegate.targets.target import Device, Target
 
 
@@ -27,21 +29,20 @@ def target_named(name: str) -> Target:
     return found
 
 
-def candidates(name: str, notes: list[str]) -> tuple[Target, ...]:
-    """The targets for a value of the option `target`, in the order in which they are tried.
+def candidates(name: str, notes: list[str]) -> Iterator[Target]:
+    """The targets for a value of the option `target`, in the order in which they are tried; each is imported then.
 
     Args:
         notes: receives one sentence per target that "auto" cannot use.
     """
     if name != AUTO:
-        return (target_named(name),)
-    found = []
+        yield target_named(name)
+        return
     for row, each in ROWS.items():
         if each.automatic and may_be_here(row):
-            found.append(target_named(row))
+            yield target_named(row)
         elif each.automatic:
             notes.append(f"not on {each.absent}")
-    return tuple(found)
 
 
 def may_be_here(name: str) -> bool:

@@ -28,8 +28,8 @@ ROWS = {
     # nvidia0, nvmap and nvhost-... on Tegra, dxg in WSL
     "cuda": Row(automatic=True, device_files=("nv", "dxg"), absent="a GPU: no NVIDIA device was found in /dev"),
     "cpu": Row(automatic=True),
+    "litert": Row(automatic=True),
     "reference": Row(),
-    "litert": Row(),
 }
-"""In the order in which "auto" tries them."""
+"""In the order in which "auto" tries them, until one runs on this machine's CPU."""
 NAMES = (AUTO, *sorted(ROWS))

@@ -106,7 +106,7 @@ class Target(Protocol):
         """The device of this machine that the options name.
 
         Raises:
-            DeviceError: there is no such device.
+            DeviceError: there is no such device, or the target "auto" does better without it.
         """
 
     def devices(self, text: str) -> tuple[Device, ...]:
@@ -124,11 +124,14 @@ class Target(Protocol):
             DeviceError: the compilers are not installed, or the device lacks a feature that the options ask for.
         """
 
+    def refusal(self, key: Key) -> str:
+        """Why nothing is compiled for the device that the key names; "" for a target that compiles."""
+
     def runs_in_litert(self, key: Key) -> bool:
         """Whether LiteRT's interpreter may call compiled partitions without Python in between."""
 
-    def rates(self, loader: str) -> Rates:
-        """What compiled code saves and costs in a program with this loader."""
+    def rates(self, loader: str, features: str) -> Rates:
+        """What compiled code for these features saves and costs in a program with this loader."""
 
     def channel_unit(self, features: str) -> int:
         """Number of output channels that a convolution computes together; other numbers are padded to a multiple."""

@@ -14,8 +14,10 @@ from jitdelegate.ir.graph import Graph, Model, Quant
 from jitdelegate.options import Options
 from jitdelegate.passes.cost import BESIDE, INSIDE, ON_GPU, WHOLE, Rates, litert_seconds, saved_seconds
 from jitdelegate.passes.delegation import Delegation, delegate, needs_host
+from jitdelegate.passes.operator_rates import LEVEL_SLOWDOWNS
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.targets import target_named
+from jitdelegate.targets.cpu.target import LEVELS
 from jitdelegate.tflite.read import read
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial
@@ -158,9 +160,16 @@ def test_copies_over_a_border_count() -> None:
 
 def test_rates_are_those_of_the_place() -> None:
     cuda, cpu = target_named("cuda"), target_named("cpu")
-    assert cuda.rates("delegate") is cuda.rates("partitions") is ON_GPU
-    assert (cpu.rates("delegate"), cpu.rates("partitions"), cpu.rates("flat")) == (INSIDE, BESIDE, WHOLE)
+    assert cuda.rates("delegate", "sm_90") is cuda.rates("partitions", "sm_90") is ON_GPU
+    assert [cpu.rates(loader, "x86-64-v4") for loader in ("delegate", "partitions", "flat")] == [INSIDE, BESIDE, WHOLE]
     assert INSIDE.crossing < BESIDE.crossing < ON_GPU.crossing
+
+
+def test_every_instruction_set_has_a_rate_and_generic_code_saves_least() -> None:
+    assert LEVEL_SLOWDOWNS.keys() == LEVELS.keys()
+    _, graph = folded(SIX)
+    saved = {level: saved_seconds(graph, range(6), INSIDE.at_level(level)) for level in LEVELS}
+    assert saved["generic"] < saved["x86-64-v3"] <= saved["x86-64-v4"]
 
 
 def test_further_nodes_are_left_with_their_reason() -> None:

@@ -8,6 +8,7 @@ import sys
 from jitdelegate.cache.key import KeyParts, this_machine
 from jitdelegate.errors import DeviceError, OptionError
 from jitdelegate.runtime.cpu.features import level
+from jitdelegate.targets.table import AUTO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.io_binding import IOBinding
     from jitdelegate.targets.target import Generated, Trace
 
-LEVELS = {"generic": 4, "x86-64-v3": 8, "x86-64-v4": 16}
+GENERIC = "generic"
+LEVELS = {GENERIC: 4, "x86-64-v3": 8, "x86-64-v4": 16}
 """Instruction set -> floats in one of its vectors. Each instruction set includes those before it."""
+SLOWER = "code for CPUs without AVX2 is slower than LiteRT's kernels"
+"""Why "auto" leaves models to LiteRT on such CPUs."""
 IN_LITERT = "linux x86_64 "
 """Beginning of the key part "machine" if LiteRT's interpreter may call compiled code there."""
 PROFILE = "profile"
@@ -43,7 +47,7 @@ class CpuDevice:
 
     def key_parts(self, options: Options) -> KeyParts:
         features = _features(options.cpu_features)
-        loader = "object" if features == "generic" else "flat"
+        loader = "object" if features == GENERIC else "flat"
         own = ((PROFILE, "1"),) if options.profile else ()
         return KeyParts("cpu", features, loader, this_machine(), toolchain=installed_toolchain(), options=own)
 
@@ -73,6 +77,8 @@ class CpuTarget:
     bare_rows = 0
 
     def find_device(self, options: Options) -> CpuDevice:
+        if options.target == AUTO and options.cpu_features == AUTO and level() == GENERIC:
+            raise DeviceError(f"{SLOWER}; the target {self.name!r} compiles it")
         return CpuDevice()
 
     def devices(self, text: str) -> tuple[CpuDevice, ...]:
@@ -83,13 +89,16 @@ class CpuTarget:
 
         return generate(graph, key.part("features"), trace, profile=bool(key.part(PROFILE)))
 
+    def refusal(self, key: Key) -> str:
+        return ""
+
     def runs_in_litert(self, key: Key) -> bool:
         return key.part("machine").startswith(IN_LITERT)
 
-    def rates(self, loader: str) -> Rates:
+    def rates(self, loader: str, features: str) -> Rates:
         from jitdelegate.passes.cost import BESIDE, INSIDE, WHOLE
 
-        return {"delegate": INSIDE, "partitions": BESIDE}.get(loader, WHOLE)
+        return {"delegate": INSIDE, "partitions": BESIDE}.get(loader, WHOLE).at_level(features)
 
     def channel_unit(self, features: str) -> int:
         return LEVELS.get(features, 1)
@@ -101,7 +110,7 @@ TARGET = CpuTarget()
 def _features(asked: str) -> str:
     """The instruction set to compile for; "auto" is the widest of this CPU."""
     widest = level()
-    if asked == "auto":
+    if asked == AUTO:
         return widest
     order = (*LEVELS,)
     if order.index(asked) > order.index(widest):

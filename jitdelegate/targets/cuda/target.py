@@ -151,10 +151,13 @@ class CudaTarget:
             output_offsets=made.output_offsets,
         )
 
+    def refusal(self, key: Key) -> str:
+        return ""
+
     def runs_in_litert(self, key: Key) -> bool:
         return False
 
-    def rates(self, loader: str) -> Rates:
+    def rates(self, loader: str, features: str) -> Rates:
         from jitdelegate.passes.cost import ON_GPU
 
         return ON_GPU

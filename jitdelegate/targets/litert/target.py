@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jitdelegate.cache.key import KeyParts, this_machine
 from jitdelegate.errors import DeviceError
-from jitdelegate.targets.cpu.target import CpuDevice, CpuTarget
+from jitdelegate.targets.cpu.target import SLOWER, CpuDevice, CpuTarget
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.io_binding import IOBinding
     from jitdelegate.targets.target import Generated, Trace
+
+
+NAME = "litert"
+CHOSEN = "chosen"
+"""Part of the key of a model that "auto" leaves to LiteRT; its program gives another reason."""
 
 
 class LiteRTDevice(CpuDevice):
@@ -26,7 +31,8 @@ class LiteRTDevice(CpuDevice):
         return TARGET
 
     def key_parts(self, options: Options) -> KeyParts:
-        return KeyParts("litert", "", "none", this_machine(), toolchain="")
+        chosen = () if options.target == NAME else ((CHOSEN, options.target),)
+        return KeyParts(NAME, "", "none", this_machine(), toolchain="", options=chosen)
 
     def session(self, program: Program, options: Options, threads: int) -> IOBinding:
         raise DeviceError("a model on LiteRT has no compiled program")
@@ -35,7 +41,7 @@ class LiteRTDevice(CpuDevice):
 class LiteRTTarget(CpuTarget):
     """The words are those for a model of which nothing could be compiled."""
 
-    name = "litert"
+    name = NAME
     title = "LiteRT"
     delegated_to = "the GPU"
     left_to = "the CPU"
@@ -45,6 +51,9 @@ class LiteRTTarget(CpuTarget):
 
     def generate(self, graph: Graph, options: Options, key: Key, trace: Trace) -> Generated:
         raise DeviceError("nothing is compiled for LiteRT")
+
+    def refusal(self, key: Key) -> str:
+        return f"{SLOWER[0].upper()}{SLOWER[1:]}." if key.part(CHOSEN) else "LiteRT was asked for."
 
     def runs_in_litert(self, key: Key) -> bool:
         return False
