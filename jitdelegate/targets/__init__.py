@@ -48,10 +48,7 @@ def candidates(name: str, notes: list[str]) -> Iterator[Target]:
 def may_be_here(name: str) -> bool:
     """Whether the machine may have a device of a target. This check is faster than trying to load a driver library."""
     files = ROWS[name].device_files
-    try:
-        return not files or any(each.startswith(files) for each in os.listdir(DEVICES))
-    except OSError:
-        return True  # unknown
+    return not files or any(os.path.lexists(f"{DEVICES}/{each}") for each in files) or not os.path.isdir(DEVICES)
 
 
 def parse_target(text: str) -> tuple[str, tuple[Device, ...]]:

@@ -10,8 +10,8 @@ class Row:
 
     Attributes:
         automatic: whether "auto" may choose it.
-        device_files: prefixes of names in DEVICES, one of which exists if the machine may have a device; () if every
-            machine has one.
+        device_files: names in DEVICES, one of which exists if the machine may have a device; () if every machine has
+            one.
         absent: sentence for the report if none exists.
     """
 
@@ -25,8 +25,10 @@ class Row:
 
 DEVICES = "/dev"
 ROWS = {
-    # nvidia0, nvmap and nvhost-... on Tegra, dxg in WSL
-    "cuda": Row(automatic=True, device_files=("nv", "dxg"), absent="a GPU: no NVIDIA device was found in /dev"),
+    # the driver's, on Tegra, in WSL
+    "cuda": Row(
+        automatic=True, device_files=("nvidiactl", "nvmap", "dxg"), absent="a GPU: no NVIDIA device was found in /dev"
+    ),
     "cpu": Row(automatic=True),
     "litert": Row(automatic=True),
     "reference": Row(),

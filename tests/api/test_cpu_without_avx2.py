@@ -16,6 +16,7 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
 from jitdelegate.analysis.survey import analyze
+from jitdelegate.api import delegate_warning
 from jitdelegate.commands import warm
 from jitdelegate.compiler import entry
 from jitdelegate.engine.load_path import resolve_target
@@ -36,6 +37,7 @@ ASKED = "LiteRT was asked for."
 @pytest.fixture(autouse=True)
 def no_avx2(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "_known", "generic")
+    monkeypatch.setattr(delegate_warning, "_announced", set())
 
 
 def load(content: bytes, folder: Path, **options: Any) -> jitdelegate.Model:

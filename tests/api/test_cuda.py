@@ -332,7 +332,7 @@ def test_without_a_driver_the_cpu_takes_over_and_cuda_says_what_is_missing(
     monkeypatch.setattr(cuda_target, "LIBRARY", "libnonesuch.so.1")
     monkeypatch.setattr("jitdelegate.targets.DEVICES", str(tmp_path))
     on_the_cpu("no NVIDIA device was found in /dev")
-    (tmp_path / "nvidia0").touch()
+    (tmp_path / "nvidiactl").touch()
     on_the_cpu("no NVIDIA driver was found: libnonesuch.so.1: cannot open shared object file")
     with pytest.raises(DeviceError, match=r"target is 'cuda', but no NVIDIA driver was found: libnonesuch\.so\.1"):
         load(target="cuda")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from jitdelegate.errors import DeviceError
-from jitdelegate.runtime.arena import Memory
+import jitdelegate
 from jitdelegate.runtime.cpu import features
 
 V3 = {"avx", "avx2", "fma", "bmi1", "bmi2", "f16c", "abm", "movbe", "popcnt", "sse4_2"}
@@ -18,14 +20,31 @@ V4 = V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 linux_x86 = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64", reason="only Linux on x86-64 is asked"
 )
+tells = pytest.mark.skipif(
+    not hasattr(features.libc, "__x86_get_cpuid_feature_leaf"), reason="only glibc 2.33 and later tells"
+)
+
+
+def kernels_list() -> set[str]:
+    text = Path("/proc/cpuinfo").read_text()
+    return set(next(line for line in text.splitlines() if line.startswith("flags")).split())
+
+
+def level_of(flags: set[str]) -> str:
+    return "x86-64-v4" if flags >= V4 else "x86-64-v3" if flags >= V3 else "generic"
 
 
 @linux_x86
 def test_the_level_agrees_with_the_kernels_own_list() -> None:
-    text = Path("/proc/cpuinfo").read_text()
-    flags = set(next(line for line in text.splitlines() if line.startswith("flags")).split())
-    expected = "x86-64-v4" if flags >= V4 else "x86-64-v3" if flags >= V3 else "generic"
-    assert features.level() == expected
+    assert features.level() == level_of(kernels_list())
+
+
+@linux_x86
+@pytest.mark.parametrize("source", [pytest.param(features._flags_of_libc, marks=tells), features._flags_of_kernel])
+def test_both_sources_know_every_flag(source: Callable[[], list[str]]) -> None:
+    asked = V4 & {*features._BITS}
+    assert asked == V4
+    assert asked & {*source()} == asked & kernels_list()
 
 
 @linux_x86
@@ -36,28 +55,32 @@ def test_the_cpu_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @linux_x86
-def test_a_missing_bit_lowers_the_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    never = 10  # a bit of CPUID leaf 7 that this register keeps zero or that no level asks for
-    monkeypatch.setattr(features, "_X86_64_V4", ((0x7FFFFFFF, 0, {"none": never}),))
-    assert features._ask() in ("x86-64-v3", "generic")
-    monkeypatch.setattr(features, "_X86_64_V3", ((0x7FFFFFFF, 0, {"none": never}),))
-    assert features._ask() == "generic"
+@pytest.mark.parametrize("missing", sorted(V4))
+def test_a_missing_flag_lowers_the_level(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "_flags_of_libc", lambda: sorted(V4 - {missing}))
+    assert features._ask() == ("generic" if missing in V3 else "x86-64-v3")
 
 
 @linux_x86
-def test_registers_that_the_system_does_not_save_lower_the_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    unsaved = 1 << 62
-    monkeypatch.setattr(features, "_ZMM_STATE", unsaved)
-    assert features._ask() in ("x86-64-v3", "generic")
-    monkeypatch.setattr(features, "_YMM_STATE", unsaved)
-    assert features._ask() == "generic"
+@tells
+@pytest.mark.skipif(not kernels_list() >= V3 if sys.platform == "linux" else True, reason="the CPU has no AVX2")
+def test_what_the_process_may_not_use_lowers_the_level() -> None:
+    """glibc's own setting hides a flag from one process, as a system does that does not save the registers."""
+    code = "from jitdelegate.runtime.cpu.features import level; print(level())"
+    environment = os.environ | {
+        "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2",
+        "PYTHONPATH": str(Path(jitdelegate.__file__).parents[1]),
+    }
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.strip() == "generic"
 
 
-def test_a_system_without_executable_memory_is_generic(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: Memory) -> None:
-        raise DeviceError("no executable memory")
-
-    monkeypatch.setattr(Memory, "make_executable", refuse)
+@linux_x86
+def test_a_c_library_that_does_not_tell_leaves_it_to_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = features.level()
+    monkeypatch.setattr(features, "libc", object())
+    assert features._ask() == expected
+    monkeypatch.setattr("builtins.open", lambda *arguments, **further: (_ for _ in ()).throw(FileNotFoundError()))
     assert features._ask() == "generic"
 
 

@@ -1,7 +1,7 @@
-"""The instruction set that this CPU and the operating system support, read from the CPU itself.
+"""The instruction set that this CPU and the operating system support.
 
-Two functions of a few bytes of x86-64 machine code, CPUID and XGETBV, run in executable anonymous memory: 0.3 ms, where
-llvmlite's answer would cost importing llvmlite.
+glibc 2.33 and later has asked the CPU when the process began, and answers at once; in a virtual machine the instruction
+CPUID itself takes a tenth of a millisecond. Elsewhere the kernel's list of flags answers.
 """
 
 from __future__ import annotations
@@ -10,46 +10,24 @@ import ctypes
 import os
 import sys
 
-from jitdelegate.errors import DeviceError
-from jitdelegate.runtime.arena import Memory
+from jitdelegate.runtime.arena import libc
 
-# void cpuid(uint32 leaf, uint32 subleaf, uint32 registers[4]): eax, ebx, ecx, edx
-_CPUID = bytes.fromhex(
-    "53"  #        push rbx
-    "89f8"  #      mov eax, edi
-    "89f1"  #      mov ecx, esi
-    "4989d0"  #    mov r8, rdx
-    "0fa2"  #      cpuid
-    "418900"  #    mov [r8], eax
-    "41895804"  #  mov [r8+4], ebx
-    "41894808"  #  mov [r8+8], ecx
-    "4189500c"  #  mov [r8+12], edx
-    "5b"  #        pop rbx
-    "c3"  #        ret
-)
-# uint64 xgetbv(): the register file that the system saves, XCR0
-_XGETBV = bytes.fromhex(
-    "31c9"  #      xor ecx, ecx
-    "0f01d0"  #    xgetbv
-    "48c1e220"  #  shl rdx, 32
-    "4809d0"  #    or rax, rdx
-    "c3"  #        ret
-)
-_XGETBV_OFFSET = 64
-
-_EXTENDED = 0x80000000
 _EBX, _ECX = 1, 2
+_LEAVES = 3
+"""glibc's numbers 0, 1 and 2 are the CPUID leaves 1, 7 and 0x80000001."""
+_WORDS = 8
+"""What glibc knows of a leaf: eax, ebx, ecx and edx, then the same with the bits only that the system lets us use."""
+_USABLE = 4
 
-# (leaf, register, bits by name)
-_X86_64_V3 = (
-    (1, _ECX, {"fma": 12, "sse4.2": 20, "movbe": 22, "popcnt": 23, "osxsave": 27, "avx": 28, "f16c": 29}),
-    (7, _EBX, {"bmi1": 3, "avx2": 5, "bmi2": 8}),
-    (_EXTENDED + 1, _ECX, {"lzcnt": 5}),
-)
-_X86_64_V4 = ((7, _EBX, {"avx512f": 16, "avx512dq": 17, "avx512cd": 28, "avx512bw": 30, "avx512vl": 31}),)
-# XCR0: the system saves xmm and ymm; and also the mask registers and both parts of zmm
-_YMM_STATE = 0b110
-_ZMM_STATE = 0b11100110
+_BITS = {
+    **{name: (0, _ECX, bit) for name, bit in (("fma", 12), ("sse4_2", 20), ("movbe", 22), ("popcnt", 23))},
+    **{name: (0, _ECX, bit) for name, bit in (("avx", 28), ("f16c", 29))},
+    **{name: (1, _EBX, bit) for name, bit in (("bmi1", 3), ("avx2", 5), ("bmi2", 8), ("avx512f", 16))},
+    **{name: (1, _EBX, bit) for name, bit in (("avx512dq", 17), ("avx512cd", 28), ("avx512bw", 30), ("avx512vl", 31))},
+    "abm": (2, _ECX, 5),
+}
+"""Linux's name of a flag -> number of its leaf, register, bit."""
+_V4_ONLY = ("avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl")
 
 _known = ""
 
@@ -57,7 +35,7 @@ _known = ""
 def level() -> str:
     """The widest level of this machine: "x86-64-v4", "x86-64-v3" or "generic".
 
-    It is also "generic" if the CPU is not x86-64, or the system is not Linux or does not allow executable memory.
+    It is also "generic" if the CPU is not x86-64, or the system is not Linux.
     """
     global _known
     if not _known:
@@ -68,42 +46,27 @@ def level() -> str:
 def _ask() -> str:
     if sys.platform != "linux" or os.uname().machine != "x86_64" or sys.maxsize < 1 << 32:
         return "generic"
+    flags = _flags_of_libc() or _flags_of_kernel()
+    missing = {name for name in _BITS if name not in flags}
+    if not missing:
+        return "x86-64-v4"
+    return "x86-64-v3" if missing <= {*_V4_ONLY} else "generic"
+
+
+def _flags_of_libc() -> list[str]:
+    """The usable flags by the C library; none if it does not tell."""
+    tell = getattr(libc, "__x86_get_cpuid_feature_leaf", None)
+    if tell is None:
+        return []
+    tell.restype = ctypes.c_void_p
+    leaves = [(ctypes.c_uint32 * _WORDS).from_address(tell(number)) for number in range(_LEAVES)]
+    return [name for name, (leaf, register, bit) in _BITS.items() if leaves[leaf][_USABLE + register] >> bit & 1]
+
+
+def _flags_of_kernel() -> list[str]:
+    """The usable flags of the first CPU by the kernel; none if it does not tell."""
     try:
-        code = Memory(_XGETBV_OFFSET + len(_XGETBV))
-    except DeviceError:
-        return "generic"
-    try:
-        code.write(_CPUID.ljust(_XGETBV_OFFSET, b"\xcc") + _XGETBV)
-        code.make_executable()
-        return _level(code.address)
-    except DeviceError:
-        return "generic"
-    finally:
-        code.close()
-
-
-def _level(code: int) -> str:
-    # One type for both, since making one takes as long as a call to the CPU: XGETBV ignores arguments.
-    function = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)
-    cpuid, xgetbv = function(code), function(code + _XGETBV_OFFSET)
-    asked: dict[int, tuple[int, ...]] = {}
-
-    def ask(leaf: int) -> tuple[int, ...]:
-        """eax, ebx, ecx, edx; each leaf is asked once, since a virtual machine answers in tens of microseconds."""
-        if leaf not in asked:
-            registers = (ctypes.c_uint32 * 4)()
-            cpuid(leaf, 0, ctypes.addressof(registers))
-            asked[leaf] = tuple(registers)
-        return asked[leaf]
-
-    def has(leaf: int, register: int, bits: dict[str, int]) -> bool:
-        if leaf < _EXTENDED and ask(0)[0] < leaf:  # the first extended leaf exists on every x86-64
-            return False
-        return all(ask(leaf)[register] >> bit & 1 for bit in bits.values())
-
-    # XGETBV is an illegal instruction without OSXSAVE, which is among the bits of v3.
-    if not all(has(*row) for row in _X86_64_V3) or xgetbv(0, 0, None) & _YMM_STATE != _YMM_STATE:
-        return "generic"
-    if not all(has(*row) for row in _X86_64_V4) or xgetbv(0, 0, None) & _ZMM_STATE != _ZMM_STATE:
-        return "x86-64-v3"
-    return "x86-64-v4"
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+            return next((line.split() for line in file if line.startswith("flags")), [])
+    except OSError:
+        return []
