@@ -7,8 +7,7 @@ import time
 
 from jitdelegate.cache.store import OFF
 from jitdelegate.errors import DelegationError
-from jitdelegate.program.check import IN_PARTITIONS
-from jitdelegate.program.program import LITERT, Operator
+from jitdelegate.program.program import IN_PARTITIONS, LITERT, Operator
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

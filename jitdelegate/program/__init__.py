@@ -7,7 +7,8 @@ Read `program.py` first.
 - `read.py` (load path): `read(buffer, *, verify_code=True) -> Program`, with every check before use and no error but
   `ProgramError`; `read_parts(front, weights)` for separate memory, split at `weights_start`. `verify_weights(program)`
   hashes the weights; call it before the first output is released.
-- `check.py`: bounds of every value. `cubin.py`: the same for CUDA binaries. `launch_list.py`: launches as integers.
+- `check.py`: bounds of values that few programs have. `cubin.py`: the same for CUDA binaries. `launch_list.py`:
+  launches as integers.
 - `layout.py`: the header, and the FlatBuffer tables field by field, for writer and reader (`program.fbs` is the same
   schema for other tools). `flatbuffer.py`: reads untrusted FlatBuffers.
 

@@ -1,8 +1,12 @@
-"""Checks the bounds of every value of a program that was read; the runtime relies on them."""
+"""Checks the bounds of what few programs have: states, shape inputs, partitions, launches. The runtime relies on them.
+
+`read.py` checks what all programs have.
+"""
 
 from __future__ import annotations
 
 from jitdelegate.errors import ProgramError
+from jitdelegate.program.layout import LARGEST_MEMORY, check_port, check_range
 from jitdelegate.program.program import LITERT, ZEROS
 
 TYPE_CHECKING = False
@@ -11,8 +15,6 @@ if TYPE_CHECKING:
 
     Limits = tuple[dict[str, int], dict[str, int]]
 
-IN_PARTITIONS = ("partitions", "delegate")
-LARGEST_MEMORY = 1 << 40
 LARGEST_GRID = ((1 << 31) - 1, (1 << 16) - 1, (1 << 16) - 1)
 LARGEST_BLOCK = (1024, 1024, 64)
 MOST_THREADS = 1024
@@ -29,14 +31,6 @@ def check(program: Program) -> None:
     Raises:
         ProgramError: a value is out of bounds; names it, its value and the expected one.
     """
-    if program.target == LITERT and program.loader != "none":
-        raise ProgramError(f"a program for {LITERT} has the loader {program.loader}, expected none")
-    for name in ("arena_bytes", "scratch_bytes", "sync_bytes", "num_subgraphs"):
-        _check_range(name, getattr(program, name), LARGEST_MEMORY)
-    for name, offset in program.entries:
-        _check_range(f"entry {name}", offset, len(program.code) - 1)
-    for port in program.inputs + program.outputs:
-        _check_port(port)
     for state in program.states:
         _check_state(program, state)
     for position in program.shape_inputs:
@@ -53,13 +47,8 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise ProgramError(f"{name} is {value!r}, expected one of {', '.join(choices)}")
 
 
-def _check_range(name: str, value: int, largest: int, smallest: int = 0) -> None:
-    if not smallest <= value <= largest:
-        raise ProgramError(f"{name} is {value}, expected {smallest} to {largest}")
-
-
 def _check_deciding(program: Program, position: int) -> None:
-    _check_range("shape_inputs input", position, len(program.inputs) - 1)
+    check_range("shape_inputs input", position, len(program.inputs) - 1)
     _check_choice("type of a shape_inputs input", program.inputs[position].dtype, ("int32", "int64"))
 
 
@@ -67,41 +56,33 @@ def _check_partitions(program: Program) -> None:
     allowed = {"partitions": (True,), "delegate": (True, False)}.get(program.loader, (False,))
     if bool(program.partitions) not in allowed:
         raise ProgramError(f"a program with the loader {program.loader} has {len(program.partitions)} partitions")
-    _check_range("number of tensors", program.num_tensors, LARGEST_MEMORY)
-    _check_range("number of operators", program.num_nodes, LARGEST_MEMORY)
     places = (program.target, LITERT) if program.loader == "partitions" else (program.target,)
     for number, partition in enumerate(program.partitions):
         _check_choice(f"place of partition {number}", partition.place, places)
         _check_partition(program, number, partition)
     for port in program.between:
-        _check_port(port)
+        check_port(port)
     for subgraph in program.idle:
-        _check_range("number of an idle subgraph", subgraph.number, program.num_subgraphs - 1)
+        check_range("number of an idle subgraph", subgraph.number, program.num_subgraphs - 1)
 
 
 def _check_partition(program: Program, number: int, partition: Partition) -> None:
-    _check_range(f"bytes of partition {number}", partition.nbytes, len(program.weights))
-    _check_range(f"offset of partition {number}", partition.offset, len(program.weights) - partition.nbytes)
+    check_range(f"bytes of partition {number}", partition.nbytes, len(program.weights))
+    check_range(f"offset of partition {number}", partition.offset, len(program.weights) - partition.nbytes)
     for position in partition.nodes:
-        _check_range(f"operator of partition {number}", position, program.num_nodes - 1)
+        check_range(f"operator of partition {number}", position, program.num_nodes - 1)
     for index in (*partition.inputs, *partition.outputs):
-        _check_range(f"tensor of partition {number}", index, LARGEST_MEMORY)
-
-
-def _check_port(port: Port) -> None:
-    _check_range(f"bytes of tensor {port.name}", port.nbytes, LARGEST_MEMORY)
-    for size in port.shape:
-        _check_range(f"a size of tensor {port.name}", size, LARGEST_MEMORY)
+        check_range(f"tensor of partition {number}", index, LARGEST_MEMORY)
 
 
 def _check_state(program: Program, state: State) -> None:
     if program.loader == "none":
         raise ProgramError(f"a program without code has the state {state.name}, expected none")
-    _check_range(f"bytes of state {state.name}", state.nbytes, LARGEST_MEMORY)
+    check_range(f"bytes of state {state.name}", state.nbytes, LARGEST_MEMORY)
     for size in state.shape:
-        _check_range(f"a size of state {state.name}", size, LARGEST_MEMORY)
+        check_range(f"a size of state {state.name}", size, LARGEST_MEMORY)
     if state.initial != ZEROS:
-        _check_range(f"first value of state {state.name}", state.initial, len(program.weights) - state.nbytes)
+        check_range(f"first value of state {state.name}", state.initial, len(program.weights) - state.nbytes)
 
 
 def _check_cuda(program: Program) -> None:
@@ -114,7 +95,7 @@ def _check_cuda(program: Program) -> None:
     _check_offsets(program, (*program.outputs, *program.states), program.output_offsets, "outputs")
     limits = _SMALLEST, {**_LARGEST, "a": program.arena_bytes, "w": len(program.weights)}
     for index, launch in enumerate(program.launches):
-        _check_range(f"launch {index}: kernel", launch.kernel, len(program.entries) - 1)
+        check_range(f"launch {index}: kernel", launch.kernel, len(program.entries) - 1)
         _check_sizes(index, launch)
         _check_arguments(index, launch, limits)
 
@@ -123,7 +104,7 @@ def _check_offsets(program: Program, ports: tuple[Port | State, ...], offsets: t
     if len(ports) != len(offsets):
         raise ProgramError(f"{len(offsets)} offsets of {name}, expected {len(ports)}")
     for port, offset in zip(ports, offsets, strict=True):
-        _check_range(f"offset of tensor {port.name}", offset, program.arena_bytes - port.nbytes)
+        check_range(f"offset of tensor {port.name}", offset, program.arena_bytes - port.nbytes)
 
 
 def _check_sizes(index: int, launch: Launch) -> None:
@@ -131,17 +112,17 @@ def _check_sizes(index: int, launch: Launch) -> None:
         if not all(1 <= size <= most for size, most in zip(sizes, largest, strict=True)):
             raise ProgramError(f"launch {index}: {name} is {sizes}, expected 1 to {largest}")
     x, y, z = launch.block
-    _check_range(f"launch {index}: threads per block", x * y * z, MOST_THREADS)
-    _check_range(f"launch {index}: shared_bytes", launch.shared_bytes, MOST_SHARED_BYTES)
+    check_range(f"launch {index}: threads per block", x * y * z, MOST_THREADS)
+    check_range(f"launch {index}: shared_bytes", launch.shared_bytes, MOST_SHARED_BYTES)
 
 
 def _check_arguments(index: int, launch: Launch, limits: Limits) -> None:
     if len(launch.kinds) != len(launch.values):
         raise ProgramError(f"launch {index}: {len(launch.values)} values, expected {len(launch.kinds)}")
-    _check_range(f"launch {index}: arguments", len(launch.values), MOST_ARGUMENTS)
+    check_range(f"launch {index}: arguments", len(launch.values), MOST_ARGUMENTS)
     if launch.kinds.strip(_KINDS):
         raise ProgramError(f"launch {index}: arguments are of kinds {launch.kinds!r}, expected letters of {_KINDS!r}")
     smallest, largest = limits
     for kind, value in zip(launch.kinds, launch.values, strict=True):
         if not smallest[kind] <= value <= largest[kind]:  # without a call: there are more than a thousand
-            _check_range(f"launch {index}: argument of kind {kind!r}", value, largest[kind], smallest[kind])
+            check_range(f"launch {index}: argument of kind {kind!r}", value, largest[kind], smallest[kind])

@@ -216,3 +216,26 @@ FIELDS_READ_LATER = ("operators", "kernels")
 def aligned(offset: int) -> int:
     """The first multiple of ALIGNMENT at or after `offset`."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+LARGEST_MEMORY = 1 << 40
+"""Largest number of bytes that a program may ask for, and largest number of anything else."""
+
+
+def check_range(name: str, value: int, largest: int, smallest: int = 0) -> None:
+    """
+    Raises:
+        ProgramError: the value is out of bounds.
+    """
+    if not smallest <= value <= largest:
+        raise ProgramError(f"{name} is {value}, expected {smallest} to {largest}")
+
+
+def check_port(port: Port) -> None:
+    """
+    Raises:
+        ProgramError: a size is out of bounds.
+    """
+    check_range(f"bytes of tensor {port.name}", port.nbytes, LARGEST_MEMORY)
+    for size in port.shape:
+        check_range(f"a size of tensor {port.name}", size, LARGEST_MEMORY)

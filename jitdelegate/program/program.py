@@ -18,6 +18,8 @@ NO_TENSOR = -1
 NO_PARTITION = -1
 LITERT = "litert"
 """Place of an operator or a partition that LiteRT runs, and target of a program without code."""
+IN_PARTITIONS = ("partitions", "delegate")
+"""Loaders of programs that consist of partitions."""
 CUSTOM = 32
 """TFLite's number of custom operators."""
 ZEROS = -1

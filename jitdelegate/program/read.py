@@ -5,7 +5,6 @@ from __future__ import annotations
 from xxhash import xxh3_128_digest, xxh3_128_hexdigest
 
 from jitdelegate.errors import ProgramError
-from jitdelegate.program.check import check
 from jitdelegate.program.flatbuffer import FlatBuffer
 from jitdelegate.program.layout import (
     FIELDS_READ_LATER,
@@ -14,6 +13,7 @@ from jitdelegate.program.layout import (
     HEADER_BYTES,
     INTEGER,
     INTEGERS,
+    LARGEST_MEMORY,
     MAGIC,
     PROGRAM,
     REALS,
@@ -22,7 +22,10 @@ from jitdelegate.program.layout import (
     Layout,
     Packed,
     aligned,
+    check_port,
+    check_range,
 )
+from jitdelegate.program.program import LITERT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +35,15 @@ if TYPE_CHECKING:
 
     from jitdelegate.program.flatbuffer import Table
     from jitdelegate.program.program import Program
+
+
+_COUNTS = ("arena_bytes", "scratch_bytes", "sync_bytes", "num_subgraphs", "num_tensors", "num_nodes")
+_PLAIN_LOADERS = ("flat", "object", "none")
+_RARE = (
+    *("states", "shape_inputs", "partitions", "between", "idle"),
+    *("launches", "input_offsets", "output_offsets"),
+)
+"""Fields that are empty in programs of plain CPU code."""
 
 
 def read(buffer: ReadableBuffer, *, verify_code: bool = True) -> Program:
@@ -77,7 +89,7 @@ def read_parts(front: ReadableBuffer, weights: ReadableBuffer, *, verify_code: b
     program: Program = _read_table(table.root(TABLE_IDENTIFIER, "program"), PROGRAM)
     program.code = content[parts.code : parts.code + parts.code_bytes]
     program.weights = rest
-    check(program)
+    _check(program)
     return program
 
 
@@ -159,6 +171,22 @@ def _check_hash(name: str, part: memoryview, expected: bytes) -> None:
     found = xxh3_128_digest(part)
     if found != expected:
         raise ProgramError(f"{name}: hash of {len(part)} bytes is {found.hex()}, expected {expected.hex()}")
+
+
+def _check(program: Program) -> None:
+    """Check the bounds of every value; the runtime relies on them."""
+    if program.target == LITERT and program.loader != "none":
+        raise ProgramError(f"a program for {LITERT} has the loader {program.loader}, expected none")
+    for name in _COUNTS:
+        check_range(name, getattr(program, name), LARGEST_MEMORY)
+    for name, offset in program.entries:
+        check_range(f"entry {name}", offset, len(program.code) - 1)
+    for port in program.inputs + program.outputs:
+        check_port(port)
+    if program.loader not in _PLAIN_LOADERS or any(getattr(program, name) for name in _RARE):
+        from jitdelegate.program.check import check  # not before: most programs are plain CPU code
+
+        check(program)
 
 
 def _read_table(table: Table, layout: Layout) -> Any:
