@@ -24,6 +24,7 @@ from jitdelegate.passes.fuse_pad import fuse_pad
 from jitdelegate.passes.fuse_scale import fuse_scale
 from jitdelegate.passes.infer_shapes import infer_shapes
 from jitdelegate.passes.lower import lower
+from jitdelegate.passes.push_transposes import push_transposes
 from jitdelegate.passes.remove_dead import remove_dead
 from jitdelegate.passes.remove_identity import remove_identity
 
@@ -48,6 +49,7 @@ REWRITE: tuple[Pass, ...] = (
     fuse_scale,  # before fuse_activation: a scale cannot pass an activation
     fuse_activation,
     lower,  # nodes have forms from here on; names and options of operators no longer matter
+    push_transposes,  # before remove_identity, which joins the views that are left
     remove_identity,  # before fuse_elementwise: a reshape to the same shape would separate producer and reader
     fuse_elementwise,
     remove_dead,  # again: views whose readers now read through to the source

@@ -26,6 +26,9 @@ class Builder:
         self._inputs.append(self._add(Tensor("input", shape, "float32")))
         return self._inputs[-1]
 
+    def shape(self, index: int) -> tuple[int, ...]:
+        return self._tensors[index].shape
+
     def constant(self, data: Any, dtype: str = "float32") -> int:
         array = np.array(data, dtype)
         return self._add(Tensor("constant", array.shape, dtype, array))

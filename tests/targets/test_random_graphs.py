@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests.targets.move_graphs import move_graph_of
 from tests.targets.test_cpu_graphs import RUNNABLE
 from tests.tflite.scripts import script
 
@@ -17,6 +18,15 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="protects pages 
 def test_random_graphs_compute_what_litert_computes(capsys: pytest.CaptureFixture[str]) -> None:
     status = script("fuzz_graphs").main(["--rounds", "75", "--seed", "7"])
     assert status == 0, capsys.readouterr().out
+
+
+@linux_only
+def test_random_graphs_of_transposes_compute_what_litert_computes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fuzz = script("fuzz_graphs")
+    monkeypatch.setattr(fuzz, "graph_of", move_graph_of)
+    assert fuzz.main(["--rounds", "40", "--seed", "7"]) == 0, capsys.readouterr().out
 
 
 @linux_only

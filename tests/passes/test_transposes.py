@@ -1,0 +1,207 @@
+"""Transposes and reshapes are merged, cancelled and moved; results stay the same, and no graph moves more bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pytest
+
+from jitdelegate import passes
+from jitdelegate.ir.forms import View
+from jitdelegate.ir.graph import Graph
+from jitdelegate.ir.verify import verify
+from jitdelegate.passes import lower, push_transposes, remove_dead, run
+from jitdelegate.passes.arrangement import Arrangement, moved_bytes
+from jitdelegate.passes.merge_transposes import merge_transposes
+from tests.passes.graphs import Builder, assert_same, ops
+from tests.targets.move_graphs import move_graph_of
+
+
+class Chain(Builder):
+    """Builds values one on another."""
+
+    def transpose(self, x: int, order: Sequence[int]) -> int:
+        shape = tuple(self.shape(x)[axis] for axis in order)
+        return self.op("TRANSPOSE", [x, self.constant(order, "int32")], shape)
+
+    def reshape(self, x: int, *shape: int) -> int:
+        return self.op("RESHAPE", [x, self.constant(shape, "int32")], shape)
+
+    def unary(self, op: str, x: int) -> int:
+        return self.op(op, [x], self.shape(x))
+
+    def depthwise(self, x: int) -> int:
+        """A 3x3 convolution of the image of PyTorch's order of axes, in TFLite's own."""
+        image = self.transpose(x, (0, 2, 3, 1))
+        channels = self.shape(image)[3]
+        weights = [self.weights(1, 3, 3, channels), self.weights(channels)]
+        options = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
+        result = self.op("DEPTHWISE_CONV_2D", [image, *weights], self.shape(image), depth_multiplier=1, **options)
+        return self.transpose(result, (0, 3, 1, 2))
+
+
+def finished(graph: Graph) -> Graph:
+    """The graph after all passes, checked against the graph before."""
+    final = run(graph)
+    assert_same(graph, final)
+    return final
+
+
+def kernels(graph: Graph) -> list[str]:
+    return [node.op for node in graph.nodes if not isinstance(node.form, View)]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_arrangements_compose_as_arrays_do(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    shapes = [(2, 3, 4), (4, 6), (24,), (1, 12, 2), (2, 1, 2, 6), (3, 8), (2, 2, 2, 3)]
+    array, whole = np.arange(24), Arrangement((), ())
+    for _ in range(4):
+        shape = shapes[draw.integers(len(shapes))]
+        order = tuple(map(int, draw.permutation(len(shape))))
+        further = whole.then(Arrangement.permutation(shape, order))
+        if further is None:
+            continue
+        whole, array = further, array.reshape(shape).transpose(order).ravel()
+    sizes = whole.sizes or (24,)
+    found = np.arange(24).reshape(sizes).transpose(whole.order or (0,))
+    assert found.ravel().tolist() == array.tolist()
+    assert whole.is_identity == (array.tolist() == list(range(24)))
+    assert whole.then(whole.inverse) == Arrangement((), ())
+
+
+def test_a_chain_around_a_depthwise_convolution_becomes_views() -> None:
+    build = Chain()
+    tokens = build.unary("RELU", build.input(1, 36, 8))
+    image = build.reshape(build.transpose(tokens, (0, 2, 1)), 1, 8, 6, 6)
+    back = build.transpose(build.reshape(build.depthwise(image), 1, 8, 36), (0, 2, 1))
+    final = finished(build.finish(build.unary("TANH", back)))
+    assert moved_bytes(final) == 0
+    assert set(kernels(final)) == {"RELU", "DEPTHWISE_CONV_2D", "TANH"}
+
+
+def test_a_channel_shuffle_is_one_transpose() -> None:
+    build = Chain()
+    x = build.transpose(build.unary("RELU", build.input(1, 3, 5, 8)), (0, 3, 1, 2))
+    parts = build.transpose(build.reshape(x, 1, 2, 4, 3, 5), (0, 2, 1, 3, 4))
+    final = finished(build.finish(build.transpose(build.reshape(parts, 1, 8, 3, 5), (0, 2, 3, 1))))
+    assert kernels(final) == ["RELU", "TRANSPOSE"]
+    assert moved_bytes(final) == 4 * 3 * 5 * 8
+
+
+def test_a_chain_that_no_axes_express_stays() -> None:
+    build = Chain()
+    x = build.transpose(build.input(4, 9), (1, 0))
+    graph = build.finish(build.transpose(build.reshape(x, 6, 6), (1, 0)))
+    assert kernels(finished(graph)) == ["TRANSPOSE", "TRANSPOSE"]
+
+
+def test_a_transpose_of_axes_of_size_1_is_a_view() -> None:
+    build = Chain()
+    x = build.transpose(build.unary("RELU", build.input(3, 1, 4, 1)), (1, 0, 3, 2))
+    assert kernels(finished(build.finish(build.unary("ABS", x)))) == ["RELU", "ABS"]
+
+
+def test_the_same_transpose_is_computed_once() -> None:
+    build = Chain()
+    x = build.input(4, 5)
+    one, other = build.transpose(x, (1, 0)), build.reshape(build.transpose(x, (1, 0)), 20)
+    final = finished(build.finish(build.unary("SOFTMAX", one), build.unary("SOFTMAX", other)))
+    assert moved_bytes(final) == 80
+
+
+def test_transposes_cancel_out_through_elementwise_work() -> None:
+    build = Chain()
+    x, y = build.input(1, 5, 6, 8), build.input(1, 5, 6, 8)
+    one, other = build.transpose(x, (0, 3, 1, 2)), build.transpose(y, (0, 3, 1, 2))
+    total = build.op("ADD", [one, build.op("MUL", [other, build.weights(1, 8, 1, 1)], (1, 8, 5, 6))], (1, 8, 5, 6))
+    final = finished(build.finish(build.transpose(build.unary("TANH", total), (0, 2, 3, 1))))
+    assert moved_bytes(final) == 0
+    assert len(kernels(final)) == 1
+
+
+def test_an_operand_that_is_not_transposed_is_transposed_instead_of_two() -> None:
+    build = Chain()
+    x, y = build.input(1, 5, 6, 8), build.input(1, 8, 5, 6)
+    total = build.op("ADD", [build.transpose(x, (0, 3, 1, 2)), y], (1, 8, 5, 6))
+    graph = build.finish(build.transpose(total, (0, 2, 3, 1)))
+    assert moved_bytes(push_transposes(lower(graph))) == 4 * 5 * 6 * 8
+    assert kernels(finished(graph)) == ["TRANSPOSE"]
+
+
+def test_a_single_transpose_stays_where_the_file_has_it() -> None:
+    build = Chain()
+    x = build.transpose(build.input(1, 5, 6, 8), (0, 3, 1, 2))
+    graph = build.finish(build.unary("TANH", build.unary("ABS", x)))
+    assert ops(push_transposes(lower(graph))) == ["TRANSPOSE", "ABS", "TANH"]
+
+
+def test_transposes_pass_paddings_slices_concatenations_and_splits() -> None:
+    build = Chain()
+    x = build.transpose(build.input(1, 5, 6, 8), (0, 3, 1, 2))
+    pad = build.op("PAD", [x, build.constant([[0, 0], [0, 0], [1, 2], [0, 1]], "int32")], (1, 8, 8, 7))
+    begin, size = build.constant([0, 2, 1, 0], "int32"), build.constant([1, 4, 7, 7], "int32")
+    part = build.op("SLICE", [pad, begin, size], (1, 4, 7, 7))
+    both = build.op("CONCATENATION", [part, build.unary("ABS", part)], (1, 8, 7, 7), axis=1)
+    final = finished(build.finish(build.transpose(both, (0, 2, 3, 1))))
+    assert moved_bytes(final) == 0
+
+
+def test_a_transpose_that_two_slices_share_goes_away() -> None:
+    build = Chain()
+    x = build.transpose(build.reshape(build.input(1, 7, 24), 1, 7, 2, 3, 4), (2, 0, 3, 1, 4))
+    for_query, for_key = (build.constant([first, 0, 0, 0, 0], "int32") for first in (0, 1))
+    size = build.constant([1, 1, 3, 7, 4], "int32")
+    parts = [build.op("SLICE", [x, begin, size], (1, 1, 3, 7, 4)) for begin in (for_query, for_key)]
+    final = finished(build.finish(*(build.transpose(part, (0, 1, 3, 2, 4)) for part in parts)))
+    assert moved_bytes(final) == 0
+
+
+def test_a_transpose_before_a_whole_reduction_goes_away() -> None:
+    build = Chain()
+    x = build.transpose(build.unary("RELU", build.input(1, 5, 6, 8)), (0, 3, 1, 2))
+    mean = build.op("MEAN", [x, build.constant([2, 3], "int32")], (1, 8), keep_dims=False)
+    final = finished(build.finish(mean))
+    assert moved_bytes(final) == 0
+
+
+def test_a_normalization_over_channels_keeps_the_images_own_order() -> None:
+    build = Chain()
+    x = build.transpose(build.input(1, 5, 6, 8), (0, 3, 1, 2))
+    mean = build.op("MEAN", [x, build.constant([1], "int32")], (1, 1, 5, 6), keep_dims=True)
+    centred = build.op("SUB", [x, mean], (1, 8, 5, 6))
+    final = finished(build.finish(build.transpose(centred, (0, 2, 3, 1))))
+    assert moved_bytes(final) == 0
+
+
+def test_outputs_between_transposes_keep_their_order() -> None:
+    build = Chain()
+    x = build.transpose(build.input(1, 5, 8), (0, 2, 1))
+    middle = build.unary("TANH", x)
+    graph = build.finish(build.transpose(middle, (0, 2, 1)), middle)
+    assert moved_bytes(finished(graph)) == 4 * 5 * 8
+
+
+def random_graphs(seeds: Iterable[int]) -> Iterable[Graph]:
+    return (run(move_graph_of(seed), passes=passes.FOLD) for seed in seeds)
+
+
+def test_random_graphs_move_fewer_bytes_and_compute_the_same() -> None:
+    before_all = after_all = 0
+    for folded in random_graphs(range(150)):
+        before = remove_dead(lower(folded))
+        for rewrite in (merge_transposes, push_transposes):
+            after = remove_dead(rewrite(before))
+            verify(after, rewrite.__name__)
+            assert_same(before, after)
+            assert moved_bytes(after) <= moved_bytes(before)
+        before_all, after_all = before_all + moved_bytes(before), after_all + moved_bytes(after)
+    assert after_all < 0.75 * before_all
+
+
+def test_graphs_without_transposes_stay_as_they_are() -> None:
+    build = Chain()
+    x = build.input(1, 6, 6, 4)
+    graph = lower(build.finish(build.reshape(build.unary("ABS", build.reshape(x, 36, 4)), 144)))
+    assert push_transposes(graph).nodes == graph.nodes
