@@ -245,6 +245,11 @@ class MatMul(Form):
     out[..., m, n] = epilogue(sum over k of a[..., m, k] * b[..., k, n]), in the shape that numpy's matmul gives: both
     operands have at least two axes, and the leading axes broadcast. With `adj_x`, a is stored as [..., k, m]; with
     `adj_y`, b is stored as [..., n, k].
+
+    Attributes:
+        a_order, b_order: for each axis of an operand as above, the axis of the tensor that it is; () if they are the
+            same. The last axes are. So [rows, heads, k] may be read as [heads, rows, k].
+        order: the same for out. There are no extra operands then.
     """
 
     core: ClassVar[int] = 2
@@ -253,6 +258,9 @@ class MatMul(Form):
     is_row_major: ClassVar[bool] = True
     adj_x: bool = False
     adj_y: bool = False
+    a_order: tuple[int, ...] = ()
+    b_order: tuple[int, ...] = ()
+    order: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from jitdelegate.ir.verify import verify, verify_ports
 from jitdelegate.passes.copy_images import copy_images
 from jitdelegate.passes.copy_outputs import copy_outputs
 from jitdelegate.passes.decode_custom_options import decode_custom_options
+from jitdelegate.passes.fold_transposes import fold_transposes
 from jitdelegate.passes.fuse_activation import fuse_activation
 from jitdelegate.passes.fuse_dilation import fuse_dilation
 from jitdelegate.passes.fuse_elementwise import fuse_elementwise
@@ -52,7 +53,8 @@ REWRITE: tuple[Pass, ...] = (
     push_transposes,  # before remove_identity, which joins the views that are left
     remove_identity,  # before fuse_elementwise: a reshape to the same shape would separate producer and reader
     fuse_elementwise,
-    remove_dead,  # again: views whose readers now read through to the source
+    fold_transposes,  # after fuse_elementwise: a product that writes transposed takes no further operands
+    remove_dead,  # again: views and transposes whose readers now read through to the source
     copy_images,  # after fuse_elementwise, which would read through the copies
     copy_outputs,  # last: other passes would remove its copies, which compute nothing
 )

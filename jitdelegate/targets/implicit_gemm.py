@@ -64,6 +64,11 @@ def filters_of(weights: np.ndarray) -> np.ndarray:
     return weights if weights.ndim == 4 else weights[:, None, None]
 
 
+def permuted(numbers: Sequence[int], order: Sequence[int]) -> Shape:
+    """One number per axis in another order of axes; without `order`, in the same one."""
+    return tuple(numbers[axis] for axis in order) if order else tuple(numbers)
+
+
 def matrix_strides(shape: Shape, distances: Sequence[int], count: int) -> list[int]:
     """Distances between matrices along a product's `count` leading axes; 0 where the operand of `shape` is repeated.
 

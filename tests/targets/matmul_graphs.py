@@ -11,6 +11,9 @@ from tests.targets.cuda_graphs import Shape, graph_of
 
 LEADING: list[tuple[Shape, Shape]] = [((), ()), ((2,), (2,)), ((3, 1), (2,)), ((2, 2), (1,)), ((1, 2, 1), (2, 1, 3))]
 """Leading axes of both operands: none, the same, broadcast on either side, of different ranks."""
+HEADS = (0, 2, 1, 3)
+ORDERS = [(True, False, False), (False, True, False), (False, False, True), (True, True, True)]
+"""Which of a, b and the result of `heads` are stored with rows before heads."""
 ADJOINTS = [(False, False), (False, True), (True, False), (True, True)]
 
 
@@ -31,6 +34,21 @@ def matmul(
         expr = RESULT + Arg(1) if len(extra) == 1 else (RESULT + Arg(1)) * Arg(2)
     form = MatMul(expr, tuple(IndexMap.broadcast(one, output) for one in extra), adj_x, adj_y)
     return graph_of(form, [a, b, *extra], output)
+
+
+def heads(sizes: tuple[int, int, int], adjoint: tuple[bool, bool], orders: tuple[bool, bool, bool]) -> Graph:
+    """Products of two by three matrices, of which a, b and the result may be stored with their rows before the
+    heads."""
+    plain = matmul(sizes, ((2, 3), (2, 3)), adjoint)
+    a, b, output = (
+        tuple(shape[axis] for axis in HEADS) if is_apart else shape
+        for shape, is_apart in zip(
+            (plain.tensors[i].shape for i in (*plain.inputs, *plain.outputs)), orders, strict=True
+        )
+    )
+    a_order, b_order, order = (HEADS if is_apart else () for is_apart in orders)
+    form = MatMul(adj_x=adjoint[0], adj_y=adjoint[1], a_order=a_order, b_order=b_order, order=order)
+    return graph_of(form, [a, b], output)
 
 
 def feeds_of(graph: Graph) -> list[np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from math import prod
 
 from jitdelegate.ir.graph import Graph
 from tests.targets.random_graphs import Draw
@@ -46,12 +47,38 @@ class MoveDraw(Draw):
         axis = self.random.randrange(len(shape) - 1)
         self.node("RESHAPE", [x, self.integers([*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]])])
 
+    def heads(self) -> None:
+        """Products of the heads of two values, with every order of axes that attention has, joined again."""
+        x, draw = self.value(2, 3), self.random
+        *_, rows, width = self.shape(x)
+        same = [v for v in self.values if self.shape(v)[-2:] == (rows, width) and len(self.shape(v)) < 4]
+        parts = draw.choice([d for d in range(1, width + 1) if width % d == 0])
+        size, turned = width // parts, draw.random() < 0.5
+        sides = []
+        for value, order in ((x, (0, 2, 1, 3)), (draw.choice(same), (0, 2, 3, 1) if turned else (0, 2, 1, 3))):
+            count = prod(self.shape(value)) // (rows * width)
+            split = self.node("RESHAPE", [value, self.integers([count, rows, parts, size])])
+            if split is None:
+                return
+            self.apply(split, list(order))
+            sides.append(self.values[-1])
+        scores = self.node("BATCH_MATMUL", sides, adj_y=not turned)
+        found = None if scores is None else self.node("BATCH_MATMUL", [scores, sides[0]], adj_x=draw.random() < 0.3)
+        if found is not None:
+            self.apply(found, [0, 2, 1, 3])
+            self.node("RESHAPE", [self.values[-1], self.integers([-1, rows, width])])
+
     INSIDE = (
         *(Draw.elementwise, Draw.arithmetic, Draw.arithmetic, Draw.reduction, Draw.concatenation, Draw.padding),
         *(Draw.slicing, Draw.striding, Draw.softmax, Draw.product, Draw.dense, Draw.parting, Draw.packing, again),
     )
     OPERATORS = (
-        *((there_and_back,) * 8 + (split_axis,) * 4 + (Draw.transposing, again, Draw.blocks, Draw.pointwise)),
+        *(
+            (there_and_back,) * 8
+            + (split_axis,) * 4
+            + (heads,) * 4
+            + (Draw.transposing, again, Draw.blocks, Draw.pointwise)
+        ),
         *INSIDE,
     )
 

@@ -14,7 +14,7 @@ from jitdelegate.targets.reference.evaluate import run_graph
 from tests.passes.graphs import Builder
 from tests.targets.execute import program_of
 from tests.targets.fenced import Machine
-from tests.targets.matmul_graphs import ADJOINTS, LEADING, feeds_of, matmul
+from tests.targets.matmul_graphs import ADJOINTS, LEADING, ORDERS, feeds_of, heads, matmul
 from tests.targets.test_cpu_graphs import RUNNABLE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="protects pages through libc")
@@ -48,6 +48,16 @@ def test_nothing_beyond_an_operand_is_touched(
 def test_leading_axes_broadcast(leading: tuple[tuple[int, ...], tuple[int, ...]], adjoint: tuple[bool, bool]) -> None:
     for rows in (2, 5):
         check(matmul((rows, 19, 35), leading, adjoint), RUNNABLE[-1])
+
+
+@pytest.mark.parametrize("orders", ORDERS, ids=str)
+@pytest.mark.parametrize("adjoint", ADJOINTS, ids=str)
+@pytest.mark.parametrize("sizes", [(1, 9, 20), (2, 37, 33), (7, 64, 48), (30, 530, 70)], ids=str)
+def test_rows_may_lie_before_the_heads(
+    sizes: tuple[int, int, int], adjoint: tuple[bool, bool], orders: tuple[bool, bool, bool]
+) -> None:
+    for features in RUNNABLE:
+        check(heads(sizes, adjoint, orders), features, at_end=sizes[0] % 2 == 1)
 
 
 @pytest.mark.parametrize("extra", [(35,), (1,), (5, 1), (2, 3, 5, 35), (1, 3, 5, 1), (2, 1, 1, 35)], ids=str)

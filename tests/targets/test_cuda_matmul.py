@@ -11,7 +11,7 @@ from jitdelegate.targets.cuda.gpu import GPUS
 from jitdelegate.targets.cuda.plan import plan
 from tests.targets.cuda_execute import assert_compiles_everywhere, templates_of
 from tests.targets.cuda_graphs import Shape, compare, stored_between
-from tests.targets.matmul_graphs import ADJOINTS, LEADING, feeds_of, matmul
+from tests.targets.matmul_graphs import ADJOINTS, LEADING, ORDERS, feeds_of, heads, matmul
 
 TAILS = [(1, 1, 1), (5, 3, 7), (17, 19, 33), (33, 36, 64), (20, 64, 31)]
 """Rows, depth and columns."""
@@ -35,6 +35,16 @@ def test_products_of_every_size_are_as_the_reference_has_them(
 @pytest.mark.parametrize("leading", LEADING, ids=str)
 def test_leading_axes_broadcast(leading: tuple[Shape, Shape]) -> None:
     check(matmul((3, 9, 12), leading))
+
+
+@pytest.mark.parametrize("orders", ORDERS, ids=str)
+@pytest.mark.parametrize("adjoint", ADJOINTS, ids=str)
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_rows_may_lie_before_the_heads(
+    precision: str, adjoint: tuple[bool, bool], orders: tuple[bool, bool, bool]
+) -> None:
+    check(heads((5, 7, 9), adjoint, orders), precision)
+    check(heads((18, 12, 36), adjoint, orders), precision)
 
 
 @pytest.mark.parametrize("precision", HALVES)

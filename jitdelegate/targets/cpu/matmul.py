@@ -21,7 +21,7 @@ from jitdelegate.targets.cpu.matmul_tile import ProductShape, product_function
 from jitdelegate.targets.cpu.reduce import Axis, offset_of
 from jitdelegate.targets.cpu.vector_ir import Value
 from jitdelegate.targets.cpu.writer import Writer
-from jitdelegate.targets.implicit_gemm import matrix_strides
+from jitdelegate.targets.implicit_gemm import matrix_strides, permuted
 
 CHUNK_WORK = 4_000_000
 """Floating-point operations that are worth a chunk of their own."""
@@ -46,7 +46,7 @@ class Matrix:
 
     Attributes:
         shape: rows and columns in memory.
-        outer: the leading axes of the output; distance 0 where this operand is repeated.
+        outer: the leading axes of the product; distance 0 where this operand is repeated.
         row: bytes between rows.
     """
 
@@ -61,9 +61,10 @@ class Matrix:
         return self.memory.layout.element
 
 
-def matrix(memory: Memory, shape: tuple[int, ...], leading: tuple[int, ...]) -> Matrix:
-    """A tensor of `shape` as matrices, one for each index of the output's `leading` axes."""
-    *distances, row, _ = distances_along(memory, shape)
+def matrix(memory: Memory, shape: tuple[int, ...], order: tuple[int, ...], leading: tuple[int, ...]) -> Matrix:
+    """A tensor of `shape`, its axes in `order`, as matrices, one for each index of the product's `leading` axes."""
+    *distances, row, _ = permuted(distances_along(memory, shape), order)
+    shape = permuted(shape, order)
     strides = matrix_strides(shape, distances, len(leading))
     return Matrix(memory, (shape[-2], shape[-1]), tuple(map(Axis, leading, strides)), row)
 
@@ -159,9 +160,9 @@ class Place:
 
 def write_matmul(writer: Writer, node: Node, form: MatMul) -> list[Job]:
     """The jobs of a MatMul node."""
-    leading = writer.shape(node.outputs[0])[:-2]
-    sides = (*node.inputs[:2], *node.outputs)
-    a, b, c = (matrix(writer.memory(index), writer.shape(index), leading) for index in sides)
+    leading = permuted(writer.shape(node.outputs[0]), form.order)[:-2]
+    sides = zip((*node.inputs[:2], *node.outputs), (form.a_order, form.b_order, form.order), strict=True)
+    a, b, c = (matrix(writer.memory(index), writer.shape(index), order, leading) for index, order in sides)
     return MatMulWriter(writer.generator).jobs(form, a, b, c, writer.epilogue(node))
 
 

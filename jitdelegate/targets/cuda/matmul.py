@@ -24,7 +24,7 @@ from jitdelegate.targets.cuda.matmul_product import ProductAxis, ProductSizes, P
 from jitdelegate.targets.cuda.matrix_loader import Side
 from jitdelegate.targets.cuda.tensor_core import CHUNK, Operand
 from jitdelegate.targets.cuda.writer import Writer
-from jitdelegate.targets.implicit_gemm import matrix_strides
+from jitdelegate.targets.implicit_gemm import matrix_strides, permuted
 
 TURN_CYCLES = 600
 """Cycles per tile of K if no resource is the bottleneck: a read of memory, a write and a read of shared memory, the
@@ -42,6 +42,8 @@ MOST_THREADS = 256
 SHARED_BYTES = 48 * 1024
 """Most shared memory of a block: every GPU grants this much by default."""
 SLICES = (1, 2, 4)
+OUTPUT = 2
+"""The number of the output among the sides of a product, after a and b."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,30 +51,40 @@ class Product:
     """The operands of a node: `count` pairs of matrices, [rows, depth] by [depth, columns].
 
     Attributes:
+        pitches: elements between the rows of both operands, as they are stored, and of the output.
         axes: leading axes; neighbouring axes with continuing strides are merged.
     """
 
     rows: int
     columns: int
     depth: int
+    pitches: tuple[int, int, int]
     axes: tuple[ProductAxis, ...]
 
     @property
     def count(self) -> int:
         return prod(axis.size for axis in self.axes)
 
+    def side_width(self, side: int, size: int, most: int) -> int:
+        """The widest access to neighbours in memory of which there are `size`; sides are a, b and the output."""
+        return common_width((size, self.pitches[side], *(axis[1 + side] for axis in self.axes)), most)
+
 
 def product_of(form: MatMul, a: tuple[int, ...], b: tuple[int, ...], output: tuple[int, ...]) -> Product:
     """The product of a node with operands and output of these shapes."""
-    *leading, rows, columns = output
-    strides = [matrix_strides(shape, dense_strides(shape), len(leading)) for shape in (a, b)]
+    orders = form.a_order, form.b_order, form.order
+    shapes = [permuted(shape, order) for shape, order in zip((a, b, output), orders, strict=True)]
+    far = [permuted(dense_strides(shape), order) for shape, order in zip((a, b, output), orders, strict=True)]
+    *leading, rows, columns = shapes[2]
+    strides = [matrix_strides(shape, one, len(leading)) for shape, one in zip(shapes, far, strict=True)]
     axes: list[ProductAxis] = []
-    for size, left, right in zip(leading, *strides, strict=True):
-        if axes and axes[-1][1:] == (size * left, size * right):
-            axes[-1] = ProductAxis(axes[-1].size * size, left, right)
+    for size, *along in zip(leading, *strides, strict=True):
+        if axes and axes[-1][1:] == tuple(size * one for one in along):
+            axes[-1] = ProductAxis(axes[-1].size * size, *along)
         elif size > 1:
-            axes.append(ProductAxis(size, left, right))
-    return Product(rows, columns, a[-2 if form.adj_x else -1], tuple(axes))
+            axes.append(ProductAxis(size, *along))
+    pitches = far[0][-2], far[1][-2], far[2][-2]
+    return Product(rows, columns, shapes[0][-2 if form.adj_x else -1], pitches, tuple(axes))
 
 
 def write_matmul(writer: Writer, node: Node) -> None:
@@ -94,7 +106,7 @@ def write_matmul(writer: Writer, node: Node) -> None:
             writer.pointer(output),
             (writer.pointer(a), writer.pointer(b)),
             extra,
-            ProductSizes(product.rows, product.columns, product.depth, down),
+            ProductSizes(product.rows, product.columns, product.depth, down, *product.pitches),
             product.axes,
         ),
         template.shared_bytes,
@@ -104,7 +116,7 @@ def write_matmul(writer: Writer, node: Node) -> None:
 
 def _ffma(writer: Writer, node: Node, form: MatMul, product: Product, epilogue: Epilogue) -> FfmaProduct:
     left, right = _sides(writer, node, form, product, QUAD, QUAD)
-    output, run = writer.element(node.outputs[0]), common_width((product.columns,), QUAD)
+    output, run = writer.element(node.outputs[0]), product.side_width(OUTPUT, product.columns, QUAD)
     candidates = [
         FfmaProduct(tile, slices, left, right, output, run, len(product.axes), epilogue)
         for tile in FFMA_TILES
@@ -118,7 +130,7 @@ def _mma(writer: Writer, node: Node, form: MatMul, product: Product, epilogue: E
     if operand is not Operand.FLOAT16 and not is_new:
         raise CompileError(f"{writer.gpu.architecture} has no {operand.value} tensor cores, expected sm_80 or later")
     left, right = _sides(writer, node, form, product, CHUNK // operand.element.nbytes, PAIR)
-    output, run = writer.element(node.outputs[0]), common_width((product.columns,), PAIR)
+    output, run = writer.element(node.outputs[0]), product.side_width(OUTPUT, product.columns, PAIR)
     candidates = [
         MmaProduct(tile, slices, left, right, output, run, len(product.axes), epilogue, operand, whole_steps=is_new)
         for tile in MMA_TILES
@@ -141,13 +153,12 @@ def _sides(
     """The memory layout of both operands; an access has at most `most_steps` steps or `most_lines` lines, whichever
     are neighbours in memory."""
 
-    def side(index: int, lines: int, *, along_depth: bool) -> Side:
-        element = writer.element(index)
+    def side(number: int, lines: int, *, along_depth: bool) -> Side:
+        element = writer.element(node.inputs[number])
         size, most = (product.depth, most_steps) if along_depth else (lines, most_lines)
-        return Side(element, along_depth, common_width((size,), min(most, element.widest)))
+        return Side(element, along_depth, product.side_width(number, size, min(most, element.widest)))
 
-    a, b = node.inputs[:2]
-    return side(a, product.rows, along_depth=not form.adj_x), side(b, product.columns, along_depth=form.adj_y)
+    return side(0, product.rows, along_depth=not form.adj_x), side(1, product.columns, along_depth=form.adj_y)
 
 
 def _cycles(gpu: Gpu, product: Product, template: ProductTemplate) -> float:

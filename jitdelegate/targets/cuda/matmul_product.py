@@ -24,20 +24,25 @@ SLOTS = 2
 
 
 class ProductSizes(NamedTuple):
-    """Rows, columns and depth of a product, and the number of tiles along its rows."""
+    """Rows, columns and depth of a product, the number of tiles along its rows, and the elements between stored rows of
+    a, b and the output."""
 
     rows: Number
     columns: Number
     depth: Number
     down: Number
+    left: Number
+    right: Number
+    output: Number
 
 
 class ProductAxis(NamedTuple):
-    """A leading axis: its size, and its strides in a and in b, in elements."""
+    """A leading axis: its size, and its strides in a, b and the output, in elements."""
 
     size: Number
     left: Number
     right: Number
+    output: Number
 
 
 class ProductTile(Protocol):
@@ -144,16 +149,16 @@ class ProductKernel(ABC):
         self.tiles = (sizes.depth + (steps - 1)) // steps
         self.first_tile = self.slice * self.tiles
         self.shared = code.dynamic_shared() + self.slice * (SLOTS * tile.slot_bytes)
-        starts = self._starts(axes)
-        limits = (self.first_row, sizes.rows), (self.first_column, sizes.columns)
+        *starts, self.start = self._starts(axes)
+        limits = (self.first_row, sizes.rows, sizes.left), (self.first_column, sizes.columns, sizes.right)
         self.loaders = [
-            MatrixLoader(code, side, self.thread, data, start, first, count, sizes.depth)
-            for side, data, start, (first, count) in zip(template.sides, operands, starts, limits, strict=True)
+            MatrixLoader(code, side, self.thread, data, start, first, count, sizes.depth, pitch)
+            for side, data, start, (first, count, pitch) in zip(template.sides, operands, starts, limits, strict=True)
         ]
 
     def _starts(self, axes: Sequence[ProductAxis]) -> list[Value]:
-        """The first elements of this block's matrices."""
-        rest, starts = self.number, [self.code.integer(0)] * 2
+        """The first elements of this block's matrices: a, b and the output."""
+        rest, starts = self.number, [self.code.integer(0)] * 3
         for at, axis in reversed(list(enumerate(axes))):
             index, rest = (rest, rest) if at == 0 else (rest % axis.size, rest // axis.size)
             starts = [start + index * pitch for start, pitch in zip(starts, axis[1:], strict=True)]
@@ -214,7 +219,7 @@ class ProductKernel(ABC):
 
     def _store(self, results: Sequence[Value], row: Value, column: Value, run: int) -> None:
         """Stores neighbouring columns of one row, in runs that lie completely inside or outside the product."""
-        pixel = self.number * self.sizes.rows + row
+        pixel, start = self.number * self.sizes.rows + row, self.start + row * self.sizes.output
         for at in range(0, len(results), run):
             with self.code.when((row < self.sizes.rows) & (column + at < self.sizes.columns)):
-                self.output.store(results[at : at + run], pixel, column, at)
+                self.output.store(results[at : at + run], pixel, column, at, start)

@@ -68,6 +68,7 @@ class MatrixLoader:
         start: index of the matrix's first element.
         first: number of the tile's first line.
         count, depth: lines and steps of the whole matrix.
+        pitch: elements between lines if steps are neighbours in memory, else between steps.
     """
 
     def __init__(
@@ -80,14 +81,15 @@ class MatrixLoader:
         first: Value,
         count: Value,
         depth: Value,
+        pitch: Value,
     ) -> None:
-        self.code, self.shape, self.data, self.count, self.depth = code, shape, data, count, depth
+        self.code, self.shape, self.data, self.depth, self.pitch = code, shape, data, depth, pitch
         self.places = [shape.place(thread, number) for number in range(shape.units)]
         self.inside = [first + line < count for line, _ in self.places]
         self.starts = [start + self._index(first + line, step) for line, step in self.places]
 
     def _index(self, line: Value, step: Value) -> Value:
-        return line * self.depth + step if self.shape.side.along_depth else step * self.count + line
+        return line * self.pitch + step if self.shape.side.along_depth else step * self.pitch + line
 
     def fetch(self, tile: Value) -> Units:
         """The values of each unit, line and step as float32; zeros outside the matrix."""
@@ -99,8 +101,8 @@ class MatrixLoader:
         if shape.side.along_depth:
             start, every = self.starts[number] + passed, range(0, shape.unit_steps, width)
             return [[value for at in every for value in self._run(number, start + at, step + at)]]
-        start = self.starts[number] + passed * self.count
-        rows = [self._run(number, start + self.count * at, step + at) for at in range(shape.unit_steps)]
+        start = self.starts[number] + passed * self.pitch
+        rows = [self._run(number, start + self.pitch * at, step + at) for at in range(shape.unit_steps)]
         return [list(line) for line in zip(*rows, strict=True)]
 
     def _run(self, number: int, index: Value, step: Value) -> list[Value]:

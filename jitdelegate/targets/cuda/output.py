@@ -27,8 +27,15 @@ class Output:
     extra: Sequence[Value]
     channels: Value
 
-    def store(self, results: Sequence[Value], pixel: Value, channel: Value, at: int = 0) -> None:
+    def store(
+        self, results: Sequence[Value], pixel: Value, channel: Value, at: int = 0, start: Value | None = None
+    ) -> None:
         """Applies the epilogue to the results for neighbouring channels of one pixel, from `channel + at` on, and
-        stores them."""
+        stores them.
+
+        Args:
+            start: the pixel's first element in memory; without it, pixels are dense.
+        """
+        start = pixel * self.channels if start is None else start
         values = self.epilogue.apply(self.code, results, pixel, channel + at, self.channels, self.extra)
-        store(self.code, self.element, values, self.base, pixel * self.channels + channel + at)
+        store(self.code, self.element, values, self.base, start + channel + at)

@@ -74,10 +74,13 @@ def resize(form: forms.Resize, operands: Sequence[Any], shape: Shape) -> Array:
 
 
 def matmul(form: forms.MatMul, operands: Sequence[Any], shape: Shape) -> Array:
-    a, b = operands[:2]
+    a, b = (
+        x.transpose(order) if order else x for x, order in zip(operands, (form.a_order, form.b_order), strict=False)
+    )
     a = a.swapaxes(-1, -2) if form.adj_x else a
     b = b.swapaxes(-1, -2) if form.adj_y else b
-    return np.asarray(a.astype(np.float64) @ b.astype(np.float64))
+    product = a.astype(np.float64) @ b.astype(np.float64)
+    return np.asarray(product.transpose(np.argsort(form.order)) if form.order else product)
 
 
 def pool(form: forms.Pool, operands: Sequence[Any], shape: Shape) -> Array:

@@ -1,0 +1,134 @@
+"""Folds transposes into the products of matrices beside them, which then read or write with other strides."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from jitdelegate.ir.forms import MatMul, Shape, View
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
+from jitdelegate.passes.arrangement import Arranged, Arrangement, Order, arranged, arrangement_of
+from jitdelegate.passes.graph_builder import GraphBuilder
+
+
+def fold_transposes(graph: Graph) -> Graph:
+    """%1 = TRANSPOSE(%0) by Map(); %3 = BATCH_MATMUL(%1, %2) by MatMul() -> %3 = BATCH_MATMUL(%0, %2) by
+    MatMul(a_order=(0,2,1,3)). A transpose of the last two axes becomes `adj_x` or `adj_y`.
+
+    Requires that only products read the transpose, and that neighbours along its last axis, or the last but one, are
+    neighbours in memory. So does a transpose of a product without extra operands. Transposes that nothing reads any
+    more stay, as Views if they read the product.
+    """
+    return _Folding(graph).graph()
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """How a product reads a transposed operand: a tensor of `shape`, its axes in `order`; `is_turned` if its last two
+    axes are exchanged besides."""
+
+    shape: Shape
+    order: Order
+    is_turned: bool
+
+
+class _Folding:
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._found = arranged(graph)
+        self._draft = GraphBuilder(graph)
+        self._nodes: list[Node] = []
+        roots = [node for node in graph.nodes if self._is_root(node)]
+        reads = [*(index for node in roots for index in node.inputs if index != ABSENT), *graph.outputs]
+        self._reads = Counter(self._found[index] for index in reads)
+        products = [node for node in roots if isinstance(node.form, MatMul)]
+        sides = ((index, self._side(index)) for node in products for index in node.inputs[:2])
+        folded = Counter(self._found[index] for index, side in sides if side is not None)
+        self._folded = {each for each, count in folded.items() if count == self._reads[each]}
+        self._stored: dict[Arranged, int] = {}
+        self._replaced: set[int] = set()
+
+    def _is_root(self, node: Node) -> bool:
+        return self._found[node.outputs[0]].root == node.outputs[0]
+
+    def graph(self) -> Graph:
+        for node in self._graph.nodes:
+            whole = self._found[node.outputs[0]]
+            if isinstance(node.form, MatMul):
+                self._product(node, node.form)
+            elif whole in self._stored and arrangement_of(self._graph, node) is not None:
+                self._view(node, self._stored[whole], node.outputs[0])
+            elif whole.root not in self._replaced:
+                self._nodes.append(node)
+        return self._draft.graph(self._nodes)
+
+    def _view(self, node: Node, source: int, output: int) -> None:
+        self._nodes.append(replace(node, op="RESHAPE", inputs=(source,), outputs=(output,), attrs={}, form=View()))
+
+    def _product(self, node: Node, form: MatMul) -> None:
+        a, b = (self._operand(node, index) for index in node.inputs[:2])
+        form = replace(
+            form,
+            adj_x=form.adj_x != a[2],
+            adj_y=form.adj_y != b[2],
+            a_order=a[1] or form.a_order,
+            b_order=b[1] or form.b_order,
+        )
+        node = replace(node, inputs=(a[0], b[0], *node.inputs[2:]), form=form)
+        self._nodes.append(self._transposed(node, form))
+
+    # operands
+
+    def _operand(self, node: Node, index: int) -> tuple[int, Order, bool]:
+        """The tensor to read instead of an operand, its order of axes, and whether its last two are exchanged."""
+        whole, side = self._found[index], self._side(index)
+        if side is None or whole not in self._folded:
+            return index, (), False
+        if self._graph.tensors[whole.root].shape == side.shape:
+            return whole.root, side.order, side.is_turned
+        seen = self._draft.add(Tensor(self._graph.tensors[index].name, side.shape, self._graph.tensors[index].dtype))
+        self._view(node, whole.root, seen)
+        return seen, side.order, side.is_turned
+
+    def _side(self, index: int) -> _Side | None:
+        """How a product could read the source of a transposed operand; None if it cannot."""
+        arrangement, shape = self._found[index].arrangement, self._graph.tensors[index].shape
+        if arrangement.is_identity:
+            return None
+        return next(self._sides(arrangement, shape), None)
+
+    def _sides(self, arrangement: Arrangement, shape: Shape) -> Iterator[_Side]:
+        *leading, row, column = range(len(shape))
+        for axes in ((*leading, row, column), (*leading, column, row)):
+            turned = tuple(shape[axis] for axis in axes)
+            whole = arrangement.then(Arrangement.permutation(shape, axes))
+            order = None if whole is None else whole.inverse.order_of(turned)
+            if order is not None and order[-1] == column:
+                stored = tuple(turned[axis] for axis in order)
+                yield _Side(stored, _without_identity(_inverse(order)), axes[-1] == row)
+
+    # results
+
+    def _transposed(self, node: Node, form: MatMul) -> Node:
+        """The product, stored as its readers want it if all of them want the same transpose."""
+        (output,) = node.outputs
+        wanted = [each for each in self._reads if each.root == output]
+        shape = self._graph.tensors[output].shape
+        order = wanted[0].arrangement.order_of(shape) if len(wanted) == 1 and len(node.inputs) == form.core else None
+        if order is None or order[-1] != len(shape) - 1 or wanted[0].arrangement.is_identity:
+            return node
+        tensor = self._graph.tensors[output]
+        stored = self._draft.add(Tensor(tensor.name, tuple(shape[axis] for axis in order), tensor.dtype))
+        self._stored[wanted[0]] = stored
+        self._replaced.add(output)
+        return replace(node, outputs=(stored,), form=replace(form, order=_inverse(order)))
+
+
+def _inverse(order: Order) -> Order:
+    return tuple(map(order.index, range(len(order))))
+
+
+def _without_identity(order: Order) -> Order:
+    """No order where it is that of the tensor."""
+    return () if list(order) == sorted(order) else order
