@@ -114,6 +114,9 @@ class Interpreter:
     @property
     def _backend(self) -> Any:
         """The object that LiteRT's methods act on: the compiled graph, or LiteRT's own interpreter."""
+        main = self._main
+        if main.allocated and not self._all_on_litert:  # first: most calls come from loops of inferences
+            return main
         return self._compiled or self._shape_inputs or self._opened.source.fallback().interpreter
 
     def _backend_of(self, subgraph: int) -> Any:
@@ -162,8 +165,11 @@ class Interpreter:
         Raises:
             RuntimeError: `allocate_tensors` was not called, or LiteRT failed.
         """
-        backend = self._compiled or self._shape_inputs or self._opened.source.fallback()
-        backend.invoke()
+        main = self._main
+        if main.allocated and not self._all_on_litert:
+            main.invoke()
+        else:
+            (self._compiled or self._shape_inputs or self._opened.source.fallback()).invoke()
 
     def set_tensor(self, tensor_index: int, value: Any) -> None:
         """Copy `value` into the tensor.
@@ -179,7 +185,8 @@ class Interpreter:
         Raises:
             ValueError: there is no such tensor, it has no value, or tensors are not allocated.
         """
-        return self._backend_of(subgraph_index).get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]
+        backend = self._backend_of(subgraph_index) if subgraph_index else self._backend
+        return backend.get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]
 
     def tensor(self, tensor_index: int) -> Callable[[], np.ndarray]:
         """A function that returns a view of the tensor's memory, for reading and writing between runs."""

@@ -73,6 +73,8 @@ class Model:
         self._specializations = Specializations(executable)
         self._program = executable.program
         self._ran_last = executable
+        is_open = any(-1 in port.shape_signature for port in executable.program.inputs)
+        self._only = None if is_open or executable.program.shape_inputs else executable  # for all inputs
         self._closed = False
 
     def __repr__(self) -> str:
@@ -165,7 +167,7 @@ class Model:
         return signatures[key]
 
     def _run(self, base: Executable, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        executable = self._fitting(base, inputs)
+        executable = base if base is self._only else self._fitting(base, inputs)
         session = executable.session  # read once: another thread may close the model
         if self._closed:
             raise DeviceError("the model is closed")

@@ -32,6 +32,7 @@ class CompiledInterpreter:
     Attributes:
         executable: the program for the input shapes at the last `allocate_tensors`. While it runs on LiteRT, only
             `resize` and `allocate_tensors` are useful.
+        allocated: whether `executable` is compiled and ready to run.
     """
 
     def __init__(self, specializations: Specializations, base: Executable) -> None:
@@ -41,12 +42,14 @@ class CompiledInterpreter:
         """
         self._specializations = specializations
         self._base = self.executable = base
+        self._subgraph = base.subgraph
         self._inputs = base.program.inputs
         self._outputs = base.program.outputs
         self._shapes = [*base.shapes]
         self._input_places = {port.index: place for place, port in enumerate(self._inputs)}
         self._output_places = {port.index: place for place, port in enumerate(self._outputs)}
-        self._allocated = False
+        self._views: dict[int, Any] = {}
+        self.allocated = False
 
     @property
     def compiled(self) -> bool:
@@ -74,7 +77,7 @@ class CompiledInterpreter:
             return False
         if shape != self._shapes[place]:
             self._shapes[place] = shape
-            self._allocated = False
+            self.allocated = False
         return True
 
     def _may_become(self, place: int, shape: Shape) -> bool:
@@ -89,24 +92,25 @@ class CompiledInterpreter:
 
         LiteRT has to take over where nothing is compiled for the shapes: see `compiled`.
         """
-        if self._allocated:
+        if self.allocated:
             return
+        self._views = {}
         executable = self.executable = self._specializations.resized(self._base, self.shapes)
         if executable.session is not None:
             executable.session.reset_states(resources=False)
             self._inputs = executable.program.inputs
             self._outputs = executable.program.outputs
-            self._allocated = True
+            self.allocated = True
 
     def invoke(self) -> None:
         """
         Raises:
             DeviceError: `allocate_tensors` was not called. It is a RuntimeError, as in LiteRT.
         """
-        if not self._allocated:
+        if not self.allocated:
             raise DeviceError(NOT_READY)
         try:
-            self._session.invoke()
+            self.executable.session.invoke()  # type: ignore[union-attr]
         except ProgramError as error:
             self._recompile(str(error))
             self._session.invoke()
@@ -123,7 +127,7 @@ class CompiledInterpreter:
         """
         recompile(self.executable, self._session, reason)
         if self._session is None:
-            self._allocated = False
+            self.allocated = False
             raise DeviceError(f"{reason}; {self.executable.reason} {NOT_READY}")
 
     def set_tensor(self, tensor_index: int, value: Any) -> None:
@@ -134,10 +138,15 @@ class CompiledInterpreter:
                 LiteRT.
             TypeError: the index is not an integer. All methods with an index raise it.
         """
+        view: Any = self._views.get(tensor_index) if self.allocated and type(tensor_index) is int else None
+        is_array = view is not None and type(value) is type(view)
+        if is_array and value.dtype is view.dtype and value.shape == view.shape:
+            view[...] = value
+            return
         import numpy as np
 
         tensor_index = _index(tensor_index)
-        if not self._allocated:
+        if not self.allocated:
             raise TensorError(UNALLOCATED)
         array, place = np.asarray(value), self._state_place(tensor_index)
         if place is not None:
@@ -146,7 +155,7 @@ class CompiledInterpreter:
             self._session.write_state(place, array.tobytes())
             return
         _check(array, self._port(tensor_index))
-        self._view(tensor_index)[...] = array
+        self._kept_view(tensor_index)[...] = array
 
     def get_tensor(self, tensor_index: int, subgraph_index: int = 0) -> np.ndarray:
         """A copy of an input, output or variable. Constants come from LiteRT.
@@ -154,14 +163,18 @@ class CompiledInterpreter:
         Raises:
             ValueError: no such tensor, or an intermediate tensor, which has no value.
         """
-        tensor_index, subgraph_index = _index(tensor_index), _index(subgraph_index)
-        if not self._allocated:
+        if not self.allocated:
             raise TensorError(NO_DATA)
-        if subgraph_index == self._base.subgraph and (place := self._state_place(tensor_index)) is not None:
+        if type(tensor_index) is type(subgraph_index) is int and subgraph_index == self._subgraph:
+            view = self._views.get(tensor_index)
+            if view is not None:
+                return view.copy()  # type: ignore[no-any-return]
+        tensor_index, subgraph_index = _index(tensor_index), _index(subgraph_index)
+        if subgraph_index == self._subgraph and (place := self._state_place(tensor_index)) is not None:
             return self._state(place)
-        if subgraph_index == self._base.subgraph:
+        if subgraph_index == self._subgraph:
             if self._is_port(tensor_index):
-                return self._view(tensor_index).copy()
+                return self._kept_view(tensor_index).copy()
             if tensor_index in self._base.source.runtime_tensors(subgraph_index):
                 raise self._unkept(tensor_index)
         return self._litert().get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]
@@ -183,7 +196,7 @@ class CompiledInterpreter:
         """A function that returns a view of the tensor's memory."""
 
         def view() -> np.ndarray:
-            if not self._allocated:
+            if not self.allocated:
                 raise TensorError(NO_DATA)
             index = _index(tensor_index)
             self._port(index)
@@ -214,6 +227,11 @@ class CompiledInterpreter:
         found = f"tensor {tensor_index} is neither an input nor an output: inputs are {inputs}, outputs are {outputs}"
         return TensorError(f"{found}; a compiled graph keeps no other tensor")
 
+    def _kept_view(self, tensor_index: int) -> np.ndarray:
+        """View of an input or output, made once: its memory stays in place while the tensors are allocated."""
+        view = self._views[tensor_index] = self._view(tensor_index)
+        return view
+
     def _view(self, tensor_index: int) -> np.ndarray:
         import numpy as np
 
@@ -238,7 +256,7 @@ class CompiledInterpreter:
         return self._litert().get_tensor_details(subgraph_index)  # type: ignore[no-any-return]
 
     def _get_tensor_details(self, tensor_index: int, subgraph_index: int) -> dict[str, Any]:
-        if subgraph_index == self._base.subgraph and self._is_port(tensor_index):
+        if subgraph_index == self._subgraph and self._is_port(tensor_index):
             return self._describe(tensor_index)
         return self._litert()._get_tensor_details(tensor_index, subgraph_index)  # type: ignore[no-any-return]
 
@@ -261,9 +279,9 @@ class CompiledInterpreter:
     def _litert(self) -> Any:
         """The same model in LiteRT, with the same shapes, allocated if this one is."""
         fallback = self._base.source.fallback()
-        if self._base.subgraph == 0:
+        if self._subgraph == 0:
             fallback.fit(self.shapes)
-        if self._allocated:
+        if self.allocated:
             fallback.allocate()
         return fallback.interpreter
 

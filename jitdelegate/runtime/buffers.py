@@ -7,6 +7,7 @@ the right element format and shape from Python 3.11 on, so numpy.asarray(output)
 from __future__ import annotations
 
 import ctypes
+import sys
 
 from jitdelegate.errors import DeviceError, TensorError
 
@@ -31,6 +32,8 @@ ELEMENTS: dict[str, Any] = {
 }
 _FLOATS, _SIGNED, _UNSIGNED = tuple("efd"), tuple("bhilqn"), tuple("BHILQN")
 _COMPLEX, _RAW = ("Zf", "Zd"), tuple("Bbc")
+LARGEST_COPY = 1 << 14
+"""Bytes of an array up to which a copy takes less time than its address."""
 _PLAIN_BUFFER = 0  # PyBUF_SIMPLE: contiguous, read-only memory will do
 
 
@@ -100,6 +103,46 @@ def borrow(value: Any, port: Port) -> Borrowed:
     if borrowed.address % ctypes.alignment(ELEMENTS.get(port.dtype, ctypes.c_uint8)):
         return Borrowed(_copy(view, port))
     return borrowed
+
+
+class InputSlot:
+    """Where one input of a run lies: in place, or a copy of a small array, which takes less time than its address.
+
+    Attributes:
+        port: the input.
+    """
+
+    __slots__ = ("_address", "_array_class", "_copy", "_dtype", "_shape", "port")
+    _address: int
+
+    def __init__(self, port: Port) -> None:
+        self.port = port
+        self._array_class: Any = None
+
+    def place(self, value: Any, borrowed: list[Borrowed]) -> int:
+        """The address of the elements; raises the errors of `borrow`.
+
+        Args:
+            borrowed: receives the memory that has to be held during the run.
+        """
+        if type(value) is self._array_class and value.dtype is self._dtype and value.shape == self._shape:
+            self._copy[...] = value
+            return self._address
+        memory = borrow(value, self.port)
+        borrowed.append(memory)
+        if self._array_class is None and memory.nbytes <= LARGEST_COPY:
+            self._expect_arrays(value)
+        return memory.address
+
+    def _expect_arrays(self, value: Any) -> None:
+        """Copy numpy arrays like this one, which the port accepts, from now on."""
+        numpy = sys.modules.get("numpy")
+        if numpy is None or type(value) is not numpy.ndarray:
+            return
+        self._copy = numpy.empty_like(value, order="C", subok=False)
+        self._address = self._copy.ctypes.data
+        self._dtype, self._shape = value.dtype, value.shape
+        self._array_class = numpy.ndarray
 
 
 def _copy(view: memoryview, port: Port) -> bytes:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from ctypes import addressof
 
 from jitdelegate.errors import DeviceError, ProgramError, TensorError
 from jitdelegate.options import DEBUG_LEVEL, TIMED_LEVEL
 from jitdelegate.program.program import NO_TENSOR
-from jitdelegate.runtime.buffers import borrow, no_memory, tensor_class
+from jitdelegate.runtime.buffers import InputSlot, borrow, no_memory, tensor_class
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from jitdelegate.program.program import Port, Program, State
-    from jitdelegate.runtime.buffers import Tensor
+    from jitdelegate.runtime.buffers import Borrowed, Tensor
     from jitdelegate.runtime.shared_file import SharedFile
 
 
@@ -34,9 +35,10 @@ class IOBinding:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self._idle_slots: list[list[InputSlot]] = []
         self._staging: dict[int, Tensor] = {}
         self._staged: list[int] | None = None
-        self._output_classes = [_tensor_class(port) for port in program.outputs]
+        self._output_classes: list[Any] = [_tensor_class(port) for port in program.outputs]
         states = (state for state in program.states if state.index != NO_TENSOR)
         others: tuple[Port | State, ...] = (*program.inputs, *program.between, *states)
         for port in others:
@@ -57,16 +59,36 @@ class IOBinding:
             ProgramError: the weights are damaged; nothing was computed. Compile again.
             DeviceError: the session is closed, the device failed, or out of memory for the outputs.
         """
-        ports = self.program.inputs
-        if len(inputs) != len(ports):
-            raise TensorError(f"{len(inputs)} inputs were given, expected {len(ports)}")
         try:
-            borrowed = [borrow(value, port) for value, port in zip(inputs, ports, strict=True)]
-            outputs: tuple[Any, ...] = tuple(map(_make, self._output_classes, self.program.outputs))
-            self.run_on([*(memory.address for memory in borrowed), *map(ctypes.addressof, outputs)])
+            slots = self._idle_slots.pop()  # those of a run that has ended, since other threads may be in one
+        except IndexError:
+            slots = list(map(InputSlot, self.program.inputs))
+        if len(inputs) != len(slots):
+            raise TensorError(f"{len(inputs)} inputs were given, expected {len(slots)}")
+        addresses: list[int] = []
+        borrowed: list[Borrowed] = []
+        try:
+            for slot, value in zip(slots, inputs, strict=True):
+                addresses.append(slot.place(value, borrowed))
+            outputs = self._new_outputs(addresses)
+            self.run_on(addresses)
         except MemoryError as error:
             raise DeviceError("no memory for a run") from error
+        self._idle_slots.append(slots)
         return outputs
+
+    def _new_outputs(self, addresses: list[int]) -> tuple[Any, ...]:
+        """One tensor of zeros per output; appends their addresses."""
+        made = []
+        try:
+            for output_class in self._output_classes:
+                output = output_class()
+                made.append(output)
+                addresses.append(addressof(output))
+        except MemoryError as error:
+            port = self.program.outputs[len(made)]
+            raise no_memory(port, port.nbytes) from error
+        return tuple(made)
 
     def set_input(self, position: int, value: Any) -> None:
         """Copy `value` into the persistent memory of an input.

@@ -6,6 +6,7 @@ import array
 import ctypes
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 import jitdelegate
 from jitdelegate.errors import TensorError
+from jitdelegate.runtime.buffers import LARGEST_COPY
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import small_models
 
@@ -63,6 +65,45 @@ def test_the_same_values_are_taken_compiled_and_on_litert(model: jitdelegate.Mod
 def test_the_same_values_are_refused_compiled_and_on_litert(model: jitdelegate.Model, value: Any) -> None:
     with pytest.raises(TensorError, match="'right'"):
         model(VALUES, value)
+
+
+def test_a_later_call_takes_and_refuses_what_a_first_one_does(model: jitdelegate.Model) -> None:
+    """The first array makes the way for further small ones."""
+    for value in ACCEPTED.values():
+        np.testing.assert_array_equal(model(VALUES, VALUES)[0], 2 * VALUES)
+        np.testing.assert_array_equal(model(VALUES, value)[0], 2 * VALUES)
+    np.testing.assert_array_equal(model(VALUES, (VALUES + 1).copy(order="F"))[0], 2 * VALUES + 1)
+    for wrong in (*REFUSED.values(), VALUES.astype(np.float64), VALUES.astype(">f4"), VALUES.T):
+        np.testing.assert_array_equal(model(VALUES, VALUES)[0], 2 * VALUES)
+        with pytest.raises(TensorError, match="'right'"):
+            model(VALUES, wrong)
+
+
+def test_small_arrays_of_several_threads_do_not_mix(model: jitdelegate.Model) -> None:
+    wrong: list[float] = []
+
+    def call(number: float) -> None:
+        value = np.full((2, 3), number, np.float32)
+        for _ in range(200):
+            wrong.extend({float(one) for one in np.asarray(model(value, value)[0]).ravel()} - {2 * number})
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in (1.0, 5.0, 9.0)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize("nbytes", [24, LARGEST_COPY, LARGEST_COPY + 4])
+def test_arrays_of_all_sizes_are_read_at_each_call(nbytes: int) -> None:
+    builder = ModelBuilder()
+    builder.output(builder.op("NEG", [builder.input((nbytes // 4,))], (nbytes // 4,)))
+    model = jitdelegate.load(builder.finish(), target="cpu", serialization_dir=False)
+    value = np.arange(nbytes // 4, dtype=np.float32)
+    for _ in range(3):
+        value += 1
+        np.testing.assert_array_equal(model(value), -value)
 
 
 @pytest.mark.parametrize("target", ["cpu", "litert"])

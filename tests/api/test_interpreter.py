@@ -93,6 +93,21 @@ def test_set_and_get_copy_while_tensor_shares() -> None:
     np.testing.assert_array_equal(copy, IMAGE)
 
 
+def test_after_a_resize_the_new_shape_alone_is_taken() -> None:
+    interpreter = jitdelegate.Interpreter(model_content=small_models.convolution(open_batch=True))
+    output = interpreter.get_output_details()[0]["index"]
+    for batch in (1, 3, 1):
+        interpreter.resize_tensor_input(0, [batch, 8, 8, 3])
+        interpreter.allocate_tensors()
+        for other in ({1, 3} - {batch}, {1, 3} - {batch}):
+            with pytest.raises(ValueError, match="Dimension mismatch"):
+                interpreter.set_tensor(0, np.repeat(IMAGE, *other, axis=0))
+            interpreter.set_tensor(0, np.repeat(IMAGE, batch, axis=0))
+            interpreter.invoke()
+            assert interpreter.get_tensor(output).shape == (batch, 4, 4, 4)
+            assert interpreter.get_tensor(output).any()
+
+
 def test_a_view_sees_the_next_run() -> None:
     interpreter = jitdelegate.Interpreter(model_content=small_models.convolution())
     interpreter.allocate_tensors()
@@ -118,6 +133,8 @@ def misuse(act: Callable[[Any], Any], ready: bool = True) -> tuple[Exception, Ex
     ):
         if ready:
             interpreter.allocate_tensors()
+            interpreter.set_tensor(0, IMAGE)  # later calls take another way
+            interpreter.get_tensor(0)
         try:
             act(interpreter)
         except Exception as error:  # noqa: BLE001

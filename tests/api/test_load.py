@@ -162,16 +162,16 @@ def test_a_closed_model_says_so(convolution: jitdelegate.Model) -> None:
     convolution.close()
 
 
-def test_a_model_that_is_closed_during_a_run_says_so(
-    convolution: jitdelegate.Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_is_closed_during_a_run_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = jitdelegate.load(small_models.convolution(open_batch=True), serialization_dir=False)
+
     def close(value: object, port: Port) -> tuple[int, ...]:
-        convolution.close()
+        model.close()
         return port.shape
 
     monkeypatch.setattr("jitdelegate.api.model.accepted_shape", close)
     with pytest.raises(DeviceError, match="closed"):
-        convolution(IMAGE)
+        model(IMAGE)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

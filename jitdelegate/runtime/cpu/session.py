@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import ctypes
 import os
+from os import getpid
 
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.runtime.arena import Memory, aligned
@@ -88,27 +89,39 @@ class Session(IOBinding):
             self.close()
 
     def run_on(self, addresses: list[int]) -> None:
-        self._follow_fork()
+        if self._process != getpid():
+            self._follow_fork()
         with self._lock:
-            undisturbed(self.shared, lambda: self._compute(addresses))
-            self._opened_memory().states.advance()
+            memory = self._memory or self._opened_memory()
+            if memory.weights.file is None:
+                self._compute(memory, addresses)
+            else:
+                self._compute_undisturbed(memory, addresses)
+            if memory.states.before:
+                memory.states.advance()
+
+    def _compute_undisturbed(self, memory: _Memory, addresses: list[int]) -> None:
+        undisturbed(memory.weights.file, lambda: self._compute(memory, addresses))
 
     def compute(self, addresses: list[int]) -> None:
         self._follow_fork()
         with self._lock:
-            self._compute(addresses)
+            self._compute(self._opened_memory(), addresses)
 
     def advance(self) -> None:
         with self._lock:
             self._opened_memory().states.advance()
 
-    def _compute(self, addresses: list[int]) -> None:
-        memory = self._opened_memory()
+    def _compute(self, memory: _Memory, addresses: list[int]) -> None:
         memory.weights.verify()
-        self._start_workers(memory)
-        states, count = memory.states, len(self.program.inputs)
-        states.prepare()
-        memory.io[:] = [*addresses[:count], *states.before, *addresses[count:], *states.after]
+        if len(self._workers) < self._num_threads - 1:
+            self._start_workers(memory)
+        states = memory.states
+        if states.before:
+            states.prepare()
+            count = len(self.program.inputs)
+            addresses = [*addresses[:count], *states.before, *addresses[count:], *states.after]
+        memory.io[:] = addresses
         self._code.run(*memory.arguments[0])
 
     def _opened_memory(self) -> _Memory:
