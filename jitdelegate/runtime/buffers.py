@@ -1,7 +1,8 @@
 """The caller's tensors: addresses of inputs without copies, and outputs that need no numpy.
 
 An input is anything with the buffer protocol or numpy's array protocols. An output is a ctypes array, whose buffer has
-the right element format and shape from Python 3.11 on, so numpy.asarray(output) copies nothing.
+the right element format and shape from Python 3.11 on, so numpy.asarray(output) copies nothing. It behaves like the
+array on its memory, and imports numpy for that.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from jitdelegate.errors import DeviceError, TensorError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from jitdelegate.program.program import Port
@@ -32,6 +34,14 @@ ELEMENTS: dict[str, Any] = {
 }
 _FLOATS, _SIGNED, _UNSIGNED = tuple("efd"), tuple("bhilqn"), tuple("BHILQN")
 _COMPLEX, _RAW = ("Zf", "Zd"), tuple("Bbc")
+_BINARY = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and", "xor", "or")
+_OTHERS = (
+    *("eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "abs", "invert"),
+    *("getitem", "setitem", "iter", "contains"),
+)
+"""Operators of arrays: those that also exist reflected and in place, and the others."""
+_DLPACK_CPU = 1
+_item: Any = ctypes.Array.__getitem__
 LARGEST_COPY = 1 << 14
 """Bytes of an array up to which a copy takes less time than its address."""
 _PLAIN_BUFFER = 0  # PyBUF_SIMPLE: contiguous, read-only memory will do
@@ -255,7 +265,9 @@ def _dtype(view: memoryview) -> str:
 class Tensor:
     """An output: memory with a shape, an element type and the buffer protocol.
 
-    `numpy.asarray(tensor)` shares the memory; `bytes(tensor)` copies it.
+    `numpy.asarray(tensor)` and `torch.from_dlpack(tensor)` share the memory, which lives as long as they do;
+    `bytes(tensor)` copies it. Indexing, operators and all other methods and attributes are those of the numpy array on
+    this memory, and import numpy. They make numpy's arrays and numbers; in-place operators return the tensor itself.
 
     Attributes:
         shape: sizes, outermost first.
@@ -270,12 +282,55 @@ class Tensor:
 
     def tolist(self) -> Any:
         """Nested lists of Python numbers; a number for rank 0."""
-        return _nested(self, len(self.shape))
+        if not self.shape:
+            return self.value
+        if len(self.shape) == 1:
+            return _item(self, slice(None))
+        return [_nested(_item(self, place), len(self.shape) - 1) for place in range(self.shape[0])]
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """numpy's description of the memory, version 3."""
+        address, size = ctypes.addressof(self), ctypes.sizeof(ELEMENTS[self.dtype])  # type: ignore[arg-type]
+        order = "|" if size == 1 else "<" if sys.byteorder == "little" else ">"
+        kind = f"{order}{self.dtype[0]}{size}"
+        return {"shape": self.shape, "typestr": kind, "data": (address, False), "version": 3}
+
+    def __dlpack__(self, **asked: Any) -> Any:
+        """A DLPack capsule of the memory, which is the CPU's; raises numpy's errors."""
+        return self.__array__().__dlpack__(**asked)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _DLPACK_CPU, 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # protocols that arrays of this kind do not have
+            raise AttributeError(f"a Tensor has no attribute {name!r}")
+        return getattr(self.__array__(), name)
+
+    def __bytes__(self) -> bytes:
+        return memoryview(self).tobytes()
+
+    def __bool__(self) -> bool:
+        return bool(self.__array__())
+
+    def __int__(self) -> int:
+        """
+        Raises:
+            ValueError: there is not exactly one element; so for `float` and `complex`.
+        """
+        return int(self.__array__().item())
+
+    def __float__(self) -> float:
+        return float(self.__array__().item())
+
+    def __complex__(self) -> complex:
+        return complex(self.__array__().item())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         import numpy
 
-        array = numpy.asarray(memoryview(self))  # type: ignore[arg-type]
+        array = numpy.asarray(memoryview(self))
         if dtype is None or array.dtype == dtype:
             return array.copy() if copy else array
         if copy is False:
@@ -284,18 +339,41 @@ class Tensor:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle by type, shape and elements."""
-        return _tensor_of, (self.dtype, self.shape, bytes(self))  # type: ignore[call-overload]
+        return _tensor_of, (self.dtype, self.shape, bytes(self))
 
     def __repr__(self) -> str:
         return f"Tensor({self.dtype}{list(self.shape)})"
 
 
 def _nested(values: Any, rank: int) -> Any:
-    if rank == 0:
-        return values.value
     if rank == 1:
         return values[:]
     return [_nested(row, rank - 1) for row in values]
+
+
+def _of_array(name: str) -> Callable[..., Any]:
+    """The array's operator as a method."""
+
+    def operator(self: Tensor, *operands: Any) -> Any:
+        return getattr(self.__array__(), name)(*operands)
+
+    return operator
+
+
+def _in_place(name: str) -> Callable[..., Any]:
+    """The array's in-place operator as a method that returns the tensor."""
+
+    def operator(self: Tensor, operand: Any) -> Any:
+        done = getattr(self.__array__(), name)(operand)
+        return done if done is NotImplemented else self
+
+    return operator
+
+
+for _name in (*_BINARY, "divmod", *(f"r{name}" for name in (*_BINARY, "divmod")), *_OTHERS):
+    setattr(Tensor, f"__{_name}__", _of_array(f"__{_name}__"))
+for _name in _BINARY:
+    setattr(Tensor, f"__i{_name}__", _in_place(f"__i{_name}__"))
 
 
 def _tensor_of(dtype: str, shape: tuple[int, ...], content: bytes) -> Any:
@@ -327,4 +405,6 @@ def _make_class(dtype: str, shape: tuple[int, ...]) -> type:
     except (OverflowError, ValueError) as error:
         raise TensorError(f"a tensor {dtype}{list(shape)} cannot be made: {error}") from error
     values = {"shape": shape, "dtype": dtype, "nbytes": ctypes.sizeof(memory), "__slots__": ()}
+    if "int" in dtype and values["nbytes"] == ctypes.sizeof(ELEMENTS[dtype]):
+        values["__index__"] = Tensor.__int__
     return type("Tensor", (Tensor, memory), values)

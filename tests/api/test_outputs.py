@@ -1,7 +1,13 @@
-"""Whatever makes an output, signatures, indices and names find it, and LiteRT's answer in it."""
+"""Whatever makes an output, signatures, indices and names find it, and LiteRT's answer in it. An output is an array."""
 
 from __future__ import annotations
 
+import copy
+import operator
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +18,8 @@ from ai_edge_litert.interpreter import OpResolverType
 
 import jitdelegate
 from jitdelegate.errors import TensorError
+from jitdelegate.runtime.buffers import ELEMENTS, tensor_class
+from jitdelegate.tflite.write import ModelBuilder
 from tests.api.output_models import MODELS, between
 from tests.api.test_signatures import forbid_litert
 
@@ -92,3 +100,190 @@ def test_what_lies_between_inputs_and_outputs_is_not_answered(tmp_path: Path) ->
     np.testing.assert_array_equal(interpreter.get_tensor(names["three"]), other.get_tensor(names["three"]))
     with pytest.raises(TensorError, match="keeps no other tensor"):
         interpreter.get_tensor(names["between"])
+
+
+BINARY = {
+    name: getattr(operator, name)
+    for name in (
+        *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lshift", "rshift", "and_", "or_", "xor"),
+        *("eq", "ne", "lt", "le", "gt", "ge"),
+    )
+}
+IN_PLACE = {
+    name: getattr(operator, name)
+    for name in (
+        "iadd",
+        "isub",
+        "imul",
+        "ifloordiv",
+        "imod",
+        "ipow",
+        "imatmul",
+        "ilshift",
+        "irshift",
+        "iand",
+        "ior",
+        "ixor",
+    )
+}
+ARRAY_USES: dict[str, Callable[[Any], Any]] = {
+    "one element": lambda x: x[0, 1],
+    "row": lambda x: x[1],
+    "slice": lambda x: x[:, ::-1],
+    "mask": lambda x: x[x > 2],
+    "iteration": list,
+    "reversed": lambda x: list(reversed(x)),
+    "length": len,
+    "contains": lambda x: (3 in x, 30 in x),
+    "negative": operator.neg,
+    "positive": operator.pos,
+    "absolute": abs,
+    "divmod": lambda x: divmod(x, 3),
+    "reflected divmod": lambda x: divmod(30, x),
+    "mean": lambda x: x.mean(),
+    "argmax of an axis": lambda x: x.argmax(axis=1),
+    "reshape": lambda x: x.reshape(-1),
+    "transposed": lambda x: x.T,
+    "attributes": lambda x: (x.ndim, x.size, x.itemsize, x.strides),
+    "function of numpy": lambda x: np.concatenate([x, x]),
+    "reduction by numpy": lambda x: np.sum(x, axis=0),
+    "ufunc": np.exp,
+    "stack": lambda x: np.stack([x, x]),
+    "copy": lambda x: x.copy(),
+}
+
+
+def square(dtype: str) -> tuple[Any, np.ndarray]:
+    """A tensor [2, 2] of 1 to 4, and the same as an array."""
+    array = np.arange(1, 5).astype(dtype).reshape(2, 2)
+    return tensor_class(dtype, (2, 2)).from_buffer_copy(array.tobytes()), array
+
+
+def assert_equal(found: Any, expected: Any) -> None:
+    np.testing.assert_equal(found, expected)
+    assert type(found) is type(expected)
+
+
+@pytest.mark.parametrize("use", ARRAY_USES.values(), ids=ARRAY_USES)
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_an_output_is_used_as_an_array(dtype: str, use: Callable[[Any], Any]) -> None:
+    tensor, array = square(dtype)
+    assert_equal(use(tensor), use(array))
+
+
+@pytest.mark.parametrize("act", BINARY.values(), ids=BINARY)
+def test_operators_are_the_array_s_on_both_sides(act: Callable[[Any, Any], Any]) -> None:
+    tensor, array = square("int32")
+    other = np.array([[2, 1], [3, 2]], np.int32)
+    assert_equal(act(tensor, other), act(array, other))
+    assert_equal(act(other, tensor), act(other, array))
+    assert_equal(act(tensor, tensor), act(array, array))
+    if act is not operator.matmul:
+        assert_equal(act(tensor, 2), act(array, 2))
+        assert_equal(act(2, tensor), act(2, array))
+
+
+@pytest.mark.parametrize("act", IN_PLACE.values(), ids=IN_PLACE)
+def test_in_place_operators_change_the_tensor_s_own_memory(act: Callable[[Any, Any], Any]) -> None:
+    tensor, array = square("int32")
+    view, other = np.asarray(tensor), np.array([[2, 1], [3, 2]], np.int32)
+    assert act(tensor, other) is tensor
+    np.testing.assert_array_equal(view, act(array, other))
+
+
+def test_elements_are_set_in_shared_memory() -> None:
+    tensor, array = square("float32")
+    view = np.asarray(tensor)
+    for each in (tensor, array):
+        each[0] = [7, 8]
+        each[1, 1] = 9
+    np.testing.assert_array_equal(view, array)
+    assert tensor.tolist() == array.tolist()
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+@pytest.mark.parametrize("dtype", ELEMENTS)
+def test_one_element_is_a_number(dtype: str, shape: tuple[int, ...]) -> None:
+    tensor = tensor_class(dtype, shape).from_buffer_copy(np.array(1).astype(dtype).tobytes())
+    assert (float(tensor), int(tensor), complex(tensor), bool(tensor)) == (1.0, 1, 1 + 0j, True)
+    assert bytes(tensor) == np.array(1).astype(dtype).tobytes()
+    if "int" in dtype:
+        assert operator.index(tensor) == 1
+    else:
+        with pytest.raises(TypeError):
+            operator.index(tensor)
+
+
+def test_several_elements_are_neither_a_number_nor_a_truth_nor_a_key() -> None:
+    tensor, _ = square("int32")
+    for make, error in ((float, ValueError), (int, ValueError), (bool, ValueError), (hash, TypeError)):
+        with pytest.raises(error):
+            make(tensor)
+    with pytest.raises(TypeError):
+        operator.index(tensor)
+    with pytest.raises(AttributeError, match="no_such_method"):
+        tensor.no_such_method()
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 0), (2, 3)])
+@pytest.mark.parametrize("dtype", ELEMENTS)
+def test_protocols_share_the_memory(dtype: str, shape: tuple[int, ...]) -> None:
+    tensor = tensor_class(dtype, shape)()
+    holder = type("Holder", (), {"__array_interface__": tensor.__array_interface__})()
+    assert tensor.__dlpack_device__() == (1, 0)
+    for view in (np.asarray(tensor), np.asarray(holder), np.from_dlpack(tensor)):
+        assert (view.dtype.name, view.shape) == (dtype, shape)
+        np.asarray(tensor)[...] = 1
+        np.testing.assert_array_equal(view, np.ones(shape, dtype))
+        tensor[...] = 0
+        np.testing.assert_array_equal(view, np.zeros(shape, dtype))
+
+
+def test_torch_shares_the_memory() -> None:
+    torch = pytest.importorskip("torch")
+    tensor, array = square("float32")
+    shared = torch.from_dlpack(tensor)
+    tensor += 1
+    np.testing.assert_array_equal(shared.numpy(), array + 1)
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_copy_is_a_tensor_with_memory_of_its_own(again: Callable[[Any], Any]) -> None:
+    tensor, array = square("float32")
+    other = again(tensor)
+    tensor += 1
+    assert type(other) is type(tensor)
+    np.testing.assert_array_equal(other, array)
+
+
+def test_a_view_outlives_output_and_model() -> None:
+    builder = ModelBuilder()
+    builder.output(builder.op("NEG", [builder.input((1000,))], (1000,)))
+    feed = np.arange(1000, dtype=np.float32)
+
+    def views() -> list[np.ndarray]:
+        with jitdelegate.load(builder.finish(), target="cpu", serialization_dir=False) as model:
+            output = model(feed)
+            return [np.asarray(output), np.from_dlpack(output), output[:], memoryview(output)]
+
+    kept = views()
+    for _ in range(100):
+        tensor_class("float32", (1000,))()  # of the same size: takes memory that is free
+    for view in kept:
+        np.testing.assert_array_equal(view, -feed)
+
+
+WITHOUT_NUMPY = """
+import sys
+from jitdelegate.runtime.buffers import tensor_class
+tensor = tensor_class("float32", (2, 3))()
+bytes(tensor), len(tensor), tensor.tolist(), tensor.shape, repr(tensor), memoryview(tensor), tensor.__array_interface__
+tensor.__dlpack_device__(), [hasattr(tensor, name) for name in ("__cuda_array_interface__", "__torch_function__")]
+assert "numpy" not in sys.modules
+tensor.mean()
+assert "numpy" in sys.modules
+"""
+
+
+def test_numpy_is_imported_by_the_first_use_as_an_array() -> None:
+    subprocess.run([sys.executable, "-c", WITHOUT_NUMPY], check=True)
