@@ -17,6 +17,10 @@ class OptionError(JitDelegateError, ValueError):
     """An option is unknown, or its value is not one of those it takes."""
 
 
+class LibraryError(OptionError, OSError):
+    """A library of a delegate cannot be loaded, or makes no delegate."""
+
+
 class ProgramError(JitDelegateError):
     """Program bytes failed a check (magic, version, length, hash or bounds) and must not be used."""
 

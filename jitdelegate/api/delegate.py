@@ -12,14 +12,14 @@ from jitdelegate.options import Options
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
+    from typing import Any, Never
 
     from jitdelegate.api.report import Report
     from jitdelegate.engine.hosted_model import HostedModel
     from jitdelegate.litert_delegate.native_delegate import NativeDelegate
 
 NAMES = ("jitdelegate", "libjitdelegate.so", "libjitdelegate")
-"""Library names that `load_delegate` accepts. No library is loaded: the delegate is this package."""
+"""Names of this package for `load_delegate`, which loads no library for them."""
 
 
 class GpuDelegate:
@@ -40,21 +40,37 @@ class GpuDelegate:
         model_token: str | None = None,
         target: str | None = None,
         num_threads: int | None = None,
-        **options: Any,
+        *,
+        backend: str | None = None,
+        cpu_features: str | None = None,
+        device: int | str | None = None,
+        stream: int | None = None,
+        precision: str | None = None,
+        is_precision_loss_allowed: bool | int | None = None,
+        inference_preference: str | int | None = None,
+        inference_priority1: str | int | None = None,
+        inference_priority2: str | int | None = None,
+        inference_priority3: str | int | None = None,
+        max_delegated_partitions: int | None = None,
+        min_nodes_per_partition: int | None = None,
+        private_weights: bool | int | None = None,
+        require_full_delegation: bool | int | None = None,
+        first_delegate_node_index: int | None = None,
+        last_delegate_node_index: int | None = None,
+        only_ops: str | list[str] | tuple[str, ...] | None = None,
+        partitioning: str | None = None,
+        profile: bool | int | None = None,
+        **unknown: Never,
     ) -> None:
         """
-        Args:
-            target: None is "auto", or the value of `backend`, the other name of this option.
+        Args are the options of `jitdelegate.options.Options`; None leaves one as it is by default. `backend` is another
+        name of `target`.
+
         Raises:
             OptionError: an option is unknown, or its value is refused.
         """
-        named = {
-            "serialization_dir": serialization_dir,
-            "model_token": model_token,
-            "num_threads": num_threads,
-            **({} if target is None else {"target": target}),
-        }
-        self._keep(Options.from_mapping({**named, **options}))
+        given = {name: value for name, value in locals().items() if name not in ("self", "unknown")}
+        self._keep(Options.from_keywords({**given, **unknown}))
 
     def _keep(self, options: Options) -> None:
         self.options = options
@@ -141,17 +157,24 @@ def _calling_interpreter() -> tuple[Any, Any, int | None]:
     return arguments.get("self", _calling_interpreter), model, arguments.get("num_threads")
 
 
-def load_delegate(name: str, options: Mapping[str, Any] | str | os.PathLike[str] | None = None) -> GpuDelegate:
-    """The delegate called "jitdelegate", from string options as LiteRT's function of this name passes them.
+def load_delegate(library: str, options: Mapping[str, Any] | str | os.PathLike[str] | None = None) -> Any:
+    """A delegate for interpreters, as LiteRT's function of this name.
 
     Args:
-        name: "jitdelegate". LiteRT's own `load_delegate` loads other libraries.
-        options: names to values; each value goes through `str()`, as in LiteRT. Or the path of a file with options.
+        library: "jitdelegate" makes a `GpuDelegate`. Any other library goes to LiteRT, which makes a `Delegate` of it.
+        options: names to values; each value goes through `str()`, as in LiteRT. Or the path of a file with options of
+            a `GpuDelegate`.
     Raises:
-        OptionError: another name, an unknown option (named), or a value or file that cannot be parsed.
+        OptionError: an unknown option (named), or a value or file that cannot be parsed.
+        LibraryError: another library cannot be loaded, or refuses the options. It is an OSError and a ValueError.
     """
-    if name not in NAMES:
-        raise OptionError(f"no delegate {name!r} here, expected 'jitdelegate'; ai_edge_litert loads other libraries")
-    if isinstance(options, str | os.PathLike):
-        return GpuDelegate.from_file(options)
-    return GpuDelegate.from_options(Options.from_strings({} if options is None else options))
+    is_file = isinstance(options, str | os.PathLike)
+    if library not in NAMES:
+        if is_file:
+            raise OptionError(f"options of {library} are {options!r}, expected a mapping; only jitdelegate reads files")
+        from jitdelegate.runtime.litert import delegate_of_library  # not before: it imports LiteRT
+
+        return delegate_of_library(library, options)  # type: ignore[arg-type]
+    if is_file:
+        return GpuDelegate.from_file(options)  # type: ignore[arg-type]
+    return GpuDelegate.from_options(Options.from_strings({} if options is None else options))  # type: ignore[arg-type]

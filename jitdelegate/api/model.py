@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
-    from typing import Any
+    from typing import Any, Never
 
     from jitdelegate.api.report import Report
     from jitdelegate.engine.executable import Executable
@@ -116,8 +116,8 @@ class Model:
             inputs: one value per input: an array, a nested list, or a flat row-major buffer with as many elements or
                 bytes as the tensor. Only an array may have another size where the model leaves it open.
         Returns:
-            The output, or a tuple of several. Each is a tensor object with the buffer protocol, `__array__`, `.shape`
-            and `.dtype` (a string). String tensors are numpy arrays of bytes.
+            The output, or a tuple of several. Each behaves as the numpy array on its memory, which numpy.asarray and
+            DLPack share, and has the buffer protocol; `.dtype` is a string. String tensors are numpy arrays of bytes.
         Raises:
             TensorError: the number, type, shape or length of the inputs is wrong.
             DeviceError: LiteRT or the GPU failed while running the model, or the model is closed.
@@ -269,7 +269,27 @@ def load(
     serialization_dir: str | os.PathLike[str] | bool | None = None,
     model_token: str | None = None,
     num_threads: int | None = None,
+    backend: str | None = None,
+    cpu_features: str | None = None,
+    device: int | str | None = None,
+    stream: int | None = None,
+    precision: str | None = None,
+    is_precision_loss_allowed: bool | int | None = None,
+    inference_preference: str | int | None = None,
+    inference_priority1: str | int | None = None,
+    inference_priority2: str | int | None = None,
+    inference_priority3: str | int | None = None,
+    max_delegated_partitions: int | None = None,
+    min_nodes_per_partition: int | None = None,
+    private_weights: bool | int | None = None,
+    require_full_delegation: bool | int | None = None,
+    first_delegate_node_index: int | None = None,
+    last_delegate_node_index: int | None = None,
+    only_ops: str | list[str] | tuple[str, ...] | None = None,
+    partitioning: str | None = None,
+    profile: bool | int | None = None,
     options: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    **unknown: Never,
 ) -> Model:
     """A model ready to run.
 
@@ -281,22 +301,23 @@ def load(
         serialization_dir: directory of compiled programs; None is the user's cache directory, False keeps none.
         model_token: names the cache entry instead of the model's fingerprint; the content is still checked.
         num_threads: threads that share one inference; None takes the CPUs this process may use, at most 4.
-        options: further options by name, see `jitdelegate.options.Options`, or the path of a JSON or TOML file with
-            them. Arguments that are not None override them.
+        precision: of CUDA code: "float32", "tf32", "float16" or "bfloat16".
+        require_full_delegation: refuse a model with an operator that is not compiled.
+        options: further options by name, or the path of a JSON or TOML file with them. Arguments that are not None
+            override them.
+
+    `jitdelegate.options.Options` describes every option, those above and all others; None leaves one as it is by
+    default. `backend` is another name of `target`. The report names options that the chosen target ignores.
+
     Raises:
         ModelError: the file cannot be opened, is not a model, or nothing can run it.
         OptionError: an option is unknown, or its value is refused.
         DeviceError: this machine lacks the requested target or CPU features.
         DelegationError: full delegation was required, and some operators cannot be delegated.
     """
-    named = {
-        "target": target,
-        "serialization_dir": serialization_dir,
-        "model_token": model_token,
-        "num_threads": num_threads,
-    }
-    given = {name: value for name, value in named.items() if value is not None}
-    return _load(ModelFile(path_or_bytes, Options.from_keywords(given, options), listener=announce))
+    given = {name: value for name, value in locals().items() if name not in ("path_or_bytes", "options", "unknown")}
+    checked = Options.from_keywords({**given, **unknown}, options)
+    return _load(ModelFile(path_or_bytes, checked, listener=announce))
 
 
 def _load(source: ModelFile) -> Model:

@@ -128,12 +128,14 @@ class Report:
         cache: the cache's part.
         seconds: stage name to seconds, in the order in which the stages ran.
         notes: sentences about the model as a whole (why not CUDA, why LiteRT).
+        ignored_options: names of the given options that change nothing on the target that was chosen.
     """
 
     __slots__ = (
         "cache",
         "device",
         "features",
+        "ignored_options",
         "kernel_times",
         "kernels",
         "launches",
@@ -160,6 +162,7 @@ class Report:
         launches: int = 0,
         subgraphs: Sequence[SubgraphReport] = (),
         kernel_times: Sequence[KernelTime] = (),
+        ignored_options: Sequence[str] = (),
     ) -> None:
         self.target = target
         self.features = features
@@ -173,6 +176,7 @@ class Report:
         self.cache = cache
         self.seconds = dict(seconds)
         self.notes = tuple(notes)
+        self.ignored_options = tuple(ignored_options)
 
     @property
     def fully_delegated(self) -> bool:
@@ -202,6 +206,7 @@ class Report:
             "cache": self.cache.to_dict(),
             "seconds": dict(self.seconds),
             "notes": list(self.notes),
+            "ignored_options": list(self.ignored_options),
         }
 
     def __repr__(self) -> str:
@@ -226,6 +231,7 @@ class Report:
         ]
         lines += [f"{'further' if not place else '':<11}{one.name}: {one.summary()}"
                   for place, one in enumerate(self.subgraphs)]  # fmt: skip
+        lines += [f"ignored    the options {', '.join(self.ignored_options)}"] if self.ignored_options else []
         return lines + [f"note       {note}" for note in self.notes]
 
     def _where(self) -> str:
@@ -276,6 +282,7 @@ def _report(executable: Executable, notes: Sequence[str], subgraphs: Sequence[Su
         notes=[*executable.notes, *notes],
         subgraphs=subgraphs,
         kernel_times=_kernel_times(executable),
+        ignored_options=[name for name in source.options.changed if name in executable.device.target.ignored_options],
     )
 
 

@@ -71,7 +71,7 @@ class Options:
     Attributes:
         target: "cuda" compiles for this machine's GPU, "cpu" for its CPU, "litert" runs the whole model on LiteRT,
             "reference" evaluates it with numpy, to compare with, "auto" takes the fastest there is: LiteRT on a CPU
-            without AVX2. Mappings and files may call it "backend".
+            without AVX2. `backend` is another name of this option.
         serialization_dir: directory of programs; None is the user's cache directory, False turns the cache off.
         model_token: names the entry instead of the model's fingerprint; the content is still checked.
         num_threads: threads that share one inference; None takes the CPUs this process may use, at most 4.
@@ -204,6 +204,14 @@ class Options:
         return "float16" if self.is_precision_loss_allowed else "float32"
 
     @property
+    def changed(self) -> tuple[str, ...]:
+        """Names of the options that differ from their defaults, in alphabetical order."""
+        usual = Options()
+        names = tuple(name for name in self.__slots__ if getattr(self, name) != getattr(usual, name))
+        is_meant = self.precision == self._meant_precision()  # by TFLite's options, which are named instead
+        return tuple(name for name in names if not (is_meant and name == "precision"))
+
+    @property
     def partition_key(self) -> str:
         """The options that decide which operators are delegated, as "name=value" pairs; "" for the defaults."""
         found = [(name, getattr(self, name)) for name, usual in _PARTITION_DEFAULTS.items()]
@@ -237,7 +245,7 @@ class Options:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Options:
-        """Options from a .json or .toml file: a table from names to typed values.
+        """Options from a .json or .toml file: a table from names to values, or to their texts.
 
         The table is the whole file, or its table "jitdelegate" or "gpu_options".
 
@@ -248,16 +256,19 @@ class Options:
 
     @classmethod
     def from_keywords(
-        cls, keywords: Mapping[str, Any], further: Mapping[str, Any] | str | os.PathLike[str] | None
+        cls, keywords: Mapping[str, Any], further: Mapping[str, Any] | str | os.PathLike[str] | None = None
     ) -> Options:
-        """Options from keywords and from `further`, a mapping or a file's path, which keywords override.
+        """Options from keywords that are not None, and from `further`, a mapping or a file's path, which they override.
+
+        The mapping may have texts for values, as that of `from_strings`.
 
         Raises:
             OptionError: as `from_mapping` and `from_file`.
         """
+        given = _keywords({name: value for name, value in keywords.items() if value is not None})
         if isinstance(further, str | os.PathLike):
-            return cls(**{**file_keywords(further), **keywords})
-        return cls(**{**_keywords({} if further is None else further), **keywords})
+            return cls(**{**file_keywords(further), **given})
+        return cls(**{**_keywords(_parsed({} if further is None else further)), **given})
 
 
 def check_mapping(mapping: Mapping[str, Any]) -> None:
@@ -279,7 +290,7 @@ def file_keywords(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     table = read_table(path)
     try:
-        keywords = _keywords(table)
+        keywords = _keywords(_parsed(table))
         Options(**keywords)
     except OptionError as error:
         raise OptionError(f"{os.fsdecode(path)}: {error}") from error
@@ -486,6 +497,12 @@ def _parse(name: str, text: str) -> str | int | bool | tuple[str, ...] | None:
     if (sign or name in _NUMBERS) and digits.isdecimal() and len(digits) <= _LONGEST_NUMBER:
         return int(sign + digits)
     return text
+
+
+def _parsed(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The mapping with values in place of their texts."""
+    check_mapping(mapping)
+    return {name: _parse(name, value) if isinstance(value, str) else value for name, value in mapping.items()}
 
 
 def _names(text: str) -> str | tuple[str, ...]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from jitdelegate.errors import LibraryError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
 
@@ -16,3 +19,22 @@ def interpreter_class() -> Any:
     from ai_edge_litert import interpreter
 
     return interpreter.InterpreterWithCustomOps.__base__
+
+
+def delegate_of_library(library: str, options: Mapping[str, Any] | None) -> Any:
+    """LiteRT's `Delegate` of another vendor's library; imports LiteRT.
+
+    Args:
+        library: its path, or a name that the system's loader finds.
+    Raises:
+        LibraryError: it cannot be loaded, or refuses the options.
+    """
+    import ctypes
+
+    try:
+        ctypes.pydll.LoadLibrary(library)  # first: LiteRT's class complains again as it is deleted
+        from ai_edge_litert import interpreter
+
+        return interpreter.Delegate(library, options)
+    except (OSError, ValueError) as error:
+        raise LibraryError(f"Failed to load delegate from {library}\n{error}") from error

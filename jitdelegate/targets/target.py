@@ -93,6 +93,7 @@ class Target(Protocol):
         is_accelerator: whether its devices have memory of their own, launch kernels, and multiply in lower precision;
             the cost model's numbers for them are estimated, not measured.
         bare_rows: largest number of output pixels up to which convolutions pad no channels.
+        ignored_options: names of the options that change nothing on its devices.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Target(Protocol):
     left_to: str
     is_accelerator: bool
     bare_rows: int
+    ignored_options: tuple[str, ...]
 
     def find_device(self, options: Options) -> Device:
         """The device of this machine that the options name.

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from ai_edge_litert.interpreter import Delegate as LiteRTDelegate
 from ai_edge_litert.interpreter import Interpreter as LiteRTInterpreter
 
 import jitdelegate
 from jitdelegate.api import interpreter
-from jitdelegate.errors import OptionError
+from jitdelegate.errors import LibraryError, OptionError
 from tests.api import small_models
 
 
@@ -107,9 +111,58 @@ def test_what_has_no_names_is_no_options() -> None:
         jitdelegate.load_delegate("jitdelegate", ["speed"])  # type: ignore[arg-type]
 
 
-def test_another_library_is_left_to_litert() -> None:
-    with pytest.raises(OptionError, match=r"libedgetpu\.so\.1"):
-        jitdelegate.load_delegate("libedgetpu.so.1")
+VENDOR = r"""
+#include <string.h>
+typedef void (*Report)(const char *);
+static int prepared;
+static int prepare(void *context, void *delegate) { return prepared++, 0; }
+static struct { void *data; int (*prepare)(void *, void *); void *others[3]; long flags; void *builder; } made;
+void *tflite_plugin_create_delegate(char **names, char **values, size_t count, Report report) {
+    made.prepare = prepare;
+    if (count == 1 && !strcmp(names[0], "speed") && !strcmp(values[0], "9")) return &made;
+    report("speed has to be 9");
+    return 0;
+}
+void tflite_plugin_destroy_delegate(void *delegate) {}
+int prepared_times(void) { return prepared; }
+"""
+
+
+@pytest.fixture(scope="module")
+def vendor_library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A delegate library that takes no operators."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    folder = tmp_path_factory.mktemp("vendor")
+    (folder / "vendor.c").write_text(VENDOR)
+    library = str(folder / "libvendor.so")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, str(folder / "vendor.c")], check=True)
+    return library
+
+
+def test_another_vendor_s_library_is_passed_on_to_litert(vendor_library: str) -> None:
+    delegate = jitdelegate.load_delegate(library=vendor_library, options={"speed": 9})
+    assert type(delegate) is LiteRTDelegate
+    counter, content = ctypes.CDLL(vendor_library), small_models.convolution()
+    interpreter = jitdelegate.Interpreter(model_content=content, experimental_delegates=[delegate])
+    interpreter.allocate_tensors()
+    assert counter.prepared_times() == 1
+    assert interpreter.report().target == "litert"
+
+
+def test_what_another_vendor_s_library_refuses_is_an_error_with_its_words(vendor_library: str) -> None:
+    with pytest.raises(LibraryError, match=r"Failed to load delegate from .*libvendor\.so\nspeed has to be 9"):
+        jitdelegate.load_delegate(vendor_library, {"speed": 8})
+    with pytest.raises(OptionError, match="only jitdelegate reads files"):
+        jitdelegate.load_delegate(vendor_library, "options.json")
+
+
+def test_a_library_that_does_not_exist_is_an_os_error(capfd: pytest.CaptureFixture[str]) -> None:
+    for kind in (OSError, OptionError, LibraryError):
+        with pytest.raises(kind, match=r"libnowhere\.so\.1: cannot open shared object file"):
+            jitdelegate.load_delegate("libnowhere.so.1")
+    assert not capfd.readouterr().err
 
 
 def test_two_of_our_delegates_are_one_too_many() -> None:

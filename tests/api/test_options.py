@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,13 @@ import pytest
 
 import jitdelegate
 from jitdelegate.commands import warm
+from jitdelegate.engine.load_path import find_key
 from jitdelegate.errors import DeviceError, OptionError
 from jitdelegate.options import PRIORITIES, Options
 from jitdelegate.options.option_file import LARGEST_FILE
 from jitdelegate.program.read import read
+from jitdelegate.targets import target_named
+from jitdelegate.targets.table import ROWS
 from tests.api import small_models
 from tests.cuda_stub.install import install
 from tests.cuda_stub.programs import library
@@ -175,6 +180,67 @@ def test_the_text_of_a_value_becomes_the_same(name: str, pair: tuple[Any, Any]) 
     value, expected = pair
     found = getattr(Options.from_strings({name: str(value)}), name)
     assert (found, type(found)) == (expected, type(expected))
+
+
+@pytest.mark.parametrize("take", [jitdelegate.load, jitdelegate.GpuDelegate.__init__])
+def test_every_option_is_a_typed_keyword(take: Callable[..., Any]) -> None:
+    others = {"path_or_bytes", "options", "self", "backend", "unknown"}
+    found = {name: each for name, each in inspect.signature(take).parameters.items() if name not in others}
+    expected = inspect.signature(Options).parameters
+    assert set(found) == set(expected)
+    for name, parameter in found.items():
+        assert parameter.default is None
+        assert parameter.annotation == f"{expected[name].annotation.removesuffix(' | None')} | None"
+
+
+def keywords_of(monkeypatch: pytest.MonkeyPatch, api: str, **keywords: Any) -> Options:
+    """The options that a model is opened with."""
+    if api == "GpuDelegate":
+        return jitdelegate.GpuDelegate(**keywords).options
+    monkeypatch.setattr("jitdelegate.api.model._load", lambda source: source)
+    opened: Any = jitdelegate.load(b"", **keywords)
+    found: Options = opened.options
+    return found
+
+
+@pytest.mark.parametrize("api", ["load", "GpuDelegate"])
+@pytest.mark.parametrize(("name", "pair"), _each(VALUES))
+def test_a_keyword_is_its_option(
+    name: str, pair: tuple[Any, Any], api: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    value, expected = pair
+    found = getattr(keywords_of(monkeypatch, api, **{name: value}), name)
+    assert (found, type(found)) == (expected, type(expected))
+    assert repr(keywords_of(monkeypatch, api, **dict.fromkeys(Options.__slots__))) == repr(Options())
+
+
+@pytest.mark.parametrize("api", ["load", "GpuDelegate"])
+def test_a_keyword_that_is_no_option_is_refused_with_the_nearest_name(
+    api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert keywords_of(monkeypatch, api, backend="cpu").target == "cpu"
+    with pytest.raises(OptionError, match=r"unknown option precison \(did you mean precision\?\)"):
+        keywords_of(monkeypatch, api, precison="float16")
+    with pytest.raises(OptionError, match="expected one value"):
+        keywords_of(monkeypatch, api, backend="cpu", target="cuda")
+
+
+@pytest.mark.parametrize(("name", "pair"), _each(VALUES))
+def test_an_option_that_differs_from_its_default_has_changed(name: str, pair: tuple[Any, Any]) -> None:
+    options = Options.from_mapping({name: pair[0]})
+    assert options.changed == ((name,) if getattr(options, name) != getattr(Options(), name) else ())
+
+
+@pytest.mark.parametrize("target", ROWS)
+def test_ignored_options_change_no_program(target: str) -> None:
+    found = target_named(target)
+    assert set(found.ignored_options) <= set(Options.__slots__)
+    device = found.devices("sm_90")[0] if target == "cuda" else found.find_device(Options())
+    usual = find_key(device, Options(), "00").parts
+    for name in found.ignored_options:
+        for value, _ in VALUES[name]:
+            assert find_key(device, Options.from_mapping({name: value}), "00").parts == usual, name
 
 
 @pytest.mark.parametrize(("name", "pair"), _each(VALUES))
@@ -344,6 +410,14 @@ def test_an_empty_file_of_options_leaves_all_as_it_is(tmp_path: Path) -> None:
 def test_a_json_file_takes_each_value_of_each_option(name: str, pair: tuple[Any, Any], tmp_path: Path) -> None:
     path = _file(tmp_path, "options.json", json.dumps({name: pair[0]}))
     assert getattr(Options.from_file(path), name) == pair[1]
+
+
+@pytest.mark.parametrize(("name", "pair"), _each(VALUES))
+def test_a_file_and_a_mapping_take_the_text_of_each_value(name: str, pair: tuple[Any, Any], tmp_path: Path) -> None:
+    path = _file(tmp_path, "options.json", json.dumps({name: str(pair[0])}))
+    assert getattr(Options.from_file(path), name) == pair[1]
+    for further in (path, {name: str(pair[0])}):
+        assert getattr(Options.from_keywords({}, further), name) == pair[1]
 
 
 @pytest.mark.parametrize(("name", "value"), _json_values(REFUSED))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ai_edge_litert.interpreter import Interpreter as LiteRT
@@ -147,6 +148,29 @@ def test_litert_s_interpreter_reports_every_signature_too() -> None:
     assert interpreter.num_subgraphs() == 2
     assert report is not None
     assert [(one.number, one.signatures, len(one.operators)) for one in report.subgraphs] == [(1, ("rounded",), 3)]
+
+
+@pytest.mark.parametrize(
+    ("options", "ignored"),
+    [
+        ({"target": "cpu"}, ()),
+        ({"target": "cpu", "precision": "float32", "num_threads": 1, "cpu_features": "generic"}, ()),
+        ({"target": "cpu", "precision": "float16"}, ("precision",)),
+        ({"target": "auto", "stream": 7, "device": "H100", "precision": "tf32"}, ("device", "precision", "stream")),
+        ({"target": "cpu", "inference_priority1": "MIN_LATENCY"}, ("inference_priority1",)),
+        ({"target": "reference", "profile": True, "cpu_features": "generic"}, ("cpu_features", "profile")),
+        ({"target": "litert", "only_ops": "ADD", "num_threads": 2}, ("only_ops",)),
+        ({"target": "cpu", "only_ops": "ADD"}, ()),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::jitdelegate.DelegateWarning")
+def test_options_that_the_target_ignores_are_named(options: dict[str, Any], ignored: tuple[str, ...]) -> None:
+    report = jitdelegate.load(small_models.convolution(), serialization_dir=False, **options).report()
+    assert report.ignored_options == ignored
+    assert report.to_dict()["ignored_options"] == list(ignored)
+    line = f"\nignored    the options {', '.join(ignored)}\n"
+    assert (line in str(report)) == bool(ignored)
+    assert ("ignored" in str(report)) == bool(ignored)
 
 
 def test_printing_gives_a_table_with_target_cache_stages_and_reasons() -> None:

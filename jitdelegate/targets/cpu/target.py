@@ -75,6 +75,10 @@ class CpuTarget:
     left_to = "LiteRT's CPU kernels"
     is_accelerator = False
     bare_rows = 0
+    ignored_options: tuple[str, ...] = (
+        *("device", "inference_preference", "inference_priority1", "inference_priority2", "inference_priority3"),
+        *("is_precision_loss_allowed", "precision", "stream"),
+    )
 
     def find_device(self, options: Options) -> CpuDevice:
         if options.target == AUTO and options.cpu_features == AUTO and level() == GENERIC:

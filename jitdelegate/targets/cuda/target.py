@@ -106,6 +106,7 @@ class CudaTarget:
     left_to = "the CPU"
     is_accelerator = True
     bare_rows = 4
+    ignored_options = ("cpu_features", "inference_preference")
 
     def find_device(self, options: Options) -> CudaDevice:
         library = open_library()

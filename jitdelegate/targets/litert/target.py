@@ -45,6 +45,11 @@ class LiteRTTarget(CpuTarget):
     title = "LiteRT"
     delegated_to = "the GPU"
     left_to = "the CPU"
+    ignored_options = (
+        *CpuTarget.ignored_options,
+        *("cpu_features", "first_delegate_node_index", "last_delegate_node_index", "max_delegated_partitions"),
+        *("min_nodes_per_partition", "only_ops", "partitioning", "private_weights", "profile"),
+    )
 
     def find_device(self, options: Options) -> LiteRTDevice:
         return LiteRTDevice()

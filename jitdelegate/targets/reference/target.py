@@ -44,6 +44,7 @@ class ReferenceTarget(CpuTarget):
     name = NAME
     title = "numpy"
     delegated_to = "the reference evaluator"
+    ignored_options = (*CpuTarget.ignored_options, "cpu_features", "profile")
 
     def find_device(self, options: Options) -> ReferenceDevice:
         return ReferenceDevice()
