@@ -8,8 +8,8 @@ converted in a process of its own; whisper_decoder needs some 12 GB of memory. A
 NHWC.
 
 Weights are those of the networks' own initialization. Batch normalizations get the statistics of a random batch, so
-that no layer's values grow or vanish with depth: a network whose layers give NaN, infinities or denormal numbers, which
-slow CPUs down, is refused.
+that no layer's values grow or vanish with depth: a network whose weighted layers give NaN, infinities or denormal
+numbers, which slow CPUs down, is refused.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _check_values(module: Any, inputs: tuple[Any, ...]) -> None:
             if ((values != 0) & (values.abs() < SMALLEST_NORMAL)).any():
                 raise ValueError(f"{type(layer).__name__} gives denormal numbers")
 
-    checked = [layer for layer in module.modules() if not isinstance(layer, torch.nn.Softmax)]  # masks give denormals
+    checked = [layer for layer in module.modules() if [*layer.parameters(recurse=False)]]  # masked scores are denormal
     hooks = [layer.register_forward_hook(check) for layer in checked]
     with torch.no_grad():
         module(*inputs)

@@ -293,11 +293,11 @@ def _cold_start(folder: Path, log: Path, begin: float) -> Callable[..., bool]:
     """A function that compiles slowly from `begin` on, or waits for the one who does; whether it got the program."""
 
     def start(key: object, content: bytes) -> bool:
-        def compile_slowly() -> bytes:
+        def compile_slowly() -> tuple[bytes]:
             with log.open("ab") as file:
                 file.write(b".")
             time.sleep(0.1)
-            return content
+            return (content,)
 
         time.sleep(max(0.0, begin - time.time()))
         lookup = open_store(str(folder)).fetch(key, compile_slowly)  # type: ignore[arg-type]

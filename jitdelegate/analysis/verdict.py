@@ -138,7 +138,7 @@ def _elsewhere(source: ModelFile, device: Device) -> Verdict:
             asked = f"{device.target.name}:{key.part(FEATURES)}"
             missing = f"its compilers are not installed: pip install jitdelegate[{device.target.name}]"
             raise DeviceError(f"target is {asked!r}, but {missing}")
-        program = read_program(compile_model(content, source.options, key, {}))
+        program = read_program(b"".join(compile_model(content, source.options, key, {})))
         return Entry(number, kind, program, program.operators, program.target)
 
     model = read(content)

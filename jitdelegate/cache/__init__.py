@@ -9,7 +9,7 @@ Read `store.py` first.
 - `place.py`: `open_place(serialization_dir) -> Place`, a directory that nobody else can write, or `CacheError`.
 - `store.py`: `open_store(serialization_dir) -> Store`, which never raises because of the cache, and
       `store.get(key) -> Lookup`                    hit, kind, reason, path, program
-      `store.put(key, content) -> str`              "" or why nothing was written
+      `store.put(key, *parts) -> str`               "" or why nothing was written
       `store.fetch(key, compile) -> Lookup`         get; else compile once across processes, put, and read back
       `store.refuse(key, reason) -> None`           the runtime found an entry damaged: count it and remove it
       `store.fingerprint(path_or_bytes) -> str`     with the memo where there is one; `store.forget_fingerprint`

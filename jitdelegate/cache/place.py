@@ -17,6 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from _typeshed import ReadableBuffer
+
 _PRIVATE_DIRECTORY = 0o700
 _PRIVATE_FILE = 0o600
 READ_ONLY_FILE = 0o400
@@ -99,8 +101,8 @@ class Place:
         """Names in the directory, sorted."""
         return sorted(os.listdir(self._descriptor))
 
-    def write(self, name: str, content: bytes | memoryview, *, mode: int = _PRIVATE_FILE, flush: bool = True) -> None:
-        """Replace `name` atomically by a file of `content`: a reader sees the old or the new file, never a part.
+    def write(self, name: str, *parts: ReadableBuffer, mode: int = _PRIVATE_FILE, flush: bool = True) -> None:
+        """Replace `name` atomically by a file of these parts: a reader sees the old or the new file, never a piece.
 
         Args:
             mode: the file's access rights.
@@ -113,7 +115,8 @@ class Place:
         try:
             try:
                 os.fchmod(descriptor, mode)  # undoes the umask
-                _write_all(descriptor, content)
+                for part in parts:
+                    _write_all(descriptor, part)
                 if flush:
                     os.fsync(descriptor)
             finally:
@@ -224,7 +227,7 @@ def _check_file(name: str, found: os.stat_result) -> None:
         raise CacheError(f"{name} has {found.st_size} bytes, expected at most {LARGEST_FILE}")
 
 
-def _write_all(descriptor: int, content: bytes | memoryview) -> None:
+def _write_all(descriptor: int, content: ReadableBuffer) -> None:
     rest = memoryview(content).cast("B")
     while rest:
         written = os.write(descriptor, rest)

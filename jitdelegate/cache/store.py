@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from jitdelegate.cache.fingerprint import PathOrBytes
     from jitdelegate.cache.key import Key
-    from jitdelegate.program.program import Program
+    from jitdelegate.program.program import FileParts, Program
 
 LONGEST_WAIT = 60.0
 """Seconds to wait for another process that compiles the same program."""
@@ -123,13 +123,13 @@ class Store:
             counts.miss(lookup.kind)
         return lookup
 
-    def put(self, key: Key, content: ReadableBuffer) -> str:
-        """Store a program's bytes as the entry for `key`, over an existing one; "" or why it was not stored."""
+    def put(self, key: Key, *parts: ReadableBuffer) -> str:
+        """Store a program's file, in parts, as the entry for `key`, over an existing one; "" or why not."""
         if self.place is None:
             return self.trouble
         try:
             self._reap()
-            self.place.write(key.entry_name(), memoryview(content), mode=READ_ONLY_FILE)
+            self.place.write(key.entry_name(), *parts, mode=READ_ONLY_FILE)
         except (OSError, MemoryError) as error:
             counts.write_failures += 1
             reason = f"{self.place.path} does not take the program: {str(error) or 'no memory'}"
@@ -138,8 +138,8 @@ class Store:
         counts.writes += 1
         return ""
 
-    def fetch(self, key: Key, compile: Callable[[], bytes], *, longest_wait: float = LONGEST_WAIT) -> Lookup:
-        """The entry for `key`; after a miss, the program that `compile` returns, which is stored.
+    def fetch(self, key: Key, compile: Callable[[], FileParts], *, longest_wait: float = LONGEST_WAIT) -> Lookup:
+        """The entry for `key`; after a miss, the program that `compile` returns, in parts of its file, which is stored.
 
         Processes that miss the same entry at the same time compile it once. The result always has a program; `hit` and
         `reason` are those of the first look-up, unless another process compiled it meanwhile.
@@ -194,16 +194,16 @@ class Store:
         except OSError:
             return  # without the file nobody asks again
 
-    def _compile(self, key: Key, compile: Callable[[], bytes], lookup: Lookup) -> Lookup:
+    def _compile(self, key: Key, compile: Callable[[], FileParts], lookup: Lookup) -> Lookup:
         """The compiled program, from its file if it was stored: shared pages instead of a copy on the heap."""
-        content = compile()
-        lookup.write_failure = self.put(key, content)
+        parts = compile()
+        lookup.write_failure = self.put(key, *parts)
         if not lookup.write_failure:
             kept = self._look_up(key)
             if kept.hit:
                 lookup.program = kept.program
                 return lookup
-        lookup.program = read(content)
+        lookup.program = read(b"".join(parts))
         return lookup
 
     def _look_up(self, key: Key) -> Lookup:

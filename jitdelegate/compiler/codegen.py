@@ -24,7 +24,7 @@ def target_program(graph: Graph, options: Options, key: Key, trace: Trace) -> tu
     trace.kernels(graph)
     target = key.part("target")
     generated = target_named(target).generate(graph, options, key, trace.text)
-    weights, found = states(graph, generated.weights)
+    found = states(graph, generated.weights)
     program = Program(
         key=tuple(key.parts),
         target=target,
@@ -42,6 +42,6 @@ def target_program(graph: Graph, options: Options, key: Key, trace: Trace) -> tu
         input_offsets=generated.input_offsets,
         output_offsets=generated.output_offsets,
         code=generated.code,
-        weights=weights,
+        weights=generated.weights,
     )
     return program, generated.origins

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from jitdelegate import passes
 from jitdelegate.cache.key import Key
@@ -31,16 +32,19 @@ from jitdelegate.passes.shape_inputs import shape_inputs
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import WHOLE_MODEL, port_problem, unsupported
 from jitdelegate.program.program import NO_TENSOR, Program
-from jitdelegate.program.write import write
+from jitdelegate.program.write import parts
 from jitdelegate.targets import target_named
 from jitdelegate.tflite.read import read
 from jitdelegate.tflite.svdf_states import narrow_states
 
+if TYPE_CHECKING:
+    from jitdelegate.program.program import FileParts
+
 ONE_STATE = "Resource variables live in the program for the shapes that the file says."
 
 
-def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMapping[str, float]) -> bytes:
-    """The program of a model; equal inputs give equal bytes in every process.
+def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMapping[str, float]) -> FileParts:
+    """The file of a model's program, in parts; equal inputs give equal bytes in every process.
 
     Args:
         content: the .tflite file.
@@ -61,7 +65,7 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
         program = _hosted_program(content, model, options, key, seconds, trace)
     _describe(program, model, key)
     with _stage(seconds, "write"):
-        return write(program)
+        return parts(program)
 
 
 def uncompiled_program(content: bytes, key: Key, reason: str) -> Program:

@@ -10,9 +10,13 @@ from jitdelegate.errors import CompilerFailedError, JitDelegateError
 from jitdelegate.options import Options
 from jitdelegate.program.program import Program
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from jitdelegate.program.program import FileParts
 
-def compiled(content: bytes, options: Options, key: Key, seconds: MutableMapping[str, float]) -> bytes:
-    """The program of a model, as `compile_model` makes it.
+
+def compiled(content: bytes, options: Options, key: Key, seconds: MutableMapping[str, float]) -> FileParts:
+    """The file of a model's program, as `compile_model` makes it.
 
     Raises:
         ModelError, DeviceError: as `compile_model`.

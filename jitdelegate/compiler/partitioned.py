@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from xxhash import xxh3_128_hexdigest
 
@@ -33,10 +34,13 @@ from jitdelegate.program.program import (
     Program,
     State,
 )
-from jitdelegate.program.write import write
+from jitdelegate.program.write import parts
 from jitdelegate.targets import target_named
 from jitdelegate.tflite.cut import Cutter
 from jitdelegate.tflite.read import read
+
+if TYPE_CHECKING:
+    from jitdelegate.program.program import Bytes
 
 NOTHING_ELSE = "Nothing is compiled that it is needed for."
 MOST_CROSSING = 0.002
@@ -54,8 +58,8 @@ class Content:
     states: list[State] = field(default_factory=list)
     kernel_of: dict[int, int] = field(default_factory=dict)
 
-    def add(self, place: str, nodes: Iterable[int], graph_ports: tuple[tuple[int, ...], ...], content: bytes) -> None:
-        """Append a partition, which computes the operators at these positions."""
+    def add(self, place: str, nodes: Iterable[int], graph_ports: tuple[tuple[int, ...], ...], *parts: Bytes) -> None:
+        """Append a partition, whose file has these parts and which computes the operators at these positions."""
         self.data.extend(bytes(aligned(len(self.data)) - len(self.data)))
         inputs, outputs = graph_ports
         self.partitions.append(
@@ -65,11 +69,12 @@ class Content:
                 inputs=inputs,
                 outputs=outputs,
                 offset=len(self.data),
-                nbytes=len(content),
-                hash=xxh3_128_hexdigest(content) if place == LITERT else "",
+                nbytes=sum(map(len, parts)),
+                hash=xxh3_128_hexdigest(b"".join(parts)) if place == LITERT else "",
             )
         )
-        self.data.extend(content)
+        for part in parts:
+            self.data.extend(part)
 
     def add_compiled(self, program: Program, nodes: Sequence[int], origins: Origins) -> None:
         """Append a compiled partition."""
@@ -78,7 +83,7 @@ class Content:
         self.kernels += program.kernels
         self.states += [state.altered(initial=ZEROS) for state in program.states]  # the partition has their values
         inputs, outputs = (tuple(port.index for port in side) for side in (program.inputs, program.outputs))
-        self.add(program.target, nodes, (inputs, outputs), write(program))
+        self.add(program.target, nodes, (inputs, outputs), *parts(program))
 
 
 class PartitionedModel:
@@ -222,7 +227,7 @@ class PartitionedModel:
             states=tuple(content.states) if loader == "partitions" else (),
             operators=self._operators(content, delegation, graph, NOTHING_ELSE if loader == "delegate" else ""),
             kernels=tuple(content.kernels),
-            weights=bytes(content.data),
+            weights=content.data,
             partitions=tuple(content.partitions),
             between=ports(graph, tuple(sorted(between))),
         )

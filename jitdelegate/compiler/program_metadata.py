@@ -112,15 +112,15 @@ def _bytes(tensor: Tensor) -> int:
         return 0
 
 
-def states(graph: Graph, weights: bytes) -> tuple[bytes, tuple[State, ...]]:
-    """The weights with the states' first values appended, and the states as a program describes them."""
-    content, found = bytearray(weights), []
+def states(graph: Graph, weights: bytearray) -> tuple[State, ...]:
+    """The states as a program describes them; appends their first values to the weights."""
+    found = []
     for state in graph.states:
         initial = ZEROS
         if state.initial is not None and any(state.initial.tobytes()):
-            content.extend(bytes(-len(content) % STATE_ALIGNMENT))
-            initial = len(content)
-            content.extend(np.ascontiguousarray(state.initial).tobytes())
+            weights.extend(bytes(-len(weights) % STATE_ALIGNMENT))
+            initial = len(weights)
+            weights.extend(np.ascontiguousarray(state.initial).tobytes())
         tensor = graph.tensors[state.before]
         found.append(
             State(
@@ -133,7 +133,7 @@ def states(graph: Graph, weights: bytes) -> tuple[bytes, tuple[State, ...]]:
                 dtype=tensor.dtype,
             )
         )
-    return bytes(content), tuple(found)
+    return tuple(found)
 
 
 def signatures(model: Model) -> tuple[Signature, ...]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from jitdelegate.engine.hosted_model import HostedModel
     from jitdelegate.engine.model_file import ModelFile
     from jitdelegate.options import Options
+    from jitdelegate.program.program import FileParts
     from jitdelegate.runtime.io_binding import IOBinding
     from jitdelegate.targets.target import Device
 
@@ -136,7 +137,7 @@ def fetch(executable: Executable, store: Store) -> None:
     source, seconds = executable.source, executable.seconds
     executable.key, no_compiler = executable.device.usable_key(executable.key, source.options)
 
-    def compile() -> bytes:
+    def compile() -> FileParts:
         if no_compiler:
             raise DeviceError(f"there is no program for it in the cache, and {no_compiler}")
         from jitdelegate.compiler.entry import compiled  # a warm cache needs none

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeVar
 
-    Bytes = bytes | memoryview
+    Bytes = bytes | bytearray | memoryview
+    FileParts = tuple[Bytes, ...]
     Made = TypeVar("Made", bound="Record")
 
 NO_KERNEL = -1

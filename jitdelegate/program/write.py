@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import flatbuffers
 from xxhash import xxh3_128_digest, xxh3_128_hexdigest
@@ -24,6 +24,9 @@ from jitdelegate.program.layout import (
 )
 from jitdelegate.program.program import Program
 
+if TYPE_CHECKING:
+    from jitdelegate.program.program import FileParts
+
 _OFFSET_BYTES = 4
 _ELEMENT_BYTES = 8
 
@@ -33,6 +36,11 @@ def write(program: Program) -> bytes:
 
     The weights' hash in the file is computed from the weights; `program.weights_hash` is ignored.
     """
+    return b"".join(parts(program))
+
+
+def parts(program: Program) -> FileParts:
+    """The file in two parts, to be written one after the other: all before the weights, and the weights uncopied."""
     table, code, weights = _table(program), bytes(program.code), program.weights
     code_offset = aligned(HEADER_BYTES + len(table))
     weights_offset = code_offset + aligned(len(code))
@@ -49,7 +57,7 @@ def write(program: Program) -> bytes:
         xxh3_128_digest(table_part),
         xxh3_128_digest(code_part),
     )
-    return b"".join((header, xxh3_128_digest(header), table_part, code_part, weights))
+    return b"".join((header, xxh3_128_digest(header), table_part, code_part)), weights
 
 
 def _table(program: Program) -> bytes:

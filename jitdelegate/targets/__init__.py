@@ -5,8 +5,8 @@ which the rest of the package uses a target.
 
 Targets share these files: `form_writer.py` finds the writer of a form, `buffer_plan.py` (with `plan_memory.py`) lays
 tensors out in memory, `implicit_gemm.py` cuts convolutions into phases and taps, `fourier.py` Fourier transforms into
-stages, `epilogue.py` describes epilogue operands, `choose_layout.py` blocks images by the vector width. A new form takes
-a class in `ir/`, a row in each target's WRITERS, and the function that the row names.
+stages, `epilogue.py` describes epilogue operands, `choose_layout.py` blocks images by the vector width. A new form
+takes a class in `ir/`, a row in each target's WRITERS, and the function that the row names.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Generated:
 
     loader: str
     code: bytes
-    weights: bytes
+    weights: bytearray
     entries: tuple[tuple[str, int], ...]
     kernels: tuple[Kernel, ...]
     origins: tuple[tuple[int, ...], ...]

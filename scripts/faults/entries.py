@@ -41,13 +41,13 @@ def sample(weights: bytes) -> tuple[Key, bytes]:
 
 def served(store: Store, key: Key, content: bytes) -> bytes:
     """What a user of the cache ends up with: a damaged entry is refused and compiled again, as `load` does."""
-    lookup = store.fetch(key, lambda: content)
+    lookup = store.fetch(key, lambda: (content,))
     assert lookup.program is not None
     try:
         verify_weights(lookup.program)
     except ProgramError as error:
         store.refuse(key, str(error))
-        lookup = store.fetch(key, lambda: content)
+        lookup = store.fetch(key, lambda: (content,))
     assert lookup.program is not None
     return write(lookup.program)
 

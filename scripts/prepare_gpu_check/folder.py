@@ -146,7 +146,7 @@ def compiled(source: Source, gpu: str, precision: str, templates: str | bool = F
     """
     options = Options(target="cuda", precision=precision, serialization_dir=templates)
     key = find_key(CudaDevice(gpu), options, fingerprint(source.content), variant_parts(0, source.shapes))
-    content = compile_model(source.content, options, key, {})
+    content = b"".join(compile_model(source.content, options, key, {}))
     found = read_program(content)
     if found.target != "cuda" or found.loader != "cubin":
         reasons = dict.fromkeys(operator.reason for operator in found.operators if operator.reason)

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import MutableMapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from jitdelegate.engine.load_path import find_key
 from jitdelegate.errors import DeviceError, OptionError
 from jitdelegate.options import Options
 from jitdelegate.program.program import Operator, Program
-from jitdelegate.program.write import write
+from jitdelegate.program.write import parts
 from jitdelegate.runtime.cuda import toolchain as toolchain_module
 from jitdelegate.targets.cpu.target import CpuDevice
 from jitdelegate.targets.cuda import target as cuda_target
@@ -31,6 +31,9 @@ from tests.cuda_stub import library as stub
 from tests.cuda_stub.install import install
 from tests.cuda_stub.library import Library
 from tests.cuda_stub.programs import SCALE, SHIFT, library, scale_and_shift
+
+if TYPE_CHECKING:
+    from jitdelegate.program.program import FileParts
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 EXPECTED = (X * np.float32(SCALE) + np.float32(SHIFT)).reshape(3, 2)
@@ -65,13 +68,13 @@ class Compiler:
         self.error: Exception | None = None
         self.reason = ""
 
-    def __call__(self, content: bytes, options: Options, key: Key, seconds: MutableMapping[str, float]) -> bytes:
+    def __call__(self, content: bytes, options: Options, key: Key, seconds: MutableMapping[str, float]) -> FileParts:
         self.keys.append(key)
         if key.part("target") != "cuda":
             return self._compile(content, options, key, seconds)
         if self.error:
             raise self.error
-        return write(self._litert(key) if self.reason else self._program(key))
+        return parts(self._litert(key) if self.reason else self._program(key))
 
     def _litert(self, key: Key) -> Program:
         operators = (Operator(index=0, op="MUL", place="litert", reason=self.reason),)

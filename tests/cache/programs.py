@@ -31,6 +31,6 @@ class Compiler:
         self.content = content(for_key, weights)
         self.calls = 0
 
-    def __call__(self) -> bytes:
+    def __call__(self) -> tuple[bytes, ...]:
         self.calls += 1
-        return self.content
+        return (self.content,)

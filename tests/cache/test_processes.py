@@ -31,11 +31,11 @@ def run_together(work, arguments: list[tuple]) -> list:  # type: ignore[no-untyp
 def start_cold(folder: str, log: str, start: float) -> bytes:
     time.sleep(max(0.0, start - time.time()))
 
-    def compile_slowly() -> bytes:
+    def compile_slowly() -> tuple[bytes]:
         with open(log, "a") as file:
             file.write("compiled\n")
         time.sleep(0.3)
-        return content(key())
+        return (content(key()),)
 
     lookup = open_store(folder).fetch(key(), compile_slowly)
     assert lookup.program is not None

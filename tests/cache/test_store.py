@@ -163,7 +163,7 @@ def test_the_users_cache_directory_is_the_default(tmp_path: Path) -> None:
 
 
 def test_what_a_compiler_raises_reaches_the_caller_and_frees_the_lock(store: Store, folder: Path) -> None:
-    def fail() -> bytes:
+    def fail() -> tuple[bytes]:
         raise ArithmeticError("no such kernel")
 
     with pytest.raises(ArithmeticError):

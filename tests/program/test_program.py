@@ -19,7 +19,7 @@ from jitdelegate.program.launch_list import unpack
 from jitdelegate.program.layout import HEADER, HEADER_BYTES, aligned
 from jitdelegate.program.program import Kernel, Launch, Operator, Port, Program, Signature, State
 from jitdelegate.program.read import read, verify_weights
-from jitdelegate.program.write import write
+from jitdelegate.program.write import parts, write
 
 HEADER_OF_CUBIN = struct.pack("<16sHHIQQQIHHHHHH", MAGIC, 2, CUDA_MACHINE, 1, 0, 0, 0, 0, 64, 56, 0, 64, 0, 0)
 """A whole binary, of nothing."""
@@ -340,3 +340,10 @@ def test_the_code_hash_can_be_left_out() -> None:
     with pytest.raises(ProgramError, match="code"):
         read(content)
     assert read(content, verify_code=False).target == "cpu"
+
+
+def test_the_weights_are_a_part_of_the_file_without_a_copy() -> None:
+    program = full_program()
+    head, weights = parts(program)
+    assert weights is program.weights
+    assert head + weights == write(program)

@@ -17,7 +17,7 @@ from jitdelegate.targets.reference.session import ReferenceSession
 def program_of(graph: Graph) -> Program:
     """A program without key, operators and notes."""
     generated = generate(graph, "reference")
-    weights, found = states(graph, generated.weights)
+    found = states(graph, generated.weights)
     return Program(
         key=(),
         target="reference",
@@ -26,8 +26,8 @@ def program_of(graph: Graph) -> Program:
         outputs=ports(graph, graph.returned),
         states=found,
         code=generated.code,
-        weights=weights,
-        weights_hash=xxh3_128_hexdigest(weights),
+        weights=generated.weights,
+        weights_hash=xxh3_128_hexdigest(generated.weights),
     )
 
 

@@ -117,6 +117,14 @@ def separable(net: Network) -> Graph:
     return net.graph(net.op("MEAN", x, net.integers(1, 2), shape=(1, 33), keep_dims=False))
 
 
+def layers(net: Network) -> Graph:
+    """The same layer five times, with other weights."""
+    x = net.input(1, 1, 16, 24)
+    for _ in range(5):
+        x = net.same("SOFTMAX", net.conv(x, 24), beta=1.0)
+    return net.graph(x)
+
+
 def tokens(net: Network) -> Graph:
     """No image: fully connected layers, softmax, slices and transposes of rank 2 and 3."""
     x = net.input(3, 7, 50)
@@ -131,7 +139,7 @@ def tokens(net: Network) -> Graph:
                                                                    keep_dims=True))), total)  # fmt: skip
 
 
-NETWORKS = (residual, pyramid, separable, tokens)
+NETWORKS = (layers, residual, pyramid, separable, tokens)
 
 
 @pytest.mark.parametrize("features", LEVELS)
@@ -156,6 +164,26 @@ def _lowered(network: object) -> Graph:
 def test_a_large_depthwise_is_fused_with_the_pointwise_layer_after_it() -> None:
     forms = [kernel.form for kernel in generate(_lowered(separable), "x86-64-v3").kernels]
     assert forms.count("Depthwise+Contract") == 2
+
+
+def test_equal_layers_share_code_and_keep_their_own_weights() -> None:
+    graph = _lowered(layers)
+    made = generate(graph, "x86-64-v3")
+    contracts = [kernel.name for kernel in made.kernels if kernel.form == "Contract"]
+    assert len(contracts) == 5
+    assert len({*contracts}) == 2, "the last layer has another layout"
+    assert len(made.weights) > 5 * 4 * 24 * 24
+
+
+def test_the_weights_of_two_equal_layers_are_stored_once() -> None:
+    net = Network(np.random.default_rng(0))
+    x, filters, bias = net.input(1, 1, 16, 24), net.weights(24, 1, 1, 24), net.weights(24)
+    options = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "fused_activation_function": "RELU"}
+    for _ in range(3):
+        x = net.op("CONV_2D", x, filters, bias, shape=(1, 1, 16, 24), **options)
+    made = generate(passes.run(net.graph(x)), "x86-64-v3")
+    assert [kernel.form for kernel in made.kernels].count("Contract") == 3
+    assert len(made.weights) < 2 * 4 * 24 * 25
 
 
 def test_a_reshape_of_dense_memory_costs_no_kernel() -> None:

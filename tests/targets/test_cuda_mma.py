@@ -92,7 +92,7 @@ def run(
 ) -> np.ndarray:
     """What the launches compute, in the simulator, with PTX that `change` may have broken."""
     writer, memory = prepared.writer, Memory()
-    weights = memory.place(np.frombuffer(bytes(writer.weights), np.uint8))
+    weights = memory.place(np.frombuffer(bytes(writer.weights.content), np.uint8))
     places = {i: memory.place(stored(value, writer.element(i))) for i, value in enumerate(prepared.values)}
     shape, element = writer.shape(prepared.output), writer.element(prepared.output)
     places[prepared.output] = memory.allocate(prod(shape) * element.nbytes)

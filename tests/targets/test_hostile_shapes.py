@@ -93,6 +93,6 @@ def test_code_that_would_take_too_long_to_compile_is_left_to_litert(monkeypatch:
     model = ModelBuilder()
     model.output(model.op("TANH", [model.input((3, 5))], (3, 5)))
     key = Key((("target", "cpu"), ("features", "x86-64-v3")))
-    program = read_program(compile_model(model.finish(), Options(), key, {}))
+    program = read_program(b"".join(compile_model(model.finish(), Options(), key, {})))
     assert program.target == "litert"
     assert [operator.reason for operator in program.operators] == ["The graph's code has more than 50 instructions."]

@@ -31,22 +31,29 @@ SMALL_WORK = 400_000
 """Floating-point operations below which a layer is not cut: threads would cost more than they save."""
 
 
-def pack(generator: Generator, weights: np.ndarray, bias: np.ndarray | None) -> tuple[bytes, list[tuple[int, int]]]:
-    """f32[O, K] and f32[O] packed as panels, with the panels' widths."""
+def pack(
+    generator: Generator, weights: np.ndarray, order: np.ndarray, bias: np.ndarray | None
+) -> tuple[int, list[tuple[int, int]]]:
+    """f32[O, K], with K in this `order`, and f32[O] packed as panels: (their offset in the weights, their widths)."""
     outputs, depth = weights.shape
     lanes = generator.lanes
     blocks = -(-outputs // lanes)
-    matrix = np.zeros((1 + depth, blocks * lanes), np.float32)
-    matrix[1:, :outputs] = weights.T
-    if bias is not None:
-        matrix[0, :outputs] = bias
     widths = split(blocks, len(generator.machine.tiles))  # nearly equal panels
-    parts, start = [], 0
-    for vectors, count in widths:
-        for _ in range(count):
-            parts.append(np.ascontiguousarray(matrix[:, start : start + vectors * lanes]).tobytes())
-            start += vectors * lanes
-    return b"".join(parts), widths
+    in_order = np.array_equal(order, np.arange(depth))
+
+    def write(place: np.ndarray) -> None:
+        rest, first = place.view(np.float32), 0
+        for width in (vectors * lanes for vectors, count in widths for _ in range(count)):
+            panel, rest = rest[: (1 + depth) * width].reshape(1 + depth, width), rest[(1 + depth) * width :]
+            rows = weights[first : first + width]
+            panel[1:, : len(rows)] = rows.T if in_order else rows.T[order]
+            if bias is not None:
+                panel[0, : len(rows)] = bias[first : first + width]
+            first += width
+
+    sources = [weights, order] if bias is None else [weights, order, bias]
+    size = (1 + depth) * blocks * generator.vector_bytes
+    return generator.weights.pack(("panels", *widths), sources, size, write), widths
 
 
 @dataclass(frozen=True)
@@ -122,12 +129,11 @@ class ContractWriter(JobWriter):
         """Packs the weights of a sweep and stores its geometry as a constant."""
         generator = self.generator
         quads, singles = sweep.order()
-        packed, widths = pack(generator, sweep.weights[:, np.concatenate([quads, singles])], bias)
+        weights, widths = pack(generator, sweep.weights, np.concatenate([quads, singles]), bias)
         outputs, depth = sweep.weights.shape
         streams = tuple(
             s.stepped(sweep.y * s.row + sweep.x * s.pixel, sweep.step_y, sweep.step_x) for s in epilogue.streams
         )
-        weights = generator.weights.add(np.frombuffer(packed, np.float32))
         tail = outputs % generator.lanes
         masked = bool(tail) and (not c.blocked or epilogue.lanes_to_mask(c) > 0)
         values = [sweep.columns, sweep.a_pixel, sweep.a_row, sweep.c_pixel, sweep.c_row, c.block, tail]
@@ -137,9 +143,10 @@ class ContractWriter(JobWriter):
             values += [stream.pixel, stream.row, stream.block]
         offsets = sweep.offsets(generator.lanes)
         values += [*offsets[quads[::QUAD]].tolist(), *offsets[singles].tolist()]
+        geometry = generator.once("geometry", tuple(values), lambda name: generator.module.constant(name, values))
         return Multiplication(
             sweep=sweep,
-            geometry=generator.module.constant(generator.unique("geometry"), values),
+            geometry=f"@{geometry}",
             panels=tuple(_panels(widths, (1 + depth) * generator.vector_bytes, weights, masked=masked)),
             streams=streams,
             c=c,
@@ -237,7 +244,7 @@ class ContractWriter(JobWriter):
         a, *others = pointers
         blocks = [product.c.block, *(s.block for s in product.streams)]
         moves = [panels.size, *(panels.vectors * block for block in blocks)]
-        at = [kernel.f.parameters[1] + panels.weights]
+        at = [kernel.constants(panels.weights)]
         at += [p + panels.block * block for p, block in zip(others, blocks, strict=True)]
         if number is not None:
             at = [p + number * move for p, move in zip(at, moves, strict=True)]

@@ -264,7 +264,7 @@ class DepthwiseWriter(JobWriter):
         a_block = generator.vector_bytes // form.multiplier if form.multiplier > 1 else a_layout.block
         moves = [a_block, size, c_layout.block, *(s.block for s in epilogue.streams)]
         tap = f.index(form.dilation[0] * a_layout.row)
-        pointers = [source, f.parameters[1] + packed, target, *streams]
+        pointers = [source, kernel.constants(packed), target, *streams]
 
         def block(_: Value, source: Value, weights: Value, target: Value, *streams: Value) -> list[Value]:
             f.call(self.row_function(shape), source, tap, weights, target, f.index(tail), *streams)

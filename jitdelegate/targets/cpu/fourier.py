@@ -48,15 +48,15 @@ class FourierWriter(JobWriter):
         last = weights.add(_parts(turns(count)))
 
         def row(kernel: Kernel, number: Value) -> None:
-            f, constants = kernel.f, kernel.f.parameters[1]
+            f = kernel.f
             source = kernel.pointer(data.memory) + offset_of(f, number, data.axes[:-1])
             target = kernel.pointer(out.memory) + number * ((count + 1) * 2 * FLOAT_BYTES)
             here, there = (Buffer(f, kernel.scratch + at, buffer, lanes) for at in (0, 2 * buffer))
-            _first_stage(f, first, Signal(f, source, data.shape[-1], count, lanes), here, constants + tables[0])
+            _first_stage(f, first, Signal(f, source, data.shape[-1], count, lanes), here, kernel.constants(tables[0]))
             for stage, table in zip(rest, tables[1:], strict=True):
-                _stage(f, stage, here, there, constants + table)
+                _stage(f, stage, here, there, kernel.constants(table))
                 here, there = there, here
-            _finish(f, here, count, constants + last, target)
+            _finish(f, here, count, kernel.constants(last), target)
 
         return [job_of_rows(self.generator, "fourier", size_of(data.axes[:-1]), WORK * 2 * count, row)]
 

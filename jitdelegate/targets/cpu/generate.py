@@ -52,12 +52,13 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore, *, profile: bo
     ir = generator.module.text(triple(features))
     trace("kernels", lambda: ir)
     trace("assembly", lambda: assembly(ir, features))
+    generator.weights.content.extend(bytes(ALIGN))  # a vector load of a tail may read beyond the end
     code, entries = _machine_code(ir, features, (*ENTRIES, CLOCK_ENTRY) if profile else ENTRIES)
     return Generated(
         code=code,
         loader="flat" if machine.has_threads else "object",
         entries=entries,
-        weights=bytes(generator.weights.content) + bytes(ALIGN),  # a vector load of a tail may read beyond the end
+        weights=generator.weights.content,
         arena_bytes=planned.arena_bytes,
         scratch_bytes=generator.scratch,
         sync_bytes=own_sync_bytes + (stamp_bytes(len(steps)) if profile else 0),

@@ -9,11 +9,12 @@ from math import inf, prod
 import numpy as np
 
 from jitdelegate.ir.layout import Layout
+from jitdelegate.targets.constants import Constants
 from jitdelegate.targets.cpu.machine import Machine
 from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, INDEX, POINTER, Function, Module, Value, vector
 
-PARAMETERS = (("arena", POINTER), ("weights", POINTER), ("io", POINTER), ("chunk", INDEX), ("scratch", POINTER))
-"""Parameters of every chunk function."""
+PARAMETERS = (("chunk", INDEX), ("scratch", POINTER))
+"""Parameters of every chunk function; the addresses of its operands follow."""
 ALIGN = 64
 LEAST_WORTH = 2
 """Chunks' worth of work in the smallest step that threads share: some eight microseconds."""
@@ -42,31 +43,20 @@ def distances_along(memory: Memory, shape: tuple[int, ...]) -> list[int]:
     return [memory.layout.element * prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
-@dataclass
-class Weights:
-    """The packed constants of a program, each aligned for vector loads; equal bytes are kept once.
+@dataclass(frozen=True)
+class Place:
+    """An address: `distance` bytes after number `offset` of "io", or after byte `offset` of another space."""
 
-    Code may calculate with these constants and compare them with sizes, but must not compute an address from one
-    without a check: they may lie in a mapped file, which another process may overwrite. Tables from which addresses are
-    computed are constants of the module instead.
-    """
-
-    content: bytearray = field(default_factory=bytearray)
-    placed: dict[bytes, int] = field(default_factory=dict)
-
-    def add(self, array: np.ndarray) -> int:
-        """Add an array; returns the offset of its bytes."""
-        data = np.ascontiguousarray(array).tobytes()
-        if data not in self.placed:
-            self.content += bytes(-len(self.content) % ALIGN)
-            self.placed[data] = len(self.content)
-            self.content += data
-        return self.placed[data]
+    space: str
+    offset: int
+    distance: int = 0
 
 
 @dataclass(frozen=True)
 class Job:
-    """A chunk function and its number of chunks; chunks of one step may run at the same time.
+    """A chunk function, its number of chunks, and the places whose addresses it takes.
+
+    Chunks of one step may run at the same time. Jobs that differ in their places only have one function.
 
     Attributes:
         worth: the work of all chunks, in chunks that take a few microseconds.
@@ -74,6 +64,7 @@ class Job:
 
     function: str
     chunks: int
+    places: tuple[Place, ...] = ()
     worth: float = inf
 
 
@@ -98,11 +89,16 @@ class Step:
 
 @dataclass
 class Generator:
-    """The module, the weights and the scratch size, to which writers add."""
+    """The module, the weights and the scratch size, to which writers add.
+
+    Code may calculate with weights and compare them with sizes, but must not compute an address from one without a
+    check: they may lie in a mapped file, which another process may overwrite. Tables from which addresses are computed
+    are constants of the module instead.
+    """
 
     machine: Machine
     module: Module
-    weights: Weights = field(default_factory=Weights)
+    weights: Constants = field(default_factory=lambda: Constants(ALIGN))
     scratch: int = 0
     steps: list[Step] = field(default_factory=list)
     names: int = 0
@@ -139,11 +135,10 @@ class Generator:
 
     def job(self, form: str, chunks: int, body: Callable[[Kernel], None], worth: float = inf) -> Job:
         """A chunk function whose body is emitted by `body`."""
-        name = self.unique(form)
-        kernel = Kernel(self, self.module.function(name, PARAMETERS))
+        kernel = Kernel(self, self.module.function("", PARAMETERS))
         body(kernel)
-        kernel.f.finish()
-        return Job(name, chunks, worth)
+        name = self.once(form, kernel.f.code, kernel.f.finish)
+        return Job(name, chunks, tuple(kernel.places), worth)
 
 
 class JobWriter:
@@ -159,22 +154,31 @@ class Kernel:
 
     generator: Generator
     f: Function
+    places: dict[Place, Value] = field(default_factory=dict)
 
     @property
     def chunk(self) -> Value:
-        return self.f.parameters[3]
+        return self.f.parameters[0]
 
     @property
     def scratch(self) -> Value:
-        return self.f.parameters[4]
+        return self.f.parameters[1]
 
     def pointer(self, memory: Memory) -> Value:
         """The address of element (0, 0, 0, 0)."""
-        arena, weights, io, _, scratch = self.f.parameters
-        if memory.space == "io":
-            return self.f.load(POINTER, io + memory.offset * 8, 8) + memory.layout.base
-        start = {"arena": arena, "weights": weights, "scratch": scratch}[memory.space]
-        return start + (memory.offset + memory.layout.base)
+        if memory.space == "scratch":
+            return self.scratch + (memory.offset + memory.layout.base)
+        return self._address(Place(memory.space, memory.offset, memory.layout.base))
+
+    def constants(self, offset: int) -> Value:
+        """The address of byte `offset` of the weights."""
+        return self._address(Place("weights", offset))
+
+    def _address(self, place: Place) -> Value:
+        """An argument, so that kernels at other places share the function."""
+        if place not in self.places:
+            self.places[place] = self.f.add_parameter(POINTER)
+        return self.places[place]
 
 
 def split(total: int, largest: int) -> list[tuple[int, int]]:
@@ -189,7 +193,7 @@ def divisor(total: int, largest: int) -> int:
     return next(size for size in range(max(1, min(total, largest)), 0, -1) if total % size == 0)
 
 
-def channel_vector(weights: Weights, values: np.ndarray, lanes: int) -> int:
+def channel_vector(weights: Constants, values: np.ndarray, lanes: int) -> int:
     """Adds per-channel constants, padded to whole vectors; returns their offset in the weights."""
     padded = np.zeros(-(-values.size // lanes) * lanes, np.float32)
     padded[: values.size] = values.ravel()

@@ -175,7 +175,7 @@ class _Sequence:
         return self.kernel.pointer(memory) + self.kernel.chunk * distance
 
     def _constants(self, offset: int) -> Value:
-        return self.f.parameters[1] + offset
+        return self.kernel.constants(offset)
 
     def write(self) -> None:
         """Writes the whole chunk."""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from jitdelegate.runtime.cpu.library import TEAM
 from jitdelegate.targets.cpu import team
 from jitdelegate.targets.cpu.futex import I32, add_atomic, load_atomic, store_atomic, write_wait_and_wake
-from jitdelegate.targets.cpu.kernel import Job, Step
+from jitdelegate.targets.cpu.kernel import Job, Place, Step
 from jitdelegate.targets.cpu.stamps import Stamps
 from jitdelegate.targets.cpu.vector_ir import BOOL, INDEX, POINTER, Function, Module, Value
 
@@ -93,7 +93,7 @@ def _call_jobs(f: Function, jobs: Sequence[Job], arguments: list[Value]) -> None
     The chunks of several jobs take turns, by parts of each job: so the first range of a step has the first part of
     every job, and a thread always has the same part of an image.
     """
-    arena, weights, io, chunk, scratch = arguments
+    *spaces, chunk, scratch = arguments
     pieces = [
         (job, part * job.chunks // RANGES, (part + 1) * job.chunks // RANGES) for part in range(RANGES) for job in jobs
     ]
@@ -102,13 +102,23 @@ def _call_jobs(f: Function, jobs: Sequence[Job], arguments: list[Value]) -> None
         inside, after = f.new_label("job"), f.new_label("next")
         f.branch(f.compare("ult", chunk, last - first), inside, after)
         f.start_block(inside)
-        f.call(job.function, arena, weights, io, chunk + first, scratch)
+        _call_job(f, job, spaces, chunk + first, scratch)
         f.jump("end")
         f.start_block(after)
         chunk = chunk - (last - first)
     job, first, _ = pieces[-1]
-    f.call(job.function, arena, weights, io, chunk + first, scratch)
+    _call_job(f, job, spaces, chunk + first, scratch)
     f.jump("end")
+
+
+def _call_job(f: Function, job: Job, spaces: Sequence[Value], chunk: Value, scratch: Value) -> None:
+    f.call(job.function, chunk, scratch, *(_address(f, place, *spaces) for place in job.places))
+
+
+def _address(f: Function, place: Place, arena: Value, weights: Value, io: Value) -> Value:
+    if place.space == "io":
+        return f.load(POINTER, io + place.offset * WORD, WORD) + place.distance
+    return {"arena": arena, "weights": weights}[place.space] + (place.offset + place.distance)
 
 
 def _write_alone(module: Module, steps: Sequence[Step], stamps: Stamps | None) -> None:

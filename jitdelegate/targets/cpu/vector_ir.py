@@ -204,12 +204,20 @@ class Function:
         self.name = name
         self.result = result
         self.parameters = [Value(self, type_, f"%{label}") for label, type_ in parameters]
-        linkage = "" if exported else "internal "
-        arguments = ", ".join(map(str, self.parameters))
-        self.lines = [f'define {linkage}{result} @{name}({arguments}) noinline nounwind "frame-pointer"="none" {{']
+        self.linkage = "" if exported else "internal "
+        self.lines = ["entry:"]
         self.counter = 0
         self.label = "entry"
-        self.lines.append("entry:")
+
+    @property
+    def code(self) -> str:
+        """The parameters and the body written so far: equal for functions that do the same."""
+        return "\n".join([f"({', '.join(map(str, self.parameters))})", *self.lines])
+
+    def add_parameter(self, type_: str) -> Value:
+        """A further parameter, after those that the function has."""
+        self.parameters.append(Value(self, type_, f"%p{len(self.parameters)}"))
+        return self.parameters[-1]
 
     # values
 
@@ -485,15 +493,19 @@ class Function:
         """A call of a void function of this module."""
         self.do(f"call void @{name}({', '.join(map(str, arguments))})")
 
-    def finish(self) -> None:
-        """Closes the function with `ret void` and adds it to the module."""
+    def finish(self, name: str = "") -> None:
+        """Closes the function with `ret void` and adds it to the module, by another name if one is given."""
+        self.name = name or self.name
         self.do("ret void")
         self.close()
 
     def close(self) -> None:
         """Adds the function, whose last block ends in its own terminator, to the module."""
-        self.module.count(len(self.lines))
-        self.module.functions.append("\n".join(self.lines) + "\n}")
+        arguments = ", ".join(map(str, self.parameters))
+        attributes = 'noinline nounwind "frame-pointer"="none"'
+        head = f"define {self.linkage}{self.result} @{self.name}({arguments}) {attributes} {{"
+        self.module.count(len(self.lines) + 1)
+        self.module.functions.append("\n".join([head, *self.lines, "}"]))
 
 
 def _suffix(type_: str) -> str:

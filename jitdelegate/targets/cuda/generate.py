@@ -41,7 +41,7 @@ class Generated:
     kernels: tuple[program.Kernel, ...]
     launches: tuple[program.Launch, ...]
     origins: tuple[tuple[int, ...], ...]
-    weights: bytes
+    weights: bytearray
     arena_bytes: int
     input_offsets: tuple[int, ...]
     output_offsets: tuple[int, ...]

@@ -76,7 +76,7 @@ class Plan:
     blocks: Mapping[int, tuple[int, int]]
     buffers: Buffers
     arena_bytes: int
-    weights: bytes
+    weights: bytearray
 
     def offset(self, index: int) -> int:
         """Offset of a tensor or intermediate in the arena, in bytes."""
@@ -98,7 +98,7 @@ def plan(graph: Graph, gpu: Gpu, precision: str) -> Plan:
     lives = dict(sorted(lives_of(_touched(writer, buffers), lambda index: _bytes(writer, index)).items()))
     arena_bytes, offsets = place(lives, ALIGN)
     blocks = {index: (offset, lives[index].size) for index, offset in offsets.items()}
-    return Plan(graph, tuple(writer.launches), blocks, buffers, arena_bytes, bytes(writer.weights))
+    return Plan(graph, tuple(writer.launches), blocks, buffers, arena_bytes, writer.weights.content)
 
 
 def _check_size(graph: Graph) -> None:

@@ -9,12 +9,12 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from xxhash import xxh3_128_hexdigest
 
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.forms import View
 from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.program.check import LARGEST_GRID
+from jitdelegate.targets.constants import Constants
 from jitdelegate.targets.cuda.cost import moving_cycles
 from jitdelegate.targets.cuda.element import OWN, Element
 from jitdelegate.targets.cuda.epilogue import Epilogue
@@ -55,10 +55,9 @@ class Writer:
     gpu: Gpu
     precision: str
     launches: list[Launch] = field(default_factory=list)
-    weights: bytearray = field(default_factory=bytearray)
+    weights: Constants = field(default_factory=lambda: Constants(ALIGN))
     temporaries: dict[int, int] = field(default_factory=dict)
     constants: dict[int, int] = field(default_factory=dict)
-    _known: dict[str, int] = field(default_factory=dict)
     _node: Node | None = None
 
     def begin(self, node: Node) -> None:
@@ -112,14 +111,9 @@ class Writer:
             CompileError: there are too many bytes.
         """
         check_memory("A constant", array.nbytes)
-        content = np.ascontiguousarray(array).tobytes()
-        digest = xxh3_128_hexdigest(content)
-        if digest not in self._known:
-            self.weights.extend(bytes(-len(self.weights) % ALIGN))
-            self._known[digest] = len(self.weights)
-            self.constants[len(self.weights)] = len(content)
-            self.weights.extend(content)
-        return WeightsPointer(self._known[digest])
+        offset = self.weights.add(array)
+        self.constants[offset] = array.nbytes
+        return WeightsPointer(offset)
 
     def temporary(self, nbytes: int) -> TensorPointer:
         """Memory for values that one launch passes to another.

@@ -31,7 +31,7 @@ _Node = tuple[str, _Integers, _Integers, _Integers, Form]
 _Graph = tuple[tuple[_Tensor, ...], tuple[_Node, ...], _Integers, _Integers, tuple[tuple[int, int], ...]]
 
 
-def serialize(graph: Graph) -> tuple[bytes, bytes]:
+def serialize(graph: Graph) -> tuple[bytes, bytearray]:
     """(JSON, constants) of a lowered graph; first values of states are left out."""
     constants = bytearray()
     tensors = [
@@ -41,7 +41,7 @@ def serialize(graph: Graph) -> tuple[bytes, bytes]:
     nodes = [(node.op, node.inputs, node.outputs, node.origin, _plain(node.form)) for node in graph.nodes]
     states = [(state.before, state.after) for state in graph.states]
     content = (tensors, nodes, graph.inputs, graph.outputs, states)
-    return json.dumps(content, separators=(",", ":"), default=lambda number: number.item()).encode(), bytes(constants)
+    return json.dumps(content, separators=(",", ":"), default=lambda number: number.item()).encode(), constants
 
 
 def _is_used(graph: Graph) -> Iterator[bool]:
