@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,26 +25,22 @@ class Constants:
     def add(self, array: np.ndarray) -> int:
         """Add the row-major bytes of an array; returns their offset."""
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        return self.pack("bytes", [data], data.size, lambda place: np.copyto(place, data))
+        return self.pack("bytes", [data], lambda: [data])
 
-    def pack(
-        self, form: object, sources: Sequence[np.ndarray], nbytes: int, write: Callable[[np.ndarray], None]
-    ) -> int:
-        """Add what `write` makes of `sources`; returns the offset of its bytes.
+    def pack(self, form: object, sources: Sequence[np.ndarray], make: Callable[[], Iterable[np.ndarray]]) -> int:
+        """Add what is made of `sources`; returns the offset of its bytes.
 
         Args:
             form: the arrangement, and all that it depends on besides the sources.
-            nbytes: size of the result.
-            write: fills an u8[nbytes], which is zero.
+            make: gives arrays that are appended one after the other; a large one costs memory, many cost none.
         """
         state = xxh3_128()
         for source in sources:
             state.update(np.ascontiguousarray(source).data)
-        key = form, nbytes, *(source.shape for source in sources), state.digest()
+        key = form, *(source.shape for source in sources), state.digest()
         if key not in self.places:
             self.content.extend(bytes(-len(self.content) % self.align))
-            offset = len(self.content)
-            self.content.extend(bytes(nbytes))
-            write(np.ndarray((nbytes,), np.uint8, self.content, offset))
-            self.places[key] = offset
+            self.places[key] = len(self.content)
+            for part in make():
+                self.content.extend(np.ascontiguousarray(part).data.cast("B"))
         return self.places[key]

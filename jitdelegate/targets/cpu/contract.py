@@ -41,19 +41,25 @@ def pack(
     widths = split(blocks, len(generator.machine.tiles))  # nearly equal panels
     in_order = np.array_equal(order, np.arange(depth))
 
-    def write(place: np.ndarray) -> None:
-        rest, first = place.view(np.float32), 0
+    def panels() -> Iterator[np.ndarray]:
+        first = 0
         for width in (vectors * lanes for vectors, count in widths for _ in range(count)):
-            panel, rest = rest[: (1 + depth) * width].reshape(1 + depth, width), rest[(1 + depth) * width :]
-            rows = weights[first : first + width]
+            panel, rows = np.zeros((1 + depth, width), np.float32), weights[first : first + width]
             panel[1:, : len(rows)] = rows.T if in_order else rows.T[order]
             if bias is not None:
                 panel[0, : len(rows)] = bias[first : first + width]
             first += width
+            yield panel
 
     sources = [weights, order] if bias is None else [weights, order, bias]
-    size = (1 + depth) * blocks * generator.vector_bytes
-    return generator.weights.pack(("panels", *widths), sources, size, write), widths
+    return generator.weights.pack(("panels", *widths), sources, panels), widths
+
+
+def pack_in_order(
+    generator: Generator, weights: np.ndarray, bias: np.ndarray | None
+) -> tuple[int, list[tuple[int, int]]]:
+    """`pack` of a matrix as a Contract without a window has it."""
+    return pack(generator, weights, np.arange(weights.shape[1]), bias)
 
 
 @dataclass(frozen=True)

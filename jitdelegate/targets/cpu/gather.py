@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Gather
-from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.targets.cpu.element import load
+from jitdelegate.targets.cpu.gather_panels import gather_from_panels, reader_of_table
 from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.reduce import Axis, offset_of
-from jitdelegate.targets.cpu.rows import Placed, is_dense, job_of_rows, placed, size_of
+from jitdelegate.targets.cpu.rows import Placed, is_dense, job_of_rows, look_up, placed, size_of
 from jitdelegate.targets.cpu.vector_ir import Function, Value, vector
 from jitdelegate.targets.cpu.writer import Writer
-from jitdelegate.targets.scalar.cast import cast
 
 
 @dataclass(frozen=True)
@@ -56,6 +53,9 @@ def slices_of(form: Gather, data: Placed, places: Placed, out: Placed) -> Slices
 
 def write_gather(writer: Writer, node: Node, form: Gather) -> list[Job]:
     """The jobs of a Gather node."""
+    reader = reader_of_table(writer, node, form)
+    if reader is not None:
+        return gather_from_panels(writer, node, reader)
     return GatherWriter(writer.generator).jobs(form, *placed(writer, node))
 
 
@@ -99,14 +99,3 @@ class GatherWriter(JobWriter):
             if left & width:
                 move(width, f.index(done * nbytes))
                 done += width
-
-
-def look_up(f: Function, dtype: str, at: Value, indexed: Sequence[Axis]) -> tuple[Value, Value]:
-    """(offset in bytes of the slice for the indices at `at`, whether all indices are in range); offset 0 if not."""
-    nbytes = ELEMENT_TYPES[dtype].nbytes
-    start, is_inside = f.index(0), f.literal("i1", 1)
-    for number, axis in enumerate(indexed):
-        place = cast(f, load(f, dtype, at + number * nbytes, 1, 0), dtype, "int64")
-        is_inside = f.emit("i1", f"and {is_inside}, {f.compare('ult', place, axis.size).text}")
-        start = place * axis.distance + start
-    return f.select(is_inside, start, f.index(0)), is_inside

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from math import prod
 
 from jitdelegate.ir.graph import Node
+from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cpu.element import load
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory, distances_along
 from jitdelegate.targets.cpu.reduce import Axis
 from jitdelegate.targets.cpu.vector_ir import Function, Value
 from jitdelegate.targets.cpu.writer import Writer
+from jitdelegate.targets.scalar.cast import cast
 
 CHUNK_WORK = 16384
 """Elements that are worth a chunk of their own."""
@@ -95,3 +98,14 @@ def along_row(
     if left:
         values = list(body(f.index(vectors * lanes), f.first_lanes(f.index(left), lanes), *values))
     return values
+
+
+def look_up(f: Function, dtype: str, at: Value, indexed: Sequence[Axis]) -> tuple[Value, Value]:
+    """(offset in bytes of the slice for the indices at `at`, whether all indices are in range); offset 0 if not."""
+    nbytes = ELEMENT_TYPES[dtype].nbytes
+    start, is_inside = f.index(0), f.literal("i1", 1)
+    for number, axis in enumerate(indexed):
+        place = cast(f, load(f, dtype, at + number * nbytes, 1, 0), dtype, "int64")
+        is_inside = f.emit("i1", f"and {is_inside}, {f.compare('ult', place, axis.size).text}")
+        start = place * axis.distance + start
+    return f.select(is_inside, start, f.index(0)), is_inside

@@ -6,10 +6,9 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Scatter
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.element import load, store
-from jitdelegate.targets.cpu.gather import look_up
 from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.reduce import Axis, offset_of
-from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, placed, size_of
+from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, look_up, placed, size_of
 from jitdelegate.targets.cpu.vector_ir import Function, Value
 from jitdelegate.targets.cpu.writer import Writer
 from jitdelegate.targets.scalar.functions import apply
