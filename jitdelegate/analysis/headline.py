@@ -44,7 +44,7 @@ def headline(nodes: Sequence[NodeFact], totals: Totals, place: str, shape_inputs
 
 def refusal(error: str) -> str:
     """The headline of a model that is refused."""
-    return f"The model is refused. {error[:1].upper()}{error[1:].rstrip('.')}."
+    return f"The model is refused: {error.rstrip('.')}."
 
 
 class _Causes:

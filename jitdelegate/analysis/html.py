@@ -49,7 +49,7 @@ def _index(found: Sequence[Analysis]) -> Iterator[str]:
 
 def _model(analysis: Analysis, number: int) -> Iterator[str]:
     yield f'<section class="model" id="m{number}"><h1>{safe(os.path.basename(analysis.model))}</h1>'
-    first, _, rest = analysis.headline.partition(". ")
+    first, _, rest = analysis.headline.partition(": " if analysis.error else ". ")
     yield f'<div class="headline{" refused" if analysis.error else ""}"><p><b>{safe(first.rstrip("."))}.</b></p>'
     yield f"{f'<p>{_linked(rest, analysis, number)}</p>' if rest else ''}</div>"
     facts = [

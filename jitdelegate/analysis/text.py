@@ -20,7 +20,7 @@ def text(analysis: Analysis) -> str:
     lines.append(f"in short   {analysis.headline}")
     lines += [f"note       {note}" for note in analysis.notes]
     for facts in analysis.subgraphs:
-        lines += ["", *_subgraph(facts)]
+        lines += ["", *_subgraph(facts, analysis.headline)]
     if analysis.suggestions:
         lines += ["", "suggestions", *(line for each in analysis.suggestions for line in _suggestion(each))]
     return "\n".join(map(printable, lines))
@@ -33,20 +33,20 @@ def printable(line: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in line)
 
 
-def _subgraph(facts: SubgraphFacts) -> Iterator[str]:
+def _subgraph(facts: SubgraphFacts, told: str) -> Iterator[str]:
     named = ", ".join(map(repr, facts.signatures))
     yield f"subgraph   {facts.index} {facts.name!r}, {facts.entry}" + (f", signatures {named}" if named else "")
-    if facts.index or facts.entry != "main":
+    if facts.headline != told:
         yield f"in short   {facts.headline}"
     yield f"target     {' '.join(filter(None, (facts.target, facts.features)))}, {facts.how}"
-    yield from totals_lines(facts.totals)
+    yield from _totals(facts.totals)
     if facts.shape_inputs:
         yield f"shape_inputs   values of {', '.join(map(repr, facts.shape_inputs))}; compiled when they are known"
     for group in groups(facts.nodes):
         yield f"{span(group):>10} {_place(group[0]):<9} {_ops(group)}{_reason(group[0])}"
 
 
-def totals_lines(totals: Totals) -> Iterator[str]:
+def _totals(totals: Totals) -> Iterator[str]:
     """Lines about a subgraph's sums."""
     folded = f", {totals.folded} of them folded" if totals.folded else ""
     yield f"operators  {totals.delegated} of {totals.operators} delegated{folded}; {totals.litert} on LiteRT"

@@ -232,9 +232,9 @@ def test_models_that_are_refused_are_told_of_beside_the_others(
     assert (nonsense["subgraphs"], nonsense["bytes"], absent["bytes"]) == ([], 8, 0)
     assert (good["error"], len(good["subgraphs"])) == ("", 1)
     for each in (custom, nonsense, absent):
-        assert each["headline"].startswith("The model is refused. ")
+        assert each["headline"].startswith(f"The model is refused: {each['error']}")
         assert each["headline"] in told.out
-    assert shown.read_text().count("The model is refused.") == 2 * 3
+    assert shown.read_text().count("The model is refused") == 2 * 3
 
 
 def test_an_output_that_cannot_be_written_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
