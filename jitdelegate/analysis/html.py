@@ -101,7 +101,7 @@ def _suggestions(suggestions: Sequence[Suggestion]) -> Iterator[str]:
 
 
 def _subgraph(facts: SubgraphFacts, key: str) -> Iterator[str]:
-    if len(_held(facts)) > 1:
+    if len({node.place for node in facts.nodes} - {"folded"}) > 1:
         yield _bar(facts)
     yield from _places(facts)
     yield f'<p class="quiet">{safe(" ".join(_remarks(facts)))}</p>'

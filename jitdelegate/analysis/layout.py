@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 HEIGHT = 46.0
 """Of a node."""
@@ -149,24 +149,34 @@ def _mean(values: Sequence[float], otherwise: float) -> float:
 
 
 def _places(chains: _Chains, rows: Sequence[Sequence[int]]) -> list[float]:
-    """Centre of each vertex: near its neighbours, in the order of its layer, without overlaps."""
+    """Centre of each vertex: near its neighbours, in the order of its layer, without overlaps. Narrow vertices, such as
+    bends, weigh next to nothing and give way, so that chains of nodes are straight."""
     places = [0.0] * len(chains.layer)
+    weights = [chains.width(vertex) ** 6 for vertex in range(len(places))]
     for sweep in range(SWEEPS):
         downwards = sweep % 2 == 0
         neighbours = chains.above if downwards else chains.below
         for row in rows if downwards else reversed(rows):
-            wished = [_mean([places[k] for k in neighbours[vertex]], places[vertex]) for vertex in row]
-            for vertex, place in zip(row, _apart(wished, [chains.width(vertex) for vertex in row]), strict=True):
+            wished = [
+                sum(weights[k] * places[k] for k in near) / sum(weights[k] for k in near) if near else places[vertex]
+                for vertex, near in ((vertex, neighbours[vertex]) for vertex in row)
+            ]
+            found = _apart(wished, [chains.width(vertex) for vertex in row], [weights[vertex] for vertex in row])
+            for vertex, place in zip(row, found, strict=True):
                 places[vertex] = place
     return places
 
 
-def _apart(wished: Sequence[float], widths: Sequence[float]) -> list[float]:
-    """Positions near the wished ones, in their order, without overlaps."""
-    room = [(left + right) / 2 + GAP for left, right in pairwise(widths)]
-    from_left, from_right = list(wished), list(wished)
-    for k in range(1, len(wished)):
-        from_left[k] = max(from_left[k], from_left[k - 1] + room[k - 1])
-    for k in range(len(wished) - 2, -1, -1):
-        from_right[k] = min(from_right[k], from_right[k + 1] - room[k])
-    return [(left + right) / 2 for left, right in zip(from_left, from_right, strict=True)]
+def _apart(wished: Sequence[float], widths: Sequence[float], weights: Sequence[float]) -> list[float]:
+    """Positions in the given order, without overlaps, with the least sum of weighted squared distances from the wished
+    ones (isotonic regression: neighbours that would overlap move together)."""
+    starts = [0.0, *accumulate((left + right) / 2 + GAP for left, right in pairwise(widths))]
+    groups: list[tuple[float, float, int]] = []  # (place less the members' starts, weight, number of members)
+    for wish, start, weight in zip(wished, starts, weights, strict=False):
+        place, count = wish - start, 1
+        while groups and groups[-1][0] > place:
+            before, heavy, more = groups.pop()
+            place, weight, count = (place * weight + before * heavy) / (weight + heavy), weight + heavy, count + more
+        groups.append((place, weight, count))
+    flat = [place for place, _, count in groups for _ in range(count)]
+    return [place + start for place, start in zip(flat, starts, strict=False)]

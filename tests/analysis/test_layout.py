@@ -111,6 +111,13 @@ def test_a_skip_connection_passes_beside_the_nodes_between() -> None:
         assert abs(x - beside) > WIDTH / 2
 
 
+def test_chains_are_straight_whatever_passes_them() -> None:
+    edges = {(node, node + 1): False for node in range(8)}
+    for passing in ({(0, 5): False}, {(0, 5): False, (2, 8): False}, {(0, 9): False, (3, 10): False}):
+        places = layout([WIDTH] * 9 + [WIDTH / 3] * 2, edges | passing).nodes[:9]
+        assert max(x for x, _ in places) - min(x for x, _ in places) < WIDTH / 10
+
+
 def test_narrow_nodes_take_less_room() -> None:
     edges = {(0, node): False for node in range(1, 5)}
     wide, narrow = layout([WIDTH] * 5, edges), layout([WIDTH, WIDTH / 2, WIDTH / 2, WIDTH, WIDTH], edges)
