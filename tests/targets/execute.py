@@ -10,6 +10,7 @@ from xxhash import xxh3_128_hexdigest
 from jitdelegate.ir.graph import Graph
 from jitdelegate.program.program import Port, Program
 from jitdelegate.runtime.cpu.session import Session
+from jitdelegate.runtime.io_binding import IOBinding
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.target import Generated
 
@@ -36,21 +37,26 @@ def program_of(graph: Graph, generated: Generated, features: str) -> Program:
 def _port(graph: Graph, index: int) -> Port:
     tensor = graph.tensors[index]
     size = tensor.size * np.dtype(tensor.dtype).itemsize
-    return Port(name=tensor.name, index=index, shape=tensor.shape, dtype=_whole(tensor.dtype), nbytes=size)
+    return Port(name=tensor.name, index=index, shape=tensor.shape, dtype=whole(tensor.dtype), nbytes=size)
 
 
-def _whole(dtype: str) -> str:
+def whole(dtype: str) -> str:
     """Complex numbers, which programs do not exchange with callers, as integers of 64 bits."""
     return "int64" if dtype == "complex64" else dtype
+
+
+def run(session: IOBinding, graph: Graph, feeds: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs of a session of the graph."""
+    outputs = session.run([feed.view(whole(str(feed.dtype))) for feed in feeds])
+    types = [graph.tensors[index].dtype for index in graph.returned]
+    return [np.array(output).view(dtype) for output, dtype in zip(outputs, types, strict=True)]
 
 
 def execute(graph: Graph, feeds: Sequence[np.ndarray], features: str, *, threads: int = 1) -> list[np.ndarray]:
     """The outputs of a lowered graph; the arena is dirtied by a first run with other values."""
     session = Session(program_of(graph, generate(graph, features), features), threads)
     try:
-        session.run([np.full_like(feed, 3).view(_whole(str(feed.dtype))) for feed in feeds])
-        outputs = session.run([feed.view(_whole(str(feed.dtype))) for feed in feeds])
-        types = [graph.tensors[index].dtype for index in graph.outputs]
-        return [np.array(output).view(dtype) for output, dtype in zip(outputs, types, strict=True)]
+        run(session, graph, [np.full_like(feed, 3) for feed in feeds])
+        return run(session, graph, feeds)
     finally:
         session.close()

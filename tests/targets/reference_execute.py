@@ -12,6 +12,7 @@ from jitdelegate.ir.graph import Graph
 from jitdelegate.program.program import Program
 from jitdelegate.targets.reference.generate import generate
 from jitdelegate.targets.reference.session import ReferenceSession
+from tests.targets.execute import run, whole
 
 
 def program_of(graph: Graph) -> Program:
@@ -22,8 +23,8 @@ def program_of(graph: Graph) -> Program:
         key=(),
         target="reference",
         loader=generated.loader,
-        inputs=ports(graph, graph.given),
-        outputs=ports(graph, graph.returned),
+        inputs=tuple(port.altered(dtype=whole(port.dtype)) for port in ports(graph, graph.given)),
+        outputs=tuple(port.altered(dtype=whole(port.dtype)) for port in ports(graph, graph.returned)),
         states=found,
         code=generated.code,
         weights=generated.weights,
@@ -35,6 +36,6 @@ def execute(graph: Graph, feeds: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The outputs of a lowered graph."""
     session = ReferenceSession(program_of(graph))
     try:
-        return [np.array(output) for output in session.run(list(feeds))]
+        return run(session, graph, feeds)
     finally:
         session.close()

@@ -39,7 +39,7 @@ def test_an_operator_is_evaluated_as_its_reference_says(name: str, case: Case) -
     for found, expected in zip(results, case.outputs(op), strict=True):
         assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
         scale = max(1.0, float(np.abs(expected[np.isfinite(expected)]).max(initial=0)))
-        error = 2e-6 if expected.dtype == np.float32 else 0
+        error = 2e-6 if expected.dtype.kind in "fc" else 0
         np.testing.assert_allclose(found, expected, rtol=error, atol=error * scale)
 
 
