@@ -168,8 +168,16 @@ class Interpreter:
         main = self._main
         if main.allocated and not self._all_on_litert:
             main.invoke()
-        else:
-            (self._compiled or self._shape_inputs or self._opened.source.fallback()).invoke()
+            return
+        self._announce()
+        (self._compiled or self._shape_inputs or self._opened.source.fallback()).invoke()
+
+    def _announce(self, subgraph: int = 0) -> None:
+        """Announce what runs on LiteRT, before the first run with the shapes of the last `allocate_tensors`."""
+        graph = None if self._all_on_litert else self._graphs.get(subgraph)
+        executable = graph.executable if graph else self._opened
+        if not executable.announced:
+            executable.announce()
 
     def set_tensor(self, tensor_index: int, value: Any) -> None:
         """Copy `value` into the tensor.
@@ -326,6 +334,7 @@ class SignatureRunner:
         shapes = {self._inputs[name]: tuple(value.shape) for name, value in kwargs.items()}
         graph = self._interpreter._ready(self._subgraph, shapes)
         if graph is None:
+            self._interpreter._announce(self._subgraph)
             return self._litert_runner()(**kwargs)  # type: ignore[no-any-return]
         return self._run_compiled(graph, kwargs)
 

@@ -73,8 +73,7 @@ class Model:
         self._specializations = Specializations(executable)
         self._program = executable.program
         self._ran_last = executable
-        is_open = any(-1 in port.shape_signature for port in executable.program.inputs)
-        self._only = None if is_open or executable.program.shape_inputs else executable  # for all inputs
+        self._only = None if executable.is_open or executable.program.shape_inputs else executable  # for all inputs
         self._closed = False
 
     def __repr__(self) -> str:
@@ -154,7 +153,9 @@ class Model:
         if not _names_all(signature, base.program):
             return base.source.fallback().run_signature(key, inputs)
         arguments = [values[port.index] for port in base.program.inputs]
-        if self._fitting(base, arguments).session is None:
+        executable = self._fitting(base, arguments)
+        if executable.session is None:
+            executable.announce()
             return base.source.fallback().run_signature(key, inputs)
         ports = base.program.outputs
         found = {port.index: value for port, value in zip(ports, self._run(base, arguments), strict=True)}
@@ -171,6 +172,8 @@ class Model:
         session = executable.session  # read once: another thread may close the model
         if self._closed:
             raise DeviceError("the model is closed")
+        if not executable.announced:
+            executable.announce()
         if session is None:
             self._ran_last = executable
             return executable.source.fallback().run(inputs)
@@ -194,15 +197,16 @@ class Model:
         return self._specializations.resized(base, shapes)
 
     def prepare(self) -> None:
-        """Fetch the programs of all signatures now, before their first runs.
+        """Fetch the programs of all signatures for the file's shapes now, before their first runs.
 
         Raises:
             DeviceError: the model is closed.
         """
         if self._closed:
             raise DeviceError("the model is closed")
+        self._opened.announce(as_stored=True)
         for signature in self._program.signatures:
-            self._specializations.subgraph(signature.graph)
+            self._specializations.subgraph(signature.graph).announce(as_stored=True)
 
     def reset_all_variables(self) -> None:
         """Reset every variable to its first value, resource variables too.
@@ -325,8 +329,10 @@ def _load(source: ModelFile) -> Model:
     try:
         executable.allocate()
     except DeviceError:
-        if not any(-1 in port.shape_signature for port in executable.program.inputs):  # inputs may have sizes that do
+        if not executable.is_open:  # inputs may have sizes that do
             raise
+    if not executable.is_open:  # else it may depend on the sizes of the first run's inputs what runs on LiteRT
+        executable.announce()
     return Model(executable)
 
 

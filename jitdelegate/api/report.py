@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from jitdelegate.cache.store import counts
-from jitdelegate.engine.executable import subgraph_title
-from jitdelegate.engine.specializations import named
+from jitdelegate.engine.executable import named, subgraph_title
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from jitdelegate.commands.arguments import (
 )
 from jitdelegate.engine.load_path import open_hosted
 from jitdelegate.engine.model_file import ModelFile
-from jitdelegate.errors import CacheWarning, JitDelegateError
+from jitdelegate.errors import CacheWarning, DelegateWarning, JitDelegateError
 from jitdelegate.options import PRECISIONS, Options
 from jitdelegate.options.user_warning import PlainWarnings
 from jitdelegate.targets import target_named
@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("--output takes programs for --target cuda:ARCHITECTURES only")
     if arguments.litert_interpreter and arguments.target.devices:
         parser.error("--litert-interpreter is for the machine that it runs on, not for cuda:ARCHITECTURES")
-    with PlainWarnings(CacheWarning):
+    with PlainWarnings(CacheWarning, DelegateWarning):
         results = _warm_all(arguments)
     if arguments.json:
         print_line(json.dumps(results, indent=2))

@@ -109,8 +109,11 @@ class CompiledInterpreter:
         """
         if not self.allocated:
             raise DeviceError(NOT_READY)
+        executable = self.executable
+        if not executable.announced:
+            executable.announce()
         try:
-            self.executable.session.invoke()  # type: ignore[union-attr]
+            executable.session.invoke()  # type: ignore[union-attr]
         except ProgramError as error:
             self._recompile(str(error))
             self._session.invoke()

@@ -1,4 +1,4 @@
-"""Message about the operators of a model that run on LiteRT, in the words of LiteRT's GPU delegate."""
+"""Message about the operators of a model that run on LiteRT, in the words of LiteRT's delegates."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MOST_LINES = 15
 
 
 class DelegateMessage:
-    """Which operators of one model run on LiteRT and why, in the words of LiteRT's GPU delegate.
+    """Which operators of one model run on LiteRT and why, in the words of LiteRT's delegates.
 
     Attributes:
         model: the model in a sentence.
-        target: name of the target of delegated operators.
+        target: name of the target that was to run the operators.
         operators: all operators of the model, each with its place and the reason why it is not delegated.
     """
 
@@ -56,7 +56,7 @@ class DelegateMessage:
         """The message, with at most MOST_LINES reasons and a hint where the others are."""
         codes = dict.fromkeys(operator.code for operator in self.undelegated if operator.code == CUSTOM)
         warnings = [f"WARNING: op code #{code} cannot be handled by this delegate." for code in codes]
-        head = "Following operations are not supported by GPU delegate:"
+        head = f"Following operations are not supported by {target_named(self.target).delegate_name}:"
         return "\n".join((head, *self._shown(), self._counts(), *warnings))
 
     def _shown(self) -> list[str]:

@@ -37,6 +37,7 @@ class Executable:
         failure: why the compiler failed, which leaves the model on LiteRT; "" if it did not.
         damage: why the program was replaced; "" if it was not.
         lock: held while the program is replaced.
+        announced: whether the operators on LiteRT have been announced, if there are any.
         hosted_sessions: of a profiled model, the sessions of partitions in LiteRT's interpreter, by their operators.
     """
 
@@ -56,12 +57,14 @@ class Executable:
         self.lookup: Lookup
         self.hosted = hosted
         self.session: IOBinding | None = None
+        self.announced = False
         self.hosted_sessions: dict[tuple[int, ...], IOBinding] = {}
         self.notes = notes
         self.seconds = seconds
         self.failure = self.damage = ""
         self.lock = _thread.allocate_lock()
         self._fallen_back = ""
+        self._names_shapes = False
 
     @property
     def device(self) -> Device:
@@ -103,12 +106,22 @@ class Executable:
         if sentence not in self.notes:
             self.notes.append(sentence)
 
-    def announce(self) -> None:
-        """Call the model's listener if operators run on LiteRT, unless that is the requested target."""
+    def announce(self, *, as_stored: bool = False) -> None:
+        """Call the model's listener if operators run on LiteRT, unless that is the requested target.
+
+        Call it once the shapes are known: an interpreter's inputs may be resized before its first run, and a model for
+        the shapes in its file may be on LiteRT only because of these.
+
+        Args:
+            as_stored: the inputs may still get other sizes; where the model leaves them open, the message names these.
+        """
+        self.announced, self._names_shapes = True, as_stored and self.is_open
         if self.source.listener is None or self.source.options.target == LITERT:
             return
         if self.session is not None and self.program.loader not in IN_PARTITIONS:
             return  # compiled whole; reading the operators takes longer than the rest of a warm start
+        if self.program.shape_inputs and not (self.failure or self.hosted):
+            return  # its runs use programs for the values of these inputs
         if any(one.place == LITERT for one in self.operators):
             self.source.listener(self)
 
@@ -118,7 +131,9 @@ class Executable:
 
         title = subgraph_title(self.subgraph, self.signatures)
         name = f"{self.source.name}, {title}" if self.subgraph else self.source.name
-        return DelegateMessage(name, self.target, self.operators)
+        if self._names_shapes:
+            name = f"{name}, for {named(self.shapes)}"
+        return DelegateMessage(name, self.device.target.name, self.operators)
 
     def require_full_delegation(self) -> None:
         """
@@ -151,6 +166,11 @@ class Executable:
     def signatures(self) -> list[str]:
         """Keys of the signatures that run the subgraph."""
         return [signature.key for signature in self.program.signatures if signature.graph == self.subgraph]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the model leaves sizes of its inputs open."""
+        return any(-1 in port.shape_signature for port in self.program.inputs)
 
     @property
     def shapes(self) -> Shapes:
@@ -191,3 +211,8 @@ class Executable:
 def subgraph_title(number: int, signatures: Sequence[str]) -> str:
     """`signature 'decode'`, or `subgraph 2` for a subgraph that no signature runs."""
     return ", ".join(f"signature {key!r}" for key in signatures) or f"subgraph {number}"
+
+
+def named(shapes: Shapes) -> str:
+    """The input shapes as part of a sentence."""
+    return f"inputs of {' and '.join(str(list(shape)) for shape in shapes)}"

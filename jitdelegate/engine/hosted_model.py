@@ -121,6 +121,8 @@ class HostedModel(DelegateClient):
             if found is None:
                 variant = variant_parts(subgraph, shapes, hosted=True, nodes=nodes)
                 found = self._opened[key] = self._specialize(self.main, variant)
+                if found.failure:
+                    found.announce()
             return found
 
     def _compiled(self, subgraph: int, nodes: tuple[int, ...], shapes: Mapping[int, tuple[int, ...]]) -> DelegateKernel:

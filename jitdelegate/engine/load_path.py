@@ -53,7 +53,7 @@ def load(source: ModelFile, *, notes: Sequence[str] = (), hosted: bool = False) 
         devices = resolve_target(source.options, told, seconds)
         for left in reversed(range(OPENINGS)):
             try:
-                return _announced(_open(source, devices, variant, told, dict(seconds)))
+                return _open(source, devices, variant, told, dict(seconds))
             except ChangedModelError:
                 if not left:
                     raise
@@ -72,7 +72,7 @@ def specialize(main: Executable, variant: Parts) -> Executable:
         ModelError, DeviceError, DelegationError: as `load`.
     """
     try:
-        return _announced(_open(main.source, main.devices, variant, main.notes, {}))
+        return _open(main.source, main.devices, variant, main.notes, {})
     except MemoryError as error:
         raise _no_memory(main.source) from error
 
@@ -236,14 +236,6 @@ def _log(executable: Executable) -> None:
     from jitdelegate.engine.decisions import log_decisions  # few people look
 
     log_decisions(executable)
-
-
-def _announced(executable: Executable) -> Executable:
-    """The executable, announced unless the main program's announcement covers it."""
-    is_further = executable.resized or executable.values or executable.hosted or executable.program.shape_inputs
-    if executable.failure or not is_further:
-        executable.announce()
-    return executable
 
 
 def _open_session(executable: Executable) -> None:

@@ -141,8 +141,3 @@ class Specializations:
         for executable in kept:
             executable.close()
         self.main.source.close()
-
-
-def named(shapes: Shapes) -> str:
-    """The input shapes as part of a sentence."""
-    return f"inputs of {' and '.join(str(list(shape)) for shape in shapes)}"

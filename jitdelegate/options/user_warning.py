@@ -22,10 +22,10 @@ def warn_user(text: str, category: type[Warning]) -> None:
 
 
 class PlainWarnings:
-    """`with PlainWarnings(CacheWarning):` prints these warnings without a source line, for users of commands."""
+    """`with PlainWarnings(CacheWarning):` prints such a warning as one line without its source, in commands."""
 
-    def __init__(self, category: type[Warning]) -> None:
-        self._category = category
+    def __init__(self, *categories: type[Warning]) -> None:
+        self._categories = categories
         self._before = warnings.catch_warnings()
 
     def __enter__(self) -> None:
@@ -33,8 +33,8 @@ class PlainWarnings:
         show = warnings.showwarning
 
         def print_text(message: Warning | str, category: type[Warning], *place: Any, **further: Any) -> None:
-            if issubclass(category, self._category):
-                print(message, file=sys.stderr)  # noqa: T201
+            if issubclass(category, self._categories):
+                print(" ".join(str(message).splitlines()), file=sys.stderr)  # noqa: T201
             else:
                 show(message, category, *place, **further)
 

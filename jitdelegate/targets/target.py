@@ -89,6 +89,7 @@ class Target(Protocol):
     Attributes:
         name: name of its row in the table.
         title: noun for one of its devices, for sentences.
+        delegate_name: what LiteRT would call a delegate to its devices, for warnings.
         delegated_to, left_to: where delegated operators and the others run, for warnings.
         is_accelerator: whether its devices have memory of their own, launch kernels, and multiply in lower precision;
             the cost model's numbers for them are estimated, not measured.
@@ -98,6 +99,7 @@ class Target(Protocol):
 
     name: str
     title: str
+    delegate_name: str
     delegated_to: str
     left_to: str
     is_accelerator: bool

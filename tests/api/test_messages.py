@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 import warnings
@@ -16,20 +18,33 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 import jitdelegate
 from jitdelegate.api import delegate_warning as messages
 from jitdelegate.api.delegate_warning import on_message
+from jitdelegate.commands import warm
 from jitdelegate.engine.delegate_message import DelegateMessage
-from jitdelegate.errors import DelegateWarning
+from jitdelegate.errors import DelegateWarning, DelegationError
 from jitdelegate.program.program import CUSTOM, Operator
+from jitdelegate.targets.table import ROWS
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial
 from tests.api import resource_models, small_models
 from tests.api.partial_models import ONLY
 
-HEAD = "Following operations are not supported by GPU delegate:"
+HEAD = "Following operations are not supported by CPU delegate:"
+
+
+def run_once(interpreter: Any) -> Any:
+    interpreter.allocate_tensors()
+    for detail in interpreter.get_input_details():
+        interpreter.set_tensor(detail["index"], np.zeros(detail["shape"], detail["dtype"]))
+    interpreter.invoke()
+    return interpreter
+
+
 LOADS: dict[str, Callable[..., Any]] = {
     "load": lambda content, **further: jitdelegate.load(content, options=partial.options(**further)),
-    "interpreter": lambda content, **further: partial.interpreter(content, **further),
+    "interpreter": lambda content, **further: run_once(partial.interpreter(content, **further)),
     "litert": lambda content, **further: partial.litert(content, **further),
 }
+"""Each until a message about a model of fixed sizes is due."""
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +84,7 @@ def test_a_message_has_litert_s_words_names_reasons_and_counts() -> None:
     ]
     message = DelegateMessage("'net.tflite'", "cuda", operators)
     assert message.text == (
-        f"{HEAD}\n"
+        "Following operations are not supported by GPU delegate:\n"
         "WHERE: its size is known as it runs only.\n"
         "ADD: It is none of only_ops, MUL.\n"
         "2 operations will run on the GPU, and the remaining 3 operations will run on the CPU."
@@ -87,11 +102,93 @@ def test_a_message_says_where_cpu_code_runs() -> None:
 
 
 def test_a_message_of_a_model_of_which_nothing_is_delegated() -> None:
-    message = DelegateMessage("m", "litert", [left(0, "A", "A is not supported."), left(1, "B", "Why not.")])
+    message = DelegateMessage("m", "cpu", [left(0, "A", "A is not supported."), left(1, "B", "Why not.")])
     assert message.text == (
         f"{HEAD}\nA: A is not supported.\nB: Why not.\n"
-        "No operations will run on the GPU, and all 2 operations will run on the CPU."
+        "No operations will run on compiled CPU code, and all 2 operations will run on LiteRT's CPU kernels."
     )
+
+
+@pytest.mark.parametrize("target", ROWS)
+def test_only_messages_about_a_gpu_name_one(target: str) -> None:
+    for operators in ([left(0, "A", "no.")], [left(0, "A", "no."), Operator(index=1, op="B", place=target)]):
+        assert ("GPU" in DelegateMessage("m", target, operators).text) == (target == "cuda")
+
+
+@pytest.mark.parametrize("target", ["auto", "cpu", "litert", "reference"])
+def test_a_refusal_to_delegate_in_part_names_no_gpu(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jitdelegate.targets.DEVICES", os.devnull)  # where no GPU is
+    with pytest.raises(DelegationError) as error:
+        jitdelegate.load(
+            small_models.uncompiled(), target=target, require_full_delegation=True, serialization_dir=False
+        )
+    assert "FAKE_QUANT" in str(error.value)
+    assert "GPU" not in str(error.value)
+
+
+def names_in(found: list[warnings.WarningMessage]) -> list[str]:
+    """What each message says behind the model's own name."""
+    return [str(each.message).partition(f": {HEAD}")[0].removeprefix("the model's content") for each in found]
+
+
+@pytest.mark.parametrize("width", [12, 24])
+def test_a_placeholder_of_a_shape_is_no_reason_to_warn(width: int) -> None:
+    """LiteRT refuses the file's shape [1, 1], which cannot be compiled either."""
+    content, value = small_models.rows_of_a_dozen(), np.ones((1, width), np.float32)
+    options = {"target": "cpu", "serialization_dir": False}
+    interpreter = jitdelegate.Interpreter(
+        model_content=content, experimental_delegates=[jitdelegate.GpuDelegate(**options)]
+    )
+
+    def resized_and_run() -> None:
+        interpreter.resize_tensor_input(0, value.shape)
+        run_once(interpreter)
+
+    assert not warnings_of(resized_and_run)
+    assert interpreter.report().target == "cpu"
+    models = []
+    assert not warnings_of(lambda: models.append(jitdelegate.load(content, options=options)))
+    assert not warnings_of(lambda: models[0](value))
+    assert models[0].report().notes[-1].endswith("cpu, cache off.")
+
+
+@pytest.mark.parametrize("api", ["load", "interpreter"])
+def test_a_model_of_open_sizes_warns_at_its_first_run(api: str) -> None:
+    content = partial.alternating(open_batch=True)
+    opened: list[Any] = []
+    if api == "load":
+        assert not warnings_of(lambda: opened.append(jitdelegate.load(content, options=partial.options())))
+        found = warnings_of(lambda: [opened[0](np.zeros((batch, 4), np.float32)) for batch in (3, 3, 1, 2)])
+    else:
+        assert not warnings_of(lambda: opened.append(partial.interpreter(content)))
+        assert not warnings_of(opened[0].allocate_tensors)
+        opened[0].resize_tensor_input(0, [3, 4])
+        assert not warnings_of(opened[0].allocate_tensors)
+        found = warnings_of(lambda: [opened[0].invoke() for _ in range(3)])
+    assert names_in(found) == [""]
+
+
+def test_a_signature_on_litert_warns_at_its_first_run() -> None:
+    interpreter = partial.interpreter(signatures())
+    runners: list[Any] = []
+    assert not warnings_of(lambda: runners.append(interpreter.get_signature_runner("second")))
+    found = warnings_of(lambda: [runners[0](x=np.zeros((1, 4), np.float32)) for _ in range(2)])
+    assert names_in(found) == [", signature 'second'"]
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_warming_prints_one_plain_line(is_open: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(partial.alternating(open_batch=is_open))
+    options = tmp_path / "options.json"
+    options.write_text(json.dumps({**partial.options(), "serialization_dir": str(tmp_path / "cache")}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert warm.main(["--options", str(options), str(path)]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    shapes = ", for inputs of [1, 4]" if is_open else ""
+    assert line.startswith(f"{str(path)!r}{shapes}: {HEAD} NEG: It is none of only_ops, ADD, CAST,")
+    assert line.endswith(" LiteRT's CPU kernels.")
 
 
 def test_custom_operators_are_named_in_the_old_numbered_form_once() -> None:
@@ -145,7 +242,7 @@ def test_a_model_in_part_on_litert_warns_once_at_the_caller_s_line(api: str) -> 
         "4 operations will run on compiled CPU code, and the remaining 2 operations will run on LiteRT's CPU kernels."
     ]
     assert {each.category for each in found} == {DelegateWarning}
-    assert Path(found[0].filename) == Path(partial.__file__ if api != "load" else __file__)
+    assert Path(found[0].filename) == Path(partial.__file__ if api == "litert" else __file__)
 
 
 def test_a_file_is_named_in_its_warning(tmp_path: Path) -> None:
@@ -267,13 +364,15 @@ if sys.argv[2] == "litert":
     Interpreter(model_path=sys.argv[1],
                 experimental_delegates=[delegate])
 elif sys.argv[2] == "interpreter":
-    jitdelegate.Interpreter(sys.argv[1], experimental_delegates=[delegate])
+    interpreter = jitdelegate.Interpreter(sys.argv[1], experimental_delegates=[delegate])
+    interpreter.allocate_tensors()
+    interpreter.invoke()
 else:
     jitdelegate.load(sys.argv[1], options={"only_ops": "TANH", "partitioning": "all", "target": "cpu"})
 """
 
 
-@pytest.mark.parametrize(("api", "line"), [("litert", 5), ("interpreter", 8), ("load", 10)])
+@pytest.mark.parametrize(("api", "line"), [("litert", 5), ("interpreter", 10), ("load", 12)])
 def test_the_warning_shows_the_line_of_a_script(tmp_path: Path, api: str, line: int) -> None:
     if api == "litert":
         partial.skip_without_host()

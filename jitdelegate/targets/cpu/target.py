@@ -71,6 +71,7 @@ class CpuTarget:
 
     name = "cpu"
     title = "the CPU"
+    delegate_name = "CPU delegate"
     delegated_to = "compiled CPU code"
     left_to = "LiteRT's CPU kernels"
     is_accelerator = False

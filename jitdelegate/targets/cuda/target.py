@@ -102,6 +102,7 @@ class CudaTarget:
 
     name = "cuda"
     title = "a GPU"
+    delegate_name = "GPU delegate"
     delegated_to = "the GPU"
     left_to = "the CPU"
     is_accelerator = True

@@ -39,12 +39,12 @@ class LiteRTDevice(CpuDevice):
 
 
 class LiteRTTarget(CpuTarget):
-    """The words are those for a model of which nothing could be compiled."""
+    """As the CPU target, but nothing is delegated."""
 
     name = NAME
     title = "LiteRT"
-    delegated_to = "the GPU"
-    left_to = "the CPU"
+    delegate_name = "jitdelegate"
+    delegated_to = "compiled code"
     ignored_options = (
         *CpuTarget.ignored_options,
         *("cpu_features", "first_delegate_node_index", "last_delegate_node_index", "max_delegated_partitions"),

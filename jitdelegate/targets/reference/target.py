@@ -43,6 +43,7 @@ class ReferenceTarget(CpuTarget):
 
     name = NAME
     title = "numpy"
+    delegate_name = "reference delegate"
     delegated_to = "the reference evaluator"
     ignored_options = (*CpuTarget.ignored_options, "cpu_features", "profile")
 
