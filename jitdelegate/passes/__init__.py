@@ -25,6 +25,7 @@ from jitdelegate.passes.fuse_pad import fuse_pad
 from jitdelegate.passes.fuse_scale import fuse_scale
 from jitdelegate.passes.infer_shapes import infer_shapes
 from jitdelegate.passes.lower import lower
+from jitdelegate.passes.push_reshapes import push_reshapes
 from jitdelegate.passes.push_transposes import push_transposes
 from jitdelegate.passes.remove_dead import remove_dead
 from jitdelegate.passes.remove_identity import remove_identity
@@ -50,8 +51,10 @@ REWRITE: tuple[Pass, ...] = (
     fuse_scale,  # before fuse_activation: a scale cannot pass an activation
     fuse_activation,
     lower,  # nodes have forms from here on; names and options of operators no longer matter
-    push_transposes,  # before remove_identity, which joins the views that are left
+    push_transposes,  # before push_reshapes: transposes that cancel out leave reshapes
+    push_reshapes,  # before fuse_elementwise: what follows a producer has its shape then
     remove_identity,  # before fuse_elementwise: a reshape to the same shape would separate producer and reader
+    remove_dead,  # so do views that nothing reads any more
     fuse_elementwise,
     fold_transposes,  # after fuse_elementwise: a product that writes transposed takes no further operands
     remove_dead,  # again: views and transposes whose readers now read through to the source

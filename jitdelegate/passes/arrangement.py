@@ -60,7 +60,7 @@ class Arrangement:
         parts = common_sizes(middle, further.sizes)
         if parts is None:
             return None
-        first, second = _grouped(parts, middle), _grouped(parts, further.sizes)
+        first, second = grouped(parts, middle), grouped(parts, further.sizes)
         before = [part for axis in self.inverse.order for part in first[axis]]
         after = [part for axis in further.order for part in second[axis]]
         return Arrangement.permutation(tuple(parts[part] for part in before), tuple(map(before.index, after)))
@@ -73,7 +73,7 @@ class Arrangement:
             return tuple(sorted(range(len(shape)), key=lambda axis: shape[axis] != 1))
         if common_sizes(sizes, self.sizes) != sizes:
             return None
-        groups = _grouped(sizes, self.sizes)
+        groups = grouped(sizes, self.sizes)
         ones = (axis for axis, size in enumerate(shape) if size == 1)
         return *ones, *(long[part] for axis in self.order for part in groups[axis])
 
@@ -98,7 +98,7 @@ def common_sizes(first: Shape, second: Shape) -> Shape | None:
     return tuple(reversed(parts))
 
 
-def _grouped(parts: Shape, sizes: Shape) -> list[list[int]]:
+def grouped(parts: Shape, sizes: Shape) -> list[list[int]]:
     """For each of `sizes`, the positions of the parts whose product it is."""
     positions, groups = iter(range(len(parts))), list[list[int]]()
     for size in sizes:
