@@ -182,10 +182,11 @@ class ContractWriter(JobWriter):
         rows = self.generator.machine.tiles[product.panels[0].vectors - 1]
         if by_panel:
             panels = sum(panels.count for panels in product.panels)
-            parts = 2 * -(-FEWEST_PANELS // (2 * panels))  # even: two threads each have half the pixels
-            size = -(-sweep.pixels // max(1, min(parts, sweep.pixels // (4 * rows))))
+            halves = min(-(-FEWEST_PANELS // (2 * panels)), sweep.pixels // (8 * rows))
+            size = -(-sweep.pixels // max(1, 2 * halves))  # two threads each have half the pixels
         else:
             size = max(-(-sweep.pixels // wanted), min(4 * rows, sweep.pixels))
+        if not by_panel or halves > 1:  # few chunks are rather of equal size
             size = -(-size // rows) * rows
         count = max(1, (sweep.pixels + size // 2) // size)  # a short rest belongs to the last range
         ranges = [(number * size, size) for number in range(count - 1)]
@@ -201,14 +202,14 @@ class ContractWriter(JobWriter):
         *,
         by_panel: bool,
     ) -> Job:
-        """The job whose chunks are (image, pixels, panel if `by_panel`); the last range may have another size."""
+        """The job whose chunks are (image, panel if `by_panel`, pixels); the last range may have another size."""
         sweep, parts = product.sweep, len(pixel_chunks)
         count = group[0].count if by_panel else 1
 
         def body(kernel: Kernel) -> None:
             f = kernel.f
-            number, rest = kernel.chunk % count, kernel.chunk // count
-            part, image = rest % parts, rest // parts
+            part, rest = kernel.chunk % parts, kernel.chunk // parts
+            number, image = rest % count, rest // count
             pointers = [kernel.pointer(a) + (image * a.layout.image + sweep.a_start)]
             pointers += [kernel.pointer(c) + (image * c.layout.image + sweep.c_start)]
             pointers += stream_pointers(kernel, product.streams, image)
@@ -226,7 +227,14 @@ class ContractWriter(JobWriter):
 
         outputs = sum(panels.count * panels.vectors for panels in group) * self.generator.lanes
         work = 2 * c.layout.shape[0] * product.sweep.pixels * outputs * product.sweep.weights.shape[1]
-        return self.generator.job("contract", c.layout.shape[0] * count * parts, body, worth=work / SMALL_WORK)
+        return self.generator.job(
+            "contract",
+            c.layout.shape[0] * count * parts,
+            body,
+            worth=work / SMALL_WORK,
+            panels=count,
+            parts=parts if by_panel else 1,
+        )
 
     def run_panels(
         self, kernel: Kernel, product: Multiplication, pointers: list[Value], first: Value, pixels: int

@@ -60,12 +60,16 @@ class Job:
 
     Attributes:
         worth: the work of all chunks, in chunks that take a few microseconds.
+        panels, parts: chunks are (image, panel, part of the pixels) with this many panels and parts; threads share the
+            pixels rather than the panels.
     """
 
     function: str
     chunks: int
     places: tuple[Place, ...] = ()
     worth: float = inf
+    panels: int = 1
+    parts: int = 1
 
 
 @dataclass
@@ -133,12 +137,21 @@ class Generator:
         """Ensure that every thread gets at least `size` bytes of scratch memory."""
         self.scratch = max(self.scratch, size + ALIGN)
 
-    def job(self, form: str, chunks: int, body: Callable[[Kernel], None], worth: float = inf) -> Job:
-        """A chunk function whose body is emitted by `body`."""
+    def job(
+        self,
+        form: str,
+        chunks: int,
+        body: Callable[[Kernel], None],
+        *,
+        worth: float = inf,
+        panels: int = 1,
+        parts: int = 1,
+    ) -> Job:
+        """A chunk function whose body is emitted by `body`; for the rest see `Job`."""
         kernel = Kernel(self, self.module.function("", PARAMETERS))
         body(kernel)
         name = self.once(form, kernel.f.code, kernel.f.finish)
-        return Job(name, chunks, tuple(kernel.places), worth)
+        return Job(name, chunks, tuple(kernel.places), worth, panels, parts)
 
 
 class JobWriter:

@@ -11,6 +11,7 @@ Whether a run calls workers at all is decided by `team.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from jitdelegate.runtime.cpu.library import TEAM
 from jitdelegate.targets.cpu import team
@@ -55,11 +56,11 @@ def write_entries(module: Module, steps: Sequence[Step], *, has_threads: bool, s
     If no step is large enough to be shared, workers would only cost time, and the graph runs on the calling thread.
     """
     shared = [number for number, step in enumerate(steps) if step.is_shared] if has_threads else []
-    _write_dispatch(module, steps)
     _write_alone(module, steps, stamps)
     if stamps:
         stamps.write_clock(module)
     if shared:
+        _write_dispatch(module, steps)
         write_wait_and_wake(module)
         _write_claim(module)
         _write_await(module)
@@ -94,21 +95,29 @@ def _call_jobs(f: Function, jobs: Sequence[Job], arguments: list[Value]) -> None
     every job, and a thread always has the same part of an image.
     """
     *spaces, chunk, scratch = arguments
-    pieces = [
-        (job, part * job.chunks // RANGES, (part + 1) * job.chunks // RANGES) for part in range(RANGES) for job in jobs
-    ]
-    pieces = [(jobs[0], 0, jobs[0].chunks)] if len(jobs) == 1 else [piece for piece in pieces if piece[1] < piece[2]]
-    for job, first, last in pieces[:-1]:
+    ends = [part / RANGES for part in range(RANGES + 1)] if len(jobs) > 1 else [0, 1]
+    pieces = [(job, int(low * job.chunks), int(high * job.chunks)) for low, high in pairwise(ends) for job in jobs]
+    pieces = [piece for piece in pieces if piece[1] < piece[2]]
+    for job, first, last in pieces:
         inside, after = f.new_label("job"), f.new_label("next")
         f.branch(f.compare("ult", chunk, last - first), inside, after)
         f.start_block(inside)
-        _call_job(f, job, spaces, chunk + first, scratch)
+        _call_job(f, job, spaces, _by_halves(job, chunk + first), scratch)
         f.jump("end")
         f.start_block(after)
         chunk = chunk - (last - first)
-    job, first, _ = pieces[-1]
-    _call_job(f, job, spaces, chunk + first, scratch)
     f.jump("end")
+
+
+def _by_halves(job: Job, chunk: Value) -> Value:
+    """The chunk in the order of threads: of each image all panels of the first half of its pixels, then all panels of
+    the second. A thread alone goes panel by panel, which stay in its cache."""
+    width = job.parts // 2
+    if job.parts % 2 or job.panels == 1:
+        return chunk
+    image, rest = chunk // (job.panels * job.parts), chunk % (job.panels * job.parts)
+    half, place = rest // (job.panels * width), rest % (job.panels * width)
+    return (image * job.panels + place // width) * job.parts + half * width + place % width
 
 
 def _call_job(f: Function, job: Job, spaces: Sequence[Value], chunk: Value, scratch: Value) -> None:
@@ -126,11 +135,12 @@ def _write_alone(module: Module, steps: Sequence[Step], stamps: Stamps | None) -
     f = module.function("alone", ENTRY_PARAMETERS)
     arena, weights, io, sync, scratch = f.parameters
     for number, step in enumerate(steps):
+        for job in step.jobs:
 
-        def body(chunk: Value, number: int = number) -> None:
-            f.call("dispatch", arena, weights, io, chunk, scratch, f.index(number))
+            def body(chunk: Value, job: Job = job) -> None:
+                _call_job(f, job, (arena, weights, io), chunk, scratch)
 
-        f.loop(step.chunks, body)
+            f.loop(job.chunks, body)
         if stamps:
             stamps.end(f, sync, f.load(INDEX, sync + RUNS), f.index(number))
     f.finish()
