@@ -1,4 +1,6 @@
-"""Entries: found, checked, written and replaced, without ever failing a model.
+"""Entries: found, opened, checked, written and replaced, without ever failing a model.
+
+An entry's header, table and code are read into private memory; large weights are shared with other processes.
 
 Any problem with an entry or its directory is a counted miss with a reason; the model is compiled again and the next
 `put` replaces the entry.
@@ -7,16 +9,16 @@ Any problem with an entry or its directory is a counted miss with a reason; the 
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import time
 
-from jitdelegate.cache.entry import open_entry
 from jitdelegate.cache.fingerprint import Memo
 from jitdelegate.cache.fingerprint import fingerprint as hash_content
 from jitdelegate.cache.key import MODEL, TOOLCHAIN
-from jitdelegate.cache.place import LOCK_SUFFIX, READ_ONLY_FILE, TEMPORARY_SUFFIX, Place, open_place
+from jitdelegate.cache.place import LOCK_SUFFIX, READ_ONLY_FILE, TEMPORARY_SUFFIX, Place, close_quietly, open_place
 from jitdelegate.errors import CacheError, ProgramError
-from jitdelegate.program.read import read
+from jitdelegate.program.read import read, read_parts, weights_start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +34,11 @@ LONGEST_WAIT = 60.0
 """Seconds to wait for another process that compiles the same program."""
 # Seconds after which the temporary or lock file of a process that died is removed.
 STALE_AFTER = 3600.0
+
+LEAST_SHARED = 1 << 20
+"""Smallest weights to share, in bytes. Reading smaller ones takes no longer than mapping and watching them."""
+_HEAD_BYTES = 1 << 17
+"""Bytes that hold header, table and code of nearly all programs."""
 
 HIT, ABSENT, UNREADABLE, UNTRUSTED, DAMAGED = "hit", "absent", "unreadable", "untrusted", "damaged"
 OFF, NO_DIRECTORY = "off", "directory"
@@ -248,6 +255,53 @@ def open_store(serialization_dir: str | bool | None, *, private_weights: bool = 
     except CacheError as error:
         _tell(serialization_dir or "", str(error), error.remedy)
         return Store(None, str(error))
+
+
+def open_entry(place: Place, name: str, *, private: bool = False, verify_code: bool = True) -> Program:
+    """The program in a trusted file.
+
+    Args:
+        private: read the weights too, so that the file is not used any more.
+        verify_code: as in `read_parts`.
+    Raises:
+        OSError, CacheError: as `Place.open`.
+        ProgramError: as `read_parts`.
+        MemoryError: out of memory.
+    """
+    descriptor = place.open(name)
+    try:
+        nbytes = os.fstat(descriptor).st_size
+        head = _read(descriptor, 0, nbytes if nbytes <= LEAST_SHARED else _HEAD_BYTES)
+        start = weights_start(head, nbytes)
+        front = head[:start] if start <= len(head) else _read(descriptor, 0, start)
+        weights = head[start:] if nbytes == len(head) else _weights(descriptor, start, nbytes, private=private)
+        return read_parts(front, weights, verify_code=verify_code)
+    finally:
+        close_quietly(descriptor)
+
+
+def _weights(descriptor: int, start: int, nbytes: int, *, private: bool) -> mmap.mmap | memoryview:
+    if not private and nbytes - start >= LEAST_SHARED:
+        try:
+            from jitdelegate.runtime.shared_file import share  # not before: most programs are small
+
+            shared = share(descriptor, start)
+        except (ImportError, OSError, ValueError, MemoryError):
+            shared = None  # read what cannot be mapped
+        if shared is not None:
+            return shared
+    return _read(descriptor, start, nbytes - start)
+
+
+def _read(descriptor: int, start: int, nbytes: int) -> memoryview:
+    """Bytes of a file in page-aligned private memory; zeros where the file became shorter meanwhile."""
+    if not nbytes:
+        return memoryview(b"")
+    memory = memoryview(mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    done = 0
+    while done < nbytes and (count := os.preadv(descriptor, [memory[done:]], start + done)):
+        done += count
+    return memory
 
 
 def _tell(directory: str, reason: str, remedy: str) -> None:

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from jitdelegate.cache import entry as module
-from jitdelegate.cache.entry import LEAST_SHARED, open_entry
+from jitdelegate.cache import store as module
 from jitdelegate.cache.place import Place, open_place
-from jitdelegate.cache.store import Store, open_store
+from jitdelegate.cache.store import LEAST_SHARED, Store, open_entry, open_store
 from jitdelegate.errors import ProgramError
 from jitdelegate.program.program import Program
 from jitdelegate.program.read import verify_weights
