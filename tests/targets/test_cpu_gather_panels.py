@@ -1,0 +1,57 @@
+"""Tables that nodes gather rows from and that are matrices as well: stored once, where that costs no time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from jitdelegate.ir.forms import Contract
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
+from jitdelegate.ir.index_forms import Gather
+from jitdelegate.targets.cpu.generate import generate
+from jitdelegate.targets.reference.evaluate import run_graph
+from tests.targets.execute import execute
+from tests.targets.test_cpu_ops import RUNNABLE
+
+DEPTH = 23
+
+
+def tokens(rows: int, places: int, pixels: int, *, has_bias: bool = False) -> Graph:
+    """(places int32[places,1], data f32[1,pixels,DEPTH]) -> rows of a table, and the data times that table."""
+    random = np.random.default_rng(0)
+    table = random.normal(0, 1, (rows, DEPTH)).astype(np.float32)
+    bias = random.normal(0, 1, rows).astype(np.float32)
+    tensors = (
+        Tensor("places", (places, 1), "int32"),
+        Tensor("data", (1, pixels, DEPTH), "float32"),
+        Tensor("table", table.shape, "float32", table),
+        Tensor("bias", bias.shape, "float32", bias),
+        Tensor("gathered", (places, DEPTH), "float32"),
+        Tensor("scores", (1, pixels, rows), "float32"),
+    )
+    nodes = (
+        Node("GATHER", (2, 0), (4,), form=Gather()),
+        Node("FULLY_CONNECTED", (1, 2, 3 if has_bias else ABSENT), (5,), form=Contract()),
+    )
+    return Graph(tensors, nodes, (0, 1), (4, 5))
+
+
+@pytest.mark.parametrize("features", RUNNABLE)
+@pytest.mark.parametrize("rows", (150, 144, 16, 5))
+@pytest.mark.parametrize("has_bias", (False, True))
+def test_rows_come_from_the_panels(features: str, rows: int, has_bias: bool) -> None:
+    chosen = np.int32([0, rows - 1, rows, -1, rows // 2, rows // 3, 4, 1 << 30])
+    graph = tokens(rows, len(chosen), 1000 * len(chosen) // rows + 1, has_bias=has_bias)
+    feeds = [chosen[:, None], np.random.default_rng(1).normal(0, 1, graph.tensors[1].shape).astype(np.float32)]
+    found, expected = execute(graph, feeds, features), run_graph(graph, feeds)
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_allclose(found[1], expected[1], atol=1e-4)
+
+
+@pytest.mark.parametrize(("places", "pixels", "is_shared"), [(8, 60, True), (900, 1, False)])
+def test_a_table_is_stored_once_unless_it_is_read_more_than_multiplied(
+    places: int, pixels: int, is_shared: bool
+) -> None:
+    graph = tokens(150, places, pixels)
+    weights = generate(graph, "x86-64-v3").weights
+    assert (len(weights) < 2 * 4 * graph.tensors[2].size) == is_shared
