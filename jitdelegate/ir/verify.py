@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jitdelegate.ir.expr import RESULT, Apply, Arg, Const, Expr, argument_types, result_type
-from jitdelegate.ir.forms import Form, Map, Window
+from jitdelegate.ir.forms import Form, Map, View, Window
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ir.quantized import HIGHEST_SHIFT, ROUNDINGS, SIZES, Rescale, Table
 from jitdelegate.ir.types import ELEMENT_TYPES
+
+PAIR = {"complex64", "float32"}
+"""Types that are Views of each other."""
 
 
 def verify(graph: Graph, stage: str) -> None:
@@ -41,6 +44,10 @@ def _verify_form(graph: Graph, node: Node, form: Form, where: str) -> None:
     assert is_fit, f"{where} has an epilogue, which {type(form).__name__} does not take"
     if isinstance(form, Map):
         verify_expression(form.epilogue, [graph.tensors[index].dtype for index in node.inputs], where)
+    if isinstance(form, View):
+        source, result = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
+        is_fit = source.dtype == result.dtype or ({source.dtype, result.dtype} == PAIR and not source.is_constant)
+        assert is_fit, f"{where} views {source.dtype} as {result.dtype}"
     if isinstance(form, Window):
         _verify_sums(graph.tensors[node.inputs[0]].dtype, form, where)
 

@@ -208,8 +208,8 @@ def test_many_operands_of_a_narrow_result_fit_into_registers(count: int) -> None
 
 
 def test_an_unknown_type_is_refused() -> None:
-    with pytest.raises(CompileError, match="'tensor0' is complex64, expected one of float32, "):
-        templates_of(typed(mapped(RESULT, (3,), (3,)), "complex64"))
+    with pytest.raises(CompileError, match="'tensor0' is complex128, expected one of float32, "):
+        templates_of(typed(mapped(RESULT, (3,), (3,)), "complex128"))
 
 
 def test_a_view_of_a_constant_is_a_copy_in_its_type() -> None:
