@@ -67,28 +67,27 @@ class IOBinding:
             raise TensorError(f"{len(inputs)} inputs were given, expected {len(slots)}")
         addresses: list[int] = []
         borrowed: list[Borrowed] = []
+        outputs = []
         try:
             for slot, value in zip(slots, inputs, strict=True):
                 addresses.append(slot.place(value, borrowed))
-            outputs = self._new_outputs(addresses)
-            self.run_on(addresses)
-        except MemoryError as error:
-            raise DeviceError("no memory for a run") from error
-        self._idle_slots.append(slots)
-        return outputs
-
-    def _new_outputs(self, addresses: list[int]) -> tuple[Any, ...]:
-        """One tensor of zeros per output; appends their addresses."""
-        made = []
-        try:
             for output_class in self._output_classes:
                 output = output_class()
-                made.append(output)
+                outputs.append(output)
                 addresses.append(addressof(output))
+            self.run_on(addresses)
         except MemoryError as error:
-            port = self.program.outputs[len(made)]
-            raise no_memory(port, port.nbytes) from error
-        return tuple(made)
+            raise self._no_memory(len(addresses)) from error
+        self._idle_slots.append(slots)
+        return tuple(outputs)
+
+    def _no_memory(self, count: int) -> DeviceError:
+        """The error about a run for which memory ended when `count` inputs and outputs had an address."""
+        missing = count - len(self.program.inputs)
+        if 0 <= missing < len(self.program.outputs):
+            port = self.program.outputs[missing]
+            return no_memory(port, port.nbytes)
+        return DeviceError("no memory for a run")
 
     def set_input(self, position: int, value: Any) -> None:
         """Copy `value` into the persistent memory of an input.
