@@ -152,8 +152,10 @@ def test_a_placeholder_of_a_shape_is_no_reason_to_warn(width: int) -> None:
     assert models[0].report().notes[-1].endswith("cpu, cache off.")
 
 
+@pytest.mark.parametrize("loader", partial.LOADERS)
 @pytest.mark.parametrize("api", ["load", "interpreter"])
-def test_a_model_of_open_sizes_warns_at_its_first_run(api: str) -> None:
+def test_a_model_of_open_sizes_warns_at_its_first_run(api: str, loader: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    partial.choose_loader(monkeypatch, loader)
     content = partial.alternating(open_batch=True)
     opened: list[Any] = []
     if api == "load":
@@ -174,6 +176,29 @@ def test_a_signature_on_litert_warns_at_its_first_run() -> None:
     assert not warnings_of(lambda: runners.append(interpreter.get_signature_runner("second")))
     found = warnings_of(lambda: [runners[0](x=np.zeros((1, 4), np.float32)) for _ in range(2)])
     assert names_in(found) == [", signature 'second'"]
+
+
+def rounded() -> bytes:
+    """A model with a signature of which nothing is compiled."""
+    model = ModelBuilder()
+    x = model.input((1, 4), name="x")
+    y = model.op("FAKE_QUANT", [x], (1, 4), options={"min": 0.0, "max": 255.0, "num_bits": 8})
+    model.output(y)
+    model.signature("serve", {"x": x}, {"y": y})
+    return model.finish()
+
+
+@pytest.mark.parametrize("way", ["invoke", "signature"])
+def test_a_model_of_which_nothing_is_compiled_warns_at_its_first_run(way: str) -> None:
+    opened: list[Any] = []
+    assert not warnings_of(lambda: opened.append(jitdelegate.Interpreter(model_content=rounded())))
+    if way == "invoke":
+        assert not warnings_of(opened[0].allocate_tensors)
+        run = opened[0].invoke
+    else:
+        runner = opened[0].get_signature_runner("serve")
+        run = lambda: runner(x=np.zeros((1, 4), np.float32))  # noqa: E731
+    assert len(warnings_of(lambda: [run() for _ in range(3)])) == 1
 
 
 @pytest.mark.parametrize("is_open", [False, True])
