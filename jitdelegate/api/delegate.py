@@ -168,13 +168,12 @@ def load_delegate(library: str, options: Mapping[str, Any] | str | os.PathLike[s
         OptionError: an unknown option (named), or a value or file that cannot be parsed.
         LibraryError: another library cannot be loaded, or refuses the options. It is an OSError and a ValueError.
     """
-    is_file = isinstance(options, str | os.PathLike)
     if library not in NAMES:
-        if is_file:
+        if isinstance(options, str | os.PathLike):
             raise OptionError(f"options of {library} are {options!r}, expected a mapping; only jitdelegate reads files")
         from jitdelegate.runtime.litert import delegate_of_library  # not before: it imports LiteRT
 
-        return delegate_of_library(library, options)  # type: ignore[arg-type]
-    if is_file:
-        return GpuDelegate.from_file(options)  # type: ignore[arg-type]
-    return GpuDelegate.from_options(Options.from_strings({} if options is None else options))  # type: ignore[arg-type]
+        return delegate_of_library(library, options)
+    if isinstance(options, str | os.PathLike):
+        return GpuDelegate.from_file(options)
+    return GpuDelegate.from_options(Options.from_strings({} if options is None else options))

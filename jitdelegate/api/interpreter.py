@@ -175,9 +175,7 @@ class Interpreter:
     def _announce(self, subgraph: int = 0) -> None:
         """Announce what runs on LiteRT, before the first run with the shapes of the last `allocate_tensors`."""
         graph = None if self._all_on_litert else self._graphs.get(subgraph)
-        executable = graph.executable if graph else self._opened
-        if not executable.announced:
-            executable.announce()
+        (graph.executable if graph else self._opened).announce()
 
     def set_tensor(self, tensor_index: int, value: Any) -> None:
         """Copy `value` into the tensor.

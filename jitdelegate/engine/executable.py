@@ -37,7 +37,7 @@ class Executable:
         failure: why the compiler failed, which leaves the model on LiteRT; "" if it did not.
         damage: why the program was replaced; "" if it was not.
         lock: held while the program is replaced.
-        announced: whether the operators on LiteRT have been announced, if there are any.
+        announced: whether the operators on LiteRT have been announced, if there are any; asked before each run.
         hosted_sessions: of a profiled model, the sessions of partitions in LiteRT's interpreter, by their operators.
     """
 
@@ -107,7 +107,7 @@ class Executable:
             self.notes.append(sentence)
 
     def announce(self, *, as_stored: bool = False) -> None:
-        """Call the model's listener if operators run on LiteRT, unless that is the requested target.
+        """Call the model's listener, once, if operators run on LiteRT, unless that is the requested target.
 
         Call it once the shapes are known: an interpreter's inputs may be resized before its first run, and a model for
         the shapes in its file may be on LiteRT only because of these.
@@ -115,6 +115,8 @@ class Executable:
         Args:
             as_stored: the inputs may still get other sizes; where the model leaves them open, the message names these.
         """
+        if self.announced:
+            return
         self.announced, self._names_shapes = True, as_stored and self.is_open
         if self.source.listener is None or self.source.options.target == LITERT:
             return

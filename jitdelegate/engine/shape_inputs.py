@@ -44,8 +44,7 @@ class ShapeInputInterpreter:
         self.forget()
         inputs = [self._litert.get_tensor(port.index) for port in self._base.program.inputs]
         executable = self._specializations.for_values(self._base, inputs)
-        if not executable.announced:
-            executable.announce()
+        executable.announce()
         if executable.session is None:
             self._litert.invoke()
             return
