@@ -76,3 +76,16 @@ def test_a_depthwise_window_that_is_too_wide_to_unroll(net: Network) -> None:
     options = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "dilation_w_factor": 2}
     y = net.op("DEPTHWISE_CONV_2D", x, net.weights(1, 2, 67, 18), net.weights(18), shape=(1, 3, 5, 18), **options)
     assert_computes_what_its_forms_say(net.graph(y))
+
+
+@pytest.mark.parametrize(("stride", "kernel"), [(1, 3), (2, 3), (1, 7)])
+@pytest.mark.parametrize("channels", [8, 17, 40, 64])
+def test_a_depthwise_window_over_a_row_major_image(net: Network, channels: int, stride: int, kernel: int) -> None:
+    """Transposes keep the image row-major, and the operand of the sum along it."""
+    x, size = net.input(2, channels, 7, 21), (-(-7 // stride), -(-21 // stride))
+    other = net.input(2, channels, *size)
+    y = net.op("TRANSPOSE", x, net.integers(0, 2, 3, 1), shape=(2, 7, 21, channels))
+    along = net.op("TRANSPOSE", other, net.integers(0, 2, 3, 1), shape=(2, *size, channels))
+    y = net.same("ADD", net.depthwise(y, kernel, stride), along)
+    y = net.op("TRANSPOSE", y, net.integers(0, 3, 1, 2), shape=(2, channels, *size))
+    assert_computes_what_its_forms_say(net.graph(y))

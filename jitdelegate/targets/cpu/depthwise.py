@@ -242,7 +242,9 @@ class DepthwiseWriter(JobWriter):
     ) -> None:
         """All channel blocks of output row `y`, or only `some`: (the first, their number), none of them masked.
 
-        `c` and `streams` point to the row's first pixel, `a` to the image.
+        `c` and `streams` point to the row's first pixel, `a` to the image. A blocked row is walked along from end to
+        end, block by block. A row-major one is walked along in groups of pixels, because all channels of a pixel are
+        neighbours.
         """
         f, generator = kernel.f, self.generator
         (source, a_layout), (target, c_layout) = a, c
@@ -263,23 +265,32 @@ class DepthwiseWriter(JobWriter):
         size = (1 + form.kernel[0] * form.kernel[1]) * generator.vector_bytes
         a_block = generator.vector_bytes // form.multiplier if form.multiplier > 1 else a_layout.block
         moves = [a_block, size, c_layout.block, *(s.block for s in epilogue.streams)]
+        steps = [form.stride[1] * a_layout.pixel, 0, c_layout.pixel, *(s.pixel for s in epilogue.streams)]
         tap = f.index(form.dilation[0] * a_layout.row)
         pointers = [source, kernel.constants(packed), target, *streams]
-
-        def block(_: Value, source: Value, weights: Value, target: Value, *streams: Value) -> list[Value]:
-            f.call(self.row_function(shape), source, tap, weights, target, f.index(tail), *streams)
-            return [p + move for p, move in zip((source, weights, target, *streams), moves, strict=True)]
-
         whole: Value | int = c_layout.blocks - (1 if tail else 0)
         if some:
             first, whole = some
             pointers = [p + first * move for p, move in zip(pointers, moves, strict=True)]
-        if whole:
-            pointers = f.loop(whole, block, *pointers)
-        if tail:
-            source, weights, target, *streams = pointers
-            name = self.row_function(replace(shape, masked=True))
-            f.call(name, source, tap, weights, target, f.index(tail), *streams)
+
+        def block(shape: RowShape, source: Value, weights: Value, target: Value, *streams: Value) -> list[Value]:
+            f.call(self.row_function(shape), source, tap, weights, target, f.index(tail), *streams)
+            return [p + move for p, move in zip((source, weights, target, *streams), moves, strict=True)]
+
+        def blocks(shape: RowShape, *pointers: Value) -> list[Value]:
+            at = list(pointers)
+            if whole:
+                at = f.loop(whole, lambda _, *at: block(shape, *at), *at)
+            if tail:
+                block(replace(shape, masked=True), *at)
+            return [p + shape.columns * step for p, step in zip(pointers, steps, strict=True)]
+
+        if a_layout.blocked or c_layout.blocks == 1:
+            blocks(shape, *pointers)
+            return
+        for columns, count in split(shape.columns, self._columns_at_once()):
+            group = replace(shape, columns=columns)
+            pointers = f.loop(count, lambda _, *at, group=group: blocks(group, *at), *pointers)
 
     def fused_jobs(
         self,

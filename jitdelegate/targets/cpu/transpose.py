@@ -25,8 +25,9 @@ PIECE_BYTES = 16
 """Bytes that one load takes from a row of the operand: shuffles within 16 bytes are the cheapest."""
 FEW = 4
 """Most vectors that are interleaved or separated."""
-TILE = 8, 2
-"""Blocks of a tile along and across: its lines stay in the first-level cache until they are complete."""
+TILE = 16, 1
+"""Blocks of a tile along and across. The rows of a tile are written from end to end, which completes their lines soon,
+and its columns are few enough that the next tile finds the rest of their lines in the cache."""
 Pointers = Sequence["Value | None"]
 """Addresses in the output and in each operand; None for constants."""
 
