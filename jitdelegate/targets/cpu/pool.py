@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,8 +20,26 @@ CHUNK_ELEMENTS = 8192
 """Output elements that are worth a chunk of their own."""
 LOWEST = float("-inf")
 
+UNROLLED_TAPS = 16
+"""Windows with more taps than this are computed in loops, even where they lie inside the image."""
+
 Pixel = Callable[[Function, Value, Value, Value], Value]
 """(function, image pointer at the channel block, y, x) -> the vector of one output pixel."""
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """How the pixels of an image are computed.
+
+    Attributes:
+        anywhere: computes any pixel.
+        inside: computes pixels whose row and column lie in the ranges [start, stop) of `rows` and `columns`.
+    """
+
+    anywhere: Pixel
+    inside: Pixel
+    rows: tuple[int, int] = (0, 0)
+    columns: tuple[int, int] = (0, 0)
 
 
 def write_pool(writer: Writer, node: Node, form: Pool) -> list[Job]:
@@ -39,10 +58,17 @@ class ImageWriter(JobWriter):
     def pool(self, form: Pool, a: Memory, c: Memory, epilogue: Epilogue) -> list[Job]:
         """Mean or maximum over the part of each window that lies inside the image."""
 
-        def pixel(f: Function, image: Value, y: Value, x: Value) -> Value:
+        def anywhere(f: Function, image: Value, y: Value, x: Value) -> Value:
             return _pool_pixel(self.generator, f, form, a.layout, image, y, x)
 
-        return self._jobs("pool", a, c, epilogue, lambda kernel: pixel)
+        def inside(f: Function, image: Value, y: Value, x: Value) -> Value:
+            return _whole_pool_pixel(self.generator, f, form, a.layout, image, y, x)
+
+        pixels = Pixels(anywhere, anywhere)
+        if form.kernel[0] * form.kernel[1] <= UNROLLED_TAPS:
+            rows, columns = (_inside(form, axis, a.layout, c.layout) for axis in (0, 1))
+            pixels = Pixels(anywhere, inside, rows, columns)
+        return self._jobs("pool", a, c, epilogue, lambda kernel: pixels)
 
     def resize(self, form: Resize, a: Memory, c: Memory, epilogue: Epilogue) -> list[Job]:
         """Bilinear or nearest sampling, by tables of source rows and columns."""
@@ -51,14 +77,18 @@ class ImageWriter(JobWriter):
             for axis, distance in ((1, a.layout.row), (2, a.layout.pixel))
         ]
 
-        def sampler(kernel: Kernel) -> Pixel:
+        def sampler(kernel: Kernel) -> Pixels:
             rows, columns = (Value(kernel.f, POINTER, table) for table in tables)
-            return lambda f, image, y, x: _resize_pixel(self.generator, f, form, image, (rows, y), (columns, x))
+
+            def pixel(f: Function, image: Value, y: Value, x: Value) -> Value:
+                return _resize_pixel(self.generator, f, form, image, (rows, y), (columns, x))
+
+            return Pixels(pixel, pixel)
 
         return self._jobs("resize", a, c, epilogue, sampler)
 
     def _jobs(
-        self, name: str, a: Memory, c: Memory, epilogue: Epilogue, pixel_of: Callable[[Kernel], Pixel]
+        self, name: str, a: Memory, c: Memory, epilogue: Epilogue, pixels_of: Callable[[Kernel], Pixels]
     ) -> list[Job]:
         """Chunks are rows of the output, with loops over blocks and pixels inside."""
         images, rows, columns, channels = c.layout.shape
@@ -66,7 +96,7 @@ class ImageWriter(JobWriter):
         tail = epilogue.lanes_to_mask(c.layout)
 
         def body(kernel: Kernel) -> None:
-            f, pixel = kernel.f, pixel_of(kernel)
+            f, pixels = kernel.f, pixels_of(kernel)
             start = kernel.chunk * at_once
             image, first = start // rows, start % rows
             memories = [(a, a.layout.block), (c, c.layout.block), *((s.memory, s.block) for s in epilogue.streams)]
@@ -80,7 +110,7 @@ class ImageWriter(JobWriter):
 
             def block(number: Value, mask: Value | None = None) -> None:
                 at = [base + number * move for base, move in zip(bases, moves, strict=True)]
-                f.loop(at_once, lambda i: self._row(f, pixel, at, first + i, c.layout, epilogue, mask))
+                f.loop(at_once, lambda i: self._row(f, pixels, at, first + i, c.layout, epilogue, mask))
 
             whole = c.layout.blocks - (1 if tail else 0)
             if whole:
@@ -92,18 +122,58 @@ class ImageWriter(JobWriter):
 
     @staticmethod
     def _row(
-        f: Function, pixel: Pixel, at: Sequence[Value], y: Value, c: Layout, epilogue: Epilogue, mask: Value | None
+        f: Function, pixels: Pixels, at: Sequence[Value], y: Value, c: Layout, epilogue: Epilogue, mask: Value | None
     ) -> None:
         image, target, *streams = at
         target = target + y * c.row
         streams = [p + y * s.row for p, s in zip(streams, epilogue.streams, strict=True)]
 
-        def one(x: Value) -> None:
-            extra = [p + x * s.pixel for p, s in zip(streams, epilogue.streams, strict=True)]
-            value = epilogue.apply(f, pixel(f, image, y, x), extra, mask)
-            f.store_masked(value, target + x * c.pixel, mask)
+        def span(start: int, stop: int, pixel: Pixel) -> None:
+            def one(i: Value) -> None:
+                x = i + start
+                extra = [p + x * s.pixel for p, s in zip(streams, epilogue.streams, strict=True)]
+                value = epilogue.apply(f, pixel(f, image, y, x), extra, mask)
+                f.store_masked(value, target + x * c.pixel, mask)
 
-        f.loop(c.shape[2], one)
+            if start < stop:
+                f.loop(stop - start, one)
+
+        def inside() -> None:
+            first, last = pixels.columns
+            span(0, first, pixels.anywhere)
+            span(first, last, pixels.inside)
+            span(last, c.shape[2], pixels.anywhere)
+
+        top, bottom = pixels.rows
+        if (top, bottom) == (0, c.shape[1]):
+            inside()
+        elif top >= bottom:
+            span(0, c.shape[2], pixels.anywhere)
+        else:
+            f.when(f.compare("ult", y - top, bottom - top), inside)
+            f.when(f.compare("uge", y - top, bottom - top), lambda: span(0, c.shape[2], pixels.anywhere))
+
+
+def _inside(form: Pool, axis: int, a: Layout, c: Layout) -> tuple[int, int]:
+    """The output rows or columns, as [start, stop), whose windows lie inside the image; 0 <= start <= stop."""
+    stride, padding, kernel = form.stride[axis], form.padding[2 * axis], form.kernel[axis]
+    start = min(-(-padding // stride), c.shape[1 + axis])
+    stop = min((a.shape[1 + axis] - kernel + padding) // stride + 1, c.shape[1 + axis])
+    return start, max(start, stop)
+
+
+def _whole_pool_pixel(
+    generator: Generator, f: Function, form: Pool, layout: Layout, image: Value, y: Value, x: Value
+) -> Value:
+    """The pixel of a window that lies inside the image."""
+    top, left = y * form.stride[0] - form.padding[0], x * form.stride[1] - form.padding[2]
+    start = image + (top * layout.row + left * layout.pixel)
+    total = f.literal(generator.vector, LOWEST if form.kind == "max" else 0.0)
+    for i in range(form.kernel[0]):
+        for j in range(form.kernel[1]):
+            value = f.load(generator.vector, start + (i * layout.row + j * layout.pixel))
+            total = f.maximum(total, value) if form.kind == "max" else total + value
+    return total if form.kind == "max" else total / float(form.kernel[0] * form.kernel[1])
 
 
 def _pool_pixel(
