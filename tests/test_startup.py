@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import jitdelegate
+from jitdelegate.engine import model_file
 from tests.api import small_models
 
 HEAVY = {
@@ -177,6 +178,12 @@ def test_a_warm_start_opens_few_files(warm: tuple[str, str]) -> None:
     # file, as the dynamic loader opens it unseen)
     own = [name for name in opened if not name.endswith((".so", "_version.py"))]
     assert sorted(Path(name).name for name in own) == sorted(["model.tflite", entry, *_steps(cache)])
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU needs no limit")
+def test_the_default_number_of_threads_takes_one_more_file(warm: tuple[str, str]) -> None:
+    asked, default = (start(body, *warm)["opened"] for body in (BYTES, BYTES.replace(", num_threads=2", "")))
+    assert sorted(default) == sorted([*asked, model_file.CPU_LIMIT])
 
 
 def _steps(cache: str) -> list[str]:

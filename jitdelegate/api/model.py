@@ -304,7 +304,8 @@ def load(
             "auto".
         serialization_dir: directory of compiled programs; None is the user's cache directory, False keeps none.
         model_token: names the cache entry instead of the model's fingerprint; the content is still checked.
-        num_threads: threads that share one inference; None takes the CPUs this process may use, at most 4.
+        num_threads: threads that share one inference; None takes the CPUs that this process and its container may
+            use, at most 4.
         precision: of CUDA code: "float32", "tf32", "float16" or "bfloat16".
         require_full_delegation: refuse a model with an operator that is not compiled.
         options: further options by name, or the path of a JSON or TOML file with them. Arguments that are not None

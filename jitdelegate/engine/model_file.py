@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MOST_THREADS = 4
 """Largest default number of threads of one inference."""
+CPU_LIMIT = "/sys/fs/cgroup/cpu.max"
+"""Microseconds of CPU time per period, as containers see it: `200000 100000` is two CPUs' time (Linux cgroups, v2)."""
 LONGEST_NAME = 4096
 """Characters of a path in an error; a longer string is no path, but perhaps a model."""
 
@@ -205,4 +207,14 @@ def _keep(source: Source) -> str | bytes:
 def default_threads() -> int:
     """Number of CPUs that this process may use, at most MOST_THREADS."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(MOST_THREADS, usable)
+    return min(MOST_THREADS, usable, _allowed_cpus()) if usable > 1 else 1
+
+
+def _allowed_cpus() -> int:
+    """How many CPUs' time the container gets, rounded up; MOST_THREADS where there is no limit."""
+    try:
+        with open(CPU_LIMIT, "rb", buffering=0) as file:
+            quota, period = file.read(64).split()
+        return max(1, -(-int(quota) // int(period)))
+    except (OSError, ValueError, ZeroDivisionError):  # no such file, or "max"
+        return MOST_THREADS

@@ -74,7 +74,8 @@ class Options:
             without AVX2. `backend` is another name of this option.
         serialization_dir: directory of programs; None is the user's cache directory, False turns the cache off.
         model_token: names the entry instead of the model's fingerprint; the content is still checked.
-        num_threads: threads that share one inference; None takes the CPUs this process may use, at most 4.
+        num_threads: threads that share one inference; None takes the CPUs that this process and its container may
+            use, at most 4.
         cpu_features: instruction set of CPU code. "auto" takes the widest of this CPU; "generic" compiles for any CPU
             and loads through llvmlite. With a named instruction set, the target "auto" compiles on any CPU.
         device: the GPU's number among those visible to the process, or a part of its name in any case, as "h100": the
