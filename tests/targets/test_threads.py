@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pytest
 
 from jitdelegate import passes
+from jitdelegate.ir.expr import Arg
+from jitdelegate.ir.forms import IndexMap
+from jitdelegate.ir.graph import Graph
+from jitdelegate.ir.layout import Layout
+from jitdelegate.program.program import Program
 from jitdelegate.runtime.cpu.session import Session
-from jitdelegate.targets.cpu import contract, depthwise
+from jitdelegate.targets.cpu import contract, depthwise, schedule
 from jitdelegate.targets.cpu.generate import generate
+from jitdelegate.targets.cpu.kernel import Generator, Job, Memory, Step
+from jitdelegate.targets.cpu.machine import MACHINES
+from jitdelegate.targets.cpu.map import MapWriter, Operand, whole
+from jitdelegate.targets.cpu.vector_ir import Module
 from tests.targets.execute import program_of
 from tests.targets.test_cpu_graphs import RUNNABLE, Network, pyramid
 
 
-@pytest.mark.parametrize("threads", (2, 5, 8))
-def test_every_run_gives_the_bits_of_a_single_thread(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def many_chunks(monkeypatch: pytest.MonkeyPatch) -> tuple[Graph, Program]:
+    """A network in small chunks."""
     monkeypatch.setattr(contract, "SMALL_WORK", 1)
     monkeypatch.setattr(contract, "CHUNK_WORK", 5000)
     monkeypatch.setattr(depthwise, "CHUNK_WORK", 5000)
     graph = passes.run(pyramid(Network(np.random.default_rng(0))))
-    program = program_of(graph, generate(graph, RUNNABLE[-1]), RUNNABLE[-1])
+    return graph, program_of(graph, generate(graph, RUNNABLE[-1]), RUNNABLE[-1])
+
+
+@pytest.mark.parametrize("threads", (2, 5, 8))
+def test_every_run_gives_the_bits_of_a_single_thread(threads: int, many_chunks: tuple[Graph, Program]) -> None:
+    graph, program = many_chunks
     random = np.random.default_rng(1)
     feeds = [[random.normal(0, 1, graph.tensors[i].shape).astype(np.float32) for i in graph.inputs] for _ in range(2)]
     alone, shared = Session(program, 1), Session(program, threads)
@@ -28,3 +45,62 @@ def test_every_run_gives_the_bits_of_a_single_thread(threads: int, monkeypatch: 
         assert [bytes(output) for output in shared.run(feeds[turn % 2])] == expected[turn % 2]
     alone.close()
     shared.close()
+
+
+@pytest.mark.skipif(RUNNABLE[-1] == "generic", reason="no threads on this machine")
+@pytest.mark.parametrize("threads", (2, 5))
+def test_run_ids_and_counts_of_chunks_wrap_around(threads: int, many_chunks: tuple[Graph, Program]) -> None:
+    graph, program = many_chunks
+    feed = [np.ones(graph.tensors[i].shape, np.float32) for i in graph.inputs]
+    session = Session(program, threads)
+    expected = [bytes(output) for output in session.run(feed)]
+    assert session._memory is not None
+    sync, before = session._memory._sync, (1 << 32) - 6
+    session.run(feed)
+    session._stop_workers(session._memory)
+    session._memory.clear_sync()
+    ctypes.c_uint32.from_address(sync + schedule.RUN).value = before
+    for step, chunks in enumerate(_shared_chunks(program)):
+        words = sync + schedule.FIRST_STEP + step * schedule.STEP
+        ctypes.c_uint32.from_address(words + schedule.RANGES * schedule.LINE).value = before * chunks % (1 << 32)
+        for place in range(schedule.RANGES):
+            ctypes.c_uint64.from_address(words + place * schedule.LINE).value = before << 32 | chunks
+    for _ in range(12):
+        ctypes.memset(sync + schedule.MEMORY, 0, schedule.LINE)  # every run with workers
+        assert [bytes(output) for output in session.run(feed)] == expected
+    assert ctypes.c_uint32.from_address(sync + schedule.RUN).value == 6
+    session.close()
+
+
+def _shared_chunks(program: Program) -> list[int]:
+    """What one run adds to the count of each step: found by such a run."""
+    probe = Session(program, 2)
+    assert probe._memory is not None
+    probe.run([bytes(port.nbytes) for port in program.inputs])
+    steps = (program.sync_bytes - schedule.FIRST_STEP) // schedule.STEP
+    first = probe._memory._sync + schedule.FIRST_STEP + schedule.RANGES * schedule.LINE
+    found = [ctypes.c_uint32.from_address(first + step * schedule.STEP).value for step in range(steps)]
+    probe.close()
+    assert any(found)
+    return found
+
+
+def test_a_step_is_shared_if_its_work_is_worth_it() -> None:
+    assert not Step("Contract", [Job("a", 1)]).is_shared
+    assert Step("Contract", [Job("a", 1), Job("b", 1)]).is_shared
+    assert not Step("Map", [Job("a", 4, 0.5), Job("b", 4, 0.25)]).is_shared
+    assert Step("Map", [Job("a", 4, 1.5), Job("b", 4, 0.75)]).is_shared
+
+
+def test_parts_of_the_same_rows_are_cut_alike() -> None:
+    """Threads that are in different rows write to different cache lines."""
+    machine = MACHINES[RUNNABLE[-1]]
+    generator = Generator(machine, Module())
+    shape = (1, 64, 64, 28)
+    memory = Memory("arena", 0, Layout(shape, machine.lanes))
+    operand = Operand(memory, shape, IndexMap.along(0, 1, 2, 3), "float32")
+    writer = MapWriter(generator)
+    wide, narrow = (
+        writer.jobs(memory, shape, Arg(0), (operand,), whole(shape).between(3, *ends)) for ends in ((0, 24), (24, 28))
+    )
+    assert [job.chunks for job in wide] == [job.chunks for job in narrow] == [7]
