@@ -53,6 +53,10 @@ class Phase:
         """Length of K: taps times channels of a group."""
         return int(self.weights.shape[1] * self.weights.shape[2])
 
+    def matrices_shape(self, groups: int, tile_k: int, tile_n: int) -> tuple[int, int, int]:
+        """Sizes of `matrices`."""
+        return groups, whole(self.steps, tile_k), whole(self.weights.shape[0] // groups, tile_n)
+
     def matrices(self, groups: int, tile_k: int, tile_n: int) -> np.ndarray:
         """f32[groups, K, N]: the weights of each group, K and N padded with zeros to whole tiles (at least one).
 
@@ -60,7 +64,7 @@ class Phase:
             CompileError: there are too many weights.
         """
         outputs = self.weights.shape[0] // groups
-        packed = blank(groups, whole(self.steps, tile_k), whole(outputs, tile_n))
+        packed = blank(*self.matrices_shape(groups, tile_k, tile_n))
         packed[:, : self.steps, :outputs] = self.weights.reshape(groups, outputs, self.steps).transpose(0, 2, 1)
         return packed
 

@@ -425,21 +425,26 @@ def _launch(
     writer: Writer, problem: ConvProblem, template: Ffma, output: TensorPointer, extra: Sequence[Pointer], parts: int
 ) -> None:
     tile, phases = template.tile, problem.phases
-    matrices = [phase.matrices(problem.groups, tile.steps, tile.columns) for phase in phases]
+    sizes = (problem.groups, tile.steps, tile.columns)
+    shapes = [phase.matrices_shape(*sizes) for phase in phases]
     tables = [problem.table(phase, template.width, tile.steps) for phase in phases]
-    records = _records(problem, matrices, tile, parts)
+    records = _records(problem, shapes, tile, parts)
     blocks = max(parts, len(phases))
     writer.launch(
         template,
         (
             -(-max(map(problem.pixels, phases)) // tile.rows),
-            matrices[0].shape[2] // tile.columns,
+            shapes[0][2] // tile.columns,
             problem.groups * blocks,
         ),
         (
             output,
             writer.pointer(problem.data),
-            writer.constant(np.concatenate([tiled(matrix, tile) for matrix in matrices])),
+            writer.packed(
+                ("tiles of steps", *sizes),
+                [phase.weights for phase in phases],
+                lambda: (part for phase in phases for part in tiled(phase.matrices(*sizes), tile)),
+            ),
             writer.constant(problem.biases(tile.columns)),
             NoPointer() if template.is_direct else writer.constant(np.concatenate(tables)),
             writer.constant(_packed(records)) if template.is_scattered else NoPointer(),
@@ -453,15 +458,15 @@ def _launch(
 
 
 def _records(
-    problem: ConvProblem, matrices: Sequence[np.ndarray], tile: Tile, parts: int
+    problem: ConvProblem, shapes: Sequence[tuple[int, int, int]], tile: Tile, parts: int
 ) -> list[tuple[FfmaPhase, PlaceSizes]]:
-    """The kernel's records for each phase."""
+    """The kernel's records for each phase, whose matrices have these shapes."""
     records, entry, weight = [], 0, 0
-    for phase, matrix in zip(problem.phases, matrices, strict=True):
-        tiles = matrix.shape[1] // tile.steps
+    for phase, shape in zip(problem.phases, shapes, strict=True):
+        tiles = shape[1] // tile.steps
         own = FfmaPhase(tiles, -(-tiles // parts), entry, weight, problem.source(phase))
         records.append((own, problem.place(phase)))
-        entry, weight = entry + tiles, weight + matrix.size // (tile.steps * tile.columns)
+        entry, weight = entry + tiles, weight + prod(shape) // (tile.steps * tile.columns)
     return records
 
 
@@ -472,9 +477,8 @@ def _packed(records: Sequence[tuple[FfmaPhase, PlaceSizes]]) -> np.ndarray:
     return packed
 
 
-def tiled(matrices: np.ndarray, tile: Tile) -> np.ndarray:
-    """f32[groups, K, N] as f32[tiles, steps of a tile, columns of a tile]; of the tiles' axes (groups, N, K), K varies
-    fastest."""
-    groups, steps, columns = matrices.shape
-    parts = matrices.reshape(groups, steps // tile.steps, tile.steps, columns // tile.columns, tile.columns)
-    return parts.transpose(0, 3, 1, 2, 4).reshape(-1, tile.steps, tile.columns)
+def tiled(matrices: np.ndarray, tile: Tile) -> Iterator[np.ndarray]:
+    """f32[groups, K, N] as f32[K, columns of a tile] for each group and tile of columns."""
+    for matrix in matrices:
+        for first in range(0, matrix.shape[1], tile.columns):
+            yield matrix[:, first : first + tile.columns]

@@ -6,9 +6,11 @@ kernel, with weights as wide as stored tensors; sums are float32.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
 
 from jitdelegate.targets.cuda.conv_problem import ConvProblem, blank, whole
 from jitdelegate.targets.cuda.device_code import Code, Value
@@ -21,6 +23,8 @@ from jitdelegate.targets.cuda.template import Template, TensorPointer
 from jitdelegate.targets.cuda.tensor_core import Operand
 from jitdelegate.targets.cuda.writer import STORED, Writer
 
+PACKED_TOGETHER = 256
+"""Rows of weights that are packed in one piece: few, so that packing takes little memory."""
 MOST_PIXELS = 4
 """Most pixels; with more, a kernel with weights in shared memory is faster."""
 WARPS = 4
@@ -198,19 +202,25 @@ def write(writer: Writer, problem: ConvProblem) -> None:
     epilogue, extra = writer.epilogue(problem.node)
     template = choose(writer, problem, epilogue)
     outputs, steps = problem.outputs, phase.steps
-    padded = blank(whole(outputs, template.rows_of_block), whole(steps, template.step))
-    padded[:outputs, :steps] = phase.weights.reshape(outputs, steps)
-    stored = padded if template.weights is Element.FLOAT32 else Operand(template.weights.value).rounded(padded)
+    rows, columns = whole(outputs, template.rows_of_block), whole(steps, template.step)
+
+    def stored() -> Iterator[np.ndarray]:
+        for first in range(0, rows, PACKED_TOGETHER):
+            padded = blank(min(PACKED_TOGETHER, rows - first), columns)
+            own = phase.weights.reshape(outputs, steps)[first : first + PACKED_TOGETHER]
+            padded[: len(own), :steps] = own
+            yield padded if template.weights is Element.FLOAT32 else Operand(template.weights.value).rounded(padded)
+
     writer.launch(
         template,
-        (len(padded) // template.rows_of_block, 1, 1),
+        (rows // template.rows_of_block, 1, 1),
         (
             TensorPointer(problem.output),
             writer.pointer(problem.data),
-            writer.constant(stored),
+            writer.packed(("rows", rows, columns, template.weights), [phase.weights], stored),
             writer.constant(problem.biases(template.rows_of_block)),
             *extra,
-            GemvSizes(steps, padded.shape[1] // template.step, outputs),
+            GemvSizes(steps, columns // template.step, outputs),
         ),
     )
 

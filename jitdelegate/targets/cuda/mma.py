@@ -414,16 +414,21 @@ def _launch(
 ) -> None:
     tile, nbytes = template.tile, template.operand.element.nbytes
     tile_k = tile.row_bytes // nbytes
-    matrices = phase.matrices(problem.groups, tile_k, tile.columns)
-    tiles = matrices.shape[1] // tile_k
+    sizes = (problem.groups, tile_k, tile.columns)
+    _, steps, columns = phase.matrices_shape(*sizes)
+    tiles = steps // tile_k
     table = NoPointer() if template.is_direct else writer.constant(problem.table(phase, template.width, tile_k))
     writer.launch(
         template,
-        (-(-problem.pixels(phase) // tile.rows), matrices.shape[2] // tile.columns, problem.groups * parts),
+        (-(-problem.pixels(phase) // tile.rows), columns // tile.columns, problem.groups * parts),
         (
             output,
             writer.pointer(problem.data),
-            writer.constant(tiled(matrices, tile, template.operand)),
+            writer.packed(
+                ("tiles in shared memory", sizes, tile, template.operand),
+                [phase.weights],
+                lambda: [tiled(phase.matrices(*sizes), tile, template.operand)],
+            ),
             writer.constant(problem.biases(tile.columns)),
             table,
             extra,

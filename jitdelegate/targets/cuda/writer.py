@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -113,6 +113,19 @@ class Writer:
         check_memory("A constant", array.nbytes)
         offset = self.weights.add(array)
         self.constants[offset] = array.nbytes
+        return WeightsPointer(offset)
+
+    def packed(
+        self, form: object, sources: Sequence[np.ndarray], make: Callable[[], Iterable[np.ndarray]]
+    ) -> WeightsPointer:
+        """Constant memory with what is made of `sources`, as `Constants.pack` describes it.
+
+        Raises:
+            CompileError: there are too many bytes.
+        """
+        offset = self.weights.pack(form, sources, make)
+        nbytes = self.constants.setdefault(offset, len(self.weights.content) - offset)
+        check_memory("A constant", nbytes)
         return WeightsPointer(offset)
 
     def temporary(self, nbytes: int) -> TensorPointer:
