@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 
 from jitdelegate.errors import OptionError
-from jitdelegate.runtime.arena import Memory
+from jitdelegate.runtime.memory import Memory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

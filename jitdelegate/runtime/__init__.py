@@ -11,7 +11,8 @@
 - `cpu/`, `cuda/`: sessions on a CPU and on a GPU. `partitioned_session.py`: a session over partitions, some of LiteRT.
 - `buffers.py`: `borrow(value, port) -> Borrowed` (address of a checked input, copied only if necessary),
   `tensor_class(dtype, shape)` (output tensors: buffer protocol, `.shape`, `.dtype`, `.nbytes`, `.tolist()`,
-  `__array__`). `arena.py`: `Memory(nbytes)`, zeroed anonymous pages. `states.py`: values that live from run to run.
+  `__array__`).
+- `memory.py`: `Memory(nbytes)`, zeroed anonymous pages; `States(program)`, values that live from run to run.
 - `weights.py`: `Weights(program)`, verified before use; `undisturbed(file, run)` for a run on a mapped file.
   `shared_file.py`: `SharedFile`, a mapped file that others may write. `bus_guard.py`: survives its truncation.
 - `fallback.py`, `litert.py`: the model on LiteRT. `delegate_table.py`: how LiteRT's interpreter calls compiled code

@@ -17,7 +17,7 @@ import sys
 from _signal import SIGBUS, getsignal  # type: ignore[import-not-found]  # `signal` brings enum along
 
 from jitdelegate.errors import DeviceError
-from jitdelegate.runtime.arena import Memory, libc
+from jitdelegate.runtime.memory import Memory, libc
 
 _WORD = 8
 _TABLE_BYTES = 4096

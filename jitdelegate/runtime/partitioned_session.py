@@ -11,8 +11,8 @@ from xxhash import xxh3_128_hexdigest
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.program.program import LITERT
 from jitdelegate.program.read import read
-from jitdelegate.runtime.arena import ALIGNMENT, Memory, aligned
 from jitdelegate.runtime.io_binding import IOBinding
+from jitdelegate.runtime.memory import ALIGNMENT, Memory, aligned
 from jitdelegate.runtime.weights import undisturbed
 
 TYPE_CHECKING = False

@@ -14,9 +14,9 @@ import sys
 import time
 
 from jitdelegate.errors import DeviceError
-from jitdelegate.runtime.arena import Memory, libc
 from jitdelegate.runtime.buffers import Borrowed
 from jitdelegate.runtime.bus_guard import renew_net, spread_net
+from jitdelegate.runtime.memory import Memory, libc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

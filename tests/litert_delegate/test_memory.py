@@ -9,7 +9,7 @@ import os
 import pytest
 
 from jitdelegate.litert_delegate.memory import PAGE, SafeReader, library_of
-from jitdelegate.runtime.arena import Memory
+from jitdelegate.runtime.memory import Memory
 
 CONTENT = b"".join(bytes([page]) + bytes(range(1, 256)) * 16 + bytes(15) for page in range(3))
 _libc = ctypes.CDLL(None)

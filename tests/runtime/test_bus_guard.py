@@ -178,8 +178,8 @@ assert spread_net(4096, 1) is not None and spread_net(4096, 1) is None
 
 def test_a_process_without_executable_memory_has_no_net(tmp_path: Path) -> None:
     code = """
-from jitdelegate.runtime import arena
-arena.Memory.make_executable = lambda memory: (_ for _ in ()).throw(arena.DeviceError("no executable memory"))
+from jitdelegate.runtime import memory
+memory.Memory.make_executable = lambda pages: (_ for _ in ()).throw(memory.DeviceError("no executable memory"))
 assert spread_net(4096, 1) is None
 assert signal.getsignal(signal.SIGBUS) == signal.SIG_DFL
 """

@@ -10,7 +10,7 @@ import ctypes
 import os
 import sys
 
-from jitdelegate.runtime.arena import libc
+from jitdelegate.runtime.memory import libc
 
 _EBX, _ECX = 1, 2
 _LEAVES = 3

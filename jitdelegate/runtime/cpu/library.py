@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from jitdelegate.errors import DeviceError, ProgramError
-from jitdelegate.runtime.arena import Memory
+from jitdelegate.runtime.memory import Memory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ import ctypes
 import os
 
 from jitdelegate.errors import DeviceError, ProgramError
-from jitdelegate.runtime.arena import Memory, aligned
 from jitdelegate.runtime.cpu import library
 from jitdelegate.runtime.io_binding import IOBinding
-from jitdelegate.runtime.states import States
+from jitdelegate.runtime.memory import Memory, States, aligned
 from jitdelegate.runtime.weights import Weights, undisturbed
 
 TYPE_CHECKING = False

@@ -13,7 +13,7 @@ from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.program.program import Port, Program, State
 from jitdelegate.program.read import verify_weights
 from jitdelegate.runtime.io_binding import IOBinding
-from jitdelegate.runtime.states import States
+from jitdelegate.runtime.memory import States
 from jitdelegate.targets.reference.evaluate import run_graph
 from jitdelegate.targets.reference.serialize import deserialize
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jitdelegate.errors import DeviceError
-from jitdelegate.runtime.arena import ALIGNMENT, Memory, aligned
+from jitdelegate.runtime.memory import ALIGNMENT, Memory, aligned
 
 
 def content(memory: Memory) -> bytes:
