@@ -5,7 +5,6 @@ from __future__ import annotations
 from jitdelegate.api import announce
 from jitdelegate.engine import load_path
 from jitdelegate.engine.model_file import ModelFile
-from jitdelegate.engine.specializations import Specializations
 from jitdelegate.errors import DeviceError, ModelError, ProgramError, TensorError
 from jitdelegate.options import Options
 from jitdelegate.runtime.buffers import accepted_shape
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from jitdelegate.api.report import Report
     from jitdelegate.engine.executable import Executable
     from jitdelegate.engine.model_file import Source
+    from jitdelegate.engine.specializations import Specializations
     from jitdelegate.program.program import Port, Program, Signature
 
 
@@ -70,11 +70,21 @@ class Model:
 
     def __init__(self, executable: Executable) -> None:
         self._opened = executable
-        self._specializations = Specializations(executable)
+        self._opened_later: Specializations | None = None
         self._program = executable.program
         self._ran_last = executable
         self._only = None if executable.is_open or executable.program.shape_inputs else executable  # for all inputs
         self._closed = False
+
+    @property
+    def _specializations(self) -> Specializations:
+        """All programs of the model; most models have one."""
+        if self._opened_later is None:
+            from jitdelegate.engine.specializations import Specializations
+
+            with self._opened.lock:  # two threads may be the first
+                self._opened_later = self._opened_later or Specializations(self._opened)
+        return self._opened_later
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(repr, ports)) for ports in (self.inputs, self.outputs))
@@ -194,7 +204,7 @@ class Model:
         if self._program.shape_inputs and base is self._opened:
             return self._specializations.for_values(base, inputs)
         shapes = tuple(accepted_shape(value, port) for value, port in zip(inputs, ports, strict=True))
-        return self._specializations.resized(base, shapes)
+        return base if shapes == base.shapes else self._specializations.resized(base, shapes)
 
     def prepare(self) -> None:
         """Fetch the programs of all signatures for the file's shapes now, before their first runs.
@@ -235,7 +245,9 @@ class Model:
     def close(self) -> None:
         """Stop worker threads and free memory. The model cannot run afterwards."""
         self._closed = True
-        self._specializations.close()
+        for each in (self._opened_later, self._opened, self._opened.source):
+            if each is not None:
+                each.close()
 
     def __enter__(self) -> Model:
         return self

@@ -136,8 +136,11 @@ def installed_toolchain() -> str:
 def _version(path: str) -> str:
     """The version in the file `path`, which versioneer wrote; "" if there is none."""
     try:
-        with open(path, "rb") as file:
-            text = file.read(_LARGEST_VERSION_FILE).decode("utf-8", "replace")
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # most folders have none, and a file object takes longer
+        try:
+            text = os.read(descriptor, _LARGEST_VERSION_FILE).decode("utf-8", "replace")
+        finally:
+            os.close(descriptor)
     except OSError:
         return ""
     for line in text.splitlines():
