@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jitdelegate import passes
-from jitdelegate.runtime.arena import Memory
+from jitdelegate.runtime.memory import Memory
 from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.targets.cpu import contract, depthwise, schedule, team
 from jitdelegate.targets.cpu.generate import generate
