@@ -29,8 +29,8 @@ from typing import Any
 import ai_edge_litert.interpreter as litert
 
 import jitdelegate
-from jitdelegate.runtime.arena import Memory
 from jitdelegate.runtime.cpu.features import level
+from jitdelegate.runtime.memory import Memory
 from jitdelegate.targets.cpu.link import link
 from jitdelegate.targets.cpu.machine import MACHINES, compile_object, triple
 from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Module, Value, vector

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from jitdelegate import passes
-from jitdelegate.runtime.memory import Memory
 from jitdelegate.runtime.cpu.session import Session
+from jitdelegate.runtime.memory import Memory
 from jitdelegate.targets.cpu import contract, depthwise, schedule, team
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.cpu.link import link

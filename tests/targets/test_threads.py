@@ -97,8 +97,8 @@ def _shared_chunks(program: Program) -> list[int]:
 def test_a_step_is_shared_if_its_work_is_worth_it() -> None:
     assert not Step("Contract", [Job("a", 1)]).is_shared
     assert Step("Contract", [Job("a", 1), Job("b", 1)]).is_shared
-    assert not Step("Map", [Job("a", 4, 0.5), Job("b", 4, 0.25)]).is_shared
-    assert Step("Map", [Job("a", 4, 1.5), Job("b", 4, 0.75)]).is_shared
+    assert not Step("Map", [Job("a", 4, worth=0.5), Job("b", 4, worth=0.25)]).is_shared
+    assert Step("Map", [Job("a", 4, worth=1.5), Job("b", 4, worth=0.75)]).is_shared
 
 
 def test_parts_of_the_same_rows_are_cut_alike() -> None:
