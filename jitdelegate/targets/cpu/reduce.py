@@ -121,7 +121,7 @@ class ReduceWriter(JobWriter):
             if left:
                 block(f.index(vectors), f.first_lanes(f.index(left), lanes))
 
-        return [self.generator.job("reduce", rows, body)]
+        return [self.generator.job("reduce", rows, body, worth=rows * last.size * total / CHUNK_ELEMENTS)]
 
     def _one_by_one(self, form: Reduce, a: Memory, kept: list[Axis], reduced: list[Axis], c: Memory) -> list[Job]:
         """Reduces integers and bools without vectors: they are used in shape arithmetic, so tensors are small."""

@@ -73,7 +73,7 @@ def job_of_rows(generator: Generator, name: str, rows: int, work: int, body: Cal
             count = f.select(f.compare("ult", left, at_once), left, f.index(at_once))
         f.loop(count, lambda i: body(kernel, first + i))
 
-    return generator.job(name, chunks, chunk, worth=chunks)
+    return generator.job(name, chunks, chunk, worth=rows * work / CHUNK_WORK)
 
 
 def along_row(
