@@ -27,7 +27,7 @@ from jitdelegate.ir.print import graph_text
 from jitdelegate.ops import OPS
 from jitdelegate.passes.support import unsupported
 from jitdelegate.runtime.cpu.features import level
-from jitdelegate.targets.cpu import contract, depthwise, map, matmul, plan, pool, reduce
+from jitdelegate.targets.cpu import contract, depthwise, kernel, map, matmul, plan, pool, reduce, rows
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.tflite.read import read
 from scripts.in_child import Failed, in_child
@@ -88,14 +88,16 @@ def difference(found: np.ndarray, expected: np.ndarray) -> float:
 def lower_limits(draw: random.Random) -> None:
     """Cut and fuse layers as if they were large, at random."""
     plan.FUSE_BYTES = draw.choice((0, 0, 1 << 20))
-    contract.CHUNK_WORK, contract.SMALL_WORK = draw.choice(((4_000_000, 400_000), (5000, 0), (500, 0)))
-    matmul.CHUNK_WORK, matmul.SMALL_WORK = draw.choice(((4_000_000, 400_000), (5000, 0), (500, 0)))
+    contract.CHUNK_WORK, contract.SMALL_WORK = draw.choice(((4_000_000, 400_000), (5000, 1), (500, 1)))
+    matmul.CHUNK_WORK, matmul.SMALL_WORK = draw.choice(((4_000_000, 400_000), (5000, 1), (500, 1)))
     matmul.FEWEST_COPIED_ROWS, matmul.MOST_DOT_ROWS = draw.choice(((24, 3), (1, 0), (4, 8)))
     matmul.FAR_ROWS, matmul.CACHE_BYTES = draw.choice(((2048, 32 * 1024), (0, 0)))
     map.CHUNK_ELEMENTS = draw.choice((16384, 256, 20))
     reduce.CHUNK_ELEMENTS = draw.choice((16384, 256, 20))
     depthwise.CHUNK_WORK = draw.choice((500_000, 5000))
     pool.CHUNK_ELEMENTS = draw.choice((8192, 200))
+    rows.CHUNK_WORK = draw.choice((16384, 256, 20))
+    kernel.LEAST_WORTH = draw.choice((2, 0))
 
 
 def check(graph: Graph, seed: int, features: Sequence[str]) -> str:

@@ -67,7 +67,11 @@ class Machine:
         ports = (*graph.inputs, *graph.outputs)
         self.buffers = [_buffer(graph.tensors[i], at_end=at_end) for i in ports]
         self.io = (ctypes.c_uint64 * len(ports))(*(buffer.address for buffer in self.buffers))
-        self.given = [(5 * ctypes.c_void_p)(*self._arguments(scratch)) for scratch in self.scratches[1:]]
+        ctypes.c_int32.from_address(self.sync.address + library.TEAM).value = threads
+        self.given = [
+            (6 * ctypes.c_void_p)(*self._arguments(scratch), thread)
+            for thread, scratch in enumerate(self.scratches[1:], 1)
+        ]
         self.workers: list[ctypes.c_void_p] = []
         for given in self.given:
             workers.start(self.code.work, ctypes.addressof(given), self.workers)

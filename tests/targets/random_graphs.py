@@ -339,7 +339,8 @@ class Draw:
                 self.random.choice(("ARG_MAX", "ARG_MIN")),
             )
             places = self.typed(op, [x, axis], "int32", output_type="INT32")
-            self.node("CAST", places, **options)
+            if places:
+                self.node("CAST", places, **options)
 
     def parting(self) -> None:
         x, draw = self.value(1, 2, 3, 4), self.random

@@ -30,6 +30,17 @@ def test_random_graphs_of_transposes_compute_what_litert_computes(
 
 
 @linux_only
+@pytest.mark.skipif(RUNNABLE[-1] == "generic", reason="no threads on this machine")
+def test_threads_that_compute_the_wrong_chunks_are_reported(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sample would notice, since its threads share steps."""
+    monkeypatch.setattr("jitdelegate.targets.cpu.schedule._by_halves", lambda job, chunk: chunk * 0)
+    assert script("fuzz_graphs").main(["--rounds", "5", "--seed", "7", "--features", RUNNABLE[-1]]) == 1
+    assert "3 threads, output" in capsys.readouterr().out
+
+
+@linux_only
 def test_a_kernel_that_writes_beyond_its_memory_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
