@@ -94,7 +94,7 @@ def lower_limits(draw: random.Random) -> None:
     matmul.FAR_ROWS, matmul.CACHE_BYTES = draw.choice(((2048, 32 * 1024), (0, 0)))
     map.CHUNK_ELEMENTS = draw.choice((16384, 256, 20))
     reduce.CHUNK_ELEMENTS = draw.choice((16384, 256, 20))
-    depthwise.CHUNK_WORK = draw.choice((500_000, 5000))
+    depthwise.CHUNK_WORK = draw.choice((125_000, 5000))
     pool.CHUNK_ELEMENTS = draw.choice((8192, 200))
     rows.CHUNK_WORK = draw.choice((16384, 256, 20))
     kernel.LEAST_WORTH = draw.choice((2, 0))

@@ -1,8 +1,9 @@
-"""The caller's tensors: addresses of inputs without copies, and outputs that need no numpy.
+"""The caller's tensors: addresses of inputs, and outputs that need no numpy.
 
-An input is anything with the buffer protocol or numpy's array protocols. An output is a ctypes array, whose buffer has
-the right element format and shape from Python 3.11 on, so numpy.asarray(output) copies nothing. It behaves like the
-array on its memory, and imports numpy for that.
+An input is anything with the buffer protocol or numpy's array protocols; only small arrays, and memory that is not
+contiguous or aligned, are copied. An output is a ctypes array, whose buffer has the right element format and shape from
+Python 3.11 on, so numpy.asarray(output) copies nothing. It behaves like the array on its memory, and imports numpy for
+that.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class IOBinding:
         """One inference: the outputs, in the order of `program.outputs`, in memory of their own.
 
         Args:
-            inputs: one buffer or array per input, in the order of `program.inputs`; read in place during the call.
+            inputs: one buffer or array per input, in the order of `program.inputs`; read during the call.
         Raises:
             TensorError: the number, type, shape or length of the inputs is wrong.
             ProgramError: the weights are damaged; nothing was computed. Compile again.

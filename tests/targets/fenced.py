@@ -53,7 +53,7 @@ def _buffer(tensor: Tensor, *, at_end: bool) -> Fenced:
 
 
 class Machine:
-    """One compiled graph with its workers, as `runtime.session.Session` runs it, in fenced memory."""
+    """One compiled graph with its workers, as `runtime.cpu.session.Session` runs it, in fenced memory."""
 
     def __init__(self, graph: Graph, program: Program, threads: int, *, at_end: bool) -> None:
         self.graph, self.threads = graph, threads

@@ -7,19 +7,20 @@ from functools import partial
 
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory
+from jitdelegate.targets.cpu.schedule import RANGES
 from jitdelegate.targets.cpu.vector_ir import FLOAT, FLOAT_BYTES, Value
-
-PARTS = 4
-"""Chunks that clear the halo of one image: as many as a step has ranges, so that threads clear near their own rows."""
 
 
 def halo_jobs(generator: Generator, memory: Memory) -> list[Job]:
-    """A job that clears the halos of all images; none if the layout has no halo."""
+    """A job that clears the halos of all images; none if the layout has no halo.
+
+    An image has as many chunks as a step has ranges, so that threads clear near their own rows.
+    """
     layout = memory.layout
     if not any(layout.halo):
         return []
     rows = layout.shape[1]
-    parts = min(PARTS, rows)
+    parts = min(RANGES, rows)
 
     def body(kernel: Kernel) -> None:
         f = kernel.f
