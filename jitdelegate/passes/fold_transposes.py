@@ -42,6 +42,9 @@ class _Folding:
         roots = [node for node in graph.nodes if self._is_root(node)]
         reads = [*(index for node in roots for index in node.inputs if index != ABSENT), *graph.outputs]
         self._reads = Counter(self._found[index] for index in reads)
+        self._wanted: dict[int, list[Arranged]] = {}
+        for each in self._reads:
+            self._wanted.setdefault(each.root, []).append(each)
         products = [node for node in roots if isinstance(node.form, MatMul)]
         sides = ((index, self._side(index)) for node in products for index in node.inputs[:2])
         folded = Counter(self._found[index] for index, side in sides if side is not None)
@@ -113,7 +116,9 @@ class _Folding:
     def _transposed(self, node: Node, form: MatMul) -> Node:
         """The product, stored as its readers want it if all of them want the same transpose."""
         (output,) = node.outputs
-        wanted = [each for each in self._reads if each.root == output]
+        wanted = self._wanted.get(output, [])
+        if not self._folded.isdisjoint(wanted):  # products read it as it is
+            return node
         shape = self._graph.tensors[output].shape
         order = wanted[0].arrangement.order_of(shape) if len(wanted) == 1 and len(node.inputs) == form.core else None
         if order is None or order[-1] != len(shape) - 1 or wanted[0].arrangement.is_identity:

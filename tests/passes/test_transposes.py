@@ -231,6 +231,19 @@ def test_a_product_with_an_epilogue_of_further_operands_is_stored_as_it_is() -> 
     assert kernels(final) == ["BATCH_MATMUL", "TRANSPOSE"]
 
 
+@pytest.mark.parametrize("order", [(0, 2, 1, 3), (1, 0, 2, 3), (0, 1, 3, 2), (1, 0, 3, 2)])
+def test_a_transpose_between_two_products_is_folded_into_the_later_one(order: tuple[int, ...]) -> None:
+    build = Chain()
+    product = build.op("BATCH_MATMUL", [build.input(2, 5, 6, 7), build.input(2, 5, 7, 8)], (2, 5, 6, 8))
+    turned = build.transpose(product, order)
+    *leading, rows, depth = build.shape(turned)
+    final = finished(
+        build.finish(build.op("BATCH_MATMUL", [turned, build.input(*leading, depth, 4)], (*leading, rows, 4)))
+    )
+    assert kernels(final) == ["BATCH_MATMUL", "BATCH_MATMUL"]
+    assert MatMul() in [node.form for node in final.nodes]
+
+
 def test_work_after_a_reshape_joins_the_convolution_before_it() -> None:
     build = Chain()
     image = build.convolution(build.input(1, 6, 6, 4))
