@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,13 @@ from jitdelegate.passes.remove_dead import remove_dead
 CALLER = -1
 """Stands for the position of a reader that is the caller."""
 
+MOST_ORDERS = 16
+"""Most orders of axes that are tried for a region: six axes have hundreds, and each try visits the whole region."""
+
+MOST_ROUNDS = 16
+"""Most times that all regions are searched. Networks need three; a chain of reshapes may let one region gain at a
+time."""
+
 
 def push_transposes(graph: Graph) -> Graph:
     """%1 = TRANSPOSE(%0) by Map(); %2 = RELU(%1); %3 = TRANSPOSE(%2) by Map(), its inverse -> %3 = RELU(%0).
@@ -26,7 +34,10 @@ def push_transposes(graph: Graph) -> Graph:
     fewest bytes to transpose; in the file's own order unless another one has fewer. Constants are transposed here.
     """
     graph = remove_dead(merge_transposes(graph))
-    while moved_bytes(graph) and (found := _Regions(graph).reordered()) is not None:
+    for _ in range(MOST_ROUNDS):
+        found = _Regions(graph).reordered() if moved_bytes(graph) else None
+        if found is None:
+            break
         graph = remove_dead(merge_transposes(found))
     return graph
 
@@ -134,13 +145,16 @@ class _Regions:
 
     def _best(self, region: set[int], roots: set[int]) -> Order | None:
         """The order of axes with the fewest bytes to transpose at the region's borders; None for the file's order."""
-        orders = dict.fromkeys(self._orders(region, roots))
-        costs = {order: cost for order in orders if (cost := self._cost(region, roots, order)) is not None}
+        orders = Counter[Order]()
+        for order, saved in self._orders(region, roots):
+            orders[order] += saved
+        likely = (order for order, _ in orders.most_common(MOST_ORDERS))
+        costs = {order: cost for order in likely if (cost := self._cost(region, roots, order)) is not None}
         best = min(costs, key=costs.__getitem__, default=None)
         return best if best is not None and costs[best] < (self._cost(region, roots, None) or 0) else None
 
-    def _orders(self, region: set[int], roots: set[int]) -> Iterator[Order]:
-        """Orders of axes in which a transpose at the border is not needed."""
+    def _orders(self, region: set[int], roots: set[int]) -> Iterator[tuple[Order, int]]:
+        """(order of axes in which a transpose at the border is not needed, bytes that it writes) pairs."""
         for root in roots:
             writer = self._graph.writer[root]
             for read in self._reads[root]:
@@ -152,7 +166,7 @@ class _Regions:
                 elif read.position in region and read.shape is not None:
                     order = read.arrangement.inverse.order_of(read.shape)
                 if order is not None:
-                    yield order
+                    yield order, nbytes(self._graph, root)
 
     def _cost(self, region: set[int], roots: set[int], order: Order | None) -> int | None:
         """Bytes to transpose of all that the region reads and writes, where its axes have this order; None where it

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -309,3 +311,43 @@ def test_graphs_without_transposes_stay_as_they_are() -> None:
     x = build.input(1, 6, 6, 4)
     graph = lower(build.finish(build.reshape(build.unary("ABS", build.reshape(x, 36, 4)), 144)))
     assert push_transposes(graph).nodes == graph.nodes
+
+
+def many_orders(build: Chain, count: int) -> int:
+    """The sum of values whose axes are all in other orders."""
+    shape = (2, 3, 4, 5, 6)
+    orders = list(permutations(range(5)))[1 : count + 1]
+    total = build.unary("ABS", build.input(*shape))
+    for order in orders:
+        stored = build.input(*(shape[axis] for axis in order))
+        value = build.transpose(stored, [order.index(axis) for axis in range(5)])
+        total = build.op("ADD", [total, value], shape)
+    return total
+
+
+def one_gain_at_a_time(build: Chain, count: int) -> int:
+    """Sums of transposed values between reshapes: each may be reordered when the one before it is."""
+    total = build.transpose(build.input(6, 4), (1, 0))
+    for number in range(count):
+        shape = (2, 2, 6) if number % 2 else (4, 6)
+        value = build.transpose(build.input(6, 4), (1, 0))
+        total = build.op("ADD", [build.reshape(total, *shape), build.reshape(value, *shape)], shape)
+    return total
+
+
+@pytest.mark.parametrize("make", [many_orders, one_gain_at_a_time])
+def test_the_search_for_orders_grows_with_the_graph(
+    make: Callable[[Chain, int], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    then, calls = Arrangement.then, Counter[int]()
+
+    def counted(arrangement: Arrangement, further: Arrangement) -> Arrangement | None:
+        calls[count] += 1
+        return then(arrangement, further)
+
+    monkeypatch.setattr(Arrangement, "then", counted)
+    for count in (25, 100):
+        build = Chain()
+        graph = lower(build.finish(make(build, count)))
+        assert_same(graph, push_transposes(graph))
+    assert calls[100] < 8 * calls[25]
