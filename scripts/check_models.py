@@ -37,7 +37,7 @@ KINDS = litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES, litert.OpResolv
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 all hold, 1 some do not, 2 wrong arguments, or nothing to check."""
+    """Exit status: 0 all hold, 1 some do not, 2 wrong arguments, or a path with nothing to check."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", nargs="+", type=Path)
     parser.add_argument("--through", choices=ROADS, default="load")
@@ -48,11 +48,11 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.child:
         print(json.dumps(check(arguments.path[0], arguments.through, arguments.threads)), flush=True)
         return 0
-    models = _models(arguments.path)
-    if not models:
-        parser.error(f"there is nothing to check: {', '.join(map(str, arguments.path))} hold no .tflite file")
+    found = {path: _models(path) for path in arguments.path}
+    if empty := [str(path) for path, models in found.items() if not models]:
+        parser.error(f"there is nothing to check, no .tflite file: {', '.join(empty)}")
     rows = []
-    for model in models:
+    for model in [model for models in found.values() for model in models]:
         rows.append(_in_child(model, arguments.through, arguments.threads))
         if not arguments.json:
             print(_line(rows[-1]), flush=True)
@@ -61,8 +61,8 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if any(row["verdict"] not in ("ok", "refused by both") for row in rows) else 0
 
 
-def _models(paths: list[Path]) -> list[Path]:
-    return [model for path in paths for model in (sorted(path.rglob("*.tflite")) if path.is_dir() else [path])]
+def _models(path: Path) -> list[Path]:
+    return sorted(path.rglob("*.tflite")) if path.is_dir() else [path] * path.exists()
 
 
 def _in_child(model: Path, through: str, threads: int) -> dict[str, Any]:

@@ -20,8 +20,13 @@ def test_models_in_folders_of_folders_are_checked(tmp_path: Path, capsys: pytest
     assert sorted((row["model"], row["verdict"]) for row in rows) == [("first.tflite", "ok"), ("second.tflite", "ok")]
 
 
-def test_a_check_of_nothing_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit:
-        main([str(tmp_path)])
-    assert exit.value.code == 2
-    assert f"nothing to check: {tmp_path}" in capsys.readouterr().err
+@pytest.mark.parametrize("name", ["empty", "mistyped", "mistyped.tflite"])
+def test_a_check_of_nothing_fails(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also beside a path with models: who names a folder means it."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "model.tflite").write_bytes(small_models.two_outputs())
+    for others in ([], [str(tmp_path / "model.tflite")]):
+        with pytest.raises(SystemExit) as exit:
+            main([*others, str(tmp_path / name)])
+        assert exit.value.code == 2
+        assert f"nothing to check, no .tflite file: {tmp_path / name}\n" in capsys.readouterr().err
