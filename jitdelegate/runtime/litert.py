@@ -27,14 +27,15 @@ def delegate_of_library(library: str, options: Mapping[str, Any] | None) -> Any:
     Args:
         library: its path, or a name that the system's loader finds.
     Raises:
-        LibraryError: it cannot be loaded, or refuses the options.
+        LibraryError: it cannot be loaded, is no delegate, or refuses the options.
     """
     import ctypes
 
     try:
-        ctypes.pydll.LoadLibrary(library)  # first: LiteRT's class complains again as it is deleted
+        for symbol in ("tflite_plugin_create_delegate", "tflite_plugin_destroy_delegate"):
+            getattr(ctypes.pydll.LoadLibrary(library), symbol)  # first: LiteRT's class complains again as it is deleted
         from ai_edge_litert import interpreter
 
         return interpreter.Delegate(library, options)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, AttributeError) as error:
         raise LibraryError(f"Failed to load delegate from {library}\n{error}") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
+import ctypes.util
 import gc
 import shutil
 import subprocess
@@ -165,6 +165,17 @@ def test_a_library_that_does_not_exist_is_an_os_error(monkeypatch: pytest.Monkey
     for kind in (OSError, OptionError, LibraryError):
         with pytest.raises(kind, match=r"libnowhere\.so\.1: cannot open shared object file"):
             jitdelegate.load_delegate("libnowhere.so.1")
+    gc.collect()
+    assert not complaints
+
+
+def test_a_library_without_a_delegate_is_an_os_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    complaints: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    library = ctypes.util.find_library("c")
+    assert library is not None
+    with pytest.raises(LibraryError, match="undefined symbol: tflite_plugin_create_delegate"):
+        jitdelegate.load_delegate(library)
     gc.collect()
     assert not complaints
 
