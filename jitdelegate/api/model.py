@@ -126,7 +126,8 @@ class Model:
                 bytes as the tensor. Only an array may have another size where the model leaves it open.
         Returns:
             The output, or a tuple of several. Each behaves as the numpy array on its memory, which numpy.asarray and
-            DLPack share, and has the buffer protocol; `.dtype` is a string. String tensors are numpy arrays of bytes.
+            DLPack share, and has the buffer protocol; `.dtype` is numpy's name of the type, a string, and equals that
+            type. String tensors are numpy arrays of bytes.
         Raises:
             TensorError: the number, type, shape or length of the inputs is wrong.
             DeviceError: LiteRT or the GPU failed while running the model, or the model is closed.

@@ -38,7 +38,7 @@ _COMPLEX, _RAW = ("Zf", "Zd"), tuple("Bbc")
 _BINARY = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and", "xor", "or")
 _OTHERS = (
     *("eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "abs", "invert"),
-    *("getitem", "setitem", "iter", "contains"),
+    *("getitem", "setitem", "iter", "contains", "str", "format"),
 )
 """Operators of arrays: those that also exist reflected and in place, and the others."""
 _DLPACK_CPU = 1
@@ -263,6 +263,30 @@ def _dtype(view: memoryview) -> str:
     return f"format {view.format!r}"
 
 
+class ElementType(str):
+    """An output's element type: numpy's name of it, which also equals numpy's type and has its attributes."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other) if isinstance(other, str) else bool(self._numpys() == other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # protocols
+            raise AttributeError(f"an ElementType has no attribute {name!r}")
+        return getattr(self._numpys(), name)
+
+    def _numpys(self) -> Any:
+        import numpy
+
+        return numpy.dtype(str(self))
+
+
 class Tensor:
     """An output: memory with a shape, an element type and the buffer protocol.
 
@@ -272,13 +296,13 @@ class Tensor:
 
     Attributes:
         shape: sizes, outermost first.
-        dtype: numpy's name of the element type.
+        dtype: numpy's name of the element type, which equals numpy's own.
         nbytes: length of the row-major memory.
     """
 
     __slots__ = ()
     shape: tuple[int, ...]
-    dtype: str
+    dtype: ElementType
     nbytes: int
 
     def tolist(self) -> Any:
@@ -308,6 +332,10 @@ class Tensor:
         if name.startswith("_"):  # protocols that arrays of this kind do not have
             raise AttributeError(f"a Tensor has no attribute {name!r}")
         return getattr(self.__array__(), name)
+
+    def __dir__(self) -> list[str]:
+        """Names to complete: an array's methods too."""
+        return [*super().__dir__(), *(name for name in dir(self.__array__()) if not name.startswith("_"))]
 
     def __bytes__(self) -> bytes:
         return memoryview(self).tobytes()
@@ -340,7 +368,7 @@ class Tensor:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle by type, shape and elements."""
-        return _tensor_of, (self.dtype, self.shape, bytes(self))
+        return _tensor_of, (str(self.dtype), self.shape, bytes(self))
 
     def __repr__(self) -> str:
         return f"Tensor({self.dtype}{list(self.shape)})"
@@ -405,7 +433,7 @@ def _make_class(dtype: str, shape: tuple[int, ...]) -> type:
             memory = memory * size
     except (OverflowError, ValueError) as error:
         raise TensorError(f"a tensor {dtype}{list(shape)} cannot be made: {error}") from error
-    values = {"shape": shape, "dtype": dtype, "nbytes": ctypes.sizeof(memory), "__slots__": ()}
+    values = {"shape": shape, "dtype": ElementType(dtype), "nbytes": ctypes.sizeof(memory), "__slots__": ()}
     if "int" in dtype and values["nbytes"] == ctypes.sizeof(ELEMENTS[dtype]):
         values["__index__"] = Tensor.__int__
     return type("Tensor", (Tensor, memory), values)

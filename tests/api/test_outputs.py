@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import operator
 import pickle
 import subprocess
@@ -150,6 +151,8 @@ ARRAY_USES: dict[str, Callable[[Any], Any]] = {
     "ufunc": np.exp,
     "stack": lambda x: np.stack([x, x]),
     "copy": lambda x: x.copy(),
+    "text": str,
+    "text in a sentence": "{}".format,
 }
 
 
@@ -225,6 +228,27 @@ def test_several_elements_are_neither_a_number_nor_a_truth_nor_a_key() -> None:
         tensor.no_such_method()
 
 
+@pytest.mark.parametrize("dtype", ELEMENTS)
+def test_the_element_type_is_a_name_and_numpy_s_type(dtype: str) -> None:
+    found, expected = tensor_class(dtype, (2,)).dtype, np.dtype(dtype)
+    for same in (dtype, expected, expected.type):
+        assert found == same and same == found
+    for other in ("complex64", np.complex64, np.dtype(np.complex64), 7):
+        assert found != other and other != found
+    assert (found.kind, found.itemsize, found.name) == (expected.kind, expected.itemsize, expected.name)
+    assert {dtype: 1}[found] == 1
+    assert json.loads(json.dumps(found)) == dtype
+
+
+def test_a_number_is_formatted_as_a_number() -> None:
+    assert f"{tensor_class('float32', ())(1.25):.1f}" == "1.2"
+
+
+def test_completion_knows_an_array_s_methods() -> None:
+    tensor, array = square("float32")
+    assert {name for name in dir(array) if name[0] != "_"} < set(dir(tensor))
+
+
 @pytest.mark.parametrize("shape", [(), (3,), (2, 0), (2, 3)])
 @pytest.mark.parametrize("dtype", ELEMENTS)
 def test_protocols_share_the_memory(dtype: str, shape: tuple[int, ...]) -> None:
@@ -278,6 +302,7 @@ import sys
 from jitdelegate.runtime.buffers import tensor_class
 tensor = tensor_class("float32", (2, 3))()
 bytes(tensor), len(tensor), tensor.tolist(), tensor.shape, repr(tensor), memoryview(tensor), tensor.__array_interface__
+tensor.dtype == "float32", f"{tensor.dtype}"
 tensor.__dlpack_device__(), [hasattr(tensor, name) for name in ("__cuda_array_interface__", "__torch_function__")]
 assert "numpy" not in sys.modules
 tensor.mean()
