@@ -230,7 +230,8 @@ class Report:
         ]
         lines += [f"{'further' if not place else '':<11}{one.name}: {one.summary()}"
                   for place, one in enumerate(self.subgraphs)]  # fmt: skip
-        lines += [f"ignored    the options {', '.join(self.ignored_options)}"] if self.ignored_options else []
+        plural = "s" if len(self.ignored_options) > 1 else ""
+        lines += [f"ignored    the option{plural} {', '.join(self.ignored_options)}"] if self.ignored_options else []
         return lines + [f"note       {note}" for note in self.notes]
 
     def _where(self) -> str:

@@ -168,7 +168,7 @@ def test_options_that_the_target_ignores_are_named(options: dict[str, Any], igno
     report = jitdelegate.load(small_models.convolution(), serialization_dir=False, **options).report()
     assert report.ignored_options == ignored
     assert report.to_dict()["ignored_options"] == list(ignored)
-    line = f"\nignored    the options {', '.join(ignored)}\n"
+    line = f"\nignored    the option{'s' if len(ignored) > 1 else ''} {', '.join(ignored)}\n"
     assert (line in str(report)) == bool(ignored)
     assert ("ignored" in str(report)) == bool(ignored)
 
