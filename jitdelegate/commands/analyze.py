@@ -57,7 +57,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         _write_all(found, arguments)
     except OSError as error:
-        print(f"could not write {error.filename!r}: {error.strerror}", file=sys.stderr)
+        name = repr(error.filename) if error.filename else "to stdout"
+        print(f"could not write {name}: {error.strerror}", file=sys.stderr)
         return 1
     return 1 if any(each.error for each in found) else 0
 
@@ -114,7 +115,7 @@ def _all_options(arguments: argparse.Namespace) -> Options:
 def _write_all(found: Sequence[Analysis], arguments: argparse.Namespace) -> None:
     """
     Raises:
-        OSError: a file cannot be written; it has the file's name.
+        OSError: a file cannot be written; it has the file's name, or none for stdout.
     """
     from jitdelegate.analysis.text import text
 
@@ -134,5 +135,9 @@ def _write_all(found: Sequence[Analysis], arguments: argparse.Namespace) -> None
 
 
 def _write(path: str, content: str) -> None:
-    with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(content)
+    try:
+        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(content)
+    except OSError as error:
+        error.filename = path  # `write` and `close` do not name it
+        raise

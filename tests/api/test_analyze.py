@@ -13,6 +13,7 @@ import pytest
 
 import jitdelegate
 from jitdelegate.analysis.survey import analyze as survey
+from jitdelegate.api import delegate_warning
 from jitdelegate.commands import analyze
 from jitdelegate.errors import JitDelegateError
 from jitdelegate.options import Options
@@ -138,7 +139,8 @@ def test_loops_on_litert_show_what_is_compiled_inside(tmp_path: Path, capsys: py
         assert [one.place for one in model.report().operators] == [node["place"] for node in main["nodes"]]
 
 
-def test_an_analysis_leaves_the_warning_to_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_analysis_leaves_the_warning_to_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delegate_warning, "_announced", set())
     path = write(small_models.uncompiled(), tmp_path)
     heard: list[object] = []
     stop = jitdelegate.on_message(heard.append)
@@ -241,6 +243,12 @@ def test_an_output_that_cannot_be_written_is_a_failure(tmp_path: Path, capsys: p
     nowhere = str(tmp_path / "nowhere" / "facts.json")
     assert analyze.main([write(small_models.two_outputs(), tmp_path), "--target", "cpu", "--json", nowhere]) == 1
     assert f"could not write '{nowhere}'" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no file that is always full")
+def test_a_full_disk_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert analyze.main([write(small_models.two_outputs(), tmp_path), "--target", "cpu", "--html", "/dev/full"]) == 1
+    assert capsys.readouterr().err == "could not write '/dev/full': No space left on device\n"
 
 
 WRONG_ARGUMENTS = [
