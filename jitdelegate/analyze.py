@@ -2,7 +2,13 @@
 
 import sys
 
-from jitdelegate.commands.analyze import main
+from jitdelegate.commands.interruptible import run
+
+
+def main() -> int:
+    """Exit status: that of the command, or 130 where it was interrupted."""
+    return run("analyze")
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING
 from jitdelegate.commands.arguments import (
     TARGETS,
     Target,
-    interruptible,
     new_parser,
     options_file,
     print_line,
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 STDOUT = "-"
 
 
-@interruptible
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 all models run, 1 one is refused or an output cannot be written, 2 wrong arguments."""
     parser = _parser()

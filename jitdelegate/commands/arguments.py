@@ -6,8 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from functools import wraps
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jitdelegate
 from jitdelegate.errors import OptionError
@@ -17,10 +16,7 @@ from jitdelegate.targets.table import NAMES
 from jitdelegate.targets.target import Device
 
 Value = TypeVar("Value")
-Parameters = ParamSpec("Parameters")
 TARGETS = ", ".join(NAMES)
-INTERRUPTED = 128 + 2
-"""Exit status of a command that SIGINT ended, as shells give it."""
 
 
 class Target(NamedTuple):
@@ -40,20 +36,6 @@ def new_parser(module: str, description: str | None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"jitdelegate {jitdelegate.__version__}")
     return parser
-
-
-def interruptible(main: Callable[Parameters, int]) -> Callable[Parameters, int]:
-    """A command whose interruption (Ctrl-C, SIGINT) is one line and exit status 130."""
-
-    @wraps(main)
-    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> int:
-        try:
-            return main(*args, **kwargs)
-        except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
-            return INTERRUPTED
-
-    return run
 
 
 def target(text: str) -> Target:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from jitdelegate.commands.arguments import interruptible, new_parser, threads
+from jitdelegate.commands.arguments import new_parser, threads
 from jitdelegate.commands.demo_model import mobilenet_v1
 from jitdelegate.engine.model_file import default_threads
 from jitdelegate.errors import JitDelegateError, ModelError
@@ -27,7 +27,6 @@ BAR = 32
 ROADS = (("cold", "jitdelegate"), ("warm", "jitdelegate"), ("LiteRT", "litert"))
 
 
-@interruptible
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 all three ran, 1 one failed, 2 wrong arguments."""
     parser = new_parser("jitdelegate.demo", __doc__)

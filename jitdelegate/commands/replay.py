@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jitdelegate.commands.arguments import interruptible, new_parser, print_line, threads
+from jitdelegate.commands.arguments import new_parser, print_line, threads
 from jitdelegate.compiler.codegen import target_program
 from jitdelegate.compiler.trace import Trace
 from jitdelegate.engine.load_path import find_key
@@ -52,7 +52,6 @@ class Replay:
     error: float
 
 
-@interruptible
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 every kernel answers as numpy, 1 one does not or cannot be run, 2 wrong arguments."""
     arguments = _parser().parse_args(argv)

@@ -18,7 +18,6 @@ from jitdelegate.commands.arguments import (
     TARGETS,
     Target,
     directory,
-    interruptible,
     new_parser,
     options_file,
     print_line,
@@ -34,7 +33,6 @@ from jitdelegate.targets import target_named
 from jitdelegate.targets.target import Device
 
 
-@interruptible
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 every model is warm, 1 some model failed, 2 wrong arguments."""
     parser = _parser()

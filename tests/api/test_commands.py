@@ -129,6 +129,27 @@ def test_an_interrupted_command_is_one_line_and_exit_status_130(tmp_path: Path) 
     assert (warming.returncode, told) == (130, "interrupted\n")
 
 
+INTERRUPTED_IMPORT = """
+import runpy, signal, sys
+
+class Interrupt:
+    def find_spec(name, path, target=None):
+        if name == "jitdelegate.compiler" or name == "numpy":
+            signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
+sys.meta_path.insert(0, Interrupt)
+runpy.run_module(sys.argv.pop(1), run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("command", ["warm", "analyze", "demo", "replay"])
+def test_a_command_that_is_interrupted_while_it_imports_says_the_same(command: str) -> None:
+    arguments = [sys.executable, "-c", INTERRUPTED_IMPORT, f"jitdelegate.{command}", "model.tflite"]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
 @pytest.mark.parametrize(
     ("argv", "name"), [("/bin/jitdelegate-warm", "jitdelegate-warm"), ("x/warm.py", "python -m jitdelegate.warm")]
 )
