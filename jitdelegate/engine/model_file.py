@@ -102,7 +102,8 @@ class ModelFile:
         """The bytes of the model.
 
         Raises:
-            ModelError: the file cannot be read; a ChangedModelError if it changed since the model was opened.
+            ModelError: the file cannot be read, or only once; a ChangedModelError if it changed since the model was
+                opened.
         """
         if isinstance(self._source, bytes):
             return self._source
@@ -113,6 +114,8 @@ class ModelFile:
             raise ModelError(f"could not open {self.name}: {error.strerror}") from error
         found, expected = fingerprint(content), self.fingerprint()
         if found != expected:
+            if not os.path.isfile(self._source):
+                raise ModelError(f"{self.name} gives its content once; expected a regular file or bytes")
             self.store.forget_fingerprint(self._source)
             raise ChangedModelError(
                 f"{self.name} changed since it was opened: found fingerprint {found}, expected {expected}"

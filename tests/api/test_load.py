@@ -334,6 +334,18 @@ def _change(path: Path) -> None:
     other.replace(path)
 
 
+@pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="this system has no names for open pipes")
+def test_a_pipe_is_no_model_and_is_refused_by_its_name() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, small_models.two_outputs())
+    os.close(writing)
+    try:
+        with pytest.raises(ModelError, match=f"'/dev/fd/{reading}' gives its content once; expected a regular file"):
+            jitdelegate.load(f"/dev/fd/{reading}", serialization_dir=False)
+    finally:
+        os.close(reading)
+
+
 @pytest.mark.parametrize("spoil", [_change, Path.unlink], ids=["replaced", "removed"])
 def test_a_file_that_changed_since_it_was_opened_gives_no_answers(
     spoil: Callable[[Path], None], tmp_path: Path
