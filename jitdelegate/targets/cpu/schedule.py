@@ -11,7 +11,7 @@ Whether a run calls workers at all is decided by `team.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from jitdelegate.runtime.cpu.library import TEAM
 from jitdelegate.targets.cpu import team
@@ -98,15 +98,24 @@ def _call_jobs(f: Function, jobs: Sequence[Job], arguments: list[Value]) -> None
     ends = [part / RANGES for part in range(RANGES + 1)] if len(jobs) > 1 else [0, 1]
     pieces = [(job, int(low * job.chunks), int(high * job.chunks)) for low, high in pairwise(ends) for job in jobs]
     pieces = [piece for piece in pieces if piece[1] < piece[2]]
-    for job, first, last in pieces:
-        inside, after = f.new_label("job"), f.new_label("next")
-        f.branch(f.compare("ult", chunk, last - first), inside, after)
-        f.start_block(inside)
-        _call_job(f, job, spaces, _by_halves(job, chunk + first), scratch)
-        f.jump("end")
+    starts = [0, *accumulate(last - first for _, first, last in pieces)]
+
+    def find(low: int, high: int) -> None:
+        """Calls the job of one of the pieces from `low` to `high` - 1: grouped layers have a thousand."""
+        if high - low == 1:
+            job, first, _ = pieces[low]
+            _call_job(f, job, spaces, _by_halves(job, chunk + (first - starts[low])), scratch)
+            f.jump("end")
+            return
+        middle = (low + high) // 2
+        before, after = f.new_label("before"), f.new_label("after")
+        f.branch(f.compare("ult", chunk, starts[middle]), before, after)
+        f.start_block(before)
+        find(low, middle)
         f.start_block(after)
-        chunk = chunk - (last - first)
-    f.jump("end")
+        find(middle, high)
+
+    find(0, len(pieces))
 
 
 def _by_halves(job: Job, chunk: Value) -> Value:
