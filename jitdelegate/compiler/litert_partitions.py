@@ -129,8 +129,7 @@ class LiteRTPartitions(PartitionedModel):
             users = set(state_users(graph, state))
             if not users.isdisjoint(own) and not users.issubset(own):
                 reason = reason or f"The variable '{graph.tensors[state.before].name}' is used by operators elsewhere."
-        index = stuck(graph, nodes)
-        if index is not None:
+        for index in stuck(graph, nodes):
             reason = reason or stuck_reason(graph, index)
         if reason:
             raise RefusedError(nodes, reason)

@@ -68,10 +68,9 @@ def _unsure_reason(graph: Graph, node: Node, unsure: set[int]) -> str | None:
     return None if index is None else f"{node.op}: the shape of '{graph.tensors[index].name}' is known only to LiteRT."
 
 
-def stuck(graph: Graph, nodes: Sequence[int]) -> int | None:
-    """The first tensor that these nodes exchange with others and whose type cannot pass to and from LiteRT."""
-    exchanged = (index for side in borders(graph, nodes) for index in side)
-    return next((index for index in exchanged if graph.tensors[index].dtype not in PORTS), None)
+def stuck(graph: Graph, nodes: Sequence[int]) -> list[int]:
+    """The tensors that these nodes exchange with others and whose type cannot pass to and from LiteRT."""
+    return [index for side in borders(graph, nodes) for index in side if graph.tensors[index].dtype not in PORTS]
 
 
 def stuck_reason(graph: Graph, index: int) -> str:
@@ -97,7 +96,9 @@ class _Delegating:
         self._options = options
         self._rates = rates
         self._reasons = reasons
-        self._has_odd_types = any(tensor.dtype not in PORTS for tensor in graph.tensors)
+        self._confined = {
+            index for index, each in enumerate(graph.tensors) if each.dtype not in PORTS and not each.is_constant
+        }
         self._take_back_whole_operators()
 
     def delegation(self) -> Delegation:
@@ -130,12 +131,17 @@ class _Delegating:
         return next((found for kind in kinds if (found := dict(kind(delegated)))), {})
 
     def _stuck(self, delegated: list[Subset]) -> Iterator[tuple[int, str]]:
-        for subset in delegated if self._has_odd_types else ():
-            index = stuck(self._graph, subset.nodes)
-            for position in subset.nodes:
+        """Users of stuck tensors, and users of what would be stuck without these, as far as one walk there and back
+        finds them."""
+        for subset in delegated if self._confined else ():
+            causes = {index: index for index in stuck(self._graph, subset.nodes)}
+            for position in (*subset.nodes, *reversed(subset.nodes)) if causes else ():
                 node = self._graph.nodes[position]
-                if index is not None and index in (*node.inputs, *node.outputs):
-                    yield position, f"{node.op}: {stuck_reason(self._graph, index)}"
+                confined = self._confined.intersection((*node.inputs, *node.outputs))
+                cause = next((causes[index] for index in sorted(confined) if index in causes), None)
+                if cause is not None:
+                    causes |= dict.fromkeys(confined - causes.keys(), cause)
+                    yield position, f"{node.op}: {stuck_reason(self._graph, cause)}"
 
     def _small(self, delegated: list[Subset]) -> Iterator[tuple[int, str]]:
         least = self._options.min_nodes_per_partition

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from jitdelegate import passes
-from jitdelegate.ir.graph import Graph, Model, Quant
+from jitdelegate.ir.graph import Graph, Model, Node, Quant
 from jitdelegate.options import Options
+from jitdelegate.passes import delegation
 from jitdelegate.passes.cost import BESIDE, INSIDE, ON_GPU, WHOLE, Rates, litert_seconds, saved_seconds
 from jitdelegate.passes.delegation import Delegation, delegate, needs_host
 from jitdelegate.passes.operator_rates import LEVEL_SLOWDOWNS
+from jitdelegate.passes.partition import Subset, partition
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.targets import target_named
 from jitdelegate.targets.cpu.target import LEVELS
@@ -22,6 +24,7 @@ from jitdelegate.tflite.read import read
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models as partial
 from tests.api import resource_models
+from tests.passes.graphs import Builder
 
 FREE = Rates(saved=0.5, crossing=0.0, copied=1e30)
 """Every delegated node is a gain."""
@@ -309,3 +312,27 @@ def test_texts_that_cross_need_a_host() -> None:
         model.op("TANH", [model.input((2,))], (2,)), model.op("RESHAPE", [words, shape], (1, 2), dtype="string")
     )
     assert reason_for_host(model.finish()) == "'words' is string."
+
+
+def test_complex_numbers_from_litert_are_left_to_it_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = Builder()
+    lengths, shape = build.constant([1, 8], "int32"), build.constant([2, 1, 5], "int32")
+    parts = []
+    for _ in range(3):
+        value = build.op("RFFT2D", [build.input(2, 1, 8), lengths], (2, 1, 5), "complex64")
+        for _ in range(4):
+            value = build.op("RESHAPE", [value, shape], (2, 1, 5), "complex64")
+        parts.append(build.op("REAL", [value], (2, 1, 5)))
+    graph = build.finish(build.op("CONCATENATION", parts, (6, 1, 5), axis=0))
+    cuts = []
+
+    def counted(nodes: Sequence[Node], delegated: Collection[int]) -> list[Subset]:
+        cuts.append(delegated)
+        return partition(nodes, delegated)
+
+    monkeypatch.setattr(delegation, "partition", counted)
+    options = Options(only_ops=("RESHAPE", "REAL", "CONCATENATION"))
+    found = delegate(Model((graph,)), graph, 0, options, FREE, {})
+    assert groups(found) == [(18,)]
+    assert found.reasons[5] == "REAL: 'RFFT2D' is complex64, which does not pass to and from LiteRT."
+    assert len(cuts) == 2
