@@ -134,6 +134,8 @@ class _Pushing:
         image = next(chain(self._image_before(data), self._image_after(output)), None)
         if image is None or image == shape[:-1] or self._draft.tensors[self._root(data)].is_constant:
             return None
+        if not _cuts(shape[:-1], image):  # elementwise work behind the convolution could not follow
+            return None
         seen = self._seen(node, data, (*image, self._shape(data)[-1]))
         return replace(node, inputs=(seen, *node.inputs[1:]), outputs=(self._result(node, (*image, shape[-1])),))
 
@@ -154,6 +156,12 @@ class _Pushing:
             is_image = form_of(node).reads_images(shape, self._shape(node.outputs[0]))
             if is_image and len(shape) == 4 and shape[-1] == self._shape(output)[-1]:
                 yield shape[:-1]
+
+
+def _cuts(shape: Shape, target: Shape) -> bool:
+    """Whether the axes of `shape` are products of axes of `target`."""
+    sizes, parts = (tuple(size for size in each if size != 1) for each in (shape, target))
+    return common_sizes(sizes, parts) == parts
 
 
 def _reshaped(operand: Shape, access: IndexMap, shape: Shape, target: Shape) -> Shape | None:

@@ -289,6 +289,17 @@ def test_tokens_between_images_stay_images() -> None:
     assert shapes == [(1, 6, 6, 8), (1, 6, 6, 4)]
 
 
+@pytest.mark.parametrize(("shape", "operand"), [((4, 9, 4), (4, 9, 1)), ((1, 2, 18, 4), (18, 1))])
+def test_tokens_whose_work_cannot_follow_into_an_image_stay_tokens(
+    shape: tuple[int, ...], operand: tuple[int, ...]
+) -> None:
+    build = Chain()
+    tokens = build.reshape(build.convolution(build.input(1, 6, 6, 4)), *shape)
+    dense = build.op("FULLY_CONNECTED", [tokens, build.weights(4, 4), build.weights(4)], shape, keep_num_dims=True)
+    final = finished(build.finish(build.op("ADD", [dense, build.input(*operand)], shape)))
+    assert kernels(final) == ["CONV_2D", "FULLY_CONNECTED"]
+
+
 def random_graphs(seeds: Iterable[int]) -> Iterable[Graph]:
     return (run(move_graph_of(seed), passes=passes.FOLD) for seed in seeds)
 
