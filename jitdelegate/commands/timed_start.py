@@ -141,7 +141,7 @@ def _store(outputs: Sequence[Any], folder: str) -> list[dict[str, Any]]:
 
 def _content(output: Any) -> bytes:
     """Bytes of an output's elements; strings as text, since numpy's memory holds only references."""
-    if getattr(output.dtype, "kind", "") in ("O", "S"):
+    if not isinstance(output.dtype, str) and output.dtype.kind in "OS":  # our own outputs are no strings, nor numpy's
         return repr(output.tolist()).encode()
     return bytes(memoryview(output))
 
