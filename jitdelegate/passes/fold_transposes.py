@@ -17,8 +17,8 @@ def fold_transposes(graph: Graph) -> Graph:
     MatMul(a_order=(0,2,1,3)). A transpose of the last two axes becomes `adj_x` or `adj_y`.
 
     Requires that only products read the transpose, and that neighbours along its last axis, or the last but one, are
-    neighbours in memory. So does a transpose of a product without extra operands. Transposes that nothing reads any
-    more stay, as Views if they read the product.
+    neighbours in memory. So does a transpose of a product without extra operands, unless other products take it up.
+    Transposes that nothing reads any more stay, as Views if they read the product.
     """
     return _Folding(graph).graph()
 
