@@ -21,7 +21,7 @@ from jitdelegate.targets.cuda.lanes import combine_lanes
 from jitdelegate.targets.cuda.sizes import Kind, Number
 from jitdelegate.targets.cuda.template import Template, TensorPointer
 from jitdelegate.targets.cuda.tensor_core import Operand
-from jitdelegate.targets.cuda.writer import STORED, Writer
+from jitdelegate.targets.cuda.writer import STORED, Writer, check_memory
 
 PACKED_TOGETHER = 256
 """Rows of weights that are packed in one piece: few, so that packing takes little memory."""
@@ -203,6 +203,7 @@ def write(writer: Writer, problem: ConvProblem) -> None:
     template = choose(writer, problem, epilogue)
     outputs, steps = problem.outputs, phase.steps
     rows, columns = whole(outputs, template.rows_of_block), whole(steps, template.step)
+    check_memory(f"A constant of {[rows, columns]}", template.weights.nbytes * rows * columns)
 
     def stored() -> Iterator[np.ndarray]:
         for first in range(0, rows, PACKED_TOGETHER):
