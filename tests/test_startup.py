@@ -96,6 +96,14 @@ counters = interpreter.report().cache.counters
 result = dict(shape=output.shape, hits=counters["hits"], misses=counters["misses"])
 """
 
+TIMED = """
+import io
+from jitdelegate.commands import timed_start
+printed, sys.stdout = sys.stdout, io.StringIO()
+timed_start.main(["jitdelegate", *sys.argv[1:3], sys.argv[2], "1", "1"])
+result, sys.stdout = dict(printed=sys.stdout.getvalue()), printed
+"""
+
 
 @pytest.fixture
 def warm(tmp_path: Path) -> tuple[str, str]:
@@ -122,6 +130,13 @@ def test_a_warm_start_on_bytes_imports_nothing_heavy(warm: tuple[str, str]) -> N
     assert found["outcome"] == "hit"
     assert found["shape"] == [1, 4, 4, 4]
     assert {name.split(".")[0] for name in found["loaded"]} & HEAVY == set()
+
+
+def test_a_timed_start_on_bytes_imports_no_numpy(warm: tuple[str, str]) -> None:
+    Path(warm[1], "input-0.bin").write_bytes(bytes(768))
+    found = start(TIMED, *warm)
+    assert json.loads(found["printed"])["outputs"] == [{"dtype": "float32", "shape": [1, 4, 4, 4]}]
+    assert "numpy" not in found["loaded"]
 
 
 def test_a_warm_start_imports_no_part_of_the_cold_road(warm: tuple[str, str]) -> None:
