@@ -310,10 +310,10 @@ MODULES = (
     *("jitdelegate.api.delegate_warning", "jitdelegate.api.model", "jitdelegate.api.report"),
     *("jitdelegate.cache.lock", "jitdelegate.cache.trouble", "jitdelegate.compiler.compile"),
     *("jitdelegate.compiler.entry", "jitdelegate.engine.decisions", "jitdelegate.engine.delegate_message"),
-    *("jitdelegate.engine.hosted_model", "jitdelegate.options.user_warning", "jitdelegate.runtime.cpu.session"),
-    *("jitdelegate.program.check", "jitdelegate.runtime.fallback", "jitdelegate.runtime.partitioned_session"),
-    *("jitdelegate.runtime.profile", "jitdelegate.runtime.shared_file", "jitdelegate.targets.cpu.target"),
-    *("jitdelegate.targets.litert.target", "llvmlite.binding"),
+    *("jitdelegate.engine.hosted_model", "jitdelegate.engine.specializations", "jitdelegate.options.user_warning"),
+    *("jitdelegate.program.check", "jitdelegate.runtime.cpu.session", "jitdelegate.runtime.fallback"),
+    *("jitdelegate.runtime.partitioned_session", "jitdelegate.runtime.profile", "jitdelegate.runtime.shared_file"),
+    *("jitdelegate.targets.cpu.target", "jitdelegate.targets.litert.target", "llvmlite.binding"),
 )
 """What starts would read when they need it."""
 SWEEPS = ("cold_calls", "warm_calls", "kills", "memory", "lives", "damages", "stampedes")
