@@ -48,8 +48,7 @@ class Arrangement:
     @property
     def inverse(self) -> Arrangement:
         """From the result back to the source."""
-        axes = range(len(self.order))
-        return Arrangement(tuple(self.sizes[axis] for axis in self.order), tuple(map(self.order.index, axes)))
+        return Arrangement(tuple(self.sizes[axis] for axis in self.order), inverse(self.order))
 
     def then(self, further: Arrangement) -> Arrangement | None:
         """First this arrangement, then another one of its result; None where the sizes of neither divide the other's,
@@ -80,6 +79,11 @@ class Arrangement:
 
 SAME = Arrangement((), ())
 """Elements that keep their order."""
+
+
+def inverse(order: Order) -> Order:
+    """For each axis of the source, the axis of the result that it is."""
+    return tuple(map(order.index, range(len(order))))
 
 
 def common_sizes(first: Shape, second: Shape) -> Shape | None:

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from jitdelegate.ir.forms import MatMul, Shape, View
-from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
-from jitdelegate.passes.arrangement import Arranged, Arrangement, Order, arranged, arrangement_of
-from jitdelegate.passes.graph_builder import GraphBuilder
+from jitdelegate.ir.forms import MatMul, Shape
+from jitdelegate.ir.graph import ABSENT, Graph, Node
+from jitdelegate.passes.arrangement import Arranged, Arrangement, Order, arranged, arrangement_of, inverse
+from jitdelegate.passes.graph_builder import GraphBuilder, reshape
 
 
 def fold_transposes(graph: Graph) -> Graph:
@@ -61,13 +61,10 @@ class _Folding:
             if isinstance(node.form, MatMul):
                 self._product(node, node.form)
             elif whole in self._stored and arrangement_of(self._graph, node) is not None:
-                self._view(node, self._stored[whole], node.outputs[0])
+                self._nodes.append(reshape(node, self._stored[whole], node.outputs[0]))
             elif whole.root not in self._replaced:
                 self._nodes.append(node)
         return self._draft.graph(self._nodes)
-
-    def _view(self, node: Node, source: int, output: int) -> None:
-        self._nodes.append(replace(node, op="RESHAPE", inputs=(source,), outputs=(output,), attrs={}, form=View()))
 
     def _product(self, node: Node, form: MatMul) -> None:
         a, b = (self._operand(node, index) for index in node.inputs[:2])
@@ -90,8 +87,8 @@ class _Folding:
             return index, (), False
         if self._graph.tensors[whole.root].shape == side.shape:
             return whole.root, side.order, side.is_turned
-        seen = self._draft.add(Tensor(self._graph.tensors[index].name, side.shape, self._graph.tensors[index].dtype))
-        self._view(node, whole.root, seen)
+        seen = self._draft.add_like(index, side.shape)
+        self._nodes.append(reshape(node, whole.root, seen))
         return seen, side.order, side.is_turned
 
     def _side(self, index: int) -> _Side | None:
@@ -109,7 +106,7 @@ class _Folding:
             order = None if whole is None else whole.inverse.order_of(turned)
             if order is not None and order[-1] == column:
                 stored = tuple(turned[axis] for axis in order)
-                yield _Side(stored, _without_identity(_inverse(order)), axes[-1] == row)
+                yield _Side(stored, _without_identity(inverse(order)), axes[-1] == row)
 
     # results
 
@@ -123,15 +120,10 @@ class _Folding:
         order = wanted[0].arrangement.order_of(shape) if len(wanted) == 1 and len(node.inputs) == form.core else None
         if order is None or order[-1] != len(shape) - 1 or wanted[0].arrangement.is_identity:
             return node
-        tensor = self._graph.tensors[output]
-        stored = self._draft.add(Tensor(tensor.name, tuple(shape[axis] for axis in order), tensor.dtype))
+        stored = self._draft.add_like(output, tuple(shape[axis] for axis in order))
         self._stored[wanted[0]] = stored
         self._replaced.add(output)
-        return replace(node, outputs=(stored,), form=replace(form, order=_inverse(order)))
-
-
-def _inverse(order: Order) -> Order:
-    return tuple(map(order.index, range(len(order))))
+        return replace(node, outputs=(stored,), form=replace(form, order=inverse(order)))
 
 
 def _without_identity(order: Order) -> Order:

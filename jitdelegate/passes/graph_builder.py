@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from jitdelegate.ir.expr import Arg
-from jitdelegate.ir.forms import IndexMap, Map
+from jitdelegate.ir.forms import IndexMap, Map, Shape, View
 from jitdelegate.ir.graph import Graph, Node, Tensor
 
 
@@ -24,6 +24,11 @@ class GraphBuilder:
         self.tensors.append(tensor)
         return len(self.tensors) - 1
 
+    def add_like(self, index: int, shape: Shape) -> int:
+        """Append a tensor of this shape, with another one's name and type; returns its index."""
+        tensor = self.tensors[index]
+        return self.add(Tensor(tensor.name, shape, tensor.dtype))
+
     def constant(self, name: str, data: np.ndarray) -> int:
         """Append a constant with a read-only copy of `data`; returns its index."""
         return self.add(Tensor(name, data.shape, str(data.dtype)).holding(data))
@@ -38,3 +43,8 @@ class GraphBuilder:
     def graph(self, nodes: Iterable[Node]) -> Graph:
         """The finished graph with these nodes."""
         return replace(self._graph, tensors=tuple(self.tensors), nodes=tuple(nodes))
+
+
+def reshape(node: Node, source: int, output: int) -> Node:
+    """A lowered RESHAPE of a tensor to another one, with the origin of `node`."""
+    return replace(node, op="RESHAPE", inputs=(source,), outputs=(output,), attrs={}, form=View())

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from jitdelegate.ir.expr import Arg
 from jitdelegate.ir.forms import IndexMap, Map, Shape, View
-from jitdelegate.ir.graph import Graph, Node, Tensor
+from jitdelegate.ir.graph import Graph, Node
 from jitdelegate.passes.arrangement import Arranged, arranged, arrangement_of
-from jitdelegate.passes.graph_builder import GraphBuilder
+from jitdelegate.passes.graph_builder import GraphBuilder, reshape
 
 
 def merge_transposes(graph: Graph) -> Graph:
@@ -57,7 +57,7 @@ class _Merging:
     def _view(self, node: Node, source: int, output: int) -> None:
         """Appends a View; the node itself where it is one of the same source."""
         if not (isinstance(node.form, View) and node.inputs == (source,) and node.outputs == (output,)):
-            node = replace(node, op="RESHAPE", inputs=(source,), outputs=(output,), attrs={}, form=View())
+            node = reshape(node, source, output)
         self._nodes.append(node)
 
     def _transpose(self, node: Node, whole: Arranged) -> None:
@@ -73,17 +73,13 @@ class _Merging:
         long = [axis for axis in order if target[axis] != 1]
         sizes = tuple(target[axis] for axis in long)
         if sizes != tuple(size for size in tensors[source].shape if size != 1):
-            source = self._between(node, sizes)
+            source = self._draft.add_like(output, sizes)
             self._view(node, whole.root, source)
-        written = output if target == tensors[output].shape else self._between(node, target)
+        written = output if target == tensors[output].shape else self._draft.add_like(output, target)
         form = Map(Arg(0), (_read(tensors[source].shape, long),))
         self._nodes.append(replace(node, op="TRANSPOSE", inputs=(source,), outputs=(written,), attrs={}, form=form))
         if written != output:
             self._view(node, written, output)
-
-    def _between(self, node: Node, shape: Shape) -> int:
-        tensor = self._draft.tensors[node.outputs[0]]
-        return self._draft.add(Tensor(tensor.name, shape, tensor.dtype))
 
 
 def _read(shape: Shape, dims: list[int]) -> IndexMap:

@@ -8,9 +8,9 @@ from itertools import chain
 from math import prod
 
 from jitdelegate.ir.forms import Contract, IndexMap, Map, Shape, View
-from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor, form_of
+from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.passes.arrangement import common_sizes, grouped
-from jitdelegate.passes.graph_builder import GraphBuilder
+from jitdelegate.passes.graph_builder import GraphBuilder, reshape
 
 
 def push_reshapes(graph: Graph) -> Graph:
@@ -61,16 +61,13 @@ class _Pushing:
                 self._joining.add(inside)
             self._roots[output] = inside
             self._readers[inside] = self._readers.pop(output, [])
-            self._view(node, inside, output)
+            self._nodes.append(reshape(node, inside, output))
         return self._draft.graph(self._nodes)
 
     def _append(self, node: Node) -> None:
         self._nodes.append(node)
         if not isinstance(node.form, View):
             self._writers |= dict.fromkeys(node.outputs, node)
-
-    def _view(self, node: Node, source: int, output: int) -> None:
-        self._nodes.append(replace(node, op="RESHAPE", inputs=(source,), outputs=(output,), attrs={}, form=View()))
 
     def _moved(self, position: int, node: Node) -> Node | None:
         """The node with another shape of its result; None where it stays."""
@@ -88,14 +85,10 @@ class _Pushing:
             return root
         if tensor.data is not None:
             return self._draft.constant(tensor.name, tensor.data.reshape(shape))
-        seen = self._draft.add(Tensor(tensor.name, shape, tensor.dtype))
-        self._view(node, root, seen)
+        seen = self._draft.add_like(root, shape)
+        self._nodes.append(reshape(node, root, seen))
         self._roots[seen] = root
         return seen
-
-    def _result(self, node: Node, shape: Shape) -> int:
-        tensor = self._draft.tensors[node.outputs[0]]
-        return self._draft.add(Tensor(tensor.name, shape, tensor.dtype))
 
     # elementwise work
 
@@ -115,7 +108,8 @@ class _Pushing:
             if len(known) == len(shapes) and follows:
                 inputs = tuple(self._seen(node, index, each) for index, each in zip(node.inputs, known, strict=True))
                 moved = replace(form, operands=accesses)
-                return replace(node, inputs=inputs, outputs=(self._result(node, target),), form=moved)
+                inside = self._draft.add_like(node.outputs[0], target)
+                return replace(node, inputs=inputs, outputs=(inside,), form=moved)
         return None
 
     def _may_join(self, root: int, position: int) -> bool:
@@ -137,7 +131,8 @@ class _Pushing:
         if not _cuts(shape[:-1], image):  # elementwise work behind the convolution could not follow
             return None
         seen = self._seen(node, data, (*image, self._shape(data)[-1]))
-        return replace(node, inputs=(seen, *node.inputs[1:]), outputs=(self._result(node, (*image, shape[-1])),))
+        inside = self._draft.add_like(output, (*image, shape[-1]))
+        return replace(node, inputs=(seen, *node.inputs[1:]), outputs=(inside,))
 
     def _image_before(self, data: int) -> Iterator[Shape]:
         """The pixels of an image with the same channels as `data`, if only that shows it."""

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from jitdelegate.ir.expr import Arg
-from jitdelegate.ir.forms import Concat, Form, IndexMap, Map, Reduce, Shape, View
-from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor, form_of
+from jitdelegate.ir.forms import Concat, Form, IndexMap, Map, Reduce, Shape
+from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.ops.registry import MAX_RANK
-from jitdelegate.passes.arrangement import SAME, Arranged, Arrangement, Order, arranged, moved_bytes, nbytes
-from jitdelegate.passes.graph_builder import GraphBuilder
+from jitdelegate.ops.shape import permuted
+from jitdelegate.passes.arrangement import SAME, Arranged, Arrangement, Order, arranged, inverse, moved_bytes, nbytes
+from jitdelegate.passes.graph_builder import GraphBuilder, reshape
 from jitdelegate.passes.merge_transposes import merge_transposes
 from jitdelegate.passes.remove_dead import remove_dead
 
@@ -216,14 +217,14 @@ class _Reordering:
             self._permuted(node, index, shape or (), order) for index, shape in zip(node.inputs, shapes, strict=True)
         ]
         result, (output,) = _result_shape(self._graph, node), node.outputs
-        there = self._add(node, tuple(result[axis] for axis in order))
+        there = self._draft.add_like(output, tuple(result[axis] for axis in order))
         self._nodes.append(
             replace(node, inputs=tuple(inputs), outputs=(there,), form=_permuted_form(node, result, order))
         )
-        back = output if self._graph.tensors[output].shape == result else self._add(node, result)
-        self._transpose(node, there, back, tuple(map(order.index, range(len(order)))))
+        back = output if self._graph.tensors[output].shape == result else self._draft.add_like(output, result)
+        self._transpose(node, there, back, inverse(order))
         if back != output:
-            self._nodes.append(replace(node, op="RESHAPE", inputs=(back,), attrs={}, form=View()))
+            self._nodes.append(reshape(node, back, output))
 
     def _permuted(self, node: Node, index: int, shape: Shape, order: Order) -> int:
         """A tensor, seen as `shape`, in another order of axes."""
@@ -232,19 +233,15 @@ class _Reordering:
             return self._draft.constant(tensor.name, tensor.data.reshape(shape).transpose(order))
         seen = index
         if tensor.shape != shape:
-            seen = self._add(node, shape, index)
-            self._nodes.append(replace(node, op="RESHAPE", inputs=(index,), outputs=(seen,), attrs={}, form=View()))
-        there = self._add(node, target, index)
+            seen = self._draft.add_like(index, shape)
+            self._nodes.append(reshape(node, index, seen))
+        there = self._draft.add_like(index, target)
         self._transpose(node, seen, there, order)
         return there
 
     def _transpose(self, node: Node, source: int, target: int, order: Order) -> None:
-        form = Map(Arg(0), (IndexMap.along(*map(order.index, range(len(order)))),))
+        form = Map(Arg(0), (permuted(order),))
         self._nodes.append(replace(node, op="TRANSPOSE", inputs=(source,), outputs=(target,), attrs={}, form=form))
-
-    def _add(self, node: Node, shape: Shape, like: int | None = None) -> int:
-        tensor = self._graph.tensors[node.outputs[0] if like is None else like]
-        return self._draft.add(Tensor(tensor.name, shape, tensor.dtype))
 
 
 def _result_shape(graph: Graph, node: Node) -> Shape:
