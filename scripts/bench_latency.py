@@ -15,7 +15,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,11 @@ def interleaved(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[
     return times
 
 
+def geometric_mean(ratios: Iterable[float]) -> float:
+    """The geometric mean of at least one ratio."""
+    return math.exp(statistics.mean(map(math.log, ratios)))
+
+
 def compare(model: Path, threads: int, rounds: int) -> dict[str, Any]:
     """Medians in milliseconds and the ratio with its quartiles."""
     delegate = jitdelegate.GpuDelegate(serialization_dir=False)
@@ -109,7 +114,7 @@ def main(argv: list[str] | None = None) -> int:
                 )
         compiled = [r["speed"] for r in results if r["threads"] == threads and r["target"] == "cpu"]
         if len(compiled) > 1 and not arguments.json:
-            mean = math.exp(statistics.mean(map(math.log, compiled)))
+            mean = geometric_mean(compiled)
             print(f"geometric mean of {len(compiled)} compiled models, {threads} threads: {mean:.3f}")
     if arguments.json:
         json.dump(results, sys.stdout, indent=2)

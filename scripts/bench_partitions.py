@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 import sys
 import warnings
@@ -23,7 +22,7 @@ from typing import Any
 import ai_edge_litert.interpreter as litert
 
 import jitdelegate
-from scripts.bench_latency import interleaved, ready
+from scripts.bench_latency import geometric_mean, interleaved, ready
 
 CHOICES: dict[str, dict[str, Any]] = {
     "cost model": {},
@@ -62,7 +61,7 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _summary(rows: list[dict[str, Any]]) -> str:
-    means = {name: math.exp(statistics.mean(math.log(row["speeds"][name]) for row in rows)) for name in CHOICES}
+    means = {name: geometric_mean(row["speeds"][name] for row in rows) for name in CHOICES}
     shown = ", ".join(f"{name} {mean:.3f}" for name, mean in means.items())
     return f"geometric mean of {len(rows)} rows against LiteRT alone: {shown}"
 

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 import sys
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -23,7 +21,7 @@ import numpy as np
 
 import jitdelegate
 from jitdelegate.tflite.write import ModelBuilder
-from scripts.bench_latency import interleaved, ready
+from scripts.bench_latency import geometric_mean, interleaved, ready
 
 Shape = tuple[int, ...]
 TINY: tuple[Shape, Shape] = ((2, 2), (1, 0))
@@ -110,11 +108,6 @@ def compare(shape: Shape, order: Shape, threads: int, rounds: int) -> dict[str, 
     }
 
 
-def mean(results: Sequence[dict[str, Any]]) -> float:
-    """Geometric mean of the speeds."""
-    return math.exp(statistics.mean(math.log(result["speed"]) for result in results))
-
-
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 when everything ran."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -134,9 +127,9 @@ def main(argv: list[str] | None = None) -> int:
                     "LiteRT {litert_us:9.1f} us  speed {speed:.2f}".format(**results[-1]),
                     flush=True,
                 )
-        counted = [result for result in results if result["threads"] == threads and result["shape"] != TINY[0]]
+        counted = [result["speed"] for result in results if result["threads"] == threads and result["shape"] != TINY[0]]
         if counted and not arguments.json:
-            print(f"geometric mean of {len(counted)} shapes, {threads} threads: {mean(counted):.3f}")
+            print(f"geometric mean of {len(counted)} shapes, {threads} threads: {geometric_mean(counted):.3f}")
     if arguments.json:
         json.dump(results, sys.stdout, indent=2)
         print()

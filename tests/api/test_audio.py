@@ -9,7 +9,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
-from jitdelegate.litert_delegate.trust import refusal
+from tests.api.partial_models import skip_without_host
 from tests.targets.audio import birds, words
 
 FRONT_ENDS = [
@@ -52,9 +52,7 @@ def test_a_front_end_is_compiled_whole(make: Callable[[], bytes], shape: tuple[i
 
 @pytest.mark.parametrize(("make", "shape"), FRONT_ENDS)
 def test_a_front_end_in_litert_s_own_interpreter(make: Callable[[], bytes], shape: tuple[int, ...]) -> None:
-    trouble = refusal(None)
-    if trouble:
-        pytest.skip(trouble)
+    skip_without_host()
     content = make()
     delegate = jitdelegate.GpuDelegate(target="cpu", serialization_dir=False)
     ours = LiteRT(model_content=content, experimental_delegates=[delegate])
@@ -76,9 +74,7 @@ def test_complex_numbers_do_not_cross_to_litert(left: str) -> None:
 
 
 def test_a_partition_that_litert_cuts_between_complex_numbers_is_not_compiled() -> None:
-    trouble = refusal(None)
-    if trouble:
-        pytest.skip(trouble)
+    skip_without_host()
     content = words()
     delegate = jitdelegate.GpuDelegate(target="cpu", serialization_dir=False)
     interpreter = LiteRT(model_content=content, experimental_delegates=[delegate])
