@@ -118,6 +118,10 @@ class Form:
         """Whether its results are unchanged elements of its operands."""
         return False
 
+    def own_type(self, source: str) -> str:
+        """The type of the form's own result, for a first operand of type `source`."""
+        return source
+
     def loads_exactly(self, operand: Shape) -> bool:
         """As `exact_loads` says, for an operand of this shape."""
         return self.exact_loads
@@ -182,6 +186,9 @@ class Window(Form):
     halo_value: float | None = 0.0
     input_zero: int = 0
     accumulator: str = "float32"
+
+    def own_type(self, source: str) -> str:
+        return self.accumulator
 
     def reads_images(self, operand: Shape, result: Shape) -> bool:
         return True
@@ -283,11 +290,17 @@ class Depthwise(Window):
 class Pool(Window):
     """Average or maximum over the window, per channel; if `halo_value` is None, over its part inside the image.
 
+    An average of integers is their sum over their number, rounded half away from zero, an int32. A maximum has the type
+    of the data, whatever `accumulator` says.
+
     kind: "mean" or "max".
     """
 
     halo_value: float | None = None
     kind: str = "max"
+
+    def own_type(self, source: str) -> str:
+        return source if self.kind == "max" else self.accumulator
 
     def halo(self, operand: Shape, result: Shape) -> Halo:
         return NO_HALO if self.halo_value is None else Window.halo(self, operand, result)
@@ -296,10 +309,18 @@ class Pool(Window):
 @dataclass(frozen=True, slots=True)
 class Reduce(Form):
     """`kind` ("mean", "sum", "max", "min", "prod") over `axes` of the operand; the results keep their order, whether or
-    not the output's shape keeps the reduced axes with size 1."""
+    not the output's shape keeps the reduced axes with size 1.
+
+    accumulator: the type of the result and of what is added up to it, "" for the type of the operand. A "sum" of int8,
+    uint8 or int16 may be an int32 or an int64.
+    """
 
     kind: str = "sum"
     axes: tuple[int, ...] = ()
+    accumulator: str = ""
+
+    def own_type(self, source: str) -> str:
+        return self.accumulator or source
 
     def loads_exactly(self, operand: Shape) -> bool:
         return len(operand) != 4

@@ -27,8 +27,9 @@ class Layout:
         shape: [N, H, W, C].
         lanes: channels of a block, as many as a vector register holds floats.
         blocked: see above.
-        halo: (top, bottom, left, right) rows and columns around every image that hold zeros.
+        halo: (top, bottom, left, right) rows and columns around every image that hold `halo_value`.
         dtype: the type of the elements.
+        halo_value: 0, or for integers the zero point, as it is stored.
     """
 
     shape: tuple[int, int, int, int]
@@ -36,6 +37,7 @@ class Layout:
     blocked: bool = False
     halo: tuple[int, int, int, int] = (0, 0, 0, 0)
     dtype: str = "float32"
+    halo_value: float = 0.0
 
     @cached_property
     def element(self) -> int:

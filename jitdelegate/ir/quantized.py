@@ -1,4 +1,4 @@
-"""Expressions of quantized models: Rescale and Table, after TOSA's operators of these names.
+"""Expressions of quantized models: Rescale and Table, after TOSA's operators of these names, and Quantize.
 
 Source: https://www.mlplatform.org/tosa/tosa_spec.html
 """
@@ -108,6 +108,58 @@ def rescale(
     low, high = element.minimum if low is None else low, element.maximum if high is None else high
     multiplier, shift = (part if isinstance(part, Expr) else Const(part) for part in (multiplier, shift))
     return Rescale(value, multiplier, shift, dtype, input_zero, output_zero, low, high, rounding)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantize(Expr):
+    """clamp(round(value) + zero, low, high), an integer of type `dtype`; some number between the limits for NaN.
+
+    Attributes:
+        value: a float32 or a float64.
+        zero: the result's zero point.
+        low, high: limits, within the range of `dtype`; less than 2**22 from the zero point.
+        rounding: "even" takes halves to the even number, "away" away from zero.
+    """
+
+    value: Expr
+    dtype: str
+    zero: int
+    low: int
+    high: int
+    rounding: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype}.quantize({self.value}, {self.zero}, {self.low} ... {self.high}, {self.rounding})"
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return (self.value,)
+
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+        return replace(self, value=parts[0])
+
+    def part_types(self, found: Sequence[str | None]) -> tuple[str, ...]:
+        return (found[0] or "float32",)
+
+    def type_of(self, part_types: Sequence[str]) -> str:
+        return self.dtype
+
+    def compute(self, parts: Sequence[np.ndarray], dtype: str) -> Any:
+        limited = np.clip(np.nan_to_num(parts[0]), self.low - self.zero, self.high - self.zero)
+        whole = np.rint(limited)
+        if self.rounding == "away":
+            whole = np.trunc(limited)
+            whole = whole + np.where(np.abs(limited - whole) >= 0.5, np.sign(limited), 0)
+        return whole.astype(np.int64) + self.zero
+
+
+def quantize(
+    value: Expr, dtype: str, zero: int = 0, low: int | None = None, high: int | None = None, rounding: str = "even"
+) -> Quantize:
+    """A Quantize; the limits are by default those of `dtype`."""
+    element = ELEMENT_TYPES[dtype]
+    low, high = element.minimum if low is None else low, element.maximum if high is None else high
+    return Quantize(value, dtype, zero, low, high, rounding)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ class ElementType:
 ELEMENT_TYPES = {
     element.name: element
     for element in (
+        ElementType("float64", "float", 64, "float64", "float64"),
         ElementType("float32", "float", 32, "float32", "float32"),
         ElementType("float16", "float", 16, "float32", "float32"),
         ElementType("bfloat16", "float", 16, "float32", "float32"),
@@ -66,7 +67,8 @@ ELEMENT_TYPES = {
         ElementType("complex64", "complex", 64, "complex64", "complex64"),
     )
 }
-"""The types that kernels read and write, by name. Sums of int16 products need 64 bits from two products on.
+"""The types that kernels read, write and calculate with, by name. float64 occurs within expressions only. Sums of
+int16 products need 64 bits from two products on.
 
 A complex64 is a pair of float32, the real and the imaginary part. Kernels move it as 64 bits, and calculate with a
 `forms.View` of it as float32, with a further last axis of two."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from jitdelegate.ir.expr import RESULT, Apply, Arg, Const, Expr, argument_types, result_type
 from jitdelegate.ir.forms import Form, Map, View, Window
 from jitdelegate.ir.graph import ABSENT, Graph, Node
-from jitdelegate.ir.quantized import HIGHEST_SHIFT, ROUNDINGS, SIZES, Rescale, Table
+from jitdelegate.ir.quantized import HIGHEST_SHIFT, ROUNDINGS, SIZES, Quantize, Rescale, Table
 from jitdelegate.ir.types import ELEMENT_TYPES
 
 PAIR = {"complex64", "float32"}
@@ -101,6 +101,8 @@ def verify_expression(expr: Expr, types: Sequence[str], where: str) -> None:
         assert all(one in (None, other) for one, other in pairs), f"{where}: {expr} of {found}, expected {expected}"
     elif isinstance(expr, Rescale):
         _verify_rescale(expr, found, where)
+    elif isinstance(expr, Quantize):
+        _verify_quantize(expr, found, where)
     elif isinstance(expr, Table):
         _verify_table(expr, found, where)
 
@@ -119,6 +121,15 @@ def _verify_rescale(expr: Rescale, found: Sequence[str | None], where: str) -> N
     most = 15 if source.bits == 64 else 31
     _verify_number(expr, expr.multiplier, range(1 << most), where)
     _verify_number(expr, expr.shift, range(2, HIGHEST_SHIFT + 1), where)
+
+
+def _verify_quantize(expr: Quantize, found: Sequence[str | None], where: str) -> None:
+    assert found[0] in (None, "float32", "float64"), f"{where}: {expr} of {found[0]}, expected a float"
+    element, largest = ELEMENT_TYPES[expr.dtype], max(abs(expr.low - expr.zero), abs(expr.high - expr.zero))
+    limits = element.minimum, expr.low, expr.high, element.maximum
+    assert list(limits) == sorted(limits), f"{where}: the limits of {expr} are out of range or order"
+    assert largest < 1 << 22, f"{where}: {expr} has limits too far from its zero point"
+    assert expr.rounding in ("even", "away"), f"{where}: {expr} has an unknown rounding"
 
 
 def _verify_number(expr: Rescale, part: Expr, numbers: range, where: str) -> None:

@@ -9,21 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jitdelegate.ir.forms import NO_HALO, Halo, Shape
+from jitdelegate.errors import CompileError
+from jitdelegate.ir.forms import NO_HALO, Halo, Shape, Window
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor, form_of
 from jitdelegate.ir.layout import Layout, image_shape
 
 
 def choose_layout(graph: Graph, lanes: int) -> dict[int, Layout]:
     """The layout of every tensor that nodes read or write, except constants."""
-    halos = _all_halos(graph)
+    halos, values = _all_halos(graph)
     touched = {i for node in graph.nodes for i in (*node.inputs, *node.outputs) if i != ABSENT}
     touched |= {*graph.inputs, *graph.outputs}
     runtime = {index: graph.tensors[index] for index in sorted(touched) if not graph.tensors[index].is_constant}
     suited = {index for index, tensor in runtime.items() if _suits(tensor, lanes)} - set(_row_major(graph, lanes))
     blocked = _gaining(graph, suited)
     return {
-        index: Layout(image_shape(tensor.shape), lanes, index in blocked, halos.get(index, NO_HALO), tensor.dtype)
+        index: Layout(
+            image_shape(tensor.shape),
+            lanes,
+            index in blocked,
+            halos.get(index, NO_HALO),
+            tensor.dtype,
+            values.get(index, 0.0),
+        )
         for index, tensor in runtime.items()
     }
 
@@ -69,16 +77,25 @@ def _row_major(graph: Graph, lanes: int) -> Iterator[int]:
             yield from (*(node.inputs[: form.core] if form.blocks_extra else node.inputs), *node.outputs)
 
 
-def _all_halos(graph: Graph) -> dict[int, Halo]:
-    """Tensor -> the halo that is wide enough for all its readers."""
+def _all_halos(graph: Graph) -> tuple[dict[int, Halo], dict[int, float]]:
+    """Tensor -> the halo that is wide enough for all its readers, and tensor -> the value in this halo.
+
+    Raises:
+        CompileError: readers of one tensor want different values in its halo.
+    """
     found: dict[int, Halo] = {}
+    values: dict[int, float] = {}
     for node in graph.nodes:
-        halo = form_of(node).halo(*_ends(graph, node))
+        form = form_of(node)
+        halo = form.halo(*_ends(graph, node))
         if any(halo):
-            source = node.inputs[0]
+            source, value = node.inputs[0], (isinstance(form, Window) and form.halo_value) or 0.0
+            if values.setdefault(source, value) != value:
+                name = graph.tensors[source].name
+                raise CompileError(f"'{name}' has readers that expect {values[source]} and {value} around it.")
             top, bottom, left, right = map(max, zip(found.get(source, NO_HALO), halo, strict=True))
             found[source] = top, bottom, left, right
-    return found
+    return found, values
 
 
 def _ends(graph: Graph, node: Node) -> tuple[Shape, Shape]:

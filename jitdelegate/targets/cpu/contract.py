@@ -17,7 +17,7 @@ from jitdelegate.targets.cpu.epilogue import Epilogue, Stream, stream_pointers
 from jitdelegate.targets.cpu.indirect_gemm import QUAD, Sweep, sweeps
 from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory, split
 from jitdelegate.targets.cpu.tile import TileShape, segments_of, tile_function
-from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, POINTER, Value
+from jitdelegate.targets.cpu.vector_ir import POINTER, Value
 from jitdelegate.targets.cpu.writer import Writer
 from jitdelegate.targets.implicit_gemm import filters_of
 
@@ -115,21 +115,23 @@ class ContractWriter(JobWriter):
         for group in range(form.groups):
             rows = slice(group * outputs, (group + 1) * outputs)
             part = None if bias is None else bias[rows]
-            shifted = Epilogue(epilogue.expr, tuple(self._shift(s, rows.start) for s in epilogue.streams))
+            shifted = replace(epilogue, streams=tuple(self._shift(s, rows.start) for s in epilogue.streams))
             for sweep in sweeps(form, a.layout, c.layout, weights[rows]):
-                a_start = sweep.a_start + self._to_channel(group * inputs, a.layout.block)
-                c_start = sweep.c_start + self._to_channel(rows.start, c.layout.block)
+                a_start = sweep.a_start + self._to_channel(group * inputs, a.layout)
+                c_start = sweep.c_start + self._to_channel(rows.start, c.layout)
                 found += self._sweep_jobs(replace(sweep, a_start=a_start, c_start=c_start), a, c, part, shifted)
         return found
 
-    def _to_channel(self, channel: int, block: int) -> int:
-        """Bytes to a channel of a pixel, where blocks of channels are `block` bytes apart."""
+    def _to_channel(self, channel: int, layout: Layout, block: int | None = None) -> int:
+        """Bytes to a channel of a pixel, where blocks of channels are `block` bytes apart instead of the layout's."""
         blocks, lane = divmod(channel, self.generator.lanes)
-        return blocks * block + lane * FLOAT_BYTES
+        return blocks * (layout.block if block is None else block) + lane * layout.element
 
     def _shift(self, stream: Stream, channel: int) -> Stream:
         """The stream from a channel on."""
-        return stream if stream.splat else replace(stream, start=stream.start + self._to_channel(channel, stream.block))
+        if stream.splat:
+            return stream
+        return replace(stream, start=stream.start + self._to_channel(channel, stream.memory.layout, stream.block))
 
     def multiplication(self, sweep: Sweep, c: Layout, bias: np.ndarray | None, epilogue: Epilogue) -> Multiplication:
         """Packs the weights of a sweep and stores its geometry as a constant."""

@@ -127,8 +127,7 @@ class DepthwiseWriter(JobWriter):
                 sums = self._sums(shape, pointers[0], tap, w, size)
                 for i, value in enumerate(sums):
                     extra = [p + i * move for p, move in zip(pointers[2:], moves[2:], strict=True)]
-                    result = shape.epilogue.apply(f, value, extra, mask)
-                    f.store_masked(result, pointers[1] + i * shape.c_pixel, mask)
+                    shape.epilogue.store(f, value, extra, pointers[1] + i * shape.c_pixel, mask)
                 return [p + size * move for p, move in zip(pointers, moves, strict=True)]
 
             pointers = f.loop(count, group, *pointers)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from jitdelegate.ir.expr import RESULT, Expr
 from jitdelegate.ir.layout import Layout
+from jitdelegate.targets.cpu.element import load, store
 from jitdelegate.targets.cpu.kernel import Kernel, Memory
 from jitdelegate.targets.cpu.vector_ir import Function, Value, lanes_of
 from jitdelegate.targets.epilogue import EpilogueOperand
@@ -17,7 +18,7 @@ from jitdelegate.targets.scalar.expression import emit
 class Stream:
     """An epilogue operand that is read along the output image: distances in bytes, 0 where it is repeated.
 
-    splat: one float serves all lanes (the operand has one channel, the output several).
+    splat: one element serves all lanes (the operand has one channel, the output several).
     """
 
     memory: Memory
@@ -27,6 +28,11 @@ class Stream:
     pixel: int
     block: int
     splat: bool
+
+    @property
+    def dtype(self) -> str:
+        """The type of its elements."""
+        return self.memory.layout.dtype
 
     def stepped(self, start: int, row: int, pixel: int) -> Stream:
         """The stream along every `row`-th row and `pixel`-th pixel, starting `start` bytes later."""
@@ -59,36 +65,41 @@ def _distance(layout: Layout, axis: int | None, rank: int) -> int:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """The expression, over a result and streams, that a kernel applies before it stores the result."""
+    """The expression, over a result and streams, that a kernel applies before it stores the result.
+
+    Attributes:
+        source: the type of the kernel's own result.
+        dtype: the type of the elements that are stored.
+    """
 
     expr: Expr = RESULT
     streams: tuple[Stream, ...] = ()
+    source: str = "float32"
+    dtype: str = "float32"
 
     @property
     def key(self) -> str:
         """A text that is equal for epilogues with the same code."""
-        return f"{self.expr}|{''.join('s' if s.splat else 'x' if s.memory.exact else 'v' for s in self.streams)}"
+        streams = (f"{'s' if s.splat else 'x' if s.memory.exact else 'v'}{s.dtype}" for s in self.streams)
+        return f"{self.source} -> {self.dtype} {self.expr}|{' '.join(streams)}"
 
     def lanes_to_mask(self, output: Layout) -> int:
         """Number of channels in the last block if whole vectors must not be stored or loaded there; else 0."""
         exact = any(stream.memory.exact for stream in self.streams)
         return output.tail if exact or not output.blocked else 0
 
-    def apply(self, f: Function, result: Value, pointers: Sequence[Value], mask: Value | None) -> Value:
-        """The value to store; `pointers` point to the streams at this pixel and block."""
-        if self.expr == RESULT:
-            return result
-        lanes = lanes_of(result.type)
-        values = [
-            self._read(f, stream, at, result.type, lanes, mask)
-            for stream, at in zip(self.streams, pointers, strict=True)
-        ]
-        return emit(f, self.expr, [result, *values], ["float32"] * (1 + len(values)), lanes=lanes)
+    def store(self, f: Function, result: Value, pointers: Sequence[Value], at: Value, mask: Value | None) -> None:
+        """Stores neighbouring elements at `at`, from the kernel's own `result`; `pointers` point to the streams at this
+        pixel and block."""
+        value, lanes = result, lanes_of(result.type)
+        if self.expr != RESULT:
+            pairs = zip(self.streams, pointers, strict=True)
+            values = [result, *(self._read(f, stream, pointer, lanes, mask) for stream, pointer in pairs)]
+            types = [self.source, *(stream.dtype for stream in self.streams)]
+            value = emit(f, self.expr, values, types, self.dtype, lanes)
+        store(f, self.dtype, value, at, mask)
 
     @staticmethod
-    def _read(f: Function, stream: Stream, at: Value, type_: str, lanes: int, mask: Value | None) -> Value:
-        if stream.splat:
-            return f.broadcast(at, lanes)
-        if mask is not None and stream.memory.exact:
-            return f.load_masked(type_, at, mask)
-        return f.load(type_, at)
+    def _read(f: Function, stream: Stream, at: Value, lanes: int, mask: Value | None) -> Value:
+        step = 0 if stream.splat else stream.memory.layout.element
+        return load(f, stream.dtype, at, lanes, step, mask if stream.memory.exact else None)

@@ -1,4 +1,4 @@
-"""Clears the halos of images. Every run does so again, since several tensors use the same arena memory in turn."""
+"""Fills the halos of images. Every run does so again, since several tensors use the same arena memory in turn."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from functools import partial
 
 from jitdelegate.ir.layout import Layout
+from jitdelegate.targets.cpu.element import store
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory
 from jitdelegate.targets.cpu.schedule import RANGES
-from jitdelegate.targets.cpu.vector_ir import FLOAT, FLOAT_BYTES, Value
+from jitdelegate.targets.cpu.vector_ir import Value
 
 
 def halo_jobs(generator: Generator, memory: Memory) -> list[Job]:
-    """A job that clears the halos of all images; none if the layout has no halo.
+    """A job that fills the halos of all images; none if the layout has no halo.
 
-    An image has as many chunks as a step has ranges, so that threads clear near their own rows.
+    An image has as many chunks as a step has ranges, so that threads write near their own rows.
     """
     layout = memory.layout
     if not any(layout.halo):
@@ -28,14 +29,14 @@ def halo_jobs(generator: Generator, memory: Memory) -> list[Job]:
         origin = kernel.pointer(memory) + (image * layout.image - layout.base)
         for owner, (start, size) in zip((0, parts - 1), _bands(layout), strict=True):
             if size:
-                f.when(f.compare("eq", part, owner), partial(_clear, kernel, origin + start, size))
+                f.when(f.compare("eq", part, owner), partial(_fill, kernel, layout, origin + start, size))
 
         def row(y: Value) -> None:
             start = origin + (first + y + layout.halo[0]) * layout.row
 
             def block(b: Value) -> None:
                 for offset, size in _sides(layout):
-                    _clear(kernel, start + b * layout.block + offset, size)
+                    _fill(kernel, layout, start + b * layout.block + offset, size)
 
             f.loop(layout.blocks if layout.blocked else 1, block)
 
@@ -60,12 +61,15 @@ def _sides(layout: Layout) -> Iterator[tuple[int, int]]:
     yield (left + layout.shape[2]) * layout.pixel, right * layout.pixel
 
 
-def _clear(kernel: Kernel, start: Value, size: int) -> None:
+def _fill(kernel: Kernel, layout: Layout, start: Value, size: int) -> None:
+    """Fills `size` bytes with elements of the halo's value."""
     f, generator = kernel.f, kernel.generator
+    lanes = generator.vector_bytes // layout.element
     vectors, left = divmod(size, generator.vector_bytes)
     if vectors:
-        zero = f.literal(generator.vector, 0.0)
-        f.loop(vectors, lambda i: f.store(zero, start + i * generator.vector_bytes))
+        value = f.constant(layout.dtype, layout.halo_value, lanes)
+        f.loop(vectors, lambda i: store(f, layout.dtype, value, start + i * generator.vector_bytes))
     rest = start + vectors * generator.vector_bytes
     if left:
-        f.loop(left // FLOAT_BYTES, lambda i: f.store(f.literal(FLOAT, 0.0), rest + i * FLOAT_BYTES))
+        one = f.constant(layout.dtype, layout.halo_value)
+        f.loop(left // layout.element, lambda i: store(f, layout.dtype, one, rest + i * layout.element))

@@ -208,6 +208,6 @@ def divisor(total: int, largest: int) -> int:
 
 def channel_vector(weights: Constants, values: np.ndarray, lanes: int) -> int:
     """Adds per-channel constants, padded to whole vectors; returns their offset in the weights."""
-    padded = np.zeros(-(-values.size // lanes) * lanes, np.float32)
+    padded = np.zeros(-(-values.size // lanes) * lanes, values.dtype)
     padded[: values.size] = values.ravel()
     return weights.add(padded)

@@ -67,8 +67,7 @@ class Dot:
         mask = f.first_lanes(f.index(columns), QUAD) if columns < QUAD else None
         for row in range(shape.rows):
             result = self._folded(sums[row * QUAD : (row + 1) * QUAD])
-            value = shape.epilogue.apply(f, result, self._streams(number, row), mask)
-            f.store_masked(value, c + row * shape.c_row, mask)
+            shape.epilogue.store(f, result, self._streams(number, row), c + row * shape.c_row, mask)
 
     def _streams(self, number: Value, row: int) -> list[Value]:
         """Pointers to the streams at quad `number` of a row."""

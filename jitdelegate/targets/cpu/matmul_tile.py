@@ -144,5 +144,4 @@ class ProductTile:
         for v, result in enumerate(results):
             mask = self.mask if v == len(results) - 1 else None
             at = [s + v * stream.block for s, stream in zip(streams, epilogue.streams, strict=True)]
-            value = epilogue.apply(f, result, at, mask)
-            f.store_masked(value, c + v * self.vector_bytes, mask)
+            epilogue.store(f, result, at, c + v * self.vector_bytes, mask)

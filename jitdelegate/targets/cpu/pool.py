@@ -132,8 +132,7 @@ class ImageWriter(JobWriter):
             def one(i: Value) -> None:
                 x = i + start
                 extra = [p + x * s.pixel for p, s in zip(streams, epilogue.streams, strict=True)]
-                value = epilogue.apply(f, pixel(f, image, y, x), extra, mask)
-                f.store_masked(value, target + x * c.pixel, mask)
+                epilogue.store(f, pixel(f, image, y, x), extra, target + x * c.pixel, mask)
 
             if start < stop:
                 f.loop(stop - start, one)

@@ -84,7 +84,7 @@ class ReduceWriter(JobWriter):
                 if form.kind == "mean":
                     value = value / f.literal(FLOAT, float(total))
                 extra = [_element(kernel, s, c.layout, number) for s in epilogue.streams]
-                f.store(epilogue.apply(f, value, extra, None), target + offset_of(f, number, _image_axes(c.layout)))
+                epilogue.store(f, value, extra, target + offset_of(f, number, _image_axes(c.layout)), None)
 
             f.loop(at_once, one)
 
@@ -112,9 +112,8 @@ class ReduceWriter(JobWriter):
                     value = value / f.literal(value.type, float(total))
                 number = first + position
                 extra = [_element(kernel, s, c.layout, number) for s in epilogue.streams]
-                result = epilogue.apply(f, value, extra, mask)
                 target = kernel.pointer(c) + offset_of(f, number, _image_axes(c.layout))
-                f.store_masked(result, target, mask)
+                epilogue.store(f, value, extra, target, mask)
 
             if vectors:
                 f.loop(vectors, block)

@@ -176,8 +176,7 @@ class Tile:
         for v, result in enumerate(results):
             last = v == shape.vectors - 1
             mask = f.first_lanes(g["lanes_left"], self.lanes) if shape.masked and last else None
-            value = shape.epilogue.apply(f, result, streams, mask)
-            f.store_masked(value, c, mask)
+            shape.epilogue.store(f, result, streams, c, mask)
             if not last:
                 c = c + g["c_block"]
                 streams = [s + g[f"block{k}"] for k, s in enumerate(streams)]

@@ -25,6 +25,8 @@ MAX_LINES = 1_500_000
 """Most instructions of one module: about a minute of compilation. The largest known networks take 30 000."""
 NUMBERS_A_LINE = 32
 """Numbers in a table that are compiled in the time of one instruction."""
+REGISTERS = {"float32": FLOAT, "float64": DOUBLE, "bool": BOOL}
+"""Types of elements in registers that are no integers as they are stored."""
 BITS = {FLOAT: 32, DOUBLE: 64, "half": 16}
 INTRINSICS = {
     **{name: name for name in ("copysign", "floor", "ceil", "trunc", "sqrt")},
@@ -45,10 +47,8 @@ def element_type(type_: str) -> str:
 
 
 def register(dtype: str) -> str:
-    """The type of one element in registers: bools are one bit, the others as they are stored."""
-    if dtype in ("float32", "bool"):
-        return FLOAT if dtype == "float32" else BOOL
-    return f"i{8 * np.dtype(dtype).itemsize}"
+    """The type of one element in registers: bools are one bit, float16 is its bits, the others as they are stored."""
+    return REGISTERS.get(dtype) or f"i{8 * np.dtype(dtype).itemsize}"
 
 
 def lanes_of(type_: str) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg, Const, Expr, substitute
+from jitdelegate.ir.expr import Arg, Cast, Const, Expr, substitute
 from jitdelegate.ir.forms import IndexMap, Shape
 from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.ir.layout import Layout, image_shape
@@ -59,18 +59,20 @@ class Writer:
         for index, index_map in zip(node.inputs[form.core :], form.operands, strict=True):
             data = self.graph.tensors[index].data
             if data is not None and data.size == 1:
-                values.append(Const(float(data.flat[0])))
+                values.append(Cast(Const(data.flat[0].item()), str(data.dtype)))
             else:
                 streams.append(self._stream(index, index_map, output))
                 values.append(Arg(len(streams)))
-        return Epilogue(substitute(form.epilogue, values), tuple(streams))
+        source = self.graph.tensors[node.inputs[0]].dtype if node.inputs else ""
+        result = self.graph.tensors[node.outputs[0]].dtype
+        return Epilogue(substitute(form.epilogue, values), tuple(streams), form.own_type(source), result)
 
     def _stream(self, index: int, index_map: IndexMap, output: Shape) -> Stream:
         tensor = self.graph.tensors[index]
         if tensor.data is not None and tensor.data.size == tensor.shape[-1] == output[-1]:
             lanes = self.generator.lanes
             offset = channel_vector(self.generator.weights, tensor.data, lanes)
-            layout = Layout((1, 1, 1, output[-1]), lanes, blocked=True)
+            layout = Layout((1, 1, 1, output[-1]), lanes, blocked=True, dtype=tensor.dtype)
             return Stream(Memory("weights", offset, layout), 0, 0, 0, 0, layout.block, splat=False)
         operand = EpilogueOperand.of(index_map, tensor.shape, output)
         assert operand is not None, f"{index_map} does not run along {output}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr, argument_types
-from jitdelegate.ir.quantized import Rescale, Table
+from jitdelegate.ir.quantized import Quantize, Rescale, Table
 from jitdelegate.targets.scalar.builder import Builder, V
 from jitdelegate.targets.scalar.cast import cast
 from jitdelegate.targets.scalar.functions import apply
-from jitdelegate.targets.scalar.quantized import rescale, table
+from jitdelegate.targets.scalar.quantized import quantize, rescale, table
 
 
 def emit(
@@ -42,6 +42,8 @@ def _result(b: Builder[V], part: Expr, values: list[V], types: tuple[str, ...]) 
         return cast(b, values[0], types[0], part.dtype)
     if isinstance(part, Rescale):
         return rescale(b, part, values, types)
+    if isinstance(part, Quantize):
+        return quantize(b, part, values[0])
     if isinstance(part, Table):
         return table(b, part, values[0], types[0])
     assert isinstance(part, Apply)

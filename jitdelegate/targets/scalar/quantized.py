@@ -1,14 +1,19 @@
-"""Rescale and Table, as `ir.quantized` defines them."""
+"""Rescale, Quantize and Table, as `ir.quantized` defines them."""
 
 from __future__ import annotations
 
-from jitdelegate.ir.quantized import DIGITS, ROUNDINGS, Rescale, Table
+from jitdelegate.ir.quantized import DIGITS, ROUNDINGS, Quantize, Rescale, Table
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.targets.scalar.builder import Builder, V
+from jitdelegate.targets.scalar.builder import Builder, V, native
 from jitdelegate.targets.scalar.cast import cast
 
 NARROW = (1 << 31) - (1 << 16)
 """Results up to this size fit an int32 even after adding a zero point."""
+
+MAGIC, MAGIC_BITS = 1.5 * 2.0**23, 0x4B400000
+"""A float32 to which whole numbers up to 2**22 may be added without rounding, and its bits."""
+BELOW_HALF = {32: 0.5 - 2.0**-25, 64: 0.5 - 2.0**-54}
+"""The largest number below one half, by the bits of its type."""
 
 
 def rescale(b: Builder[V], expr: Rescale, parts: list[V], types: tuple[str, ...]) -> V:
@@ -31,6 +36,24 @@ def _rounding(b: Builder[V], expr: Rescale, value: V, shift: V) -> V:
         return half
     twice = b.select(b.compare("slt", value, 0), b.like(negative, value), not_negative)
     return half + b.select(b.compare("sgt", shift, 31), twice, 0)
+
+
+def quantize(b: Builder[V], expr: Quantize, value: V) -> V:
+    """Limits come first: they are whole numbers, so the result is the same, and no later step can overflow."""
+    limited = b.minimum(b.maximum(value, float(expr.low - expr.zero)), float(expr.high - expr.zero))
+    if expr.rounding == "even" and value.bits == 32:
+        # the sum's last bits are the whole number: floats of this size have no fraction
+        whole = b.convert("bitcast", limited + MAGIC, "i32") + (expr.zero - MAGIC_BITS)
+    else:
+        rounded = native(b, "round", limited) if expr.rounding == "even" else _half_away(b, limited)
+        whole = b.convert("fptosi", rounded, "i32") + expr.zero
+    return cast(b, whole, "int32", expr.dtype)
+
+
+def _half_away(b: Builder[V], value: V) -> V:
+    """The largest number below one half leaves sums of all other numbers below the next whole one."""
+    almost = BELOW_HALF[value.bits]
+    return native(b, "trunc", value + native(b, "copysign", b.like(almost, value), value))
 
 
 def table(b: Builder[V], expr: Table, value: V, source: str) -> V:
