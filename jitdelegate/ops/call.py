@@ -76,6 +76,14 @@ class Call:
         return self.node.attrs.get(name, default)
 
     @property
+    def quantization(self) -> str:
+        """How the node is quantized: "integer" (its values), "hybrid" (only its weights, beside float values) or ""."""
+        if not any(tensor.is_quantized for tensor in (*self.operands, *self.outputs)):
+            return ""
+        data = [self.tensor(0)] if self.given(0) else []
+        return "integer" if any(tensor.is_quantized for tensor in (*data, *self.outputs)) else "hybrid"
+
+    @property
     def operands(self) -> list[Tensor]:
         """The tensors of the operands that are given, in order."""
         return [self.graph.tensors[index] for index in self.node.inputs if index != ABSENT]

@@ -11,8 +11,9 @@ from jitdelegate.ir.expr import Expr, clamp, converted, maximum, minimum, unary
 from jitdelegate.ops.call import WORDS, Call, given
 from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.fourier import part, rank_problems
-from jitdelegate.ops.pointwise import Pointwise, X, Y
-from jitdelegate.ops.registry import ANY, NUMBERS, Lowering, Op, cast, op
+from jitdelegate.ops.pointwise import Pointwise, X, Y, pointwise
+from jitdelegate.ops.quantization import per_tensor_problems, tabulated
+from jitdelegate.ops.registry import ANY, BYTES, NUMBERS, Lowering, Op, cast, op
 
 SHAPES = (Case(((1, 8, 8, 4),)), Case(((5,),)), Case(((1, 1, 1, 1),)), Case(((),)))
 WHOLE = tuple(Case((Fed((2, 3, 5), dtype),)) for dtype in ("int32", "int64"))
@@ -20,9 +21,16 @@ POSITIVE = (Case(((1, 8, 8, 4),), low=0.125), Case(((2, 3, 5),), low=0.125))
 
 
 class Elementwise(Pointwise):
-    """One operand, and an output of the same shape."""
+    """One operand, and an output of the same shape. Of quantized values, a table of all of them."""
 
+    quantized: ClassVar[tuple[str, ...]] = BYTES
     cases: ClassVar[tuple[Case, ...]] = SHAPES
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from per_tensor_problems(call, call.tensor(0), call.output)
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        return pointwise(tabulated(self.expression(call.node.attrs), call.tensor(0), call.output), call)
 
 
 @op("ABS")

@@ -8,6 +8,7 @@ import numpy as np
 
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ops.activation import OPTION
+from jitdelegate.ops.call import Call
 from jitdelegate.passes.graph_builder import GraphBuilder
 
 CHANNEL_AXIS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 0}
@@ -56,7 +57,7 @@ def _per_channel(constant: np.ndarray, shape: tuple[int, ...]) -> int:
 
 
 def _is_open(graph: Graph, producer: Node, output: int) -> bool:
-    plain = producer.attrs.get(OPTION, "NONE") == "NONE"
+    plain = producer.attrs.get(OPTION, "NONE") == "NONE" and not Call(graph, producer).quantization
     is_scalable = producer.op in CHANNEL_AXIS and plain and _has_constants(graph, producer)
     return is_scalable and graph.only_reader(output) is not None
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jitdelegate import passes
-from jitdelegate.ir.graph import Graph, Model, Node, Quant
+from jitdelegate.ir.graph import Graph, Model, Node
 from jitdelegate.options import Options
 from jitdelegate.passes import delegation
 from jitdelegate.passes.cost import BESIDE, INSIDE, ON_GPU, WHOLE, Rates, litert_seconds, saved_seconds
@@ -201,12 +201,12 @@ def test_what_an_operator_that_nobody_knows_makes_has_no_shape_for_anyone() -> N
 
 def test_what_has_a_known_shape_without_being_compiled_parts_nothing() -> None:
     model = ModelBuilder()
-    stored = model.input((2, 3), "int8", quant=Quant((0.1,), (0,)))
-    wide = model.op("DEQUANTIZE", [stored], (2, 3), version=2)
-    model.output(model.op("TANH", [wide], (2, 3)))
+    options = {"min": 0.0, "max": 6.0, "num_bits": 8}
+    rounded = model.op("FAKE_QUANT", [model.input((2, 3))], (2, 3), options=options)
+    model.output(model.op("TANH", [rounded], (2, 3)))
     found = delegated(model.finish())
     assert groups(found) == [(1,)]
-    assert found.reasons == {0: "DEQUANTIZE is supported on constants only."}
+    assert found.reasons == {0: "FAKE_QUANT is not supported."}
 
 
 def test_types_that_cannot_cross_stay_with_litert() -> None:
