@@ -102,6 +102,22 @@ def test_the_range_counts_operators_of_the_file_not_those_that_are_left() -> Non
     assert list(found.reasons) == [0]
 
 
+def test_quantized_activations_are_left_to_litert_where_the_caller_wishes() -> None:
+    model, quant = ModelBuilder(), Quant((0.5,), (0,))
+    x = model.op("TANH", [model.input((4,))], (4,))
+    model.output(model.op("QUANTIZE", [x], (4,), dtype="int8", quant=quant))
+    weights = model.constant(np.ones((3, 4), np.int8), quant=quant)
+    model.output(model.op("FULLY_CONNECTED", [x, weights, None], (1, 3)))  # which has float activations
+    _, graph = folded(model.finish())
+    found = {each: delegation._excluded(graph, graph.nodes[each], Options(experimental_flags=0)) for each in range(3)}
+    assert found == {
+        0: None,
+        1: "It has quantized activations, which quantized_models_allowed=False leaves to LiteRT.",
+        2: None,
+    }
+    assert delegation._excluded(graph, graph.nodes[1], Options()) is None
+
+
 def test_small_partitions_are_left_to_litert() -> None:
     content = line("TANH", "NEG", "RELU", "TANH", "NEG", "TANH", "TANH", "RELU", "NEG")
     found = delegated(content, only_ops="TANH,NEG", min_nodes_per_partition=2)
