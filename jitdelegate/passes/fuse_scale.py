@@ -8,7 +8,6 @@ import numpy as np
 
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ops.activation import OPTION
-from jitdelegate.ops.call import Call
 from jitdelegate.passes.graph_builder import GraphBuilder
 
 CHANNEL_AXIS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 0}
@@ -57,16 +56,17 @@ def _per_channel(constant: np.ndarray, shape: tuple[int, ...]) -> int:
 
 
 def _is_open(graph: Graph, producer: Node, output: int) -> bool:
-    plain = producer.attrs.get(OPTION, "NONE") == "NONE" and not Call(graph, producer).quantization
+    plain = producer.attrs.get(OPTION, "NONE") == "NONE"
     is_scalable = producer.op in CHANNEL_AXIS and plain and _has_constants(graph, producer)
     return is_scalable and graph.only_reader(output) is not None
 
 
 def _has_constants(graph: Graph, producer: Node) -> bool:
-    """True if filter and bias are constants and the bias is a vector. Those that this pass made always are."""
+    """True if filter and bias are float constants and the bias is a vector. Those that this pass made always are."""
     old = {place: graph.tensors[i] for place, i in enumerate(producer.inputs) if ABSENT < i < len(graph.tensors)}
     is_vector = 2 not in old or len(old[2].shape) == 1
-    return is_vector and all(tensor.is_constant for place, tensor in old.items() if place > 0)
+    is_float = not any(tensor.is_quantized for tensor in old.values())
+    return is_vector and is_float and all(tensor.is_constant for place, tensor in old.items() if place > 0)
 
 
 def _scaled(draft: GraphBuilder, producer: Node, node: Node, constant: np.ndarray) -> Node:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jitdelegate import passes
-from jitdelegate.ir.graph import Graph, Model, Node
+from jitdelegate.ir.graph import Graph, Model, Node, Quant
 from jitdelegate.options import Options
 from jitdelegate.passes import delegation
 from jitdelegate.passes.cost import BESIDE, INSIDE, ON_GPU, WHOLE, Rates, litert_seconds, saved_seconds
