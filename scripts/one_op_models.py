@@ -110,7 +110,11 @@ class Draw(ModelBuilder):
     ) -> None:
         """The operator, whose output is the model's."""
         known = options or None
-        self.output(self.op(op, inputs, shape, options=known, dtype=dtype or self.dtype, quant=quant, version=VERSIONS.get(op, 1)))
+        self.output(
+            self.op(
+                op, inputs, shape, options=known, dtype=dtype or self.dtype, quant=quant, version=VERSIONS.get(op, 1)
+            )
+        )
 
     def activation(self) -> str:
         return str(self.pick("activation", ACTIVATIONS))
@@ -136,7 +140,12 @@ class Draw(ModelBuilder):
 
     def product_quant(self, scales: Sequence[float], taps: int) -> Quant:
         """Of sums of `taps` products with these scales, most of which it holds."""
-        spread = 73.0 * (19000.0 if self.dtype == "int16" else 73.0) * math.sqrt(taps) / (60.0 if self.dtype != "int16" else 12000.0)
+        spread = (
+            73.0
+            * (19000.0 if self.dtype == "int16" else 73.0)
+            * math.sqrt(taps)
+            / (60.0 if self.dtype != "int16" else 12000.0)
+        )
         exponent = math.log2(float(np.median(scales)) * spread)
         return Quant((self.scale(exponent),), (self.zero(),))
 
@@ -185,7 +194,9 @@ def depthwise(draw: Draw) -> None:
     weights, bias, scales = draw.weights((1, *kernel, channels), 3, channels, quant)
     options |= {OPTION: draw.activation(), "depth_multiplier": multiplier}
     out = draw.product_quant(scales, math.prod(kernel))
-    draw.result("DEPTHWISE_CONV_2D", [draw.data(shape, quant), weights, bias], (shape[0], *sizes, channels), out, **options)
+    draw.result(
+        "DEPTHWISE_CONV_2D", [draw.data(shape, quant), weights, bias], (shape[0], *sizes, channels), out, **options
+    )
 
 
 def transpose_conv(draw: Draw) -> None:
@@ -369,9 +380,7 @@ def reduction(op: str) -> Callable[[Draw], None]:
         keep = draw.pick("keep_dims", [False, True])
         draw.say("axes", f"{axes} of rank {len(shape)}")
         done = {axis % len(shape) for axis in axes}
-        out_shape = tuple(
-            1 if axis in done else size for axis, size in enumerate(shape) if keep or axis not in done
-        )
+        out_shape = tuple(1 if axis in done else size for axis, size in enumerate(shape) if keep or axis not in done)
         quant = draw.quant()
         count = math.prod(shape[axis] for axis in done)
         exponent = math.log2(quant.scales[0]) + (math.log2(count) / 2 if op == "SUM" else 0)
@@ -509,14 +518,24 @@ def tile(draw: Draw) -> None:
 
 def depth_to_space(draw: Draw) -> None:
     shape, quant = draw.shape(), draw.quant()
-    draw.result("DEPTH_TO_SPACE", [draw.data((*shape[:3], 4 * shape[3]), quant)],
-                (shape[0], 2 * shape[1], 2 * shape[2], shape[3]), quant, block_size=2)
+    draw.result(
+        "DEPTH_TO_SPACE",
+        [draw.data((*shape[:3], 4 * shape[3]), quant)],
+        (shape[0], 2 * shape[1], 2 * shape[2], shape[3]),
+        quant,
+        block_size=2,
+    )
 
 
 def space_to_depth(draw: Draw) -> None:
     shape, quant = draw.shape(), draw.quant()
-    draw.result("SPACE_TO_DEPTH", [draw.data((shape[0], 2 * shape[1], 2 * shape[2], shape[3]), quant)],
-                (*shape[:3], 4 * shape[3]), quant, block_size=2)
+    draw.result(
+        "SPACE_TO_DEPTH",
+        [draw.data((shape[0], 2 * shape[1], 2 * shape[2], shape[3]), quant)],
+        (*shape[:3], 4 * shape[3]),
+        quant,
+        block_size=2,
+    )
 
 
 def select(draw: Draw) -> None:

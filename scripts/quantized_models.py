@@ -113,7 +113,9 @@ def _types(graph: Graph, node: Node) -> str:
     """Types of data and weights, how many scales the weights have, and the result's type where it is another."""
     tensors = [graph.tensors[index] for index in node.inputs if index != ABSENT]
     data = next(tensor for tensor in tensors if _runs(tensor))
-    weights = [tensor for tensor in tensors if tensor.data is not None and tensor.is_quantized and len(tensor.shape) > 1]
+    weights = [
+        tensor for tensor in tensors if tensor.data is not None and tensor.is_quantized and len(tensor.shape) > 1
+    ]
     found = data.dtype
     if weights and weights[0].quant is not None:
         found += f" x {weights[0].dtype}{' per channel' if len(weights[0].quant.scales) > 1 else ''}"
@@ -191,9 +193,7 @@ def written(graph: Graph) -> bytes:
     for node in graph.nodes:
         operands = [None if index == ABSENT else index for index in node.inputs]
         custom = node.custom_options if node.custom else None
-        builder.node(
-            node.op, operands, node.outputs, options=node.attrs, version=node.version, custom_options=custom
-        )
+        builder.node(node.op, operands, node.outputs, options=node.attrs, version=node.version, custom_options=custom)
     builder.output(*graph.outputs)
     return builder.finish()
 

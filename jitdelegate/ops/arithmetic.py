@@ -18,9 +18,9 @@ from jitdelegate.ops.call import WORDS, Call, given
 from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.pointwise import Pointwise, X, Y, mapped, pointwise
 from jitdelegate.ops.quantization import centred, fixed, multiple, per_tensor_problems, shifted
-from jitdelegate.ops.registry import FLOATS, MAX_PARTS, NUMBERS, Lowering, Op, op
+from jitdelegate.ops.registry import FLOATS, MAX_PARTS, NUMBERS, QUANTIZED, Lowering, Op, op
 from jitdelegate.ops.rounding import INTEGER, rounding
-from jitdelegate.ops.scales import scale
+from jitdelegate.ops.scales import parameters, scale
 
 BROADCASTS = (
     Case(((1, 4, 5, 6), (1, 4, 5, 6))),
@@ -171,15 +171,26 @@ class FloorMod(Division, Arithmetic):
     formula = binary("floor_mod", X, Y)
 
 
+class Selection(Arithmetic):
+    """One of two operands that broadcast; quantized ones have the parameters of the output."""
+
+    quantized = QUANTIZED
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from per_tensor_problems(call, *call.operands, call.output)
+        if len({parameters(tensor) for tensor in (*call.operands, call.output)}) > 1:
+            yield f"{self.name}: the quantization parameters of inputs and output differ."
+
+
 @op("MAXIMUM")
-class Maximum(Arithmetic):
+class Maximum(Selection):
     """y = the larger of a and b"""
 
     formula = maximum(X, Y)
 
 
 @op("MINIMUM")
-class Minimum(Arithmetic):
+class Minimum(Selection):
     """y = the smaller of a and b"""
 
     formula = minimum(X, Y)
