@@ -45,17 +45,6 @@ TITLES = (
     *("operator", "computes", "constraints", "inputs", "types", "quantized", "activation"),
     *("forms", "targets", "cases"),
 )
-    "operator",
-    "computes",
-    "constraints",
-    "inputs",
-    "types",
-    "quantized",
-    "activation",
-    "forms",
-    "targets",
-    "cases",
-)
 
 
 def main(argv: list[str] | None = None) -> int:
