@@ -9,13 +9,11 @@ from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr
 from jitdelegate.ir.forms import Pool, Reduce
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ir.quantized import quantize, rescale
-from jitdelegate.runtime.cpu.features import level
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 from tests.targets.integer_graphs import feeds_of, graph_of, to_int8, whole_range
+from tests.targets.levels import RUNNABLE
 
-LEVELS = ("generic", "x86-64-v3", "x86-64-v4")
-RUNNABLE = LEVELS[: LEVELS.index(level()) + 1]
 WIDE = {"int8": "int32", "uint8": "int32", "int16": "int64"}
 """Type of elements -> type of their sums."""
 CHANNELS = (3, 75, 192)
