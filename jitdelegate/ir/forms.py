@@ -227,6 +227,11 @@ class Contract(Window):
     groups: int = 1
     transposed: bool = False
 
+    def loads_exactly(self, operand: Shape) -> bool:
+        """Sums of integers load several channels at once."""
+        at_once = {"int32": 4, "int64": 8}.get(self.accumulator, 1)
+        return operand[-1] // self.groups % at_once == 0
+
     @property
     def is_pointwise(self) -> bool:
         """Whether each pixel of the result comes from the same pixel of the data."""

@@ -1,6 +1,6 @@
 """Contract: implicit GEMM, cut into chunks of pixels and panels of output channels. Tile functions compute the chunks.
 
-A panel is up to four vectors of output channels: [bias][K][vectors * lanes].
+A panel is up to four vectors of output channels: [bias][steps of K][vectors * lanes][channels of a step].
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.epilogue import Epilogue, Stream, stream_pointers
-from jitdelegate.targets.cpu.indirect_gemm import QUAD, Sweep, sweeps
+from jitdelegate.targets.cpu.indirect_gemm import Sweep, sweeps
 from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory, split
-from jitdelegate.targets.cpu.tile import TileShape, segments_of, tile_function
+from jitdelegate.targets.cpu.products import QUAD, Products, products_of
+from jitdelegate.targets.cpu.tile import TileShape, tile_function
 from jitdelegate.targets.cpu.vector_ir import POINTER, Value
 from jitdelegate.targets.cpu.writer import Writer
 from jitdelegate.targets.implicit_gemm import filters_of
@@ -32,34 +33,36 @@ SMALL_WORK = 400_000
 
 
 def pack(
-    generator: Generator, weights: np.ndarray, order: np.ndarray, bias: np.ndarray | None
+    generator: Generator, products: Products, weights: np.ndarray, order: np.ndarray, bias: np.ndarray | None
 ) -> tuple[int, list[tuple[int, int]]]:
-    """f32[O, K], with K in this `order`, and f32[O] packed as panels: (their offset in the weights, their widths)."""
-    outputs, depth = weights.shape
+    """[O, steps, channels of a step], with steps in this `order`, and the bias [O] packed as panels: (their offset in
+    the weights, their widths)."""
+    outputs, steps, channels = weights.shape
     lanes = generator.lanes
     blocks = -(-outputs // lanes)
-    widths = split(blocks, len(generator.machine.tiles))  # nearly equal panels
-    in_order = np.array_equal(order, np.arange(depth))
+    widths = split(blocks, len(products.rows))  # nearly equal panels
+    in_order = np.array_equal(order, np.arange(steps))
 
     def panels() -> Iterator[np.ndarray]:
         first = 0
         for width in (vectors * lanes for vectors, count in widths for _ in range(count)):
-            panel, rows = np.zeros((1 + depth, width), np.float32), weights[first : first + width]
-            panel[1:, : len(rows)] = rows.T if in_order else rows.T[order]
+            rows = weights[first : first + width]
+            line, panel = np.zeros(width, products.accumulator), np.zeros((steps, width, channels), products.stored)
+            panel[:, : len(rows)] = rows.swapaxes(0, 1) if in_order else rows.swapaxes(0, 1)[order]
             if bias is not None:
-                panel[0, : len(rows)] = bias[first : first + width]
+                line[: len(rows)] = bias[first : first + width]
             first += width
-            yield panel
+            yield from (line, products.arranged(panel))
 
     sources = [weights, order] if bias is None else [weights, order, bias]
-    return generator.weights.pack(("panels", *widths), sources, panels), widths
+    return generator.weights.pack(("panels", products.key, *widths), sources, panels), widths
 
 
 def pack_in_order(
     generator: Generator, weights: np.ndarray, bias: np.ndarray | None
 ) -> tuple[int, list[tuple[int, int]]]:
     """`pack` of a matrix as a Contract without a window has it."""
-    return pack(generator, weights, np.arange(weights.shape[1]), bias)
+    return pack(generator, Products(generator.machine), weights[:, :, None], np.arange(weights.shape[1]), bias)
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ class Multiplication:
     """One sweep with all that chunk functions need to compute parts of it."""
 
     sweep: Sweep
+    products: Products
     geometry: str
     panels: tuple[Panels, ...]
     streams: tuple[Stream, ...]
@@ -108,7 +112,8 @@ class ContractWriter(JobWriter):
     def jobs(
         self, form: Contract, a: Memory, c: Memory, weights: np.ndarray, bias: np.ndarray | None, epilogue: Epilogue
     ) -> list[Job]:
-        """The jobs of a node; `weights` are f32[O, kh, kw, I]."""
+        """The jobs of a node; `weights` are [O, kh, kw, I]."""
+        products = products_of(self.generator.machine, form, a.layout.dtype)
         outputs = weights.shape[0] // form.groups
         inputs = weights.shape[3]
         found = []
@@ -119,7 +124,14 @@ class ContractWriter(JobWriter):
             for sweep in sweeps(form, a.layout, c.layout, weights[rows]):
                 a_start = sweep.a_start + self._to_channel(group * inputs, a.layout)
                 c_start = sweep.c_start + self._to_channel(rows.start, c.layout)
-                found += self._sweep_jobs(replace(sweep, a_start=a_start, c_start=c_start), a, c, part, shifted)
+                found += self._sweep_jobs(
+                    replace(sweep, a_start=a_start, c_start=c_start),
+                    products,
+                    a,
+                    c,
+                    products.folded(part, sweep.weights, form.input_zero),
+                    shifted,
+                )
         return found
 
     def _to_channel(self, channel: int, layout: Layout, block: int | None = None) -> int:
@@ -133,29 +145,37 @@ class ContractWriter(JobWriter):
             return stream
         return replace(stream, start=stream.start + self._to_channel(channel, stream.memory.layout, stream.block))
 
-    def multiplication(self, sweep: Sweep, c: Layout, bias: np.ndarray | None, epilogue: Epilogue) -> Multiplication:
-        """Packs the weights of a sweep and stores its geometry as a constant."""
-        generator = self.generator
-        quads, singles = sweep.order()
-        weights, widths = pack(generator, sweep.weights, np.concatenate([quads, singles]), bias)
-        outputs, depth = sweep.weights.shape
+    def multiplication(
+        self, sweep: Sweep, products: Products, c: Layout, bias: np.ndarray | None, epilogue: Epilogue
+    ) -> Multiplication:
+        """Packs the weights of a sweep and stores its geometry as a constant; `bias` has the zero point folded in."""
+        generator, outputs = self.generator, len(sweep.weights)
+        quads, singles = sweep.order(products)
+        segments, length = products.segments(len(quads) // QUAD)
+        filters, offsets = sweep.filters(products), sweep.offsets(products)
+        added = segments * length * QUAD - len(quads)
+        if added:  # further steps read the data of the first one
+            quads = np.concatenate([quads, np.arange(added) + len(offsets)])
+            offsets, filters = np.pad(offsets, (0, added)), np.pad(filters, ((0, 0), (0, added), (0, 0)))
+        weights, widths = pack(generator, products, filters, np.concatenate([quads, singles]), bias)
         streams = tuple(
             s.stepped(sweep.y * s.row + sweep.x * s.pixel, sweep.step_y, sweep.step_x) for s in epilogue.streams
         )
         tail = outputs % generator.lanes
         masked = bool(tail) and (not c.blocked or epilogue.lanes_to_mask(c) > 0)
         values = [sweep.columns, sweep.a_pixel, sweep.a_row, sweep.c_pixel, sweep.c_row, c.block, tail]
-        segments = segments_of(len(quads) // QUAD)
-        values += [segments, len(quads) // QUAD // segments, len(singles)]
+        values += [segments, length, len(singles)]
         for stream in streams:
             values += [stream.pixel, stream.row, stream.block]
-        offsets = sweep.offsets(generator.lanes)
         values += [*offsets[quads[::QUAD]].tolist(), *offsets[singles].tolist()]
         geometry = generator.once("geometry", tuple(values), lambda name: generator.module.constant(name, values))
         return Multiplication(
             sweep=sweep,
+            products=products,
             geometry=f"@{geometry}",
-            panels=tuple(_panels(widths, (1 + depth) * generator.vector_bytes, weights, masked=masked)),
+            panels=tuple(
+                _panels(widths, products.bias_bytes + filters.shape[1] * products.weight_bytes, weights, masked=masked)
+            ),
             streams=streams,
             c=c,
             epilogue=epilogue,
@@ -164,8 +184,16 @@ class ContractWriter(JobWriter):
             has_singles=len(singles) > 0,
         )
 
-    def _sweep_jobs(self, sweep: Sweep, a: Memory, c: Memory, bias: np.ndarray | None, epilogue: Epilogue) -> list[Job]:
-        product = self.multiplication(sweep, c.layout, bias, epilogue)
+    def _sweep_jobs(
+        self,
+        sweep: Sweep,
+        products: Products,
+        a: Memory,
+        c: Memory,
+        bias: np.ndarray | None,
+        epilogue: Epilogue,
+    ) -> list[Job]:
+        product = self.multiplication(sweep, products, c.layout, bias, epilogue)
         by_panel, pixel_chunks = self._cut(product, c.layout.shape[0])
         groups = [[panels] for panels in product.panels] if by_panel else [list(product.panels)]
         return [self._job(product, a, c, group, pixel_chunks, by_panel=by_panel) for group in groups]
@@ -178,10 +206,10 @@ class ContractWriter(JobWriter):
         """
         sweep = product.sweep
         outputs, depth = sweep.weights.shape
-        work = 2 * sweep.pixels * outputs * depth
+        work = 2 * sweep.pixels * outputs * depth // product.products.speed
         wanted = 1 if work * images < SMALL_WORK else max(-(-FEWEST_CHUNKS // images), work // CHUNK_WORK)
         by_panel = wanted > 1 and outputs * depth > sweep.pixels * sweep.depth
-        rows = self.generator.machine.tiles[product.panels[0].vectors - 1]
+        rows = product.products.rows[product.panels[0].vectors - 1]
         if by_panel:
             panels = sum(panels.count for panels in product.panels)
             halves = min(-(-FEWEST_PANELS // (2 * panels)), sweep.pixels // (8 * rows))
@@ -228,7 +256,8 @@ class ContractWriter(JobWriter):
                 f.when_last(part, parts, lambda: run(sizes[0]), lambda: run(sizes[-1]))
 
         outputs = sum(panels.count * panels.vectors for panels in group) * self.generator.lanes
-        work = 2 * c.layout.shape[0] * product.sweep.pixels * outputs * product.sweep.weights.shape[1]
+        depth = product.sweep.weights.shape[1] // product.products.speed
+        work = 2 * c.layout.shape[0] * product.sweep.pixels * outputs * depth
         return self.generator.job(
             "contract",
             c.layout.shape[0] * count * parts,
@@ -284,8 +313,9 @@ class ContractWriter(JobWriter):
     ) -> None:
         f = kernel.f
         geometry = Value(f, POINTER, product.geometry)
-        for rows, count in split(pixels, self.generator.machine.tiles[panels.vectors - 1]):
+        for rows, count in split(pixels, product.products.rows[panels.vectors - 1]):
             shape = TileShape(
+                product.products,
                 rows,
                 panels.vectors,
                 has_segments=product.has_segments,

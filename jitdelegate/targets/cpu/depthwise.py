@@ -16,6 +16,7 @@ from jitdelegate.targets.cpu.depthwise_row import Filters, RowShape, columns_at_
 from jitdelegate.targets.cpu.epilogue import Epilogue, stream_pointers
 from jitdelegate.targets.cpu.indirect_gemm import sweeps
 from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel, Memory, divisor, split
+from jitdelegate.targets.cpu.products import products_of
 from jitdelegate.targets.cpu.vector_ir import Value
 from jitdelegate.targets.cpu.writer import Writer
 from jitdelegate.targets.implicit_gemm import filters_of
@@ -213,7 +214,8 @@ class DepthwiseWriter(JobWriter):
         (sweep,) = sweeps(contract, between, c.layout, weights)
         sweep = replace(sweep, rows=rows, columns=columns, a_row=columns * between.pixel)
         contracts = ContractWriter(self.generator)
-        product = contracts.multiplication(sweep, c.layout, bias, epilogue)
+        products = products_of(self.generator.machine, contract, between.dtype)
+        product = contracts.multiplication(sweep, products, c.layout, bias, epilogue)
         packed = layer.filters.pack(self.generator)
         line = RowOfStrip((1, 1, columns, channels), between.lanes, blocked=True, strip=strip * columns)
 

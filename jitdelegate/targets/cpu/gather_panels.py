@@ -25,7 +25,8 @@ def reader_of_table(writer: Writer, node: Node, form: Gather) -> Node | None:
     """The Contract whose matrix f32[O, K] is the table from which the node gathers rows; None if there is none, or if
     it takes too little time for the reads of single elements not to matter."""
     table, places = node.inputs[:2]
-    if form.axis or form.batch or writer.shape(places)[-1] != 1 or len(writer.shape(table)) != 2:
+    is_row = not form.axis and not form.batch and writer.shape(places)[-1] == 1
+    if not is_row or len(writer.shape(table)) != 2 or writer.graph.tensors[table].dtype != "float32":
         return None
     for index in writer.graph.readers[table]:
         reader = writer.graph.nodes[index]

@@ -1,7 +1,7 @@
 """The register tile: `rows` pixels times the vectors of one panel, with sums in registers during the loop over K.
 
-A table has the offset of each step of K = (ky, kx, c) from a pixel's first tap, one entry per four channels, so one
-short loop serves every window and layout. Pixels are addressed individually: a tile may continue in the next image row.
+A table has the offset of each quad of steps of K = (ky, kx, c) from a pixel's first tap, so one short loop serves every
+window and layout. Pixels are addressed individually: a tile may continue in the next image row.
 Windows need no border checks because layouts have halos.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jitdelegate.targets.cpu.epilogue import Epilogue
-from jitdelegate.targets.cpu.indirect_gemm import QUAD
 from jitdelegate.targets.cpu.kernel import Generator
-from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, INDEX, POINTER, Value
+from jitdelegate.targets.cpu.products import QUAD, STEP_BYTES, Products
+from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Value
 
 GEOMETRY = (
     *("width", "a_pixel", "a_row", "c_pixel", "c_row", "c_block", "lanes_left"),
@@ -21,17 +21,6 @@ GEOMETRY = (
 )
 """The geometry of a layer that a tile function reads: distances in bytes, and counts (quads per segment). Each stream
 adds pixel, row and block; the offsets of all quads and singles follow."""
-SEGMENT = 128
-"""Approximate quads in one segment of a long sum. Segments are added up separately, so that rounding errors grow with
-the length of a segment. Measured on MobileNet v1: a hundredth of the time for a third of the error."""
-
-
-def segments_of(quads: int) -> int:
-    """Number of equal segments, of about SEGMENT quads, into which a sum is cut; 1 if no length fits."""
-    lengths = [n for n in range(SEGMENT // 2, 2 * SEGMENT) if quads % n == 0 and quads > n]
-    return quads // min(lengths, key=lambda n: abs(n - SEGMENT)) if lengths else 1
-
-
 STACK_ALIGN = 16
 """Stack alignment in bytes that the calling convention guarantees; more would cost a register for the frame."""
 
@@ -40,6 +29,7 @@ STACK_ALIGN = 16
 class TileShape:
     """The facts that are fixed in a tile function's code; it reads all others from its layer's geometry."""
 
+    products: Products
     rows: int
     vectors: int
     has_segments: bool
@@ -51,7 +41,7 @@ class TileShape:
     @property
     def key(self) -> str:
         flags = "".join("01"[f] for f in (self.has_segments, self.has_quads, self.has_singles, self.masked))
-        return f"tile {self.rows}x{self.vectors} {flags} {self.epilogue.key}"
+        return f"tile {self.products.key} {self.rows}x{self.vectors} {flags} {self.epilogue.key}"
 
 
 def tile_function(generator: Generator, shape: TileShape) -> str:
@@ -68,9 +58,7 @@ class Tile:
         parameters = [("a", POINTER), ("w", POINTER), ("c", POINTER), ("g", POINTER), ("first", INDEX)]
         parameters += [("tiles", INDEX), *((f"s{k}", POINTER) for k in range(len(streams)))]
         self.shape = shape
-        self.lanes = generator.lanes
-        self.vector = generator.vector
-        self.vector_bytes = generator.vector_bytes
+        self.products = shape.products
         self.f = generator.module.function(name, parameters)
         geometry = self.f.parameters[3]
         names = [*GEOMETRY, *(f"{part}{k}" for k in range(len(streams)) for part in ("pixel", "row", "block"))]
@@ -82,7 +70,7 @@ class Tile:
         f, g = self.f, self.g
         a, self.w, c, _, first, tiles, *streams = f.parameters
         if self.shape.has_segments:
-            size = self.shape.rows * self.shape.vectors * self.vector_bytes
+            size = self.shape.rows * self.shape.vectors * self.products.bias_bytes
             self.totals = f.emit(POINTER, f"alloca [{size} x i8], align {STACK_ALIGN}")
         y, x = first // g["width"], first % g["width"]
         self.steps = [(g["a_pixel"], g["a_row"]), (g["c_pixel"], g["c_row"])]
@@ -116,35 +104,37 @@ class Tile:
     def _accumulate(self, rows: list[Value]) -> list[Value]:
         """bias + sum over K for each row and vector, row by row.
 
-        The bias comes last: a large one would cost every partial sum its low bits.
+        The bias comes last: a large one would cost every partial sum of floats its low bits.
         """
-        f, g, shape = self.f, self.g, self.shape
-        sums = [f.literal(self.vector, 0.0)] * (shape.rows * shape.vectors)
-        w, table = self.w + shape.vectors * self.vector_bytes, self.offsets
+        f, g, shape, products = self.f, self.g, self.shape, self.products
+        sums = [f.literal(products.sum_type, 0)] * (shape.rows * shape.vectors)
+        w, table = self.w + shape.vectors * products.bias_bytes, self.offsets
         if shape.has_segments:
             w, table, *sums = self._walk_segments(rows, w, table, sums)
         elif shape.has_quads:
             w, table, *sums = self._walk(rows, w, table, sums, g["quads"], QUAD)
         if shape.has_singles:
             w, table, *sums = self._walk(rows, w, table, sums, g["singles"], 1)
-        bias = [f.load(self.vector, self.w + v * self.vector_bytes, 64) for v in range(shape.vectors)]
-        return [total + bias[position % shape.vectors] for position, total in enumerate(sums)]
+        type_ = products.result_type
+        results = sums if sums[0].type == type_ else [products.widened(f, total) for total in sums]
+        bias = [f.load(type_, self.w + v * products.bias_bytes, 64) for v in range(shape.vectors)]
+        return [result + bias[position % shape.vectors] for position, result in enumerate(results)]
 
     def _walk_segments(self, rows: list[Value], w: Value, table: Value, zeros: list[Value]) -> list[Value]:
         """Sums all quads, segment by segment; the totals are kept in memory, since the registers are full."""
-        f, g = self.f, self.g
-        places = [self.totals + i * self.vector_bytes for i in range(len(zeros))]
-        for place, zero in zip(places, zeros, strict=True):
-            f.store(zero, place, STACK_ALIGN)
+        f, g, products, type_ = self.f, self.g, self.products, self.products.result_type
+        places = [self.totals + i * products.bias_bytes for i in range(len(zeros))]
+        for place in places:
+            f.store(f.literal(type_, 0), place, STACK_ALIGN)
 
         def segment(_: Value, w: Value, table: Value) -> list[Value]:
             w, table, *sums = self._walk(rows, w, table, zeros, g["quads"], QUAD)
             for place, part in zip(places, sums, strict=True):
-                f.store(f.load(self.vector, place, STACK_ALIGN) + part, place, STACK_ALIGN)
+                f.store(f.load(type_, place, STACK_ALIGN) + products.widened(f, part), place, STACK_ALIGN)
             return [w, table]
 
         w, table = f.loop(g["segments"], segment, w, table)
-        return [w, table, *(f.load(self.vector, place, STACK_ALIGN) for place in places)]
+        return [w, table, *(f.load(type_, place, STACK_ALIGN) for place in places)]
 
     def _walk(
         self, rows: list[Value], w: Value, table: Value, sums: list[Value], count: Value, steps: int
@@ -154,20 +144,20 @@ class Tile:
 
         def entry(_: Value, w: Value, table: Value, *sums: Value) -> list[Value]:
             after = self._multiply(rows, f.load(INDEX, table, 8), w, list(sums), steps)
-            return [w + steps * self.shape.vectors * self.vector_bytes, table + 8, *after]
+            return [w + steps * self.shape.vectors * self.products.weight_bytes, table + 8, *after]
 
         return f.loop(count, entry, w, table, *sums)
 
     def _multiply(self, rows: list[Value], at: Value, w: Value, sums: list[Value], steps: int) -> list[Value]:
-        f, vectors = self.f, self.shape.vectors
+        f, vectors, products = self.f, self.shape.vectors, self.products
         # One shared offset and a fixed displacement: a row costs one general register.
         addresses = [row + at for row in rows]
         for k in range(steps):
-            line = [f.load(self.vector, w + (k * vectors + v) * self.vector_bytes, 64) for v in range(vectors)]
+            line = [products.weights(f, w + (k * vectors + v) * products.weight_bytes) for v in range(vectors)]
             for row, address in enumerate(addresses):
-                factor = f.broadcast(address + k * FLOAT_BYTES, self.lanes)
+                data = products.data(f, address + k * STEP_BYTES)
                 for v in range(vectors):
-                    sums[row * vectors + v] = f.fma(factor, line[v], sums[row * vectors + v])
+                    sums[row * vectors + v] = products.add(f, data, line[v], sums[row * vectors + v])
         return sums
 
     def _finish_pixel(self, pointers: list[Value], results: Sequence[Value]) -> None:
@@ -175,7 +165,7 @@ class Tile:
         _, c, *streams = pointers
         for v, result in enumerate(results):
             last = v == shape.vectors - 1
-            mask = f.first_lanes(g["lanes_left"], self.lanes) if shape.masked and last else None
+            mask = f.first_lanes(g["lanes_left"], self.products.lanes) if shape.masked and last else None
             shape.epilogue.store(f, result, streams, c, mask)
             if not last:
                 c = c + g["c_block"]
