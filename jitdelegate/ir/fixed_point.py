@@ -129,7 +129,7 @@ class Arrays:
         return np.asarray(COMPARED[condition](left, right))
 
     def select(self, condition: np.ndarray, if_true: Any, if_false: Any) -> np.ndarray:
-        return np.where(condition, if_true, if_false)
+        return np.asarray(np.where(condition, if_true, if_false))
 
     def high_product(self, a: np.ndarray, b: Any) -> np.ndarray:
         return np.asarray((a * b + (1 << 30)) >> 31)

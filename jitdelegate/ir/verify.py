@@ -129,11 +129,14 @@ def _verify_rescale(expr: Rescale, found: Sequence[str | None], where: str) -> N
 
 def _verify_quantize(expr: Quantize, found: Sequence[str | None], where: str) -> None:
     assert found[0] in (None, "float32", "float64"), f"{where}: {expr} of {found[0]}, expected a float"
-    element, largest = ELEMENT_TYPES[expr.dtype], max(abs(expr.low - expr.zero), abs(expr.high - expr.zero))
-    limits = element.minimum, expr.low, expr.high, element.maximum
-    assert list(limits) == sorted(limits), f"{where}: the limits of {expr} are out of range or order"
-    assert largest < 1 << 22, f"{where}: {expr} has limits too far from its zero point"
+    element = ELEMENT_TYPES[expr.dtype]
     assert expr.rounding in ("even", "away"), f"{where}: {expr} has an unknown rounding"
+    numbers = [each.value for each in (expr.low, expr.high, expr.zero) if isinstance(each, Const)]
+    if len(numbers) == 3:
+        low, high, zero = numbers
+        limits = [element.minimum, low + zero, high + zero, element.maximum]
+        assert limits == sorted(limits), f"{where}: the limits of {expr} are out of range or order"
+        assert max(-low, high) < 1 << 22, f"{where}: {expr} has limits too far from its zero point"
 
 
 def _verify_number(expr: Rescale, part: Expr, numbers: range, where: str) -> None:

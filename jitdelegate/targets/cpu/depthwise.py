@@ -13,7 +13,7 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.contract import ContractWriter
 from jitdelegate.targets.cpu.depthwise_row import Filters, RowShape, columns_at_once, row_function
-from jitdelegate.targets.cpu.epilogue import Epilogue, stream_pointers
+from jitdelegate.targets.cpu.epilogue import Epilogue, numbers_pointer, stream_pointers
 from jitdelegate.targets.cpu.indirect_gemm import sweeps
 from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel, Memory, divisor, split
 from jitdelegate.targets.cpu.products import products_of
@@ -51,7 +51,8 @@ def write_depthwise(writer: Writer, node: Node, form: Depthwise) -> list[Job]:
 def _layer(writer: Writer, node: Node, form: Depthwise) -> Layer:
     data, weights, bias = node.inputs[:3]
     dtype, epilogue = writer.memory(data).layout.dtype, writer.epilogue(node)
-    return Layer(form, *Filters.of(form, dtype, writer.constant(weights), writer.optional(bias), epilogue))
+    filters, own = Filters.of(form, dtype, writer.constant(weights), writer.optional(bias), epilogue)
+    return Layer(form, filters, own.shared())
 
 
 def _as_groups(form: Depthwise, weights: np.ndarray) -> Contract:
@@ -158,6 +159,7 @@ class DepthwiseWriter(JobWriter):
         steps = [form.stride[1] * a_layout.pixel, 0, c_layout.pixel, *(s.pixel for s in epilogue.streams)]
         tap = f.index(form.dilation[0] * a_layout.row)
         pointers = [source, kernel.constants(packed), target, *streams]
+        numbers = numbers_pointer(kernel, epilogue.numbers)
         whole: Value | int = c_layout.blocks - (1 if tail else 0)
         if some:
             first, whole = some
@@ -168,7 +170,7 @@ class DepthwiseWriter(JobWriter):
             start, channels = _channels(form, number, lanes)
             function = row_function(generator, replace(shape, channels=channels))
             source, weights, target, *streams = at
-            f.call(function, source + start * a_layout.element, tap, weights, target, f.index(tail), *streams)
+            f.call(function, source + start * a_layout.element, tap, weights, target, f.index(tail), *streams, *numbers)
             a_move = a_period if number == period - 1 else 0
             return [p + move for p, move in zip(at, (a_move, *moves), strict=True)]
 

@@ -129,8 +129,10 @@ def _write_row(generator: Generator, shape: RowShape, name: str) -> None:
     streams = shape.epilogue.streams
     parameters = [("a", POINTER), ("tap", INDEX), ("w", POINTER), ("c", POINTER), ("lanes", INDEX)]
     parameters += [(f"s{k}", POINTER) for k in range(len(streams))]
+    parameters += [("n", POINTER)] if shape.epilogue.numbers else []
     f = generator.module.function(name, parameters)
     a, tap, w, c, lanes, *at = f.parameters
+    numbers = at.pop() if shape.epilogue.numbers else None
     mask = f.first_lanes(lanes, generator.lanes) if shape.masked else None
     moves = [shape.a_pixel * shape.stride, shape.c_pixel, *(s.pixel for s in streams)]
     pointers = [a, c, *at]
@@ -140,7 +142,7 @@ def _write_row(generator: Generator, shape: RowShape, name: str) -> None:
         def group(_: Value, *pointers: Value, size: int = size) -> list[Value]:
             for i, value in enumerate(row.sums(pointers[0], tap, w, size)):
                 extra = [p + i * move for p, move in zip(pointers[2:], moves[2:], strict=True)]
-                shape.epilogue.store(f, value, extra, pointers[1] + i * shape.c_pixel, mask)
+                shape.epilogue.store(f, value, extra, pointers[1] + i * shape.c_pixel, mask, numbers)
             return [p + size * move for p, move in zip(pointers, moves, strict=True)]
 
         pointers = f.loop(count, group, *pointers)

@@ -57,6 +57,7 @@ class Tile:
         streams = shape.epilogue.streams
         parameters = [("a", POINTER), ("w", POINTER), ("c", POINTER), ("g", POINTER), ("first", INDEX)]
         parameters += [("tiles", INDEX), *((f"s{k}", POINTER) for k in range(len(streams)))]
+        parameters += [("n", POINTER)] if shape.epilogue.numbers else []
         self.shape = shape
         self.products = shape.products
         self.f = generator.module.function(name, parameters)
@@ -69,6 +70,7 @@ class Tile:
         """Writes the function, which computes `tiles` tiles, starting at pixel `first`."""
         f, g = self.f, self.g
         a, self.w, c, _, first, tiles, *streams = f.parameters
+        self.numbers = streams.pop() if self.shape.epilogue.numbers else None
         if self.shape.has_segments:
             size = self.shape.rows * self.shape.vectors * self.products.bias_bytes
             self.totals = f.emit(POINTER, f"alloca [{size} x i8], align {STACK_ALIGN}")
@@ -166,7 +168,7 @@ class Tile:
         for v, result in enumerate(results):
             last = v == shape.vectors - 1
             mask = f.first_lanes(g["lanes_left"], self.products.lanes) if shape.masked and last else None
-            shape.epilogue.store(f, result, streams, c, mask)
+            shape.epilogue.store(f, result, streams, c, mask, self.numbers)
             if not last:
                 c = c + g["c_block"]
                 streams = [s + g[f"block{k}"] for k, s in enumerate(streams)]
