@@ -16,7 +16,7 @@ from jitdelegate.ir.quantized import quantize, rescale
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 from tests.targets.integer_graphs import feeds_of, graph_of, whole_range
-from tests.targets.test_cpu_graphs import RUNNABLE
+from tests.targets.levels import INTEGERS
 
 SAME = {"kernel": (3, 3), "padding": (1, 1, 1, 1)}
 STRIDED = {"kernel": (3, 3), "stride": (2, 2), "padding": (0, 1, 1, 0)}
@@ -106,7 +106,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("features", RUNNABLE)
+@pytest.mark.parametrize("features", INTEGERS)
 @pytest.mark.parametrize("name", CASES)
 def test_sums_are_exact(name: str, features: str) -> None:
     graph = CASES[name].graph()

@@ -94,8 +94,7 @@ class Epilogue:
         passes to the code. Layers of floats rarely differ in them only."""
         if self.dtype == "float32":
             return self
-        types = [self.source, *(stream.dtype for stream in self.streams)]
-        expr, numbers = without_constants(self.expr, types)
+        expr, numbers = without_constants(self.expr, self.types)
         return replace(self, expr=expr, numbers=numbers)
 
     @property
@@ -136,13 +135,20 @@ class Epilogue:
         if self.expr != RESULT:
             pairs = zip(self.streams, pointers, strict=True)
             values = [result, *(self._read(f, stream, pointer, lanes, mask) for stream, pointer in pairs)]
-            types = [self.source, *(stream.dtype for stream in self.streams)]
-            for place, (dtype, _) in enumerate(self.numbers):
-                assert numbers is not None
-                values.append(load(f, dtype, numbers + place * NUMBER_BYTES, lanes, 0))
-                types.append(dtype)
-            value = emit(f, self.expr, values, types, self.dtype, lanes)
+            values += self.numbers_at(f, numbers, lanes)
+            value = emit(f, self.expr, values, self.types, self.dtype, lanes)
         store(f, self.dtype, value, at, mask)
+
+    @property
+    def types(self) -> list[str]:
+        """The types of the Args of the expression."""
+        return [self.source, *(stream.dtype for stream in self.streams), *(dtype for dtype, _ in self.numbers)]
+
+    def numbers_at(self, f: Function, pointer: Value | None, lanes: int) -> list[Value]:
+        """The numbers, each in all lanes."""
+        if pointer is None:
+            return []
+        return [load(f, dtype, pointer + at * NUMBER_BYTES, lanes, 0) for at, (dtype, _) in enumerate(self.numbers)]
 
     @staticmethod
     def _read(f: Function, stream: Stream, at: Value, lanes: int, mask: Value | None) -> Value:

@@ -382,6 +382,12 @@ class Function:
         type_ = vector(len(order), element_type(a.type))
         return self.emit(type_, f"shufflevector {a}, {b}, <{len(order)} x i32> <{places}>")
 
+    def part(self, value: Value, first: int, count: int) -> Value:
+        """`count` neighbouring lanes; one lane is the scalar itself."""
+        if count == 1:
+            return self.emit(element_type(value.type), f"extractelement {value}, i64 {first}")
+        return self.shuffle(value, value, range(first, first + count))
+
     def first_lanes(self, count: Value, lanes: int) -> Value:
         """A mask whose first `count` lanes are set."""
         numbers = ", ".join(f"i32 {lane}" for lane in range(lanes))

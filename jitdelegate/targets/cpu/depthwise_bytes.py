@@ -1,0 +1,264 @@
+"""Depthwise over bytes by VNNI, whose instruction adds up the products of four bytes in each 32-bit lane.
+
+Four rows of a column of pixels are interleaved, so that a lane holds what one channel has under four taps. Unpacking
+instructions do so within every 16 bytes, the cheapest way, and leave four vectors that hold the channels in the order
+of `_places`; the instructions that narrow results to bytes put them back in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from jitdelegate.ir.expr import Cast, Expr
+from jitdelegate.ir.forms import Depthwise
+from jitdelegate.ir.layout import Layout
+from jitdelegate.ir.quantized import Quantize, Rescale
+from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cpu.depthwise_row import Filters, Row, RowShape, folded
+from jitdelegate.targets.cpu.element import load, store, stored
+from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
+from jitdelegate.targets.cpu.kernel import Generator
+from jitdelegate.targets.cpu.machine import Machine
+from jitdelegate.targets.cpu.shuffles import joined
+from jitdelegate.targets.cpu.vector_ir import Function, Value, vector
+from jitdelegate.targets.scalar.expression import emit
+
+QUAD = 4
+"""Taps that one instruction adds up, and vectors of 32-bit lanes that hold a block's channels."""
+UNPACKED = 16
+"""Bytes within which unpacking instructions interleave."""
+LEAST = 12
+"""Channels for which it is faster."""
+MOST_TAPS = 49
+"""Taps of the largest window that is unrolled."""
+SUMS = 20
+"""Vectors of sums that fit the registers besides other values."""
+LARGEST = 64
+"""Bytes of the longest vector."""
+SIGN = -128
+"""The sign bit: a byte with the other one is larger by 128, as a uint8."""
+NARROW = {
+    64: ("x86.avx512.packssdw.512", "x86.avx512.packsswb.512", "x86.avx512.packuswb.512"),
+    32: ("x86.avx2.packssdw", "x86.avx2.packsswb", "x86.avx2.packuswb"),
+    16: ("x86.sse2.packssdw.128", "x86.sse2.packsswb.128", "x86.sse2.packuswb.128"),
+}
+"""Bytes of a vector -> LLVM's functions that narrow int32 to int16, and int16 to int8 and to uint8."""
+
+
+def suits(
+    machine: Machine, form: Depthwise, data: str, weights: np.ndarray, epilogue: Epilogue, target: Layout
+) -> bool:
+    """Whether the Depthwise is computed so."""
+    has_types = machine.has_vnni and data in ("int8", "uint8") and weights.dtype == np.int8
+    is_small = form.multiplier == 1 and form.kernel[0] * form.kernel[1] <= MOST_TAPS
+    channels, layouts = target.shape[3], (target, *(s.memory.layout for s in epilogue.streams if s.pixel))
+    reads_beyond = channels % QUAD != 0 and any(s.memory.exact for s in epilogue.streams)
+    is_row_major = not any(layout.blocked for layout in layouts)
+    return has_types and is_small and is_row_major and channels >= LEAST and not reads_beyond
+
+
+@dataclass(frozen=True)
+class ByteFilters(Filters):
+    """As `Filters`, for blocks of as many channels as a vector has bytes; the last block's vectors may be shorter.
+
+    Attributes:
+        kernel: taps along y and x.
+        live: columns of results that see the same column of the data.
+    """
+
+    kernel: tuple[int, int] = (1, 1)
+    live: int = 1
+
+    @classmethod
+    def of(
+        cls, form: Depthwise, data: str, weights: np.ndarray, bias: np.ndarray | None, epilogue: Epilogue
+    ) -> tuple[Filters, Epilogue]:
+        taps = weights.reshape(-1, weights.shape[3])
+        zero = form.input_zero + (-SIGN if data == "int8" else 0)
+        live = (form.kernel[1] - 1) * form.dilation[1] // form.stride[1] + 1
+        return cls(taps, folded(bias, taps, zero, "int32"), data, "int32", "int32", form.kernel, live), epilogue
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return *Filters.key.__get__(self), f"bytes of {self.channels % LARGEST}"
+
+    @property
+    def groups(self) -> int:
+        """Groups of four rows of taps."""
+        return -(-self.kernel[0] // QUAD)
+
+    def block_channels(self, generator: Generator) -> int:
+        return generator.vector_bytes
+
+    def tail(self, generator: Generator, epilogue: Epilogue, c: Layout) -> int:
+        return self.channels % generator.vector_bytes
+
+    def block_bytes(self, generator: Generator) -> int:
+        return generator.vector_bytes * QUAD * (1 + self.groups * self.kernel[1])
+
+    def columns_at_once(self, generator: Generator) -> int:
+        return 8 if min(self.live, 8) * QUAD <= SUMS else SUMS // QUAD
+
+    def row(self, f: Function, shape: RowShape, generator: Generator, numbers: Value | None) -> Row:
+        count = self.channels % generator.vector_bytes if shape.masked else generator.vector_bytes
+        return ByteRow(f, shape, _width(count) // QUAD, numbers, count)
+
+    def pack(self, generator: Generator) -> int:
+        """[block][bias, taps by column and group of rows][vector][lane], each lane with four rows of taps; the offset
+        in the weights."""
+        step, (rows, columns) = generator.vector_bytes, self.kernel
+        bias = np.zeros(self.channels + step, np.int32)
+        taps = np.zeros((self.groups * QUAD, columns, bias.size), np.int8)
+        bias[: self.channels], taps[:rows, :, : self.channels] = self.bias, self.taps.reshape(rows, columns, -1)
+        packed: list[np.ndarray] = []
+        for start in range(0, self.channels, step):
+            order = start + np.array(_places(_width(min(step, self.channels - start))))
+            quads = taps[:, :, order].reshape(self.groups, QUAD, columns, *order.shape)
+            packed += [bias[order], quads.transpose(2, 0, 3, 4, 1)]
+        return generator.weights.add(np.concatenate([part.reshape(-1).view(np.uint8) for part in packed]))
+
+
+def _width(channels: int) -> int:
+    """Bytes of the shortest vector with so many channels."""
+    return min(width for width in NARROW if width >= channels)
+
+
+def _places(width: int) -> list[list[int]]:
+    """The channels in the lanes of each of four vectors, for blocks of `width` channels."""
+    pieces = range(0, width, UNPACKED)
+    return [[piece + part + lane for piece in pieces for lane in range(QUAD)] for part in range(0, UNPACKED, QUAD)]
+
+
+@dataclass(frozen=True)
+class ByteRow(Row):
+    """As `Row`, for four vectors of `lanes` channels, of which the first `count` are stored.
+
+    Columns of input pixels are read once, in order; each adds to all output pixels that see it.
+    """
+
+    count: int
+
+    def write(self, a: Value, tap: Value, w: Value, at: list[Value], size: int, mask: Value | None) -> None:
+        shape, (height, width) = self.shape, self.shape.kernel
+        rows = [a]
+        while len(rows) < height:
+            rows.append(rows[-1] + tap)
+        groups = [rows[first : first + QUAD] for first in range(0, height, QUAD)]
+        bias = self._four(vector(self.lanes, "i32"), w)
+        constants = [
+            self._read(s, p) if s.pixel == 0 else [] for s, p in zip(shape.epilogue.streams, at[1:], strict=True)
+        ]
+        sums: dict[int, list[Value]] = {}
+        for column in range((size - 1) * shape.stride + (width - 1) * shape.dilation + 1):
+            steps = [divmod(column - tap * shape.dilation, shape.stride) for tap in range(width)]
+            uses = [(tap, i) for tap, (i, rest) in enumerate(steps) if rest == 0 and 0 <= i < size]
+            for number, group in enumerate(groups if uses else ()):
+                quads = self._interleaved([self._loaded(row + column * shape.a_pixel) for row in group])
+                for tap_x, i in uses:
+                    taps = self._four(quads[0].type, w + self._bytes * (1 + tap_x * len(groups) + number))
+                    sums[i] = list(map(self._plus_products, sums.get(i, bias), quads, taps))
+            for tap_x, i in uses:
+                if tap_x == width - 1:
+                    self._finish(
+                        sums.pop(i), [p + i * move for p, move in zip(at, self._moves, strict=True)], constants
+                    )
+
+    @property
+    def _bytes(self) -> int:
+        """Bytes of the constants of all channels: a bias or four taps each."""
+        return QUAD * QUAD * self.lanes
+
+    @property
+    def _moves(self) -> list[int]:
+        """Bytes between neighbouring pixels of the result and of its streams."""
+        return [self.shape.c_pixel, *(s.pixel for s in self.shape.epilogue.streams)]
+
+    def _four(self, type_: str, at: Value) -> list[Value]:
+        """Four vectors of constants."""
+        return [self.f.load(type_, at + part * QUAD * self.lanes, QUAD * self.lanes) for part in range(QUAD)]
+
+    def _loaded(self, at: Value) -> Value:
+        """A block's channels of a pixel as uint8; an int8 is then larger by 128."""
+        found = self.f.load(vector(QUAD * self.lanes, "i8"), at, 1)
+        return found ^ SIGN if self.shape.filters.data == "int8" else found
+
+    def _interleaved(self, rows: Sequence[Value]) -> list[Value]:
+        """Rows of bytes as vectors of quads of bytes. Missing rows are represented by others: their taps are zeros."""
+        first, second = ((part[0], part[-1]) for part in (rows[:2], rows[2:] or rows[:2]))
+        pairs = [self._unpacked(*part, 1) for part in dict.fromkeys((first, second))]
+        return [quad for low, high in zip(pairs[0], pairs[-1], strict=True) for quad in self._unpacked(low, high, 2)]
+
+    def _unpacked(self, a: Value, b: Value, size: int) -> list[Value]:
+        """Elements of `size` bytes of a and b in turn: the first ones of every 16 bytes, then the others."""
+        f, count = self.f, QUAD * self.lanes // size
+        a, b = (f.cast("bitcast", value, vector(count, f"i{8 * size}")) for value in (a, b))
+        half = UNPACKED // size // 2
+        orders = [
+            [
+                place
+                for start in range(first, count, 2 * half)
+                for k in range(half)
+                for place in (start + k, count + start + k)
+            ]
+            for first in (0, half)
+        ]
+        return [f.cast("bitcast", f.shuffle(a, b, order), vector(self.lanes, "i32")) for order in orders]
+
+    def _plus_products(self, total: Value, data: Value, taps: Value) -> Value:
+        return self.f.machine_call(f"x86.avx512.vpdpbusd.{32 * self.lanes}", total.type, total, data, taps)
+
+    def _read(self, stream: Stream, at: Value) -> list[Value]:
+        """A stream's elements in the order of the sums."""
+        f, nbytes = self.f, stream.memory.layout.element
+        if stream.splat:
+            return [load(f, stream.dtype, at, self.lanes, 0)] * QUAD
+        nothing = f.literal(vector(QUAD, stored(stream.dtype)), 0)
+
+        def piece(place: int) -> Value:
+            return load(f, stream.dtype, at + place * nbytes, QUAD, nbytes) if place < self.count else nothing
+
+        return [joined(f, [piece(place) for place in places[::QUAD]]) for places in _places(QUAD * self.lanes)]
+
+    def _finish(self, sums: list[Value], at: list[Value], constants: list[list[Value]]) -> None:
+        """Applies the epilogue and stores a pixel."""
+        f, epilogue = self.f, self.shape.epilogue
+        target, *streams = at
+        pairs = zip(epilogue.streams, streams, constants, strict=True)
+        extra = [known or self._read(stream, p) for stream, p, known in pairs]
+        types, numbers = epilogue.types, epilogue.numbers_at(f, self.numbers, self.lanes)
+        narrow = epilogue.dtype in ("int8", "uint8")
+        expr, dtype = (_wide(epilogue.expr), "int32") if narrow else (epilogue.expr, epilogue.dtype)
+        found = [
+            emit(f, expr, [*values, *numbers], types, dtype, self.lanes) for values in zip(sums, *extra, strict=True)
+        ]
+        if narrow:
+            self._store(self._narrowed(found), 0, target)
+            return
+        for value, places in zip(found, _places(QUAD * self.lanes), strict=True):
+            for lane in range(0, self.lanes, QUAD):
+                self._store(f.part(value, lane, QUAD), places[lane], target)
+
+    def _store(self, value: Value, first: int, target: Value) -> None:
+        """Stores neighbouring channels from `first` on, without those beyond the last one."""
+        f, dtype, done = self.f, self.shape.epilogue.dtype, 0
+        left = min(value.lanes, self.count - first)
+        while done < left:
+            size = 1 << (left - done).bit_length() - 1
+            piece = value if size == value.lanes else f.part(value, done, size)
+            store(f, dtype, piece, target + (first + done) * ELEMENT_TYPES[dtype].nbytes)
+            done += size
+
+    def _narrowed(self, parts: list[Value]) -> Value:
+        """Four vectors of int32 as one of bytes, in the order of the channels."""
+        f, size = self.f, QUAD * self.lanes
+        to_words, *to_bytes = NARROW[size]
+        words = [f.machine_call(to_words, vector(size // 2, "i16"), *parts[k : k + 2]) for k in (0, 2)]
+        return f.machine_call(to_bytes[self.shape.epilogue.dtype == "uint8"], vector(size, "i8"), *words)
+
+
+def _wide(expr: Expr) -> Expr:
+    """A byte as an int32."""
+    return replace(expr, dtype="int32") if isinstance(expr, Quantize | Rescale) else Cast(expr, "int32")
