@@ -29,6 +29,7 @@ class Case:
     """A Depthwise over images of `size` pixels (images, rows, columns).
 
     Attributes:
+        weights_zero: the zero point of uint8 weights, which is subtracted from them; None for `weights` as they are.
         bias: its largest magnitude.
         result: "int8" where sums are rounded; "added" where an int8 of the same shape is added, which saturates;
             "twice" where they are rounded by a multiplier per channel; "" for the sums themselves.
@@ -38,6 +39,7 @@ class Case:
     size: tuple[int, int, int] = (1, 7, 9)
     data: str = "int8"
     weights: str = "int8"
+    weights_zero: int | None = None
     bias: int = 1000
     result: str = "int8"
     options: dict[str, Any] = field(default_factory=lambda: SAME)
@@ -67,12 +69,17 @@ class Case:
             replace(form, epilogue=epilogue),
             Tensor("x", (*self.size, self.channels), self.data),
             shape,
-            weights=whole_range((1, *form.kernel, outputs), self.weights, 1),
+            weights=self.filters((1, *form.kernel, outputs)),
             bias=np.random.default_rng(2).integers(-self.bias, self.bias, outputs).astype(accumulator),
             constants=constants,
             streams=streams,
             dtype={"added": "int8", "twice": "int16"}.get(self.result, self.result),
         )
+
+    def filters(self, shape: tuple[int, ...]) -> np.ndarray:
+        if self.weights_zero is None:
+            return whole_range(shape, self.weights, 1)
+        return np.asarray(whole_range(shape, "uint8", 1).astype(np.int16) - np.int16(self.weights_zero))
 
 
 def times(multiplier: int, **options: Any) -> dict[str, Any]:
@@ -92,6 +99,8 @@ CASES = {
     "large": Case(48, (1, 6, 11), options=LARGE),
     "uint8": Case(40, data="uint8"),
     "uint8 by int16": Case(40, data="uint8", weights="int16"),
+    "uint8 by the sum of two int8": Case(72, data="uint8", weights_zero=150, options=LARGE),
+    "uint8 by uint8": Case(72, data="uint8", weights_zero=0),
     "added": Case(80, result="added"),
     "added to a part": Case(24, result="added"),
     "sums": Case(40, result="", bias=1 << 30),

@@ -38,6 +38,7 @@ SUMS = 20
 """Vectors of sums that fit the registers besides other values."""
 LARGEST = 64
 """Bytes of the longest vector."""
+MOST_INT8 = 127
 SIGN = -128
 """The sign bit: a byte with the other one is larger by 128, as a uint8."""
 NARROW = {
@@ -52,7 +53,7 @@ def suits(
     machine: Machine, form: Depthwise, data: str, weights: np.ndarray, epilogue: Epilogue, target: Layout
 ) -> bool:
     """Whether the Depthwise is computed so."""
-    has_types = machine.has_vnni and data in ("int8", "uint8") and weights.dtype == np.int8
+    has_types = machine.has_vnni and data in ("int8", "uint8") and _terms(weights)[-1].max() <= MOST_INT8
     is_small = form.multiplier == 1 and form.kernel[0] * form.kernel[1] <= MOST_TAPS
     channels, layouts = target.shape[3], (target, *(s.memory.layout for s in epilogue.streams if s.pixel))
     reads_beyond = channels % QUAD != 0 and any(s.memory.exact for s in epilogue.streams)
@@ -65,10 +66,12 @@ class ByteFilters(Filters):
     """As `Filters`, for blocks of as many channels as a vector has bytes; the last block's vectors may be shorter.
 
     Attributes:
+        terms: one or two int8[kh * kw, C], whose sum is the taps.
         kernel: taps along y and x.
         live: columns of results that see the same column of the data.
     """
 
+    terms: tuple[np.ndarray, ...] = ()
     kernel: tuple[int, int] = (1, 1)
     live: int = 1
 
@@ -79,11 +82,12 @@ class ByteFilters(Filters):
         taps = weights.reshape(-1, weights.shape[3])
         zero = form.input_zero + (-SIGN if data == "int8" else 0)
         live = (form.kernel[1] - 1) * form.dilation[1] // form.stride[1] + 1
-        return cls(taps, folded(bias, taps, zero, "int32"), data, "int32", "int32", form.kernel, live), epilogue
+        types = data, "int32", "int32"
+        return cls(taps, folded(bias, taps, zero, "int32"), *types, _terms(taps), form.kernel, live), epilogue
 
     @property
     def key(self) -> tuple[str, ...]:
-        return *Filters.key.__get__(self), f"bytes of {self.channels % LARGEST}"
+        return *Filters.key.__get__(self), f"{len(self.terms)} bytes of {self.channels % LARGEST}"
 
     @property
     def groups(self) -> int:
@@ -97,28 +101,37 @@ class ByteFilters(Filters):
         return self.channels % generator.vector_bytes
 
     def block_bytes(self, generator: Generator) -> int:
-        return generator.vector_bytes * QUAD * (1 + self.groups * self.kernel[1])
+        return generator.vector_bytes * QUAD * (1 + len(self.terms) * self.groups * self.kernel[1])
 
     def columns_at_once(self, generator: Generator) -> int:
         return 8 if min(self.live, 8) * QUAD <= SUMS else SUMS // QUAD
 
     def row(self, f: Function, shape: RowShape, generator: Generator, numbers: Value | None) -> Row:
         count = self.channels % generator.vector_bytes if shape.masked else generator.vector_bytes
-        return ByteRow(f, shape, _width(count) // QUAD, numbers, count)
+        return ByteRow(f, shape, _width(count) // QUAD, numbers, count, len(self.terms))
 
     def pack(self, generator: Generator) -> int:
-        """[block][bias, taps by column and group of rows][vector][lane], each lane with four rows of taps; the offset
-        in the weights."""
+        """[block][bias, taps by column, group of rows and term][vector][lane], each lane with four rows of taps; the
+        offset in the weights."""
         step, (rows, columns) = generator.vector_bytes, self.kernel
         bias = np.zeros(self.channels + step, np.int32)
-        taps = np.zeros((self.groups * QUAD, columns, bias.size), np.int8)
-        bias[: self.channels], taps[:rows, :, : self.channels] = self.bias, self.taps.reshape(rows, columns, -1)
+        taps = np.zeros((len(self.terms), self.groups * QUAD, columns, bias.size), np.int8)
+        bias[: self.channels] = self.bias
+        taps[:, :rows, :, : self.channels] = np.reshape(self.terms, (-1, rows, columns, self.channels))
         packed: list[np.ndarray] = []
         for start in range(0, self.channels, step):
             order = start + np.array(_places(_width(min(step, self.channels - start))))
-            quads = taps[:, :, order].reshape(self.groups, QUAD, columns, *order.shape)
-            packed += [bias[order], quads.transpose(2, 0, 3, 4, 1)]
+            quads = taps[..., order].reshape(-1, self.groups, QUAD, columns, *order.shape)
+            packed += [bias[order], quads.transpose(3, 1, 0, 4, 5, 2)]
         return generator.weights.add(np.concatenate([part.reshape(-1).view(np.uint8) for part in packed]))
+
+
+def _terms(taps: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Taps as one int8, or as the sum of two; int16 if they are too large."""
+    first = np.clip(taps, SIGN, MOST_INT8)
+    rest = taps - first
+    terms = (first, rest) if rest.any() else (first,)
+    return tuple(term.astype(np.int8) if term.max() <= MOST_INT8 else term for term in terms)
 
 
 def _width(channels: int) -> int:
@@ -140,6 +153,7 @@ class ByteRow(Row):
     """
 
     count: int
+    terms: int
 
     def write(self, a: Value, tap: Value, w: Value, at: list[Value], size: int, mask: Value | None) -> None:
         shape, (height, width) = self.shape, self.shape.kernel
@@ -158,8 +172,7 @@ class ByteRow(Row):
             for number, group in enumerate(groups if uses else ()):
                 quads = self._interleaved([self._loaded(row + column * shape.a_pixel) for row in group])
                 for tap_x, i in uses:
-                    taps = self._four(quads[0].type, w + self._bytes * (1 + tap_x * len(groups) + number))
-                    sums[i] = list(map(self._plus_products, sums.get(i, bias), quads, taps))
+                    sums[i] = self._plus_products(sums.get(i, bias), quads, w, tap_x * len(groups) + number)
             for tap_x, i in uses:
                 if tap_x == width - 1:
                     self._finish(
@@ -207,8 +220,13 @@ class ByteRow(Row):
         ]
         return [f.cast("bitcast", f.shuffle(a, b, order), vector(self.lanes, "i32")) for order in orders]
 
-    def _plus_products(self, total: Value, data: Value, taps: Value) -> Value:
-        return self.f.machine_call(f"x86.avx512.vpdpbusd.{32 * self.lanes}", total.type, total, data, taps)
+    def _plus_products(self, sums: Sequence[Value], quads: Sequence[Value], w: Value, number: int) -> list[Value]:
+        """The sums plus the products of interleaved pixels and quads of taps with this number."""
+        name, (type_, *_), terms = f"x86.avx512.vpdpbusd.{32 * self.lanes}", (q.type for q in quads), self.terms
+        for term in range(terms):
+            taps = self._four(type_, w + self._bytes * (1 + number * terms + term))
+            sums = [self.f.machine_call(name, type_, *each) for each in zip(sums, quads, taps, strict=True)]
+        return list(sums)
 
     def _read(self, stream: Stream, at: Value) -> list[Value]:
         """A stream's elements in the order of the sums."""
