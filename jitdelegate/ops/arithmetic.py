@@ -17,10 +17,10 @@ from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import WORDS, Call, given
 from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.pointwise import Pointwise, X, Y, mapped, pointwise
-from jitdelegate.ops.quantization import centred, fixed, multiple, per_tensor_problems, shifted
+from jitdelegate.ops.quantization import centred, fixed, multiple, per_tensor_problems, same_scale_problems, shifted
 from jitdelegate.ops.registry import FLOATS, MAX_PARTS, NUMBERS, QUANTIZED, Lowering, Op, op
 from jitdelegate.ops.rounding import INTEGER, rounding
-from jitdelegate.ops.scales import parameters, scale
+from jitdelegate.ops.scales import scale
 
 BROADCASTS = (
     Case(((1, 4, 5, 6), (1, 4, 5, 6))),
@@ -177,9 +177,7 @@ class Selection(Arithmetic):
     quantized = QUANTIZED
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
-        yield from per_tensor_problems(call, *call.operands, call.output)
-        if len({parameters(tensor) for tensor in (*call.operands, call.output)}) > 1:
-            yield f"{self.name}: the quantization parameters of inputs and output differ."
+        yield from same_scale_problems(call, *call.operands, call.output)
 
 
 @op("MAXIMUM")

@@ -16,8 +16,8 @@ from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.pointwise import X, mapped
-from jitdelegate.ops.quantization import FIXED, half_away, limits, multiplier, per_tensor_problems
-from jitdelegate.ops.registry import BOOLEANS, NUMBERS, Lowering, Op, cast, op
+from jitdelegate.ops.quantization import FIXED, half_away, limits, multiplier, per_tensor_problems, same_scale_problems
+from jitdelegate.ops.registry import BOOLEANS, BYTES, NUMBERS, Lowering, Op, cast, op
 from jitdelegate.ops.rounding import AWAY, EVEN, UP, rounding
 from jitdelegate.ops.scales import scale, zero
 from jitdelegate.ops.shape import axis_problems
@@ -157,8 +157,17 @@ class ReduceProd(Reduction):
     )
 
 
+class Extreme(Reduction):
+    """The largest or smallest element; of quantized values, in the scale of the output."""
+
+    quantized = (*BYTES, "int16")
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from same_scale_problems(call, call.tensor(0), call.output)
+
+
 @op("REDUCE_MAX")
-class ReduceMax(Reduction):
+class ReduceMax(Extreme):
     """The largest value over the axes."""
 
     kind, function = "max", np.max
@@ -166,7 +175,7 @@ class ReduceMax(Reduction):
 
 
 @op("REDUCE_MIN")
-class ReduceMin(Reduction):
+class ReduceMin(Extreme):
     """The smallest value over the axes."""
 
     kind, function = "min", np.min

@@ -12,9 +12,8 @@ from jitdelegate.ir.forms import Concat, IndexMap, View
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, Shape, given, with_axis
 from jitdelegate.ops.case import Case, ints
-from jitdelegate.ops.quantization import per_tensor_problems
+from jitdelegate.ops.quantization import same_scale_problems
 from jitdelegate.ops.registry import ANY, MAX_PARTS, MAX_RANK, QUANTIZED, Lowering, Op, moved, op, view
-from jitdelegate.ops.scales import parameters
 
 
 def permuted(order: Shape) -> IndexMap:
@@ -220,9 +219,7 @@ class Concatenation(Op):
                 yield f"CONCATENATION: shapes {list(shapes[0])} and {list(shape)} differ beside axis {axis}."
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
-        yield from per_tensor_problems(call, *call.operands, call.output)
-        if len({parameters(tensor) for tensor in (*call.operands, call.output)}) > 1:
-            yield "CONCATENATION: the quantization parameters of inputs and output differ."
+        yield from same_scale_problems(call, *call.operands, call.output)
 
     @staticmethod
     def _others(call: Call, shape: Shape) -> Shape:
