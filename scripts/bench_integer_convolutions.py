@@ -1,6 +1,6 @@
 """Speed of integer convolutions on the CPU: jitdelegate against LiteRT with XNNPACK, interleaved in one process.
 
-    python -m scripts.bench_integers [--threads 1 2] [--rounds 40] [--only TEXT] [--dtype int8] [--json]
+    python -m scripts.bench_integer_convolutions [--threads 1 2] [--rounds 40] [--only TEXT] [--dtype int8] [--json]
 
 Models are chains of one to three CONV_2D or FULLY_CONNECTED, shapes those of real networks: in a chain, data comes from
 another layer as in a network, not from the caller. Both sides run `Interpreter.invoke`. The speed is LiteRT's time over
@@ -17,6 +17,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -65,7 +66,7 @@ def model(edge: int, kernel: int, stride: int, channels: tuple[int, ...], dtype:
     zero, scale, work = (128 if dtype == "uint8" else 0), 0.05, 0
     shape: tuple[int, ...] = (1, edge, edge, channels[0]) if edge else (1, channels[0])
     value = builder.input(shape, dtype, quant=Quant((scale,), (zero,)))
-    for depth, outputs in zip(channels, channels[1:], strict=False):
+    for depth, outputs in pairwise(channels):
         filters = (outputs, kernel, kernel, depth) if edge else (outputs, depth)
         steps = tuple(float(each) for each in random.uniform(0.001, 0.002, outputs).astype(np.float32))
         weights = builder.constant(random.integers(-127, 128, filters, np.int8), quant=Quant(steps, (0,) * outputs))
