@@ -118,6 +118,13 @@ def quantized() -> bytes:
     return model.finish()
 
 
+def quantized_by_channel() -> bytes:
+    """f32[1,4] -> QUANTIZE -> i8[1,4], with a scale for each of the four; nobody compiles that."""
+    model, quant = ModelBuilder(), Quant((0.5, 1.0, 2.0, 4.0), (0, 0, 0, 0), axis=1)
+    model.output(model.op("QUANTIZE", [model.input((1, 4))], (1, 4), dtype="int8", name="stored", quant=quant))
+    return model.finish()
+
+
 def custom() -> bytes:
     """A custom operator that nobody has."""
     model = ModelBuilder()

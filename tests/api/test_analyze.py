@@ -84,7 +84,7 @@ def test_a_model_that_is_compiled_whole_is_one_partition(tmp_path: Path, capsys:
 
 
 def test_the_documented_names_are_those_of_the_facts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = facts(capsys, write(small_models.quantized(), tmp_path), "--target", "cpu")
+    found = facts(capsys, write(small_models.quantized_by_channel(), tmp_path), "--target", "cpu")
     documented = set((analyze.__doc__ or "").replace(",", " ").replace(":", " ").split())
     names: set[str] = set()
     pending: list[Any] = [found]
@@ -161,10 +161,10 @@ def test_no_cache_is_touched(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_the_text_groups_operators_and_ends_with_suggestions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert analyze.main([write(small_models.quantized(), tmp_path), "--target", "cpu"]) == 0
+    assert analyze.main([write(small_models.quantized_by_channel(), tmp_path), "--target", "cpu"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "operators  0 of 1 delegated; 1 on LiteRT" in lines
-    assert "         0 litert    QUANTIZE: QUANTIZE is not supported." in lines
+    assert "         0 litert    QUANTIZE: 'stored' has 4 scales, expected one." in lines
     assert lines[lines.index("suggestions") + 1].endswith("[quantized: operators 0]")
 
 
