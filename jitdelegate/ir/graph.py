@@ -110,6 +110,7 @@ class Node:
         version: the operator version, a hint only.
         custom: True for CUSTOM operators; `custom_options` then holds their raw bytes.
         origin: positions of the .tflite operators that this node stands for.
+        intermediates: quantization of the values inside the operator, as the file lists them: an LSTM's gates.
         form: how the node is computed; None until `passes.lower` has run.
     """
 
@@ -121,6 +122,7 @@ class Node:
     custom: bool = False
     custom_options: bytes = b""
     origin: tuple[int, ...] = ()
+    intermediates: tuple[Quant | None, ...] = ()
     form: Form | None = None
 
 

@@ -14,6 +14,7 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Entry, Weights
+from jitdelegate.ops.lstm_integers import IntegerLstm, integer_problems
 from jitdelegate.ops.lstm_operands import Operands, lstm_output, lstm_update
 from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Run, Steps, apply
 from jitdelegate.ops.recurrent_reference import LstmReference, logistic
@@ -89,7 +90,7 @@ class Recurrence(Op):
 
 def outcome(outputs: Sequence[Lowering], states: Sequence[Lowering]) -> tuple[Lowering, ...]:
     """The outputs of a node, then its states, which other kernels may have computed already."""
-    return (*outputs, *(view(state, state.shape or ()) for state in states))
+    return (*outputs, *(view(state, state.shape or (), state.dtype or "float32") for state in states))
 
 
 class Bidirectional(Recurrence):
@@ -149,6 +150,12 @@ class Lstm(Recurrence):
     least = 1
     most = 24
     states = (18, 19)
+    quantized = ("int8",)
+    quantized_kinds: ClassVar = {
+        **dict.fromkeys((9, 10, 11, 19, 20, 21, 22, 23), ("int16",)),
+        **dict.fromkeys((12, 13, 14, 15, 17), ("int32",)),
+    }
+    quantized_results: ClassVar = {2: ("int16",)}
     operands: ClassVar[Operands] = Operands(first=1, hidden=18, state=19, norm=20)
     ranks: ClassVar[tuple[int, ...]] = (2,)
 
@@ -169,6 +176,13 @@ class Lstm(Recurrence):
 
     def lowering(self, call: Call) -> tuple[Lowering, ...]:
         run = self.operands.cell(call).run(self.steps(call), call.index(18), call.index(19))
+        return outcome([run.outputs], [run.hidden, run.state])
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from integer_problems(call, self.operands, self.steps(call), MOST_KERNELS)
+
+    def quantized_lowering(self, call: Call) -> tuple[Lowering, ...]:
+        run = IntegerLstm(call, self.operands, self.steps(call)).run()
         return outcome([run.outputs], [run.hidden, run.state])
 
 
@@ -215,6 +229,11 @@ class LstmStep(Lstm):
 
     def problems(self, call: Call) -> Iterator[str]:
         yield from self._basic_problems(call) if self.is_basic(call.node) else super().problems(call)
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        if self.is_basic(call.node):
+            yield "LSTM of kernel BASIC is not supported for quantized values."
+        yield from super().quantized_problems(call)
 
     def _basic_problems(self, call: Call) -> Iterator[str]:
         missing = [k for k in range(BASIC_INPUTS) if not call.given(k)]
