@@ -230,8 +230,9 @@ def _larger(expr: Expr) -> Expr:
     """A Quantize, Rescale or Table with results that are larger by 128."""
     if isinstance(expr, Table):
         return replace(expr, dtype="uint8", entries=tuple(int(entry) + MORE for entry in expr.entries))
-    assert isinstance(expr, Quantize | Rescale)
-    limited = replace(expr, dtype="uint8", low=expr.low + MORE, high=expr.high + MORE)
-    if isinstance(limited, Quantize):
-        return replace(limited, zero=limited.zero + MORE)
-    return replace(limited, output_zero=limited.output_zero + MORE)
+    if isinstance(expr, Quantize):  # its limits do not include the zero point
+        zero = expr.zero
+        return replace(expr, dtype="uint8", zero=Const(zero.value + MORE) if isinstance(zero, Const) else zero + MORE)
+    assert isinstance(expr, Rescale)
+    zero, low, high = expr.output_zero + MORE, expr.low + MORE, expr.high + MORE
+    return replace(expr, dtype="uint8", output_zero=zero, low=low, high=high)
