@@ -34,7 +34,7 @@ class Quantize(Op):
         if data.dtype == "float32" and output.dtype == "int32":
             yield "QUANTIZE to int32 is not supported."
         elif _rounds_in_vectors(call) and data.size > VECTOR and data.size % VECTOR and scale(data) != scale(output):
-            yield f"QUANTIZE: LiteRT rounds the last {data.size % VECTOR} of {data.size} bytes otherwise than the others."
+            yield f"QUANTIZE: LiteRT rounds the last {data.size % VECTOR} of {data.size} bytes in another way."
 
     def quantized_lowering(self, call: Call) -> Lowering:
         data, output = call.tensor(0), call.output

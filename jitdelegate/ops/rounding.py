@@ -59,6 +59,7 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("MUL", "int8"): Rule(EVEN, AWAY, AWAY),
     ("MUL", "uint8"): Rule(EVEN, AWAY, AWAY),
     ("MUL", "int16"): Rule("", AWAY, AWAY),
+    ("SQUARED_DIFFERENCE", "int8"): Rule("", AWAY, AWAY),
     ("MEAN", "int8"): Rule(EVEN, UP, AWAY),
     ("MEAN", "uint8"): Rule(EVEN, UP, AWAY),
     ("MEAN", "int16"): Rule("", AWAY, AWAY),

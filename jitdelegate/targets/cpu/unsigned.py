@@ -234,5 +234,5 @@ def _larger(expr: Expr) -> Expr:
         zero = expr.zero
         return replace(expr, dtype="uint8", zero=Const(zero.value + MORE) if isinstance(zero, Const) else zero + MORE)
     assert isinstance(expr, Rescale)
-    zero, low, high = expr.output_zero + MORE, expr.low + MORE, expr.high + MORE
-    return replace(expr, dtype="uint8", output_zero=zero, low=low, high=high)
+    low, high = expr.low + MORE, expr.high + MORE
+    return replace(expr, dtype="uint8", output_zero=expr.output_zero + MORE, low=low, high=high)
