@@ -82,7 +82,8 @@ class Recurrence(Op):
         """The steps of the data: a sequence, or one step if the rank is 2."""
         shape = call.shape(0)
         if len(shape) == 2:
-            return Steps(view(call.index(0), (1, *shape)), 1, shape[0], reverse=reverse)
+            one = view(call.index(0), (1, *shape), call.tensor(0).dtype)
+            return Steps(one, 1, shape[0], reverse=reverse)
         time_major = bool(call.option("time_major", False))
         batch, count = (shape[1], shape[0]) if time_major else shape[:2]
         return Steps(call.index(0), count, batch, time_major, reverse)
