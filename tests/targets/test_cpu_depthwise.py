@@ -31,8 +31,8 @@ class Case:
     Attributes:
         weights_zero: the zero point of uint8 weights, which is subtracted from them; None for `weights` as they are.
         bias: its largest magnitude.
-        result: "int8" where sums are rounded; "added" where an int8 of the same shape is added, which saturates;
-            "twice" where they are rounded by a multiplier per channel; "" for the sums themselves.
+        result: "int8" or "uint8" where sums are rounded; "added" where an int8 of the same shape is added too, which
+            saturates; "twice" where they are rounded by a multiplier per channel; "" for the sums themselves.
     """
 
     channels: int
@@ -52,8 +52,9 @@ class Case:
         spans = [size + sum(padding) - (form.kernel[k] - 1) * form.dilation[k] - 1 for size, padding, k in sizes]
         shape = (self.size[0], *(span // step + 1 for span, step in zip(spans, form.stride, strict=True)), outputs)
         epilogue, constants, streams = RESULT, list[np.ndarray](), list[Tensor]()
-        if self.result in ("int8", "added"):
-            epilogue = quantize(Cast(RESULT, "float32") * Arg(1), "int8", 3, -120, 127)
+        if self.result in ("int8", "uint8", "added"):
+            limits = (130, 8, 240) if self.result == "uint8" else (3, -120, 127)
+            epilogue = quantize(Cast(RESULT, "float32") * Arg(1), self.result.replace("added", "int8"), *limits)
             largest = np.iinfo(self.weights).max * 70 * prod(form.kernel) ** 0.5 + self.bias
             constants = [np.random.default_rng(3).uniform(60, 120, outputs).astype(np.float32) / np.float32(largest)]
         if self.result == "added":
@@ -97,7 +98,7 @@ CASES = {
     "stride of many": Case(96, (1, 8, 11), options=STRIDED),
     "dilation": Case(32, options=DILATED),
     "large": Case(48, (1, 6, 11), options=LARGE),
-    "uint8": Case(40, data="uint8"),
+    "uint8": Case(40, data="uint8", result="uint8"),
     "uint8 by int16": Case(40, data="uint8", weights="int16"),
     "uint8 by the sum of two int8": Case(72, data="uint8", weights_zero=150, options=LARGE),
     "uint8 by uint8": Case(72, data="uint8", weights_zero=0),

@@ -7,7 +7,7 @@ of `_places`; the instructions that narrow results to bytes put them back in ord
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,6 +22,7 @@ from jitdelegate.targets.cpu.element import load, store, stored
 from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.kernel import Generator
 from jitdelegate.targets.cpu.machine import Machine
+from jitdelegate.targets.cpu.narrow import WIDTHS, Limits, to_bytes, to_words
 from jitdelegate.targets.cpu.shuffles import joined
 from jitdelegate.targets.cpu.vector_ir import Function, Value, vector
 from jitdelegate.targets.scalar.expression import emit
@@ -41,12 +42,6 @@ LARGEST = 64
 MOST_INT8 = 127
 SIGN = -128
 """The sign bit: a byte with the other one is larger by 128, as a uint8."""
-NARROW = {
-    64: ("x86.avx512.packssdw.512", "x86.avx512.packsswb.512", "x86.avx512.packuswb.512"),
-    32: ("x86.avx2.packssdw", "x86.avx2.packsswb", "x86.avx2.packuswb"),
-    16: ("x86.sse2.packssdw.128", "x86.sse2.packsswb.128", "x86.sse2.packuswb.128"),
-}
-"""Bytes of a vector -> LLVM's functions that narrow int32 to int16, and int16 to int8 and to uint8."""
 
 
 def suits(
@@ -136,7 +131,7 @@ def _terms(taps: np.ndarray) -> tuple[np.ndarray, ...]:
 
 def _width(channels: int) -> int:
     """Bytes of the shortest vector with so many channels."""
-    return min(width for width in NARROW if width >= channels)
+    return min(width for width in WIDTHS if width >= channels)
 
 
 def _places(width: int) -> list[list[int]]:
@@ -162,9 +157,7 @@ class ByteRow(Row):
             rows.append(rows[-1] + tap)
         groups = [rows[first : first + QUAD] for first in range(0, height, QUAD)]
         bias = self._four(vector(self.lanes, "i32"), w)
-        constants = [
-            self._read(s, p) if s.pixel == 0 else [] for s, p in zip(shape.epilogue.streams, at[1:], strict=True)
-        ]
+        finish = self._finisher(at[1:])
         sums: dict[int, list[Value]] = {}
         for column in range((size - 1) * shape.stride + (width - 1) * shape.dilation + 1):
             steps = [divmod(column - tap * shape.dilation, shape.stride) for tap in range(width)]
@@ -175,9 +168,7 @@ class ByteRow(Row):
                     sums[i] = self._plus_products(sums.get(i, bias), quads, w, tap_x * len(groups) + number)
             for tap_x, i in uses:
                 if tap_x == width - 1:
-                    self._finish(
-                        sums.pop(i), [p + i * move for p, move in zip(at, self._moves, strict=True)], constants
-                    )
+                    finish(sums.pop(i), *(p + i * move for p, move in zip(at, self._moves, strict=True)))
 
     @property
     def _bytes(self) -> int:
@@ -240,24 +231,34 @@ class ByteRow(Row):
 
         return [joined(f, [piece(place) for place in places[::QUAD]]) for places in _places(QUAD * self.lanes)]
 
-    def _finish(self, sums: list[Value], at: list[Value], constants: list[list[Value]]) -> None:
-        """Applies the epilogue and stores a pixel."""
-        f, epilogue = self.f, self.shape.epilogue
-        target, *streams = at
-        pairs = zip(epilogue.streams, streams, constants, strict=True)
-        extra = [known or self._read(stream, p) for stream, p, known in pairs]
-        types, numbers = epilogue.types, epilogue.numbers_at(f, self.numbers, self.lanes)
-        narrow = epilogue.dtype in ("int8", "uint8")
-        expr, dtype = (_wide(epilogue.expr), "int32") if narrow else (epilogue.expr, epilogue.dtype)
-        found = [
-            emit(f, expr, [*values, *numbers], types, dtype, self.lanes) for values in zip(sums, *extra, strict=True)
-        ]
+    def _finisher(self, streams: Sequence[Value]) -> Callable[..., None]:
+        """(sums, pointer to the result, pointers to the streams) -> applies the epilogue and stores a pixel.
+
+        What is the same for all pixels is read at once.
+        """
+        f, epilogue, width = self.f, self.shape.epilogue, QUAD * self.lanes
+        pairs = list(zip(epilogue.streams, streams, strict=True))
+        constants = [self._read(stream, pointer) if stream.pixel == 0 else [] for stream, pointer in pairs]
+        limits, numbers = Limits.of(f, epilogue, self.numbers, width), epilogue.numbers_at(f, self.numbers, self.lanes)
+        dtype = computed = epilogue.dtype
+        expr, narrow = epilogue.expr, dtype in ("int8", "uint8")
         if narrow:
-            self._store(self._narrowed(found), 0, target)
-            return
-        for value, places in zip(found, _places(QUAD * self.lanes), strict=True):
-            for lane in range(0, self.lanes, QUAD):
-                self._store(f.part(value, lane, QUAD), places[lane], target)
+            expr, computed = (expr.parts[0], "float32") if limits else (_wide(expr), "int32")
+
+        def finish(sums: list[Value], target: Value, *streams: Value) -> None:
+            triples = zip(epilogue.streams, streams, constants, strict=True)
+            extra = [known or self._read(stream, pointer) for stream, pointer, known in triples]
+            operands = ((*each, *numbers) for each in zip(sums, *extra, strict=True))
+            found = [emit(f, expr, each, epilogue.types, computed, self.lanes) for each in operands]
+            if narrow:
+                whole = limits.quantized(f, found, dtype) if limits else to_bytes(f, to_words(f, found), dtype)
+                self._store(whole, 0, target)
+                return
+            for value, places in zip(found, _places(width), strict=True):
+                for lane in range(0, self.lanes, QUAD):
+                    self._store(f.part(value, lane, QUAD), places[lane], target)
+
+        return finish
 
     def _store(self, value: Value, first: int, target: Value) -> None:
         """Stores neighbouring channels from `first` on, without those beyond the last one."""
@@ -268,13 +269,6 @@ class ByteRow(Row):
             piece = value if size == value.lanes else f.part(value, done, size)
             store(f, dtype, piece, target + (first + done) * ELEMENT_TYPES[dtype].nbytes)
             done += size
-
-    def _narrowed(self, parts: list[Value]) -> Value:
-        """Four vectors of int32 as one of bytes, in the order of the channels."""
-        f, size = self.f, QUAD * self.lanes
-        to_words, *to_bytes = NARROW[size]
-        words = [f.machine_call(to_words, vector(size // 2, "i16"), *parts[k : k + 2]) for k in (0, 2)]
-        return f.machine_call(to_bytes[self.shape.epilogue.dtype == "uint8"], vector(size, "i8"), *words)
 
 
 def _wide(expr: Expr) -> Expr:
