@@ -155,7 +155,7 @@ class QuantizedOptions:
 
     Attributes:
         rounding: "litert" rounds as LiteRT does by default, "reference" as its reference kernels do.
-        execution: "auto", "integer", "dynamic" or "float_view".
+        execution: "auto", "dynamic" or "float_view".
     """
 
     rounding: str = "litert"

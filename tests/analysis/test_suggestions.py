@@ -106,7 +106,7 @@ def test_what_moving_alone_costs_are_the_bytes_there_and_back(tmp_path: Path) ->
 def node(op: str, reason: str, *, custom: bool = False) -> NodeFact:
     """An operator on LiteRT, as a rule sees it."""
     whole = dict.fromkeys(("inputs", "outputs"), ())
-    return NodeFact(0, op, 0, 1, custom, False, "litert", reason, None, None, None, 0, **whole)
+    return NodeFact(0, op, 0, 1, custom, False, "litert", reason, None, None, "", None, 0, **whole)
 
 
 @pytest.mark.parametrize(

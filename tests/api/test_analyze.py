@@ -99,6 +99,20 @@ def test_the_documented_names_are_those_of_the_facts(tmp_path: Path, capsys: pyt
     assert {"schema", "crossing_bytes", "why"} <= names
 
 
+def test_an_integer_model_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(small_models.integers_and_floats("int8"), tmp_path)
+    (subgraph,) = facts(capsys, path, "--target", "cpu")["subgraphs"]
+    ways = {node["op"]: node["execution"] for node in subgraph["nodes"]}
+    assert (ways["CONV_2D"], ways["TANH"]) == ("integer", "")
+    work = [
+        sum(node["multiply_adds"] for node in subgraph["nodes"] if node["execution"] in way)
+        for way in (("integer",), ("integer", ""))
+    ]
+    assert subgraph["totals"]["share_of_work_in_integers"] == work[0] / work[1] > 0.9
+    analyze.main([path, "--target", "cpu"])
+    assert " % in integers" in capsys.readouterr().out
+
+
 def test_a_model_in_partitions_says_what_crosses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = tmp_path / "options.toml"
     options.write_text('only_ops = "CONV_2D"\npartitioning = "all"')
