@@ -8,21 +8,19 @@ of `_places`; the instructions that narrow results to bytes put them back in ord
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from jitdelegate.ir.expr import Cast, Expr
 from jitdelegate.ir.forms import Depthwise
 from jitdelegate.ir.layout import Layout
-from jitdelegate.ir.quantized import Quantize, Rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.depthwise_row import Filters, Row, RowShape, folded
 from jitdelegate.targets.cpu.element import load, store, stored
 from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.kernel import Generator
 from jitdelegate.targets.cpu.machine import Machine
-from jitdelegate.targets.cpu.narrow import WIDTHS, Limits, to_bytes, to_words
+from jitdelegate.targets.cpu.narrow import NARROW, Limits, interleaved_bytes, wide
 from jitdelegate.targets.cpu.shuffles import joined
 from jitdelegate.targets.cpu.vector_ir import Function, Value, vector
 from jitdelegate.targets.scalar.expression import emit
@@ -131,7 +129,7 @@ def _terms(taps: np.ndarray) -> tuple[np.ndarray, ...]:
 
 def _width(channels: int) -> int:
     """Bytes of the shortest vector with so many channels."""
-    return min(width for width in WIDTHS if width >= channels)
+    return min(width for width in NARROW if width >= channels)
 
 
 def _places(width: int) -> list[list[int]]:
@@ -239,11 +237,12 @@ class ByteRow(Row):
         f, epilogue, width = self.f, self.shape.epilogue, QUAD * self.lanes
         pairs = list(zip(epilogue.streams, streams, strict=True))
         constants = [self._read(stream, pointer) if stream.pixel == 0 else [] for stream, pointer in pairs]
-        limits, numbers = Limits.of(f, epilogue, self.numbers, width), epilogue.numbers_at(f, self.numbers, self.lanes)
+        numbers, scalars = (epilogue.numbers_at(f, self.numbers, lanes) for lanes in (self.lanes, 1))
+        limits = Limits.of(f, epilogue.expr, epilogue.types, scalars, width)
         dtype = computed = epilogue.dtype
         expr, narrow = epilogue.expr, dtype in ("int8", "uint8")
         if narrow:
-            expr, computed = (expr.parts[0], "float32") if limits else (_wide(expr), "int32")
+            expr, computed = (expr.parts[0], "float32") if limits else (wide(expr), "int32")
 
         def finish(sums: list[Value], target: Value, *streams: Value) -> None:
             triples = zip(epilogue.streams, streams, constants, strict=True)
@@ -251,7 +250,7 @@ class ByteRow(Row):
             operands = ((*each, *numbers) for each in zip(sums, *extra, strict=True))
             found = [emit(f, expr, each, epilogue.types, computed, self.lanes) for each in operands]
             if narrow:
-                whole = limits.quantized(f, found, dtype) if limits else to_bytes(f, to_words(f, found), dtype)
+                whole = limits.quantized(f, found, dtype) if limits else interleaved_bytes(f, found, dtype)
                 self._store(whole, 0, target)
                 return
             for value, places in zip(found, _places(width), strict=True):
@@ -269,8 +268,3 @@ class ByteRow(Row):
             piece = value if size == value.lanes else f.part(value, done, size)
             store(f, dtype, piece, target + (first + done) * ELEMENT_TYPES[dtype].nbytes)
             done += size
-
-
-def _wide(expr: Expr) -> Expr:
-    """A byte as an int32."""
-    return replace(expr, dtype="int32") if isinstance(expr, Quantize | Rescale) else Cast(expr, "int32")
