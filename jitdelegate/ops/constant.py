@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.graph import DimensionMetadata, Graph, Node, Sparsity, Tensor
+from jitdelegate.ir.dequantize import dequantized
+from jitdelegate.ir.graph import DimensionMetadata, Graph, Node, Quant, Sparsity, Tensor
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given
 from jitdelegate.ops.registry import ANY, FLOATS, MAX_ELEMENTS, NUMBERS, Lowering, Op, op
 
@@ -28,15 +29,15 @@ class Folded(Op):
 class Dequantize(Folded):
     """float32 values of a float16 or quantized constant."""
 
-    types = ("float16", "int8", "uint8", "int16")
+    types = ("float16", "int8", "uint8", "int16", "int4")
     results: ClassVar = {0: FLOATS}
 
     def problems(self, call: Call) -> Iterator[str]:
         source = call.tensor(0)
         if source.dtype != "float16" and not source.quant:
             yield f"DEQUANTIZE: input 0 is {source.dtype} without quantization parameters."
-        if source.is_constant and call.constant(0) is None:
-            yield "DEQUANTIZE: input 0 is a sparse or packed constant."
+        if source.sparsity is not None:
+            yield "DEQUANTIZE: input 0 is a sparse constant."
         if source.quant and source.dtype != "float16":
             yield from self._quantization(source)
 
@@ -44,26 +45,22 @@ class Dequantize(Folded):
     def _quantization(source: Tensor) -> Iterator[str]:
         assert source.quant is not None
         scales, zero_points, axis = source.quant.scales, source.quant.zero_points, source.quant.axis
-        if source.quant.block_size:
-            yield "DEQUANTIZE of blockwise quantization is not supported."
-        if len(scales) != 1 and (not 0 <= axis < len(source.shape) or len(scales) != source.shape[axis]):
+        blocks = source.quant.block_size and len(scales) * source.quant.block_size == source.size
+        if len(scales) != 1 and not blocks and (not 0 <= axis < len(source.shape) or len(scales) != source.shape[axis]):
             yield f"DEQUANTIZE: {len(scales)} scales along axis {axis} do not fit the shape {list(source.shape)}."
         if len(zero_points) not in (0, 1, len(scales)):
             yield f"DEQUANTIZE: {len(zero_points)} zero points for {len(scales)} scales."
 
     def foldable(self, call: Call) -> bool:
-        return call.constant(0) is not None
+        return call.tensor(0).is_constant
 
     def fold(self, call: Call) -> list[np.ndarray]:
-        source, data = call.tensor(0), call.array(0)
-        if source.dtype == "float16" or source.quant is None:
-            return [data.astype(np.float32)]
-        along = [1] * data.ndim
-        if len(source.quant.scales) > 1:
-            along[source.quant.axis] = len(source.quant.scales)
-        scales = np.array(source.quant.scales, np.float32)
-        zeros = np.broadcast_to(np.array(source.quant.zero_points or (0,), np.int32), scales.shape)
-        return [(data.astype(np.int32) - zeros.reshape(along)).astype(np.float32) * scales.reshape(along)]
+        data = dequantized(call.tensor(0)).data
+        assert data is not None
+        return [data]
+
+    def grid(self, call: Call) -> Quant | None:
+        return None if call.tensor(0).dtype == "float16" else call.tensor(0).quant
 
 
 @op("DENSIFY")

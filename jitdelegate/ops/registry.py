@@ -12,7 +12,7 @@ import numpy as np
 
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr
 from jitdelegate.ir.forms import Form, IndexMap, Map, View
-from jitdelegate.ir.graph import Graph, Node, Tensor
+from jitdelegate.ir.graph import Graph, Node, Quant, Tensor
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION
 from jitdelegate.ops.call import INTEGERS, Call, Shape, constant_problems
 from jitdelegate.ops.case import Case
@@ -278,6 +278,10 @@ class Op:
         """The outputs of a `foldable` node for which `structure` gives no reasons."""
         arrays = [call.constant(k) if call.given(k) else None for k in range(call.count)]
         return self.reference(arrays, call.node.attrs)
+
+    def grid(self, call: Call) -> Quant | None:
+        """The quantization of the integers that `fold` makes floats of; None for all other operators."""
+        return None
 
     @staticmethod
     def epilogue(call: Call) -> Expr:

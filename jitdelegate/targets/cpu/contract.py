@@ -1,6 +1,7 @@
 """Contract: implicit GEMM, cut into chunks of pixels and panels of output channels. Tile functions compute the chunks.
 
-A panel is up to four vectors of output channels: [bias][K][vectors * lanes].
+Weights narrower than float32 are converted in registers where a panel meets few pixels. Elsewhere each panel is
+converted once per chunk, into scratch memory.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.epilogue import Epilogue, Stream, stream_pointers
 from jitdelegate.targets.cpu.indirect_gemm import QUAD, Sweep, sweeps
 from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory, split
+from jitdelegate.targets.cpu.panels import Filters, PanelFormat, narrow_filters, pack, panel_widths, unpack_function
 from jitdelegate.targets.cpu.tile import TileShape, segments_of, tile_function
 from jitdelegate.targets.cpu.vector_ir import POINTER, Value
 from jitdelegate.targets.cpu.writer import Writer
-from jitdelegate.targets.implicit_gemm import filters_of
 
 CHUNK_WORK = 4_000_000
 """Floating-point operations that are worth a chunk of their own."""
@@ -29,37 +30,8 @@ FEWEST_PANELS = 32
 """Fewest chunks if each panel is one chunk or several."""
 SMALL_WORK = 400_000
 """Floating-point operations below which a layer is not cut: threads would cost more than they save."""
-
-
-def pack(
-    generator: Generator, weights: np.ndarray, order: np.ndarray, bias: np.ndarray | None
-) -> tuple[int, list[tuple[int, int]]]:
-    """f32[O, K], with K in this `order`, and f32[O] packed as panels: (their offset in the weights, their widths)."""
-    outputs, depth = weights.shape
-    lanes = generator.lanes
-    blocks = -(-outputs // lanes)
-    widths = split(blocks, len(generator.machine.tiles))  # nearly equal panels
-    in_order = np.array_equal(order, np.arange(depth))
-
-    def panels() -> Iterator[np.ndarray]:
-        first = 0
-        for width in (vectors * lanes for vectors, count in widths for _ in range(count)):
-            panel, rows = np.zeros((1 + depth, width), np.float32), weights[first : first + width]
-            panel[1:, : len(rows)] = rows.T if in_order else rows.T[order]
-            if bias is not None:
-                panel[0, : len(rows)] = bias[first : first + width]
-            first += width
-            yield panel
-
-    sources = [weights, order] if bias is None else [weights, order, bias]
-    return generator.weights.pack(("panels", *widths), sources, panels), widths
-
-
-def pack_in_order(
-    generator: Generator, weights: np.ndarray, bias: np.ndarray | None
-) -> tuple[int, list[tuple[int, int]]]:
-    """`pack` of a matrix as a Contract without a window has it."""
-    return pack(generator, weights, np.arange(weights.shape[1]), bias)
+UNPACK_TILES = 2
+"""Tiles of pixels that meet a panel, above which its weights are rather converted once."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +55,11 @@ class Panels:
 
 @dataclass(frozen=True)
 class Multiplication:
-    """One sweep with all that chunk functions need to compute parts of it."""
+    """One sweep with all that chunk functions need to compute parts of it.
+
+    Attributes:
+        is_unpacked: whether panels are converted to float32 first, at `scratch` bytes into the scratch memory.
+    """
 
     sweep: Sweep
     geometry: str
@@ -92,31 +68,30 @@ class Multiplication:
     c: Layout
     epilogue: Epilogue
     has_segments: bool
-    has_quads: bool
-    has_singles: bool
+    format: PanelFormat
+    is_unpacked: bool
+    scratch: int
 
 
 def write_contract(writer: Writer, node: Node, form: Contract) -> list[Job]:
     """The jobs of a Contract node."""
-    weights, bias = filters_of(writer.constant(node.inputs[1])), writer.optional(node.inputs[2])
-    return ContractWriter(writer.generator).jobs(form, *writer.ends(node), weights, bias, writer.epilogue(node))
+    found = narrow_filters(writer.generator.machine, writer.graph, node)
+    return ContractWriter(writer.generator).jobs(form, *writer.ends(node), found, writer.epilogue(node))
 
 
 class ContractWriter(JobWriter):
     """Writes the jobs of Contract nodes."""
 
-    def jobs(
-        self, form: Contract, a: Memory, c: Memory, weights: np.ndarray, bias: np.ndarray | None, epilogue: Epilogue
-    ) -> list[Job]:
-        """The jobs of a node; `weights` are f32[O, kh, kw, I]."""
-        outputs = weights.shape[0] // form.groups
-        inputs = weights.shape[3]
+    def jobs(self, form: Contract, a: Memory, c: Memory, filters: Filters, epilogue: Epilogue) -> list[Job]:
+        """The jobs of a node."""
+        outputs = filters.stored.shape[0] // form.groups
+        inputs = filters.stored.shape[3]
         found = []
         for group in range(form.groups):
             rows = slice(group * outputs, (group + 1) * outputs)
-            part = None if bias is None else bias[rows]
+            part = filters.part(rows)
             shifted = replace(epilogue, streams=tuple(self._shift(s, rows.start) for s in epilogue.streams))
-            for sweep in sweeps(form, a.layout, c.layout, weights[rows]):
+            for sweep in sweeps(form, a.layout, c.layout, part.stored):
                 a_start = sweep.a_start + self._to_channel(group * inputs, a.layout)
                 c_start = sweep.c_start + self._to_channel(rows.start, c.layout)
                 found += self._sweep_jobs(replace(sweep, a_start=a_start, c_start=c_start), a, c, part, shifted)
@@ -133,20 +108,34 @@ class ContractWriter(JobWriter):
             return stream
         return replace(stream, start=stream.start + self._to_channel(channel, stream.memory.layout, stream.block))
 
-    def multiplication(self, sweep: Sweep, c: Layout, bias: np.ndarray | None, epilogue: Epilogue) -> Multiplication:
-        """Packs the weights of a sweep and stores its geometry as a constant."""
+    def multiplication(
+        self, sweep: Sweep, c: Layout, filters: Filters, epilogue: Epilogue, pixels: int, scratch: int = 0
+    ) -> Multiplication:
+        """Packs the weights of a sweep and stores its geometry as a constant.
+
+        Args:
+            filters: those of the sweep's channels.
+            pixels: most pixels that meet a panel at once.
+            scratch: bytes of scratch memory that are in use.
+        """
         generator = self.generator
         quads, singles = sweep.order()
-        weights, widths = pack(generator, sweep.weights, np.concatenate([quads, singles]), bias)
-        outputs, depth = sweep.weights.shape
+        form = PanelFormat(filters.dtype, len(quads) // QUAD, len(singles), filters.blocks)
+        order = np.concatenate([quads, singles])
+        weights, widths = pack(generator, replace(filters, stored=sweep.weights), form, order)
+        rows = generator.machine.tiles[widths[0][0] - 1]
+        is_unpacked = form.dtype != "float32" and pixels > UNPACK_TILES * rows
+        if is_unpacked:
+            generator.reserve_scratch(scratch + (1 + form.depth) * widths[0][0] * generator.vector_bytes)
+        outputs = len(sweep.weights)
         streams = tuple(
             s.stepped(sweep.y * s.row + sweep.x * s.pixel, sweep.step_y, sweep.step_x) for s in epilogue.streams
         )
         tail = outputs % generator.lanes
         masked = bool(tail) and (not c.blocked or epilogue.lanes_to_mask(c) > 0)
         values = [sweep.columns, sweep.a_pixel, sweep.a_row, sweep.c_pixel, sweep.c_row, c.block, tail]
-        segments = segments_of(len(quads) // QUAD)
-        values += [segments, len(quads) // QUAD // segments, len(singles)]
+        segments = form.blocks if form.blocks > 1 and not is_unpacked else segments_of(form.quads)
+        values += [segments, form.quads // segments, form.singles]
         for stream in streams:
             values += [stream.pixel, stream.row, stream.block]
         offsets = sweep.offsets(generator.lanes)
@@ -155,35 +144,36 @@ class ContractWriter(JobWriter):
         return Multiplication(
             sweep=sweep,
             geometry=f"@{geometry}",
-            panels=tuple(_panels(widths, (1 + depth) * generator.vector_bytes, weights, masked=masked)),
+            panels=tuple(_panels(generator, widths, form, weights, masked=masked)),
             streams=streams,
             c=c,
             epilogue=epilogue,
             has_segments=segments > 1,
-            has_quads=len(quads) > 0,
-            has_singles=len(singles) > 0,
+            format=form,
+            is_unpacked=is_unpacked,
+            scratch=scratch,
         )
 
-    def _sweep_jobs(self, sweep: Sweep, a: Memory, c: Memory, bias: np.ndarray | None, epilogue: Epilogue) -> list[Job]:
-        product = self.multiplication(sweep, c.layout, bias, epilogue)
-        by_panel, pixel_chunks = self._cut(product, c.layout.shape[0])
+    def _sweep_jobs(self, sweep: Sweep, a: Memory, c: Memory, filters: Filters, epilogue: Epilogue) -> list[Job]:
+        by_panel, pixel_chunks = self._cut(sweep, c.layout.shape[0])
+        product = self.multiplication(sweep, c.layout, filters, epilogue, max(size for _, size in pixel_chunks))
         groups = [[panels] for panels in product.panels] if by_panel else [list(product.panels)]
         return [self._job(product, a, c, group, pixel_chunks, by_panel=by_panel) for group in groups]
 
-    def _cut(self, product: Multiplication, images: int) -> tuple[bool, list[tuple[int, int]]]:
+    def _cut(self, sweep: Sweep, images: int) -> tuple[bool, list[tuple[int, int]]]:
         """(whether each panel is a chunk of its own, the (first pixel, pixels) ranges that a layer is cut into).
 
         The larger of weights and pixels is cut, and the smaller stays in the cache. Both are cut if there are still too
         few chunks for threads to end at about the same time.
         """
-        sweep = product.sweep
         outputs, depth = sweep.weights.shape
+        widths = panel_widths(self.generator, outputs)
         work = 2 * sweep.pixels * outputs * depth
         wanted = 1 if work * images < SMALL_WORK else max(-(-FEWEST_CHUNKS // images), work // CHUNK_WORK)
         by_panel = wanted > 1 and outputs * depth > sweep.pixels * sweep.depth
-        rows = self.generator.machine.tiles[product.panels[0].vectors - 1]
+        rows = self.generator.machine.tiles[widths[0][0] - 1]
         if by_panel:
-            panels = sum(panels.count for panels in product.panels)
+            panels = sum(count for _, count in widths)
             halves = min(-(-FEWEST_PANELS // (2 * panels)), sweep.pixels // (8 * rows))
             size = -(-sweep.pixels // max(1, 2 * halves))  # two threads each have half the pixels
         else:
@@ -266,10 +256,18 @@ class ContractWriter(JobWriter):
             at = [p + number * move for p, move in zip(at, moves, strict=True)]
 
         def one(_: Value, weights: Value, *pointers: Value) -> list[Value]:
-            self._tiles(kernel, product, panels, a, weights, list(pointers), first, pixels)
+            ready = self._unpacked(kernel, product, panels.vectors, weights) if product.is_unpacked else weights
+            self._tiles(kernel, product, panels, a, ready, list(pointers), first, pixels)
             return [p + move for p, move in zip((weights, *pointers), moves, strict=True)]
 
         kernel.f.loop(1 if number is not None else panels.count, one, *at)
+
+    def _unpacked(self, kernel: Kernel, product: Multiplication, vectors: int, panel: Value) -> Value:
+        """Converts a panel to float32 in scratch memory; returns its address."""
+        f, form, target = kernel.f, product.format, kernel.scratch + product.scratch
+        counts = (form.blocks, form.quads // max(form.blocks, 1), form.singles)
+        f.call(unpack_function(self.generator, form, vectors), panel, target, *map(f.index, counts))
+        return target
 
     def _tiles(
         self,
@@ -283,30 +281,34 @@ class ContractWriter(JobWriter):
         pixels: int,
     ) -> None:
         f = kernel.f
-        geometry = Value(f, POINTER, product.geometry)
+        geometry, form = Value(f, POINTER, product.geometry), product.format
         for rows, count in split(pixels, self.generator.machine.tiles[panels.vectors - 1]):
             shape = TileShape(
                 rows,
                 panels.vectors,
                 has_segments=product.has_segments,
-                has_quads=product.has_quads,
-                has_singles=product.has_singles,
+                has_quads=form.quads > 0,
+                has_singles=form.singles > 0,
                 masked=panels.masked,
                 epilogue=product.epilogue,
+                weights="float32" if product.is_unpacked else form.dtype,
+                has_blocks=form.blocks > 1 and not product.is_unpacked,
             )
             name = tile_function(self.generator, shape)
             f.call(name, a, weights, pointers[0], geometry, first, f.index(count), *pointers[1:])
             first = first + rows * count
 
 
-def _panels(widths: list[tuple[int, int]], vector_size: int, weights: int, *, masked: bool) -> Iterator[Panels]:
-    """Panels of the packed `widths`, starting at offset `weights`; a panel has `vector_size` bytes per vector of width.
-    `masked` applies to the last panel."""
+def _panels(
+    generator: Generator, widths: list[tuple[int, int]], form: PanelFormat, weights: int, *, masked: bool
+) -> Iterator[Panels]:
+    """Panels of the packed `widths`, starting at offset `weights`. `masked` applies to the last panel."""
     block = 0
     for position, (vectors, count) in enumerate(widths):
         last = int(masked and position == len(widths) - 1)
+        size = form.size(vectors * generator.lanes, generator.vector_bytes)
         for number, is_masked in ((count - last, False), (last, True)):
             if number:
-                yield Panels(vectors, number, is_masked, vectors * vector_size, weights, block)
-            weights += number * vectors * vector_size
+                yield Panels(vectors, number, is_masked, size, weights, block)
+            weights += number * size
             block += number * vectors

@@ -14,10 +14,10 @@ from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.contract import ContractWriter
 from jitdelegate.targets.cpu.epilogue import Epilogue, stream_pointers
 from jitdelegate.targets.cpu.indirect_gemm import sweeps
-from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory, divisor, split
+from jitdelegate.targets.cpu.kernel import ALIGN, Generator, Job, JobWriter, Kernel, Memory, divisor, split
+from jitdelegate.targets.cpu.panels import Filters, narrow_filters
 from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, INDEX, POINTER, Value
 from jitdelegate.targets.cpu.writer import Writer
-from jitdelegate.targets.implicit_gemm import filters_of
 
 UNROLLED_TAPS = 9
 """Windows with more taps than this are computed in a loop over their rows."""
@@ -69,8 +69,8 @@ def write_depthwise(writer: Writer, node: Node, form: Depthwise) -> list[Job]:
     generator, weights, bias = writer.generator, writer.constant(node.inputs[1]), writer.optional(node.inputs[2])
     ends, epilogue = writer.ends(node), writer.epilogue(node)
     if form.multiplier > 1 and generator.lanes % form.multiplier:
-        grouped = np.ascontiguousarray(weights.transpose(3, 1, 2, 0))
-        return ContractWriter(generator).jobs(_as_groups(form, weights), *ends, grouped, bias, epilogue)
+        grouped = Filters(np.ascontiguousarray(weights.transpose(3, 1, 2, 0)), bias=bias)
+        return ContractWriter(generator).jobs(_as_groups(form, weights), *ends, grouped, epilogue)
     return DepthwiseWriter(generator).jobs(form, *ends, weights, bias, epilogue)
 
 
@@ -94,8 +94,8 @@ def write_fused(writer: Writer, depthwise: Node, contract: Node) -> list[Job]:
         contract.form,
         writer.memory(depthwise.inputs[0]),
         writer.memory(contract.outputs[0]),
-        (writer.constant(depthwise.inputs[1]), filters_of(writer.constant(contract.inputs[1]))),
-        (writer.optional(depthwise.inputs[2]), writer.optional(contract.inputs[2])),
+        (writer.constant(depthwise.inputs[1]), writer.optional(depthwise.inputs[2])),
+        narrow_filters(writer.generator.machine, writer.graph, contract),
         (writer.epilogue(depthwise), writer.epilogue(contract)),
     )
 
@@ -297,22 +297,23 @@ class DepthwiseWriter(JobWriter):
         contract: Contract,
         a: Memory,
         c: Memory,
-        weights: tuple[np.ndarray, np.ndarray],
-        bias: tuple[np.ndarray | None, np.ndarray | None],
+        taps: tuple[np.ndarray, np.ndarray | None],
+        filters: Filters,
         epilogues: tuple[Epilogue, Epilogue],
     ) -> list[Job]:
         """A Depthwise whose result only a 1x1 Contract reads: each thread keeps one strip in scratch memory."""
         images, rows, columns, _ = c.layout.shape
-        channels = weights[0].shape[3]
+        channels = taps[0].shape[3]
         strip = min(rows, -(-STRIP_PIXELS // columns))
         strips = -(-rows // strip)
         between = Layout((1, 1, strip * columns, channels), self.generator.lanes, blocked=True)
         self.generator.reserve_scratch(between.size)
-        (sweep,) = sweeps(contract, between, c.layout, weights[1])
+        (sweep,) = sweeps(contract, between, c.layout, filters.stored)
         sweep = replace(sweep, rows=rows, columns=columns, a_row=columns * between.pixel)
         contracts = ContractWriter(self.generator)
-        product = contracts.multiplication(sweep, c.layout, bias[1], epilogues[1])
-        packed = pack(self.generator, weights[0], bias[0])
+        scratch = -(-between.size // ALIGN) * ALIGN
+        product = contracts.multiplication(sweep, c.layout, filters, epilogues[1], strip * columns, scratch)
+        packed = pack(self.generator, *taps)
         line = RowOfStrip((1, 1, columns, channels), between.lanes, blocked=True, strip=strip * columns)
 
         def body(kernel: Kernel) -> None:

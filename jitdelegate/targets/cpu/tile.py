@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from jitdelegate.targets.cpu.epilogue import Epilogue
 from jitdelegate.targets.cpu.indirect_gemm import QUAD
 from jitdelegate.targets.cpu.kernel import Generator
+from jitdelegate.targets.cpu.panels import line_bytes, read_lines
 from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, INDEX, POINTER, Value
 
 GEOMETRY = (
@@ -38,7 +39,12 @@ STACK_ALIGN = 16
 
 @dataclass(frozen=True)
 class TileShape:
-    """The facts that are fixed in a tile function's code; it reads all others from its layer's geometry."""
+    """The facts that are fixed in a tile function's code; it reads all others from its layer's geometry.
+
+    Attributes:
+        weights: the type of the weights in panels.
+        has_blocks: whether each segment of K has scales of its own; other integers have one scale per channel.
+    """
 
     rows: int
     vectors: int
@@ -47,11 +53,18 @@ class TileShape:
     has_singles: bool
     masked: bool
     epilogue: Epilogue
+    weights: str = "float32"
+    has_blocks: bool = False
+
+    @property
+    def has_scales(self) -> bool:
+        """Whether the sums are multiplied by one scale per channel."""
+        return self.weights in ("int8", "int4") and not self.has_blocks
 
     @property
     def key(self) -> str:
-        flags = "".join("01"[f] for f in (self.has_segments, self.has_quads, self.has_singles, self.masked))
-        return f"tile {self.rows}x{self.vectors} {flags} {self.epilogue.key}"
+        flags = (self.has_segments, self.has_quads, self.has_singles, self.masked, self.has_blocks)
+        return f"tile {self.rows}x{self.vectors} {''.join('01'[f] for f in flags)} {self.weights} {self.epilogue.key}"
 
 
 def tile_function(generator: Generator, shape: TileShape) -> str:
@@ -71,6 +84,7 @@ class Tile:
         self.lanes = generator.lanes
         self.vector = generator.vector
         self.vector_bytes = generator.vector_bytes
+        self.line_bytes = shape.vectors * generator.vector_bytes
         self.f = generator.module.function(name, parameters)
         geometry = self.f.parameters[3]
         names = [*GEOMETRY, *(f"{part}{k}" for k in range(len(streams)) for part in ("pixel", "row", "block"))]
@@ -120,15 +134,23 @@ class Tile:
         """
         f, g, shape = self.f, self.g, self.shape
         sums = [f.literal(self.vector, 0.0)] * (shape.rows * shape.vectors)
-        w, table = self.w + shape.vectors * self.vector_bytes, self.offsets
+        heads: Value | int = g["segments"] + 1 if shape.has_blocks else 1 + shape.has_scales
+        w, table = self.w + heads * self.line_bytes, self.offsets
         if shape.has_segments:
             w, table, *sums = self._walk_segments(rows, w, table, sums)
         elif shape.has_quads:
             w, table, *sums = self._walk(rows, w, table, sums, g["quads"], QUAD)
         if shape.has_singles:
             w, table, *sums = self._walk(rows, w, table, sums, g["singles"], 1)
-        bias = [f.load(self.vector, self.w + v * self.vector_bytes, 64) for v in range(shape.vectors)]
+        bias = self._line(self.w)
+        if shape.has_scales:
+            scales = self._line(self.w + self.line_bytes)
+            return [f.fma(total, scales[k % shape.vectors], bias[k % shape.vectors]) for k, total in enumerate(sums)]
         return [total + bias[position % shape.vectors] for position, total in enumerate(sums)]
+
+    def _line(self, at: Value) -> list[Value]:
+        """A float of each channel."""
+        return [self.f.load(self.vector, at + v * self.vector_bytes, 64) for v in range(self.shape.vectors)]
 
     def _walk_segments(self, rows: list[Value], w: Value, table: Value, zeros: list[Value]) -> list[Value]:
         """Sums all quads, segment by segment; the totals are kept in memory, since the registers are full."""
@@ -137,10 +159,13 @@ class Tile:
         for place, zero in zip(places, zeros, strict=True):
             f.store(zero, place, STACK_ALIGN)
 
-        def segment(_: Value, w: Value, table: Value) -> list[Value]:
+        def segment(i: Value, w: Value, table: Value) -> list[Value]:
             w, table, *sums = self._walk(rows, w, table, zeros, g["quads"], QUAD)
-            for place, part in zip(places, sums, strict=True):
-                f.store(f.load(self.vector, place, STACK_ALIGN) + part, place, STACK_ALIGN)
+            scales = self._line(self.w + (i + 1) * self.line_bytes) if self.shape.has_blocks else []
+            for number, (place, part) in enumerate(zip(places, sums, strict=True)):
+                total = f.load(self.vector, place, STACK_ALIGN)
+                total = f.fma(part, scales[number % len(scales)], total) if scales else total + part
+                f.store(total, place, STACK_ALIGN)
             return [w, table]
 
         w, table = f.loop(g["segments"], segment, w, table)
@@ -154,7 +179,8 @@ class Tile:
 
         def entry(_: Value, w: Value, table: Value, *sums: Value) -> list[Value]:
             after = self._multiply(rows, f.load(INDEX, table, 8), w, list(sums), steps)
-            return [w + steps * self.shape.vectors * self.vector_bytes, table + 8, *after]
+            ahead = line_bytes(self.shape.weights, steps) * self.shape.vectors * self.lanes
+            return [w + ahead, table + 8, *after]
 
         return f.loop(count, entry, w, table, *sums)
 
@@ -162,8 +188,7 @@ class Tile:
         f, vectors = self.f, self.shape.vectors
         # One shared offset and a fixed displacement: a row costs one general register.
         addresses = [row + at for row in rows]
-        for k in range(steps):
-            line = [f.load(self.vector, w + (k * vectors + v) * self.vector_bytes, 64) for v in range(vectors)]
+        for k, line in enumerate(read_lines(f, self.shape.weights, w, vectors, self.lanes, steps)):
             for row, address in enumerate(addresses):
                 factor = f.broadcast(address + k * FLOAT_BYTES, self.lanes)
                 for v in range(vectors):
