@@ -82,8 +82,7 @@ def _is_blockable(weights: np.ndarray, scales: np.ndarray) -> bool:
 def _is_half(weights: np.ndarray) -> bool:
     """Whether every element is a float16."""
     with np.errstate(over="ignore"):
-        narrow: np.ndarray = weights.astype(np.float16)
-        return np.array_equal(narrow, weights)
+        return bool(np.array_equal(weights.astype(np.float16), weights))
 
 
 @dataclass(frozen=True)
