@@ -76,7 +76,7 @@ def narrow_filters(machine: Machine, graph: Graph, node: Node) -> Filters:
 def _is_blockable(weights: np.ndarray, scales: np.ndarray) -> bool:
     """Whether the tile can walk along blocks: rows of a matrix, cut into whole quads."""
     outputs, height, width, depth = weights.shape
-    return height == width == 1 and depth % (scales.size // outputs * QUAD) == 0
+    return bool(height == width == 1 and depth % (scales.size // outputs * QUAD) == 0)
 
 
 def _is_half(weights: np.ndarray) -> bool:
