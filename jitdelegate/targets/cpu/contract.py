@@ -124,7 +124,7 @@ class ContractWriter(JobWriter):
         order = np.concatenate([quads, singles])
         weights, widths = pack(generator, replace(filters, stored=sweep.weights), form, order)
         rows = generator.machine.tiles[widths[0][0] - 1]
-        is_unpacked = form.dtype != "float32" and pixels > UNPACK_TILES * rows
+        is_unpacked = not filters.is_wide and pixels > UNPACK_TILES * rows
         if is_unpacked:
             generator.reserve_scratch(scratch + (1 + form.depth) * widths[0][0] * generator.vector_bytes)
         outputs = len(sweep.weights)
@@ -155,16 +155,16 @@ class ContractWriter(JobWriter):
         )
 
     def _sweep_jobs(self, sweep: Sweep, a: Memory, c: Memory, filters: Filters, epilogue: Epilogue) -> list[Job]:
-        by_panel, pixel_chunks = self._cut(sweep, c.layout.shape[0])
+        by_panel, pixel_chunks = self._cut(sweep, c.layout.shape[0], filters)
         product = self.multiplication(sweep, c.layout, filters, epilogue, max(size for _, size in pixel_chunks))
         groups = [[panels] for panels in product.panels] if by_panel else [list(product.panels)]
         return [self._job(product, a, c, group, pixel_chunks, by_panel=by_panel) for group in groups]
 
-    def _cut(self, sweep: Sweep, images: int) -> tuple[bool, list[tuple[int, int]]]:
+    def _cut(self, sweep: Sweep, images: int, filters: Filters) -> tuple[bool, list[tuple[int, int]]]:
         """(whether each panel is a chunk of its own, the (first pixel, pixels) ranges that a layer is cut into).
 
         The larger of weights and pixels is cut, and the smaller stays in the cache. Both are cut if there are still too
-        few chunks for threads to end at about the same time.
+        few chunks for threads to end at about the same time. Chunks that convert weights have more pixels.
         """
         outputs, depth = sweep.weights.shape
         widths = panel_widths(self.generator, outputs)
@@ -177,7 +177,7 @@ class ContractWriter(JobWriter):
             halves = min(-(-FEWEST_PANELS // (2 * panels)), sweep.pixels // (8 * rows))
             size = -(-sweep.pixels // max(1, 2 * halves))  # two threads each have half the pixels
         else:
-            size = max(-(-sweep.pixels // wanted), min(4 * rows, sweep.pixels))
+            size = max(-(-sweep.pixels // wanted), min((4 if filters.is_wide else 8) * rows, sweep.pixels))
         if not by_panel or halves > 1:  # few chunks are rather of equal size
             size = -(-size // rows) * rows
         count = max(1, (sweep.pixels + size // 2) // size)  # a short rest belongs to the last range

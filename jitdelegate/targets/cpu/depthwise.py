@@ -28,7 +28,8 @@ CHUNK_WORK = 125_000
 FEWEST_CHUNKS = 16
 """Fewest chunks of a large layer, so that threads end at about the same time."""
 STRIP_PIXELS = 24
-"""Pixels of a strip before a fused 1x1: enough to use each panel of weights a few times."""
+"""Pixels of a strip before a fused 1x1: enough to use each panel of weights a few times; twice as many where weights
+are converted."""
 
 
 def pack(generator: Generator, weights: np.ndarray, bias: np.ndarray | None) -> int:
@@ -304,7 +305,7 @@ class DepthwiseWriter(JobWriter):
         """A Depthwise whose result only a 1x1 Contract reads: each thread keeps one strip in scratch memory."""
         images, rows, columns, _ = c.layout.shape
         channels = taps[0].shape[3]
-        strip = min(rows, -(-STRIP_PIXELS // columns))
+        strip = min(rows, -(-STRIP_PIXELS * (1 if filters.is_wide else 2) // columns))
         strips = -(-rows // strip)
         between = Layout((1, 1, strip * columns, channels), self.generator.lanes, blocked=True)
         self.generator.reserve_scratch(between.size)

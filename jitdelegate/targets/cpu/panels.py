@@ -47,6 +47,11 @@ class Filters:
         """Scales per output channel."""
         return 0 if self.scales is None else self.scales.shape[1]
 
+    @property
+    def is_wide(self) -> bool:
+        """Whether they are stored as tiles multiply them."""
+        return self.dtype == "float32"
+
     def part(self, rows: slice) -> Filters:
         """The filters of some output channels."""
         scales, bias = (None if each is None else each[rows] for each in (self.scales, self.bias))
