@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.child:
         print(json.dumps(check(arguments.path[0], arguments.through, arguments.threads)), flush=True)
         return 0
-    found = {path: _models(path) for path in arguments.path}
+    found = {path: models_in(path) for path in arguments.path}
     if empty := [str(path) for path, models in found.items() if not models]:
         parser.error(f"there is nothing to check, no .tflite file: {', '.join(empty)}")
     rows = []
@@ -61,7 +61,8 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if any(row["verdict"] not in ("ok", "refused by both") for row in rows) else 0
 
 
-def _models(path: Path) -> list[Path]:
+def models_in(path: Path) -> list[Path]:
+    """The .tflite files at a path, nested ones too."""
     return sorted(path.rglob("*.tflite")) if path.is_dir() else [path] * path.exists()
 
 

@@ -26,7 +26,7 @@ from jitdelegate.ir.graph import ABSENT, Graph
 from jitdelegate.ir.print import graph_text
 from jitdelegate.ops import OPS
 from jitdelegate.passes.support import unsupported
-from jitdelegate.runtime.cpu.features import level
+from jitdelegate.runtime.cpu.features import levels
 from jitdelegate.targets.cpu import contract, depthwise, kernel, map, matmul, plan, pool, reduce, rows
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.tflite.read import read
@@ -188,7 +188,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--features", nargs="+", choices=LEVELS, default=LEVELS)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no further batch after this time")
     arguments = parser.parse_args(argv)
-    runnable = [each for each in arguments.features if LEVELS.index(each) <= LEVELS.index(level())]
+    runnable = [each for each in arguments.features if each in levels()]
     end, counts = time.monotonic() + arguments.seconds, Counter[str]()
     last = arguments.seed + arguments.rounds
     for start in range(arguments.seed, last, BATCH):

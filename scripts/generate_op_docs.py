@@ -28,18 +28,23 @@ HEADER = f"""# Operators
 Written by `{COMMAND}` from the operators' declarations; do not edit.
 
 {len(OPS)} operators are supported. An operator's version is no gate: its types, shapes and options decide. Tensors have
-at most {MAX_RANK} axes and {MAX_ELEMENTS} elements, and are not quantized. What is not listed here, or is refused with
-a reason in the report, runs on LiteRT.
+at most {MAX_RANK} axes and {MAX_ELEMENTS} elements. What is not listed here, or is refused with a reason in the report,
+runs on LiteRT.
 
 - **inputs**: how many, and the numbers of those that have to be constant integers, counted from 0.
 - **types**: all values of a node have one of them in common, but for inputs and outputs that are named; *numbers* are
   {", ".join(NUMBERS)}, *any* is {", ".join(ANY)}.
+- **quantized**: the types of its data where that is quantized; *weights* are those of quantized weights beside float32
+  data. `ops/rounding.py` says how results are rounded.
 - **activation**: whether the option `fused_activation_function` is obeyed.
 - **forms**: the kernels that the operator's cases are lowered to; without any it is evaluated while compiling.
 - **cases**: how many uses of it the tests hold against LiteRT.
 """
 
-TITLES = ("operator", "computes", "constraints", "inputs", "types", "activation", "forms", "targets", "cases")
+TITLES = (
+    *("operator", "computes", "constraints", "inputs", "types", "quantized", "activation"),
+    *("forms", "targets", "cases"),
+)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -78,6 +83,7 @@ def row(name: str, op: Op) -> list[str]:
         _sentence(rest) or _family(type(op)),
         inputs_of(op),
         types_of(op),
+        quantized_types_of(op),
         "yes" if op.activates else "",
         ", ".join(forms),
         ", ".join(targets_of(forms)),
@@ -108,6 +114,12 @@ def types_of(op: Op) -> str:
     inputs = [f"input {number}: {_types(types)}" for number, types in op.kinds.items()]
     outputs = [f"output {number}: {_types(types)}" for number, types in op.results.items()]
     return "; ".join([_types(op.types), *inputs, *outputs])
+
+
+def quantized_types_of(op: Op) -> str:
+    """For example "int8, uint8; weights: int8"."""
+    hybrid = [f"weights: {', '.join(op.hybrid)}"] if op.hybrid else []
+    return "; ".join([*([", ".join(op.quantized)] if op.quantized else []), *hybrid])
 
 
 def _types(types: Sequence[str]) -> str:

@@ -60,7 +60,7 @@ class OpTest:
         """How large a step of each stored output is: 0.0 for what was never quantized."""
         if not self.graph:
             return [0.0] * len(self.stored)
-        return [_step(self.graph, index) for index in self.graph.outputs] * len(self.sets)
+        return [step(self.graph, index) for index in self.graph.outputs] * len(self.sets)
 
     @property
     def is_float(self) -> bool:
@@ -69,8 +69,8 @@ class OpTest:
         return not quantized and all(array.dtype == np.float32 for array in self.stored)
 
 
-def _step(graph: Graph, index: int) -> float:
-    """Of integers that stand for other numbers 1, of what DEQUANTIZE wrote the scale."""
+def step(graph: Graph, index: int) -> float:
+    """Of integers that stand for other numbers 1, of what DEQUANTIZE wrote the scale, else 0."""
     writer = graph.writer[index]
     if graph.tensors[index].is_quantized:
         return 1.0

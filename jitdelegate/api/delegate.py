@@ -42,6 +42,7 @@ class GpuDelegate:
         num_threads: int | None = None,
         *,
         backend: str | None = None,
+        experimental_enable_quant: bool | int | None = None,
         cpu_features: str | None = None,
         device: int | str | None = None,
         stream: int | None = None,
@@ -60,11 +61,17 @@ class GpuDelegate:
         only_ops: str | list[str] | tuple[str, ...] | None = None,
         partitioning: str | None = None,
         profile: bool | int | None = None,
+        quantized_models_allowed: bool | int | None = None,
+        experimental_flags: int | str | list[str] | tuple[str, ...] | None = None,
+        quantized_execution: str | None = None,
+        quantized_rounding: str | None = None,
+        quantize_inputs: bool | int | None = None,
+        dequantize_outputs: bool | int | None = None,
         **unknown: Never,
     ) -> None:
         """
         Args are the options of `jitdelegate.options.Options`; None leaves one as it is by default. `backend` is another
-        name of `target`.
+        name of `target`, `experimental_enable_quant` of `quantized_models_allowed`.
 
         Raises:
             OptionError: an option is unknown, or its value is refused.

@@ -287,6 +287,7 @@ def load(
     model_token: str | None = None,
     num_threads: int | None = None,
     backend: str | None = None,
+    experimental_enable_quant: bool | int | None = None,
     cpu_features: str | None = None,
     device: int | str | None = None,
     stream: int | None = None,
@@ -305,6 +306,12 @@ def load(
     only_ops: str | list[str] | tuple[str, ...] | None = None,
     partitioning: str | None = None,
     profile: bool | int | None = None,
+    quantized_models_allowed: bool | int | None = None,
+    experimental_flags: int | str | list[str] | tuple[str, ...] | None = None,
+    quantized_execution: str | None = None,
+    quantized_rounding: str | None = None,
+    quantize_inputs: bool | int | None = None,
+    dequantize_outputs: bool | int | None = None,
     options: Mapping[str, Any] | str | os.PathLike[str] | None = None,
     **unknown: Never,
 ) -> Model:
@@ -321,11 +328,14 @@ def load(
             use, at most 4.
         precision: of CUDA code: "float32", "tf32", "float16" or "bfloat16".
         require_full_delegation: refuse a model with an operator that is not compiled.
+        quantized_execution, quantized_rounding: how quantized operators are computed, and the bits of their results.
+        quantize_inputs, dequantize_outputs: float32 in place of quantized inputs, of quantized outputs.
         options: further options by name, or the path of a JSON or TOML file with them. Arguments that are not None
             override them.
 
     `jitdelegate.options.Options` describes every option, those above and all others; None leaves one as it is by
-    default. `backend` is another name of `target`. The report names options that the chosen target ignores.
+    default. `backend` is another name of `target`, and `experimental_enable_quant` of `quantized_models_allowed`. The
+    report names options that the chosen target ignores.
 
     Raises:
         ModelError: the file cannot be opened, is not a model, or nothing can run it.

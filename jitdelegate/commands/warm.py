@@ -27,10 +27,13 @@ from jitdelegate.commands.arguments import (
 from jitdelegate.engine.load_path import open_hosted
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import CacheWarning, DelegateWarning, JitDelegateError
-from jitdelegate.options import PRECISIONS, Options
+from jitdelegate.options import PRECISIONS, QUANTIZED_EXECUTIONS, QUANTIZED_ROUNDINGS, Options
 from jitdelegate.options.user_warning import PlainWarnings
 from jitdelegate.targets import target_named
 from jitdelegate.targets.target import Device
+
+FURTHER = ("precision", "quantized_execution", "quantized_rounding", "quantize_inputs", "dequantize_outputs")
+"""Options that arguments give, besides those of `load`'s first line."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -81,6 +84,22 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--precision", choices=PRECISIONS, help="of CUDA code (default: float32)")
     parser.add_argument(
+        "--quantized-execution",
+        choices=QUANTIZED_EXECUTIONS,
+        help="how quantized operators are computed (default: auto)",
+    )
+    parser.add_argument(
+        "--quantized-rounding",
+        choices=QUANTIZED_ROUNDINGS,
+        help="the kernels of LiteRT to agree with (default: litert)",
+    )
+    parser.add_argument(
+        "--quantize-inputs", action="store_true", default=None, help="take float32 for quantized inputs"
+    )
+    parser.add_argument(
+        "--dequantize-outputs", action="store_true", default=None, help="return float32 for quantized outputs"
+    )
+    parser.add_argument(
         "--options", type=options_file, default={}, metavar="FILE", help="further options from JSON or TOML; others win"
     )
     parser.add_argument(
@@ -101,8 +120,8 @@ def _token(arguments: argparse.Namespace) -> str | None:
 
 def _further(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options for which `load` has no argument, and the file's, which arguments override."""
-    given = {} if arguments.precision is None else {"precision": arguments.precision}
-    return {**arguments.options, **given}
+    given = {name: getattr(arguments, name) for name in FURTHER}
+    return {**arguments.options, **{name: value for name, value in given.items() if value is not None}}
 
 
 def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jitdelegate import passes
@@ -25,7 +26,7 @@ from jitdelegate.compiler.program_metadata import (
 )
 from jitdelegate.compiler.trace import Trace, open_trace
 from jitdelegate.errors import CompileError, ModelError
-from jitdelegate.ir.graph import ABSENT, Graph, Model
+from jitdelegate.ir.graph import ABSENT, Graph, Model, QuantizedOptions
 from jitdelegate.ops import find
 from jitdelegate.options import Options
 from jitdelegate.passes.shape_inputs import shape_inputs
@@ -58,7 +59,7 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
     """
     trace = open_trace(key)
     with _stage(seconds, "read"):
-        model = read(content)
+        model = _with_options(read(content), options)
     if not key.hosted:
         program = _program(content, model, options, key, seconds, trace)
     if key.hosted or program is None:
@@ -66,6 +67,12 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
     _describe(program, model, key)
     with _stage(seconds, "write"):
         return parts(program)
+
+
+def _with_options(model: Model, options: Options) -> Model:
+    """The model whose graphs know how quantized operators are computed."""
+    quantized = QuantizedOptions(options.quantized_rounding, options.quantized_execution)
+    return replace(model, graphs=tuple(replace(graph, quantized=quantized) for graph in model.graphs))
 
 
 def uncompiled_program(content: bytes, key: Key, reason: str) -> Program:

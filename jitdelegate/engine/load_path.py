@@ -119,9 +119,10 @@ def find_key(device: Device, options: Options, fingerprint: str, variant: Parts 
         DeviceError: the device lacks a requested feature.
     """
     own = device.key_parts(options)
-    has_partitions = options.partition_key and own.target != LITERT
-    partitions = (("partitions", options.partition_key),) if has_partitions else ()
-    return model_key(fingerprint, own, token=options.model_token, options=(*partitions, *variant))
+    compiled = (("partitions", options.partition_key), ("quantization", options.quantization_key))
+    named = (*(compiled if own.target != LITERT else ()), ("ports", options.port_key))
+    changed = tuple(part for part in named if part[1])
+    return model_key(fingerprint, own, token=options.model_token, options=(*changed, *variant))
 
 
 def fetch(executable: Executable, store: Store) -> None:

@@ -23,17 +23,20 @@ def integers(tensor: Tensor) -> np.ndarray:
     return halves.reshape(-1)[: tensor.size].reshape(tensor.shape)
 
 
-def dequantized(tensor: Tensor) -> Tensor:
-    """The float32 constant that a dense constant of float16 or of quantized integers stands for.
-
-    It remembers the quantization, so that `requantized` finds the integers again.
-    """
+def real_numbers(tensor: Tensor) -> np.ndarray:
+    """The float32 numbers that a dense constant of float16 or of quantized integers stands for."""
     stored, quant = integers(tensor), tensor.quant
-    if tensor.dtype == "float16" or quant is None:
-        return replace(tensor, dtype="float32", quant=None).holding(stored)
+    if not tensor.is_quantized or quant is None:
+        return stored.astype(np.float32)
     scales, zeros = (_spread(numbers, tensor.shape, quant) for numbers in (quant.scales, quant.zero_points or (0,)))
-    values = (stored.astype(np.int32) - zeros.astype(np.int32)).astype(np.float32) * scales.astype(np.float32)
-    return replace(tensor, dtype="float32", quant=None, grid=quant).holding(values)
+    centred: np.ndarray = (stored.astype(np.int32) - zeros.astype(np.int32)).astype(np.float32)
+    return centred * scales.astype(np.float32)
+
+
+def dequantized(tensor: Tensor) -> Tensor:
+    """The float32 constant that `tensor` stands for; it remembers the integers, so that `requantized` finds them."""
+    quant = tensor.quant if tensor.is_quantized else None
+    return replace(tensor, dtype="float32", quant=None, grid=quant).holding(real_numbers(tensor))
 
 
 def _spread(numbers: tuple[float, ...], shape: tuple[int, ...], quant: Quant) -> np.ndarray:

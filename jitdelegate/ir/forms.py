@@ -99,6 +99,7 @@ class Form:
         exact_loads: whether kernels load nothing beyond the last element of an operand.
         is_row_major: whether the form's own operands and its results are row-major only, never in blocks of channels.
         blocks_extra: whether extra operands may lie in blocks even then.
+        types_epilogue: whether the epilogue may have operands and results of other types than float32.
         stays_float32: whether results may be too large for the narrower floats that a target stores instead.
     """
 
@@ -109,6 +110,7 @@ class Form:
     exact_loads: ClassVar[bool] = False
     is_row_major: ClassVar[bool] = False
     blocks_extra: ClassVar[bool] = False
+    types_epilogue: ClassVar[bool] = False
     stays_float32: ClassVar[bool] = False
     epilogue: Expr = RESULT
     operands: tuple[IndexMap, ...] = ()
@@ -179,6 +181,7 @@ class Window(Form):
             where data and weights are integers the accumulator of the data's `ElementType`, "int32" for int8.
     """
 
+    types_epilogue: ClassVar[bool] = True
     kernel: tuple[int, int] = (1, 1)
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)

@@ -149,6 +149,19 @@ class State:
     is_resource: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class QuantizedOptions:
+    """How quantized operators are computed: the values of two options.
+
+    Attributes:
+        rounding: "litert" rounds as LiteRT does by default, "reference" as its reference kernels do.
+        execution: "auto", "integer", "dynamic" or "float_view".
+    """
+
+    rounding: str = "litert"
+    execution: str = "auto"
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """One subgraph: nodes in execution order over an indexed list of tensors.
@@ -157,6 +170,7 @@ class Graph:
         inputs: the caller's inputs, then the `before` of each state.
         outputs: the caller's outputs, then the `after` of each state.
         states: empty until `passes.functional_state` has run.
+        quantized: how quantized operators are computed.
     """
 
     tensors: tuple[Tensor, ...]
@@ -165,6 +179,7 @@ class Graph:
     outputs: tuple[int, ...]
     name: str = ""
     states: tuple[State, ...] = ()
+    quantized: QuantizedOptions = QuantizedOptions()
 
     @property
     def given(self) -> tuple[int, ...]:

@@ -25,6 +25,7 @@ from jitdelegate.ops import (  # noqa: F401 - each enters its operators in OPS
     normalization,
     padding,
     pooling,
+    quantize,
     ranking,
     recurrent,
     recurrent_network,

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
+from math import frexp
 from operator import mul
 from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import binary, maximum, minimum
+from jitdelegate.ir.expr import Const, Expr, binary, maximum, minimum
 from jitdelegate.ir.forms import IndexMap, Map
+from jitdelegate.ir.graph import Tensor
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import WORDS, Call, given
 from jitdelegate.ops.case import Case, Fed, Weights
-from jitdelegate.ops.pointwise import Pointwise, X, Y, mapped
-from jitdelegate.ops.registry import FLOATS, MAX_PARTS, NUMBERS, Lowering, Op, op
+from jitdelegate.ops.pointwise import Pointwise, X, Y, mapped, pointwise
+from jitdelegate.ops.quantization import centred, fixed, multiple, per_tensor_problems, shifted
+from jitdelegate.ops.registry import FLOATS, MAX_PARTS, NUMBERS, QUANTIZED, Lowering, Op, op
+from jitdelegate.ops.rounding import INTEGER, rounding
+from jitdelegate.ops.scales import parameters, scale
 
 BROADCASTS = (
     Case(((1, 4, 5, 6), (1, 4, 5, 6))),
@@ -65,31 +70,78 @@ class Arithmetic(Pointwise):
     cases: ClassVar[tuple[Case, ...]] = (*BROADCASTS, *typed("int32", "int64"))
 
 
+class QuantizedArithmetic(Arithmetic):
+    """Of quantized values too: both operands and the output have their own scales."""
+
+    quantized = ("int8", "uint8", "int16")
+    activates = True
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from per_tensor_problems(call, call.tensor(0), call.tensor(1), call.output)
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        rule = rounding(call, call.output.dtype)
+        return pointwise(self.rounded(rule, call.tensor(0), call.tensor(1), call), call)
+
+    def rounded(self, rule: str, a: Tensor, b: Tensor, call: Call) -> Expr:
+        """The formula of stored numbers, rounded by the rule."""
+        raise NotImplementedError
+
+
+def quantized_sum(rule: str, a: Tensor, b: Tensor, call: Call, sign: int) -> Expr:
+    """X + sign * Y, of the stored numbers of tensors with scales of their own.
+
+    XNNPACK has integer factors, of 21 bits for the larger scale. LiteRT's kernels scale both to twice the larger scale
+    with 20 further bits (15 for int16), and the sum to the output: three roundings.
+    """
+    output, activation, values = call.output, call.option(OPTION, "NONE"), (centred(X, a), centred(Y, b))
+    if rule == INTEGER:
+        ratios = scale(a) / scale(output), scale(b) / scale(output)
+        shift = 21 - frexp(max(ratios))[1]
+        factors = [int(np.rint(np.ldexp(ratio, shift))) for ratio in ratios]
+        return shifted(values[0] * Const(factors[0]) + values[1] * Const(sign * factors[1]), shift, output, activation)
+    left = 15 if output.dtype == "int16" else 20
+    twice = 2.0 * float(max(scale(a), scale(b)))
+    parts = [fixed(value * Const(1 << left), float(scale(t)) / twice) for value, t in zip(values, (a, b), strict=True)]
+    total = parts[0] + parts[1] if sign > 0 else parts[0] - parts[1]
+    found, _ = multiple(total, np.asarray(twice / (2.0**left * float(scale(output)))), rule, output, activation, 2)
+    return found
+
+
 @op("ADD")
-class Add(Arithmetic):
+class Add(QuantizedArithmetic):
     """y = a + b"""
 
-    activates = True
     cases = (*FUSED, *Arithmetic.cases)
     formula = X + Y
 
+    def rounded(self, rule: str, a: Tensor, b: Tensor, call: Call) -> Expr:
+        return quantized_sum(rule, a, b, call, 1)
+
 
 @op("SUB")
-class Sub(Arithmetic):
+class Sub(QuantizedArithmetic):
     """y = a - b"""
 
-    activates = True
     cases = (*FUSED, *Arithmetic.cases)
     formula = X - Y
 
+    def rounded(self, rule: str, a: Tensor, b: Tensor, call: Call) -> Expr:
+        return quantized_sum(rule, a, b, call, -1)
+
 
 @op("MUL")
-class Mul(Arithmetic):
+class Mul(QuantizedArithmetic):
     """y = a * b"""
 
-    activates = True
     cases = (*FUSED, *Arithmetic.cases)
     formula = X * Y
+
+    def rounded(self, rule: str, a: Tensor, b: Tensor, call: Call) -> Expr:
+        product = centred(X, a) * centred(Y, b)
+        factor = np.asarray(scale(a) * scale(b) / scale(call.output), np.float64)
+        found, _ = multiple(product, factor, rule, call.output, call.option(OPTION, "NONE"), 2)
+        return found
 
 
 @op("DIV")
@@ -119,15 +171,26 @@ class FloorMod(Division, Arithmetic):
     formula = binary("floor_mod", X, Y)
 
 
+class Selection(Arithmetic):
+    """One of two operands that broadcast; quantized ones have the parameters of the output."""
+
+    quantized = QUANTIZED
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from per_tensor_problems(call, *call.operands, call.output)
+        if len({parameters(tensor) for tensor in (*call.operands, call.output)}) > 1:
+            yield f"{self.name}: the quantization parameters of inputs and output differ."
+
+
 @op("MAXIMUM")
-class Maximum(Arithmetic):
+class Maximum(Selection):
     """y = the larger of a and b"""
 
     formula = maximum(X, Y)
 
 
 @op("MINIMUM")
-class Minimum(Arithmetic):
+class Minimum(Selection):
     """y = the smaller of a and b"""
 
     formula = minimum(X, Y)

@@ -12,7 +12,7 @@ from jitdelegate.ir.forms import IndexMap
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.padding import Margins, widened
-from jitdelegate.ops.registry import ANY, Lowering, Op, moved, op, view
+from jitdelegate.ops.registry import ANY, QUANTIZED, Lowering, Op, moved, op, view
 from jitdelegate.ops.shape import reordered
 
 
@@ -21,6 +21,7 @@ class BatchSpace(Op):
 
     folds = 1 << 16
     types = ANY
+    quantized = QUANTIZED
     least = most = 3
     parameters = (1, 2)
 

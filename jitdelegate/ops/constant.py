@@ -1,4 +1,4 @@
-"""Operators that are evaluated only while compiling: weights in compact types, and shape arithmetic."""
+"""Operators that are evaluated only while compiling: sparse weights, and shape arithmetic."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.dequantize import dequantized
-from jitdelegate.ir.graph import DimensionMetadata, Graph, Node, Quant, Sparsity, Tensor
+from jitdelegate.ir.graph import DimensionMetadata, Graph, Node, Sparsity
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given
-from jitdelegate.ops.registry import ANY, FLOATS, MAX_ELEMENTS, NUMBERS, Lowering, Op, op
+from jitdelegate.ops.registry import ANY, MAX_ELEMENTS, NUMBERS, Lowering, Op, op
 
 
 class Folded(Op):
@@ -23,44 +22,6 @@ class Folded(Op):
 
     def lowering(self, call: Call) -> Lowering:
         raise AssertionError(f"{self.name} passed a check that always refuses")
-
-
-@op("DEQUANTIZE")
-class Dequantize(Folded):
-    """float32 values of a float16 or quantized constant."""
-
-    types = ("float16", "int8", "uint8", "int16", "int4")
-    results: ClassVar = {0: FLOATS}
-
-    def problems(self, call: Call) -> Iterator[str]:
-        source = call.tensor(0)
-        if source.dtype != "float16" and not source.quant:
-            yield f"DEQUANTIZE: input 0 is {source.dtype} without quantization parameters."
-        if source.sparsity is not None:
-            yield "DEQUANTIZE: input 0 is a sparse constant."
-        if source.quant and source.dtype != "float16":
-            yield from self._quantization(source)
-
-    @staticmethod
-    def _quantization(source: Tensor) -> Iterator[str]:
-        assert source.quant is not None
-        scales, zero_points, axis = source.quant.scales, source.quant.zero_points, source.quant.axis
-        blocks = source.quant.block_size and len(scales) * source.quant.block_size == source.size
-        if len(scales) != 1 and not blocks and (not 0 <= axis < len(source.shape) or len(scales) != source.shape[axis]):
-            yield f"DEQUANTIZE: {len(scales)} scales along axis {axis} do not fit the shape {list(source.shape)}."
-        if len(zero_points) not in (0, 1, len(scales)):
-            yield f"DEQUANTIZE: {len(zero_points)} zero points for {len(scales)} scales."
-
-    def foldable(self, call: Call) -> bool:
-        return call.tensor(0).is_constant
-
-    def fold(self, call: Call) -> list[np.ndarray]:
-        data = dequantized(call.tensor(0)).data
-        assert data is not None
-        return [data]
-
-    def grid(self, call: Call) -> Quant | None:
-        return None if call.tensor(0).dtype == "float16" else call.tensor(0).quant
 
 
 @op("DENSIFY")

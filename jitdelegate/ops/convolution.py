@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,7 +20,8 @@ from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
 from jitdelegate.ops.call import Call, Shape, constant_problems, given
 from jitdelegate.ops.case import Case, Weights, ints
 from jitdelegate.ops.pointwise import X, Y, mapped
-from jitdelegate.ops.registry import MAX_PARTS, Lowering, Op, moved, op, view
+from jitdelegate.ops.quantized_weights import Operands, integer_sums, weight_problems
+from jitdelegate.ops.registry import BYTES, MAX_PARTS, Kinds, Lowering, Op, moved, op, view
 from jitdelegate.ops.shape import reordered
 from jitdelegate.ops.window import Borders, Pair, Sliding, dilation, patches, slide, slide_back, stride, window_problems
 
@@ -44,6 +45,10 @@ class Weighted(Op):
     filter_rank = 4
     multiplies = False
     """True where the filter may be computed at run time."""
+    weights: ClassVar[tuple[int, ...]] = (1,)
+    data_operand = 0
+    channel_axis = 0
+    """The filter's axis of output channels."""
 
     def problems(self, call: Call) -> Iterator[str]:
         if not self.multiplies:
@@ -105,6 +110,19 @@ class Weighted(Op):
             return mapped(activation(X), (total, shape), shape=shape)
         bias = view(call.index(self.bias_operand), channels)
         return mapped(activation(X + Y), (total, shape), (bias, channels), shape=shape)
+
+    @property
+    def places(self) -> Operands:
+        """Which operands are data, filter and bias."""
+        return Operands(self.data_operand, self.filter_operand, self.bias_operand, self.channel_axis)
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from weight_problems(call, self.places)
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        found = self.lowering(call)
+        assert isinstance(found, Lowering)
+        return integer_sums(call, found, self.places)
 
     def is_constant(self, call: Call) -> bool:
         """Whether the filter is known while compiling."""
@@ -172,8 +190,15 @@ def split(arrays: Sequence[np.ndarray | None]) -> tuple[np.ndarray, np.ndarray, 
     return data, weights, bias[0].reshape(-1) if bias else None
 
 
+class QuantizedWeighted(Weighted):
+    """An operator with weights that is compiled for quantized data too."""
+
+    quantized: ClassVar[tuple[str, ...]] = ("int8", "uint8", "int16")
+    quantized_kinds: ClassVar[Kinds] = {1: BYTES, 2: ("int32", "int64")}
+
+
 @op("CONV_2D")
-class Conv2D(Weighted):
+class Conv2D(QuantizedWeighted):
     """A convolution, grouped where the filter has fewer channels than the data."""
 
     multiplies = True
@@ -255,7 +280,7 @@ class Conv2D(Weighted):
 
 
 @op("FULLY_CONNECTED")
-class FullyConnected(Weighted):
+class FullyConnected(QuantizedWeighted):
     """Rows of K numbers times the filter [O, K]; the data is flattened to [rows, K], whatever its rank."""
 
     filter_rank = 2
@@ -297,8 +322,9 @@ class FullyConnected(Weighted):
         rows, count = call.index(0), prod(data) // depth
         if not self.is_constant(call):
             return self.product(call, rows if data == (count, depth) else view(rows, (count, depth)), count)
+        flat = view(rows, (count, depth), call.tensor(0).dtype)
         direct = data and data[-1] == depth and (len(data) != 4 or len(call.output.shape) == 4)
-        return self.weighted(call, Contract(), (rows if direct else view(rows, (count, depth)), call.index(1)))
+        return self.weighted(call, Contract(), (rows if direct else flat, call.index(1)))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, weights, bias = split(arrays)
@@ -308,9 +334,11 @@ class FullyConnected(Weighted):
 
 
 @op("TRANSPOSE_CONV")
-class TransposeConv(Weighted):
+class TransposeConv(QuantizedWeighted):
     """Every input pixel adds its multiple of the filter to the output; operands (output shape, filter, data, bias)."""
 
+    quantized_kinds: ClassVar[Kinds] = {1: BYTES, 3: ("int32", "int64")}
+    data_operand = 2
     least, most = 3, 4
     parameters = (0,)
     bias_operand = 3

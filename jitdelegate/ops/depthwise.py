@@ -14,7 +14,7 @@ from jitdelegate.ops.call import Call, Shape
 from jitdelegate.ops.case import Case, Weights
 from jitdelegate.ops.convolution import (
     UNIT,
-    Weighted,
+    QuantizedWeighted,
     convolution_window,
     finish,
     image_problems,
@@ -27,10 +27,11 @@ from jitdelegate.ops.window import Sliding, patches, slide, window_problems
 
 
 @op("DEPTHWISE_CONV_2D")
-class DepthwiseConv2D(Weighted):
+class DepthwiseConv2D(QuantizedWeighted):
     """One filter per channel, or the same number of filters for each channel; `depth_multiplier` is ignored."""
 
     multiplies = True
+    channel_axis = 3
     cases = (
         Case(((1, 8, 8, 4), Weights((1, 3, 3, 4)), Weights((4,))), {**UNIT, "padding": "SAME", OPTION: "RELU6"}),
         Case(((2, 9, 7, 17), Weights((1, 3, 3, 17)), Weights((17,))), {**UNIT, "padding": "VALID"}),

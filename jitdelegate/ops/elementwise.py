@@ -11,8 +11,11 @@ from jitdelegate.ir.expr import Expr, clamp, converted, maximum, minimum, unary
 from jitdelegate.ops.call import WORDS, Call, given
 from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.fourier import part, rank_problems
-from jitdelegate.ops.pointwise import Pointwise, X, Y
-from jitdelegate.ops.registry import ANY, NUMBERS, Lowering, Op, cast, op
+from jitdelegate.ops.pointwise import Pointwise, X, Y, pointwise
+from jitdelegate.ops.quantization import centred, multiple, per_tensor_problems, tabulated
+from jitdelegate.ops.registry import ANY, BYTES, NUMBERS, Lowering, Op, cast, op
+from jitdelegate.ops.rounding import AWAY
+from jitdelegate.ops.scales import scale
 
 SHAPES = (Case(((1, 8, 8, 4),)), Case(((5,),)), Case(((1, 1, 1, 1),)), Case(((),)))
 WHOLE = tuple(Case((Fed((2, 3, 5), dtype),)) for dtype in ("int32", "int64"))
@@ -20,9 +23,16 @@ POSITIVE = (Case(((1, 8, 8, 4),), low=0.125), Case(((2, 3, 5),), low=0.125))
 
 
 class Elementwise(Pointwise):
-    """One operand, and an output of the same shape."""
+    """One operand, and an output of the same shape. Of quantized values, a table of all of them."""
 
+    quantized: ClassVar[tuple[str, ...]] = BYTES
     cases: ClassVar[tuple[Case, ...]] = SHAPES
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from per_tensor_problems(call, call.tensor(0), call.output)
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        return pointwise(tabulated(self.expression(call.node.attrs), call.tensor(0), call.output), call)
 
 
 @op("ABS")
@@ -140,22 +150,35 @@ class Logistic(Elementwise):
     formula = unary("logistic", X)
 
 
+class Activation(Elementwise):
+    """An activation that is an operator of its own."""
+
+    quantized = ("int8", "uint8", "int16")
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        """The stored numbers in the output's scale, limited like a fused activation."""
+        data, output = call.tensor(0), call.output
+        factor = np.asarray(scale(data) / scale(output), np.float64)
+        found, _ = multiple(centred(X, data), factor, AWAY, output, self.name, 1)
+        return pointwise(found, call)
+
+
 @op("RELU")
-class Relu(Elementwise):
+class Relu(Activation):
     """y = max(x, 0)"""
 
     formula = maximum(X, 0)
 
 
 @op("RELU6")
-class Relu6(Elementwise):
+class Relu6(Activation):
     """y = x limited to [0, 6]"""
 
     formula = clamp(X, 0, 6)
 
 
 @op("RELU_N1_TO_1")
-class ReluN1To1(Elementwise):
+class ReluN1To1(Activation):
     """y = x limited to [-1, 1]"""
 
     formula = clamp(X, -1, 1)

@@ -13,7 +13,7 @@ from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.index_forms import Gather as GatherForm
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
-from jitdelegate.ops.registry import ANY, MAX_PARTS, Lowering, Op, cast, op, view
+from jitdelegate.ops.registry import ANY, MAX_PARTS, QUANTIZED, Lowering, Op, cast, op, view
 from jitdelegate.ops.shape import axis_problems
 
 MAX_PLACES = 1 << 22
@@ -51,6 +51,7 @@ class Lookup(Op):
 
     least = most = 2
     types = ANY
+    quantized = QUANTIZED
     kinds: ClassVar = {1: (*INTEGERS, "int16")}
     places: ClassVar[int] = 1
     """The operand that holds the indices."""
@@ -199,6 +200,7 @@ class ReverseSequence(Op):
     folds = 1 << 16
     least = most = 2
     types = ANY
+    quantized = QUANTIZED
     kinds: ClassVar = {1: INTEGERS}
     cases = (
         Case(((3, 7, 5), Fed((3,), "int32")), {"seq_dim": 1, "batch_dim": 0}, low=1, high=7),
@@ -284,6 +286,7 @@ class DynamicUpdateSlice(Op):
 
     least = most = 3
     types = ANY
+    quantized = QUANTIZED
     kinds: ClassVar = {2: INTEGERS}
     cases = (
         Case(((4, 5, 6), (2, 5, 6), Fed((3,), "int32")), low=-3, high=7),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -52,6 +52,7 @@ class BatchMatMul(Op):
 
     folds = 0
     least = most = 2
+    weights: ClassVar[tuple[int, ...]] = (1,)
     cases = (
         Case(((3, 4), (4, 5))),
         Case(((2, 7, 9), (2, 9, 17))),

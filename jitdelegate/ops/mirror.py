@@ -11,7 +11,7 @@ from jitdelegate.ir.forms import Concat, IndexMap
 from jitdelegate.ops.call import Call, Shape, given, with_axis
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.padding import Padding
-from jitdelegate.ops.registry import ANY, Lowering, Op, moved, op
+from jitdelegate.ops.registry import ANY, QUANTIZED, Lowering, Op, moved, op
 from jitdelegate.ops.shape import axis_problems
 
 
@@ -26,6 +26,7 @@ class ReverseV2(Op):
     """The data in reverse order along the axes in the second operand, which must be adjacent."""
 
     types = ANY
+    quantized = QUANTIZED
     least = most = 2
     parameters = (1,)
     cases = (

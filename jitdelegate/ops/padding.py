@@ -13,7 +13,9 @@ from jitdelegate.ir.expr import Arg, Expr, binary, select
 from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
-from jitdelegate.ops.registry import ANY, MAX_NUMBERED, NUMBERS, Lowering, Op, moved, op
+from jitdelegate.ops.quantization import per_tensor_problems
+from jitdelegate.ops.registry import ANY, MAX_NUMBERED, NUMBERS, QUANTIZED, Lowering, Op, moved, op
+from jitdelegate.ops.scales import parameters, zero
 
 Margins = list[tuple[int, int]]
 """The number of elements before and after each axis."""
@@ -28,6 +30,7 @@ class Padding(Op):
     """Pads the data: row a of the second operand holds the numbers of elements before and after axis a."""
 
     types = ANY
+    quantized = QUANTIZED
     takes_empty = True
     least = most = 2
     parameters = (1,)
@@ -41,6 +44,11 @@ class Padding(Op):
         if min(call.integers(1), default=0) < 0:
             yield f"{self.name}: the paddings are {list(call.integers(1))}, expected none below 0."
 
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from per_tensor_problems(call, call.tensor(0), call.output)
+        if parameters(call.tensor(0)) != parameters(call.output):
+            yield f"{self.name}: the quantization parameters of input and output differ."
+
     @staticmethod
     def borders(call: Call) -> Margins:
         """(before, after) for every axis."""
@@ -53,7 +61,7 @@ class Padding(Op):
 
 @op("PAD")
 class Pad(Padding):
-    """Pads the data with zeros."""
+    """Pads the data with zeros, which quantized data has as its zero point."""
 
     cases: ClassVar[tuple[Case, ...]] = (
         Case(((1, 4, 5, 6), ints((0, 0), (1, 2), (2, 1), (0, 0)))),
@@ -65,7 +73,7 @@ class Pad(Padding):
 
     def value(self, call: Call) -> float | None:
         """The value of the padding; None where it is known only at run time."""
-        return 0
+        return zero(call.tensor(0))
 
     def lowering(self, call: Call) -> Lowering:
         rank, borders = len(call.shape(0)), self.borders(call)

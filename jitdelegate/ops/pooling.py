@@ -8,14 +8,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import RESULT, substitute, unary
+from jitdelegate.ir.expr import RESULT, Cast, clamp, substitute, unary
 from jitdelegate.ir.forms import Pool
 from jitdelegate.ops.activation import OPTION, activated
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case
 from jitdelegate.ops.convolution import image_problems
 from jitdelegate.ops.pointwise import X, mapped
-from jitdelegate.ops.registry import Lowering, Op, op
+from jitdelegate.ops.quantization import limits, per_tensor_problems
+from jitdelegate.ops.registry import BYTES, Lowering, Op, op
+from jitdelegate.ops.scales import parameters
 from jitdelegate.ops.window import Sliding, patches, slide, window_problems
 
 
@@ -30,6 +32,7 @@ class Pooling(Op):
     folds = 0
     activates = True
     kind: ClassVar[str]
+    quantized: ClassVar[tuple[str, ...]] = BYTES
     cases: ClassVar[tuple[Case, ...]] = (
         _case((1, 8, 8, 4), (2, 2), (2, 2), "VALID", "NONE"),
         _case((1, 9, 7, 17), (3, 3), (2, 2), "SAME", "RELU"),
@@ -64,6 +67,19 @@ class Pooling(Op):
     def lowering(self, call: Call) -> Lowering | tuple[Lowering, ...]:
         window = self.window(call.shape(0), call.node.attrs)
         return Lowering(Pool(self.epilogue(call), (), **window.geometry, kind=self.kind), (call.index(0),))
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from per_tensor_problems(call, call.output)
+        if parameters(call.tensor(0)) != parameters(call.output):
+            yield f"{self.name}: the quantization parameters of input and output differ."
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        """The stored numbers are pooled as they are: input and output have the same scale."""
+        window = self.window(call.shape(0), call.node.attrs)
+        low, high = limits(call.output, call.option(OPTION, "NONE"))
+        dtype = call.output.dtype
+        form = Pool(Cast(clamp(RESULT, low, high), dtype), (), **window.geometry, kind=self.kind, accumulator="int32")
+        return Lowering(form, (call.index(0),))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         (data,) = given(arrays)
@@ -106,6 +122,7 @@ class L2Pool2D(Pooling):
     """The root of the mean of squares of the part of the window that lies inside the image."""
 
     kind = "mean"
+    quantized = ()
 
     def lowering(self, call: Call) -> Lowering:
         shape, window = call.shape(0), self.window(call.shape(0), call.node.attrs)

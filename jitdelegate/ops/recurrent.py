@@ -22,6 +22,8 @@ from jitdelegate.ops.registry import Lowering, Op, op, view
 MOST_KERNELS = 1024
 """Most kernels of a sequence whose steps have their own kernels; a hundred kernels take about a second to compile."""
 BASIC_INPUTS, BASIC_OUTPUTS = 5, 4
+MOST_OPERANDS = 48
+"""Inputs of the operator that has most."""
 
 
 def lstm_case(
@@ -56,6 +58,7 @@ class Recurrence(Op):
     """
 
     states: ClassVar[tuple[int, ...]]
+    weights: ClassVar[tuple[int, ...]] = tuple(range(1, MOST_OPERANDS))
 
     def updates(self, node: Node) -> tuple[int, ...]:
         return self.states

@@ -8,12 +8,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import Cast
+from jitdelegate.ir.expr import Cast, Const, Expr, clamp
 from jitdelegate.ir.forms import Reduce, View
+from jitdelegate.ir.graph import Tensor
+from jitdelegate.ir.quantized import quantize, rescale
+from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.pointwise import X, mapped
+from jitdelegate.ops.quantization import FIXED, half_away, limits, multiplier, per_tensor_problems
 from jitdelegate.ops.registry import BOOLEANS, NUMBERS, Lowering, Op, cast, op
+from jitdelegate.ops.rounding import AWAY, EVEN, UP, rounding
+from jitdelegate.ops.scales import scale, zero
 from jitdelegate.ops.shape import axis_problems
 
 
@@ -79,7 +85,24 @@ class Mean(Reduction):
     """The mean over the axes."""
 
     kind, function = "mean", np.mean
+    quantized = ("int8", "uint8", "int16")
     cases = (*Reduction.cases, *Reduction.whole)
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from per_tensor_problems(call, call.tensor(0), call.output)
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        """The sum, then one multiple of it."""
+        axes, shape, kept = self.axes(call), call.shape(0), self.shape(call)
+        data, output = call.tensor(0), call.output
+        count = prod(shape[axis] for axis in axes)
+        rule = rounding(call, data.dtype)
+        if rule == UP and not (axes == (1, 2) and len(shape) == 4 and call.option("keep_dims", False)):
+            rule = AWAY
+        sums = Reduce(kind="sum", axes=axes, accumulator=ELEMENT_TYPES[data.dtype].accumulator)
+        total = Lowering(sums, (call.index(0),), kept, sums.accumulator)
+        found = _mean(Cast(X, "int32"), count, data, output, rule)
+        return mapped(found, (total, kept), shape=kept, dtype=output.dtype)
 
     def lowering(self, call: Call) -> Lowering:
         """For integers, the 64-bit sum, divided and truncated towards zero."""
@@ -89,6 +112,28 @@ class Mean(Reduction):
         wide, kept = cast(call.index(0), shape, "int64"), self.shape(call)
         total = Lowering(Reduce(kind="sum", axes=axes), (wide,), kept, "int64")
         return mapped(Cast(X / prod(shape[axis] for axis in axes), dtype), (total, kept), shape=kept, dtype=dtype)
+
+
+def _mean(total: Expr, count: int, data: Tensor, output: Tensor, rule: str) -> Expr:
+    """The mean of `count` stored numbers with this sum, an int32, in the output's type.
+
+    XNNPACK adds the zero point before it rounds, so its parity decides ties. LiteRT's optimized kernel for images
+    rounds the zero point's share apart. Its other kernels divide the multiplier by the count.
+    """
+    middle, (low, high) = zero(data), limits(output)
+    if rule == EVEN:
+        factor = scale(data) / scale(output) * (np.float32(1) / np.float32(count))
+        real = Cast(total - Const(middle * count), "float32") * Const(float(factor)) + float(zero(output))
+        return quantize(real, output.dtype, 0, low, high)
+    if rule == UP:
+        offset = int(half_away(np.float32(middle) * scale(data) / scale(output)))
+        m, shift = multiplier(float(scale(data) / (np.float32(count) * scale(output))))
+        found = rescale(total, m, shift, "int32", rounding=FIXED[UP])
+        return Cast(clamp(found + Const(zero(output) - offset), low, high), output.dtype)
+    m, shift = multiplier(float(scale(data)) / float(scale(output)))
+    more = min(count.bit_length() - 1, 32, 62 - shift)
+    found = rescale(total - Const(middle * count), (m << more) // count, shift + more, "int32", rounding=FIXED[AWAY])
+    return Cast(clamp(found + Const(zero(output)), low, high), output.dtype)
 
 
 @op("SUM")

@@ -14,7 +14,7 @@ from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr
 from jitdelegate.ir.forms import Form, IndexMap, Map, View
 from jitdelegate.ir.graph import Graph, Node, Quant, Tensor
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION
-from jitdelegate.ops.call import INTEGERS, Call, Shape, constant_problems
+from jitdelegate.ops.call import INTEGERS, Call, Shape, constant_problems, dequantization_problems
 from jitdelegate.ops.case import Case
 
 MAX_RANK = 8
@@ -33,10 +33,15 @@ MAX_SENTENCE = 500
 """Most characters of a reason: the shapes, lists and names that it quotes may be of any length."""
 
 
+Kinds = Mapping[int, tuple[str, ...]]
+"""Number of an operand or an output -> the types that it may have."""
 FLOATS = ("float32",)
 BOOLEANS = ("bool",)
 NUMBERS = ("float32", "int32", "int64")
 """The types that kernels calculate with."""
+QUANTIZED = ("int8", "uint8", "int16", "int32")
+"""The types of quantized values that kernels can move."""
+BYTES = ("int8", "uint8")
 ANY = (*NUMBERS, "bool", "int8", "uint8", "int16", "uint16", "uint32", "float16")
 """The types that kernels can move."""
 
@@ -101,10 +106,20 @@ class Op:
     """Further inputs that may decide the output's shape; where they do, they have to be constants."""
     types: ClassVar[tuple[str, ...]] = FLOATS
     """The types of values; all operands and outputs of a node have one of them in common."""
-    kinds: ClassVar[Mapping[int, tuple[str, ...]]] = {}
+    kinds: ClassVar[Kinds] = {}
     """The types of the operands to which `types` does not apply."""
-    results: ClassVar[Mapping[int, tuple[str, ...]]] = {}
+    results: ClassVar[Kinds] = {}
     """The types of the outputs to which `types` does not apply."""
+    quantized: ClassVar[tuple[str, ...]] = ()
+    """The types of quantized data that the operator is compiled for."""
+    quantized_kinds: ClassVar[Kinds] = {}
+    """Beside quantized data, the types of operands to which `quantized` does not apply; more than `kinds`."""
+    quantized_results: ClassVar[Kinds] = {}
+    """The same of outputs."""
+    weights: ClassVar[tuple[int, ...]] = ()
+    """Operands that may be quantized where the data is float32."""
+    hybrid: ClassVar[tuple[str, ...]] = ("int8", "int4")
+    """The types that `weights` may then have."""
     folds: ClassVar[int] = MAX_ELEMENTS
     """Most elements of the outputs of a node that is folded. A `reference` that mainly serves the tests is slow."""
     takes_empty: ClassVar[bool] = False
@@ -201,30 +216,57 @@ class Op:
             yield f"{self.name} with the fused activation {name} is not supported."
 
     def _types(self, call: Call) -> Iterator[str]:
+        types, kinds, results = self._allowed(call.quantization)
+        if not types:
+            yield f"{self.name} of quantized values is not supported."
         found = {}
         for operand in range(call.count):
             if call.given(operand) and operand not in self.parameters:
                 dtype = found[operand] = call.tensor(operand).dtype
-                allowed = self.kinds.get(operand, self.types)
+                allowed = kinds.get(operand, types)
                 if dtype not in allowed:
                     yield f"{self.name}: input {operand} is {dtype}, {_only(allowed)} supported."
-        values = {dtype for operand, dtype in found.items() if operand not in self.kinds}
+        values = {dtype for operand, dtype in found.items() if operand not in kinds}
         if len(values) > 1:
             yield f"{self.name}: the inputs are {' and '.join(sorted(values))}, expected one type."
         for number, output in enumerate(call.outputs):
-            allowed = self.results.get(number) or tuple(values) or self.types
+            allowed = results.get(number) or tuple(values) or types
             if output.dtype not in allowed:
                 yield f"{self.name}: the output is {output.dtype}, {_only(allowed)} supported."
 
+    def _allowed(self, quantization: str) -> tuple[Sequence[str], Kinds, Kinds]:
+        """(types of values, types of other operands, types of other outputs) for a node that is so quantized."""
+        if quantization == "integer":
+            return self.quantized, {**self.kinds, **self.quantized_kinds}, {**self.results, **self.quantized_results}
+        if quantization == "hybrid":
+            weights = dict.fromkeys(self.weights, (*FLOATS, *self.hybrid))
+            return self.types if weights else (), {**self.kinds, **weights}, self.results
+        return self.types, self.kinds, self.results
+
     def _values(self, call: Call) -> Iterator[str]:
         for operand in range(call.count):
-            if call.given(operand) and call.tensor(operand).is_constant and call.constant(operand) is None:
+            is_odd = call.given(operand) and call.tensor(operand).is_constant and call.constant(operand) is None
+            if is_odd and not (operand in self.weights and call.tensor(operand).dtype == "int4"):
                 yield f"{self.name}: input {operand} is a sparse or packed constant."
-            if call.given(operand) and call.tensor(operand).is_quantized:
-                yield f"{self.name}: input {operand} is {call.tensor(operand).dtype}, quantized."
-        for tensor in call.outputs:
-            if tensor.is_quantized:
-                yield f"{self.name}: the output is {tensor.dtype}, quantized."
+        if call.quantization == "integer":
+            yield from self.quantized_problems(call)
+        if call.quantization == "hybrid":
+            yield from self.hybrid_problems(call)
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        """The operator's own reasons to refuse quantized data."""
+        yield from ()
+
+    def hybrid_problems(self, call: Call) -> Iterator[str]:
+        """The operator's own reasons to refuse quantized weights of float32 data."""
+        for operand in filter(call.given, self.weights):
+            if call.tensor(operand).is_quantized:
+                yield from dequantization_problems(call, operand)
+
+    def widens(self, call: Call) -> bool:
+        """Whether a node with float32 data and quantized weights computes with the floats that the weights stand for.
+        `passes.widen_weights` then replaces them, and `hybrid_lowering` is not asked."""
+        return True
 
     def problems(self, call: Call) -> Iterator[str]:
         """The operator's own reasons to refuse."""
@@ -253,11 +295,21 @@ class Op:
 
     def lower(self, graph: Graph, node: Node) -> tuple[Lowering, ...]:
         """How to compute each output of a node that `check` accepts."""
-        found = self.lowering(Call(graph, node))
+        call = Call(graph, node)
+        lowerings = {"": self.lowering, "integer": self.quantized_lowering, "hybrid": self.hybrid_lowering}
+        found = lowerings[call.quantization](call)
         return found if isinstance(found, tuple) else (found,)
 
     def lowering(self, call: Call) -> Lowering | tuple[Lowering, ...]:
         """As `lower`."""
+        raise NotImplementedError
+
+    def quantized_lowering(self, call: Call) -> Lowering | tuple[Lowering, ...]:
+        """As `lower`, of quantized data: by default the operator moves numbers, whatever they stand for."""
+        return self.lowering(call)
+
+    def hybrid_lowering(self, call: Call) -> Lowering | tuple[Lowering, ...]:
+        """As `lower`, of float32 data and quantized weights, for nodes that `widens` is false for."""
         raise NotImplementedError
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:

@@ -13,7 +13,7 @@ from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given, with_axis
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.pointwise import broadcast, broadcasts
-from jitdelegate.ops.registry import ANY, MAX_NUMBERED, NUMBERS, Lowering, Op, moved, op, view
+from jitdelegate.ops.registry import ANY, MAX_NUMBERED, NUMBERS, QUANTIZED, Lowering, Op, moved, op, view
 
 EVERYWHERE = IndexMap.along()
 """The index map that reads a scalar."""
@@ -24,6 +24,7 @@ class Fill(Op):
     """An array of the shape in the first operand, filled with the scalar in the second."""
 
     types = ANY
+    quantized = QUANTIZED
     least = most = 2
     parameters = (0,)
     cases = (
@@ -52,6 +53,7 @@ class BroadcastTo(Op):
     """The data repeated to the shape in the second operand, as numpy does."""
 
     types = ANY
+    quantized = QUANTIZED
     version = 2
     least = most = 2
     parameters = (1,)
@@ -86,6 +88,7 @@ class Tile(Op):
     """The data repeated along every axis as often as the second operand says."""
 
     types = ANY
+    quantized = QUANTIZED
     least = most = 2
     parameters = (1,)
     cases = (

@@ -12,7 +12,9 @@ from jitdelegate.ir.forms import Concat, IndexMap, View
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, Shape, given, with_axis
 from jitdelegate.ops.case import Case, ints
-from jitdelegate.ops.registry import ANY, MAX_PARTS, MAX_RANK, Lowering, Op, moved, op, view
+from jitdelegate.ops.quantization import per_tensor_problems
+from jitdelegate.ops.registry import ANY, MAX_PARTS, MAX_RANK, QUANTIZED, Lowering, Op, moved, op, view
+from jitdelegate.ops.scales import parameters
 
 
 def permuted(order: Shape) -> IndexMap:
@@ -51,6 +53,7 @@ class Relabel(Op):
     """The same elements in the same order under another shape."""
 
     types = (*ANY, "complex64")
+    quantized = QUANTIZED
     takes_empty = True
 
     def lowering(self, call: Call) -> Lowering:
@@ -160,6 +163,7 @@ class Transpose(Op):
     """Output axis a is axis `permutation[a]` of the data."""
 
     types = ANY
+    quantized = QUANTIZED
     least = most = 2
     parameters = (1,)
     cases = (
@@ -195,6 +199,7 @@ class Concatenation(Op):
     """All operands one after another along the option `axis`."""
 
     types = ANY
+    quantized = QUANTIZED
     most = MAX_PARTS
     takes_empty = skips_empty = True
     cases = (
@@ -213,6 +218,11 @@ class Concatenation(Op):
         for shape in shapes[1:]:
             if len(shape) != len(shapes[0]) or self._others(call, shape) != self._others(call, shapes[0]):
                 yield f"CONCATENATION: shapes {list(shapes[0])} and {list(shape)} differ beside axis {axis}."
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from per_tensor_problems(call, *call.operands, call.output)
+        if len({parameters(tensor) for tensor in (*call.operands, call.output)}) > 1:
+            yield "CONCATENATION: the quantization parameters of inputs and output differ."
 
     @staticmethod
     def _others(call: Call, shape: Shape) -> Shape:
@@ -236,6 +246,7 @@ class Pack(Op):
     """All operands, which have the same shape, along a new axis: the option `axis`."""
 
     types = ANY
+    quantized = QUANTIZED
     most = MAX_PARTS
     takes_empty = True
     cases = (
@@ -278,6 +289,7 @@ class Blocks(Op):
     """Moves blocks of `block_size` x `block_size` pixels into channels, or back."""
 
     types = ANY
+    quantized = QUANTIZED
 
     def problems(self, call: Call) -> Iterator[str]:
         block, shape = int(call.option("block_size", 0)), call.shape(0)

@@ -16,7 +16,7 @@ from jitdelegate.ir.index_forms import Gather
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.indexing import cut_out, leading, place_problems
-from jitdelegate.ops.registry import ANY, Lowering, Op, moved, op, view
+from jitdelegate.ops.registry import ANY, QUANTIZED, Lowering, Op, moved, op, view
 
 
 @op("SLICE")
@@ -27,6 +27,7 @@ class Slice(Op):
     """
 
     types = ANY
+    quantized = QUANTIZED
     takes_empty = True
     kinds: ClassVar = {1: INTEGERS}
     least = most = 3
@@ -99,6 +100,7 @@ class StridedSlice(Op):
     """
 
     types = ANY
+    quantized = QUANTIZED
     takes_empty = True
     kinds: ClassVar = {1: INTEGERS, 2: INTEGERS}
     least = most = 4

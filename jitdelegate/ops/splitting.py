@@ -10,7 +10,7 @@ import numpy as np
 from jitdelegate.ir.forms import IndexMap
 from jitdelegate.ops.call import Call, Shape, given, with_axis
 from jitdelegate.ops.case import Case, Fed, ints
-from jitdelegate.ops.registry import ANY, MAX_PARTS, Lowering, Op, moved, op
+from jitdelegate.ops.registry import ANY, MAX_PARTS, QUANTIZED, Lowering, Op, moved, op
 from jitdelegate.ops.shape import axis_problems, one_axis, one_axis_problems
 
 
@@ -18,6 +18,7 @@ class Parts(Op):
     """Splits the operand `data` along the axis in operand `along` into `num_splits` parts."""
 
     types = ANY
+    quantized = QUANTIZED
     takes_empty = skips_empty = True
     data: int
     along: int
@@ -119,6 +120,7 @@ class Unpack(Op):
     """Each slice along the option `axis` as an output of its own, without that axis."""
 
     types = ANY
+    quantized = QUANTIZED
     cases = (
         Case(((3, 4),), {"num": 3, "axis": 0}),
         Case(((2, 3, 4),), {"num": 4, "axis": -1}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jitdelegate.ops.call import Call
 
-KEEPS_SHAPE = frozenset({"BUCKETIZE", "COMPLEX_ABS", "FAKE_QUANT", "IMAG", "QUANTIZE", "REAL"})
+KEEPS_SHAPE = frozenset({"BUCKETIZE", "COMPLEX_ABS", "FAKE_QUANT", "IMAG", "REAL"})
 """Operators whose output has the shape of the input."""
 
 

@@ -18,20 +18,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-CPU_FEATURES = ("auto", "x86-64-v4", "x86-64-v3", "generic")
+CPU_FEATURES = ("auto", "x86-64-v4-vnni", "x86-64-v4", "x86-64-v3-vnni", "x86-64-v3", "generic")
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
 PREFERENCES = ("FAST_SINGLE_ANSWER", "SUSTAINED_SPEED", "BALANCED")
 """In the order of TFLite's numbers, as `PRIORITIES`."""
 PRIORITIES = ("AUTO", "MAX_PRECISION", "MIN_LATENCY", "MIN_MEMORY_USAGE")
 PARTITIONINGS = ("cost_model", "all")
+QUANTIZED_EXECUTIONS = ("auto", "dynamic", "float_view")
+QUANTIZED_ROUNDINGS = ("litert", "reference")
+FLAGS = ("ENABLE_QUANT", "CL_ONLY", "GL_ONLY", "ENABLE_SERIALIZATION")
+"""In the order of TFLite's bits, the lowest first."""
 MOST_THREADS = 64
 LARGEST_DEVICE = 1023
 LARGEST_INDEX = 2147483647
 """TFLite's INT_MAX; as the last node of a range it means no end."""
-BACKEND = "backend"
-"""Another name of `target`."""
+ALIASES = {"backend": "target", "experimental_enable_quant": "quantized_models_allowed"}
+"""Other names of options."""
 
 _AUTO, _MAX_PRECISION = PRIORITIES[:2]
+_ENABLE_QUANT, *_FOREIGN, _ENABLE_SERIALIZATION = FLAGS
 _TRUTHS = {"True": True, "true": True, "1": True, "False": False, "false": False, "0": False}
 _LARGEST_HANDLE = (1 << 64) - 1
 _LONGEST_NUMBER = 20
@@ -44,8 +49,13 @@ _PARTITION_DEFAULTS = {
     "min_nodes_per_partition": 0,
     "only_ops": None,
     "partitioning": "cost_model",
+    "quantized_models_allowed": True,
 }
 """The options that change which operators are delegated, sorted by name."""
+_QUANTIZATION_DEFAULTS = {"quantized_execution": "auto", "quantized_rounding": "litert"}
+"""The options that change how quantized operators are computed, sorted by name."""
+_PORT_DEFAULTS = {"dequantize_outputs": False, "quantize_inputs": False}
+"""The options that change the types of inputs and outputs, sorted by name."""
 
 
 def _debug_level(text: str) -> int:
@@ -110,11 +120,29 @@ class Options:
             one by one with events between them. Models run slower.
         partitioning: "cost_model" compiles the partitions that save more than their crossings cost, "all" every
             partition that can be compiled.
+        quantized_models_allowed: False leaves operators with quantized activations on LiteRT; those with float
+            activations and quantized weights are compiled all the same, as in TFLite. None leaves it to
+            `experimental_flags`. `experimental_enable_quant` is another name of this option.
+        experimental_flags: TFLite's flags: a tuple of "ENABLE_QUANT", which `quantized_models_allowed` means, and
+            "ENABLE_SERIALIZATION", which contradicts `serialization_dir=False`; the cache is on without it. TFLite's
+            number of the flags, a list, or one string with commas is accepted. "CL_ONLY" and "GL_ONLY" are refused:
+            nothing here runs on OpenCL or OpenGL.
+        quantized_execution: how quantized operators are computed. Those with quantized activations: in integers, as
+            LiteRT computes them, or with "float_view" in float32, every result rounded to the values that its quantized
+            type has, as in TFLite's GPU delegate. Those with float activations and quantized weights: "dynamic"
+            quantizes the activations per row and multiplies integers, as XNNPACK does, "float_view" multiplies floats
+            with dequantized weights, and "auto" takes the faster of both, operator by operator.
+        quantized_rounding: of compiled operators with quantized activations: "litert" gives the bits of LiteRT's
+            default kernels, XNNPACK's where it takes the operator, "reference" those of LiteRT's reference kernels.
+        quantize_inputs: quantized inputs are float32 instead, and LiteRT's QUANTIZE makes quantized values of them.
+        dequantize_outputs: quantized outputs are float32 instead: scale * (stored value - zero point).
     """
 
     __slots__ = (
         "cpu_features",
+        "dequantize_outputs",
         "device",
+        "experimental_flags",
         "first_delegate_node_index",
         "inference_preference",
         "inference_priority1",
@@ -131,6 +159,10 @@ class Options:
         "precision",
         "private_weights",
         "profile",
+        "quantize_inputs",
+        "quantized_execution",
+        "quantized_models_allowed",
+        "quantized_rounding",
         "require_full_delegation",
         "serialization_dir",
         "stream",
@@ -162,6 +194,12 @@ class Options:
         only_ops: str | list[str] | tuple[str, ...] | None = None,
         partitioning: str = "cost_model",
         profile: bool | int = False,
+        quantized_models_allowed: bool | int | None = None,
+        experimental_flags: int | str | list[str] | tuple[str, ...] = _ENABLE_QUANT,
+        quantized_execution: str = "auto",
+        quantized_rounding: str = "litert",
+        quantize_inputs: bool | int = False,
+        dequantize_outputs: bool | int = False,
     ) -> None:
         self.target = _choice("target", target, NAMES)
         self.cpu_features = _choice("cpu_features", cpu_features, CPU_FEATURES)
@@ -188,6 +226,17 @@ class Options:
         self.only_ops = _operators(only_ops)
         self.partitioning = _choice("partitioning", partitioning, PARTITIONINGS)
         self.profile = _truth("profile", profile) or DEBUG_LEVEL >= TIMED_LEVEL
+        self.experimental_flags = _flags(experimental_flags)
+        if self.serialization_dir is False and _ENABLE_SERIALIZATION in self.experimental_flags:
+            raise OptionError("experimental_flags has ENABLE_SERIALIZATION, but serialization_dir is False: no cache")
+        allowed = _ENABLE_QUANT in self.experimental_flags
+        if quantized_models_allowed is not None:
+            allowed = _truth("quantized_models_allowed", quantized_models_allowed)
+        self.quantized_models_allowed = allowed
+        self.quantized_execution = _choice("quantized_execution", quantized_execution, QUANTIZED_EXECUTIONS)
+        self.quantized_rounding = _choice("quantized_rounding", quantized_rounding, QUANTIZED_ROUNDINGS)
+        self.quantize_inputs = _truth("quantize_inputs", quantize_inputs)
+        self.dequantize_outputs = _truth("dequantize_outputs", dequantize_outputs)
 
     def __repr__(self) -> str:
         return f"Options({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
@@ -209,14 +258,29 @@ class Options:
         """Names of the options that differ from their defaults, in alphabetical order."""
         usual = Options()
         names = tuple(name for name in self.__slots__ if getattr(self, name) != getattr(usual, name))
-        is_meant = self.precision == self._meant_precision()  # by TFLite's options, which are named instead
-        return tuple(name for name in names if not (is_meant and name == "precision"))
+        meant = {  # by TFLite's options, which are named instead
+            "precision": self._meant_precision(),
+            "quantized_models_allowed": _ENABLE_QUANT in self.experimental_flags,
+        }
+        return tuple(name for name in names if name not in meant or getattr(self, name) != meant[name])
 
     @property
     def partition_key(self) -> str:
         """The options that decide which operators are delegated, as "name=value" pairs; "" for the defaults."""
-        found = [(name, getattr(self, name)) for name, usual in _PARTITION_DEFAULTS.items()]
-        changed = [(name, value) for name, value in found if value != _PARTITION_DEFAULTS[name]]
+        return self._pairs(_PARTITION_DEFAULTS)
+
+    @property
+    def quantization_key(self) -> str:
+        """As `partition_key`, of the options that decide how quantized operators are computed."""
+        return self._pairs(_QUANTIZATION_DEFAULTS)
+
+    @property
+    def port_key(self) -> str:
+        """As `partition_key`, of the options that decide the types of inputs and outputs."""
+        return self._pairs(_PORT_DEFAULTS)
+
+    def _pairs(self, defaults: Mapping[str, Any]) -> str:
+        changed = [(name, getattr(self, name)) for name, usual in defaults.items() if getattr(self, name) != usual]
         return " ".join(f"{name}={','.join(value) if name == 'only_ops' else value}" for name, value in changed)
 
     def with_threads(self, num_threads: int | None) -> Options:
@@ -313,28 +377,34 @@ def _keywords(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """The mapping as keywords of `Options`.
 
     Raises:
-        OptionError: a name is not an option, or `target` and `backend` differ.
+        OptionError: a name is not an option, or an option has two names and two values.
     """
     check_mapping(mapping)
-    unknown = [str(name) for name in mapping if name not in Options.__slots__ and name != BACKEND]
+    unknown = [str(name) for name in mapping if name not in Options.__slots__ and name not in ALIASES]
     if unknown:
         raise _unknown(unknown)
     keywords = dict(mapping.items())
-    if BACKEND in keywords:
-        backend = _choice(BACKEND, keywords.pop(BACKEND), NAMES)
-        target = _choice("target", keywords.setdefault("target", backend), NAMES)
-        if target != backend:
-            raise OptionError(
-                f"target is {target!r} but backend, another name of it, is {backend!r}; expected one value"
-            )
+    for alias, name in ALIASES.items():
+        if alias in keywords:
+            value = _aliased(alias, keywords.pop(alias))
+            found = _aliased(name, keywords.setdefault(name, value))
+            if found != value:
+                raise OptionError(
+                    f"{name} is {found!r} but {alias}, another name of it, is {value!r}; expected one value"
+                )
     return keywords
+
+
+def _aliased(name: str, value: Any) -> str | bool:
+    """The checked value of an option that has two names, one of which is `name`."""
+    return _choice(name, value, NAMES) if ALIASES.get(name, name) == "target" else _truth(name, value)
 
 
 def _unknown(names: list[str]) -> OptionError:
     """The error about unknown options, with similar names."""
     from difflib import get_close_matches  # not before: it is as large as the load path
 
-    options = sorted((*Options.__slots__, BACKEND))
+    options = sorted((*Options.__slots__, *ALIASES))
     shown = [name[:_LONGEST_SHOWN] for name in names]
     near = {name: match for name in shown for match in get_close_matches(name, options, 1)}
     hints = [f"{name} (did you mean {near[name]}?)" if name in near else name for name in shown]
@@ -456,6 +526,28 @@ def _is_operator(name: str) -> bool:
     return bool(name) and name.isprintable() and not any(letter in " ," for letter in name)
 
 
+def _flags(value: int | str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    """TFLite's flags by name, in the order of their bits.
+
+    Raises:
+        OptionError: an unknown flag, or one that names an API that is not used here.
+    """
+    if type(value) is int and 0 <= value < 1 << len(FLAGS):
+        names = {name for place, name in enumerate(FLAGS) if value >> place & 1}
+    elif isinstance(value, str | list | tuple) and all(isinstance(name, str) for name in value):
+        listed = value.split(",") if isinstance(value, str) else value
+        names = {name.strip() for name in listed} - {""}
+    else:
+        names = {""}
+    if not names.issubset(FLAGS):
+        raise _refused("experimental_flags", value, f"some of {', '.join(FLAGS)}, or TFLite's number of them")
+    for name in names.intersection(_FOREIGN):
+        api = "OpenCL" if name == "CL_ONLY" else "OpenGL"
+        reason = f"but nothing here runs on {api}: a GPU is used through CUDA"
+        raise OptionError(f"experimental_flags has {name}, {reason}; expected {_ENABLE_QUANT}, {_ENABLE_SERIALIZATION}")
+    return tuple(name for name in FLAGS if name in names)
+
+
 def _directory(value: str | os.PathLike[str] | bool | None) -> str | bool | None:
     if value is None or value is False:
         return value
@@ -472,27 +564,32 @@ _OPTIONAL = {
         "model_token",
         "num_threads",
     ),
-    *("only_ops", "precision", "serialization_dir", "stream"),
+    *("only_ops", "precision", "quantized_models_allowed", "serialization_dir", "stream"),
 }
 """Options whose value may be None."""
 _NUMBERS = {
-    *("first_delegate_node_index", "inference_preference", "inference_priority1", "inference_priority2"),
+    *("experimental_flags", "first_delegate_node_index", "inference_preference", "inference_priority1"),
+    "inference_priority2",
     *("inference_priority3", "last_delegate_node_index", "max_delegated_partitions", "min_nodes_per_partition"),
     *("num_threads", "stream"),
 }
 _SIGNED = {"is_precision_loss_allowed", "max_delegated_partitions"}
-_TRUE_OR_FALSE = {"is_precision_loss_allowed", "private_weights", "profile", "require_full_delegation"}
+_TRUE_OR_FALSE = {
+    *("dequantize_outputs", "is_precision_loss_allowed", "private_weights", "profile", "quantize_inputs"),
+    *("quantized_models_allowed", "require_full_delegation"),
+}
 
 
 def _parse(name: str, text: str) -> str | int | bool | tuple[str, ...] | None:
     """The value of an option from its string; the string itself, to be refused, where it cannot be parsed."""
+    name = ALIASES.get(name, name)
     if name in _OPTIONAL and text == "None":
         return None
     if name in _TRUE_OR_FALSE and text in _TRUTHS:
         return _TRUTHS[text]
     if name == "serialization_dir" and text in ("False", "false"):
         return False
-    if name == "only_ops":
+    if name in ("experimental_flags", "only_ops") and text[:1] + text[-1:] in ("()", "[]"):
         return _names(text)
     sign, digits = ("-", text[1:]) if name in _SIGNED and text.startswith("-") else ("", text)
     if (sign or name in _NUMBERS) and digits.isdecimal() and len(digits) <= _LONGEST_NUMBER:
@@ -506,8 +603,6 @@ def _parsed(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: _parse(name, value) if isinstance(value, str) else value for name, value in mapping.items()}
 
 
-def _names(text: str) -> str | tuple[str, ...]:
-    """The names in the string of a list or tuple; other strings unchanged."""
-    if text[:1] + text[-1:] not in ("()", "[]"):
-        return text
+def _names(text: str) -> tuple[str, ...]:
+    """The names in the string of a list or tuple."""
     return tuple(name.strip().strip("'\"") for name in text[1:-1].rstrip(", ").split(","))

@@ -60,7 +60,7 @@ def refused_nodes(model: Model, graph: Graph, number: int, options: Options) -> 
 
 def _node_reason(graph: Graph, node: Node, unsure: set[int], options: Options) -> str | None:
     reasons = (node_reason(graph, node), _unsure_reason(graph, node, unsure))
-    return next((each for each in (*reasons, _excluded(node, options)) if each is not None), None)
+    return next((each for each in (*reasons, _excluded(graph, node, options)) if each is not None), None)
 
 
 def _unsure_reason(graph: Graph, node: Node, unsure: set[int]) -> str | None:
@@ -78,14 +78,22 @@ def stuck_reason(graph: Graph, index: int) -> str:
     return f"'{graph.tensors[index].name}' is {graph.tensors[index].dtype}, which does not pass to and from LiteRT."
 
 
-def _excluded(node: Node, options: Options) -> str | None:
+def _excluded(graph: Graph, node: Node, options: Options) -> str | None:
     """The reason if the caller's options exclude the node."""
+    if not options.quantized_models_allowed and _has_quantized_activations(graph, node):
+        return "It has quantized activations, which quantized_models_allowed=False leaves to LiteRT."
     if options.only_ops is not None and node.op not in options.only_ops:
         return f"It is none of only_ops, {', '.join(options.only_ops)}."
     first, last = options.first_delegate_node_index, options.last_delegate_node_index
     if all(first <= position and (last is None or position <= last) for position in node.origin):
         return None
     return f"It is not among the operators {first} to {'the last' if last is None else last}, which may be delegated."
+
+
+def _has_quantized_activations(graph: Graph, node: Node) -> bool:
+    """Whether the node reads or writes quantized values; TFLite's flag takes no notice of constants."""
+    tensors = (graph.tensors[index] for index in (*node.inputs, *node.outputs) if index != ABSENT)
+    return any(tensor.is_quantized and not tensor.is_constant for tensor in tensors)
 
 
 class _Delegating:

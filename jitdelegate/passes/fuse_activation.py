@@ -7,12 +7,14 @@ from dataclasses import replace
 from jitdelegate.ir.graph import Graph, Node
 from jitdelegate.ops import OPS
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION
+from jitdelegate.ops.call import Call
 
 
 def fuse_activation(graph: Graph) -> Graph:
     """%1 = CONV_2D(%0, ...); %2 = RELU6(%1) -> %2 = CONV_2D(%0, ...) {fused_activation_function=RELU6}.
 
-    Requires that the operator has this option, that the option is NONE, and that nothing else reads its output.
+    Requires that the operator has this option, that the option is NONE, and that nothing else reads its output. A
+    quantized activation rounds once more.
     """
     nodes: dict[int, Node] = {}
     for position, node in enumerate(graph.nodes):
@@ -31,4 +33,4 @@ def _is_plain(node: Node) -> bool:
 
 
 def _is_private(graph: Graph, node: Node) -> bool:
-    return graph.only_reader(node.inputs[0]) is not None
+    return graph.only_reader(node.inputs[0]) is not None and not Call(graph, node).quantization

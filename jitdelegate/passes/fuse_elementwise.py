@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from jitdelegate.ir.expr import Arg, Expr, substitute
-from jitdelegate.ir.forms import IndexMap, Map
+from jitdelegate.ir.forms import Form, IndexMap, Map
 from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 
 MAX_APPLIES = 24
@@ -14,6 +14,10 @@ MAX_APPLIES = 24
 
 MAX_OPERANDS = 4
 """Extra operands of one kernel: each takes a pointer and a stream of loads."""
+
+
+TYPES = ("float32", "int8", "uint8", "int16")
+"""Types of values in epilogues: real numbers, and quantized ones."""
 
 
 def fuse_elementwise(graph: Graph) -> Graph:
@@ -64,14 +68,16 @@ class _Fusion:
         (value,), (output,), form = producer.outputs, node.outputs, form_of(producer)
         if not form.takes_epilogue:
             return False
-        if form.has_result and not self._is_float((*producer.outputs, *node.inputs, *node.outputs)):
+        if form.has_result and not self._are_typed(form, (*producer.outputs, *node.inputs, *node.outputs)):
             return False
         same = self._graph.tensors[value].shape == self._graph.tensors[output].shape
         private = len(self._readers[value]) == 1 and value not in self._graph.outputs
         return same and private and all(index_map.is_identity() for index_map in _accesses(node, value))
 
-    def _is_float(self, indices: Iterable[int]) -> bool:
-        return all(self._graph.tensors[index].dtype == "float32" for index in indices)
+    def _are_typed(self, form: Form, indices: Iterable[int]) -> bool:
+        """Whether the form's epilogue may read and write these tensors."""
+        allowed = TYPES if form.types_epilogue else ("float32",)
+        return all(self._graph.tensors[index].dtype in allowed for index in indices)
 
     def _join(self, producer: Node, node: Node) -> Node | None:
         """Both as one node; None if that is too large, or if the producer's form cannot read one of the operands."""

@@ -9,10 +9,11 @@ from jitdelegate.ir.graph import Graph, Node
 from jitdelegate.ops import OPS
 from jitdelegate.ops.call import Call
 from jitdelegate.ops.padding import Pad
+from jitdelegate.ops.scales import zero
 from jitdelegate.ops.window import EXPLICIT_PADDING
 
 PADDING = {"CONV_2D": 0.0, "DEPTHWISE_CONV_2D": 0.0, "MAX_POOL_2D": -inf}
-"""Operator -> a value around its image that counts as much as its own padding. A mean would count every value."""
+"""Operator -> a real value around its image that counts as much as its own padding. A mean would count every value."""
 
 
 def fuse_pad(graph: Graph) -> Graph:
@@ -55,7 +56,7 @@ def _reaches_inside(node: Node, borders: tuple[int, ...]) -> bool:
 def _borders(call: Call, value: float) -> tuple[int, ...] | None:
     """(top, bottom, left, right) of a node that pads H and W of an image with `value`; None for other nodes."""
     op = OPS[call.node.op]
-    if not isinstance(op, Pad) or op.value(call) != value or len(call.shape(0)) != 4:
+    if not isinstance(op, Pad) or op.value(call) != value + zero(call.tensor(0)) or len(call.shape(0)) != 4:
         return None
     batch, height, width, channels = op.borders(call)
     return (*height, *width) if batch == channels == (0, 0) else None

@@ -62,10 +62,11 @@ def _is_open(graph: Graph, producer: Node, output: int) -> bool:
 
 
 def _has_constants(graph: Graph, producer: Node) -> bool:
-    """True if filter and bias are constants and the bias is a vector. Those that this pass made always are."""
+    """True if filter and bias are float constants and the bias is a vector. Those that this pass made always are."""
     old = {place: graph.tensors[i] for place, i in enumerate(producer.inputs) if ABSENT < i < len(graph.tensors)}
     is_vector = 2 not in old or len(old[2].shape) == 1
-    return is_vector and all(tensor.is_constant for place, tensor in old.items() if place > 0)
+    is_float = not any(tensor.is_quantized for tensor in old.values())
+    return is_vector and is_float and all(tensor.is_constant for place, tensor in old.items() if place > 0)
 
 
 def _scaled(draft: GraphBuilder, producer: Node, node: Node, constant: np.ndarray) -> Node:

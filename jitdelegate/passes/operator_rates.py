@@ -66,7 +66,10 @@ RATES: dict[type[Op], OperatorRate] = {
 }
 """Rates by operator class; a class without a row has those of its nearest base class."""
 
-LEVEL_SLOWDOWNS = {"x86-64-v4": 1.0, "x86-64-v3": 1.0, "generic": 4.0}
+LEVEL_SLOWDOWNS = {
+    **dict.fromkeys(("x86-64-v4-vnni", "x86-64-v4", "x86-64-v3-vnni", "x86-64-v3"), 1.0),
+    "generic": 4.0,
+}
 """By instruction set: how many times as long compiled code takes as RATES say, which hold for AVX-512.
 
 Measured on whole networks, one thread: x86-64-v3 code takes 1.1 to 1.6 times the time of x86-64-v4 code, and half the

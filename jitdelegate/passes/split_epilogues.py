@@ -23,8 +23,8 @@ def split_epilogues(graph: Graph, follows: Follows) -> Graph:
         if not form.has_result or _all_followed(graph, node, follows):
             nodes.append(node)
             continue
-        # A form's own result has the type of its data; its epilogue may convert it.
-        name, dtype = f"{output.name} before its epilogue", graph.tensors[node.inputs[0]].dtype
+        # The epilogue may convert the form's own result to another type.
+        name, dtype = f"{output.name} before its epilogue", form.own_type(graph.tensors[node.inputs[0]].dtype)
         between = len(tensors)
         tensors.append(replace(output, name=name, dtype=dtype))
         core, extra = node.inputs[: form.core], node.inputs[form.core :]

@@ -47,9 +47,9 @@ def port_problem(graph: Graph) -> str | None:
     """Why kernels cannot read and write the caller's tensors; None if they can."""
     for index in dict.fromkeys((*graph.inputs, *graph.outputs)):
         tensor = graph.tensors[index]
-        if tensor.is_quantized or tensor.dtype not in PORTS:
-            found = f"{tensor.dtype}, quantized" if tensor.is_quantized else tensor.dtype
-            return f"'{tensor.name}' is {found}; inputs and outputs have to be {', '.join(PORTS[:-1])} or {PORTS[-1]}."
+        if tensor.dtype not in PORTS:
+            expected = f"{', '.join(PORTS[:-1])} or {PORTS[-1]}"
+            return f"'{tensor.name}' is {tensor.dtype}; inputs and outputs have to be {expected}."
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -27,14 +27,15 @@ def form_writer(package: str, writers: Writers, node: Node) -> Callable[..., Any
     return load(package, writers[form])
 
 
-def check_sums(node: Node) -> None:
-    """Check that a window form asks for sums that kernels implement: its defaults, which are sums of floats.
+def check_sums(node: Node, integers: Collection[type[Form]] = ()) -> None:
+    """Check that a window form asks for sums that kernels implement: those of its defaults, which are sums of floats,
+    or for the forms in `integers` any.
 
     Raises:
         CompileError: another accumulator, input zero or halo value is asked for.
     """
     form = form_of(node)
-    if not isinstance(form, Window):
+    if not isinstance(form, Window) or type(form) in integers:
         return
     asked, known = ((one.accumulator, one.input_zero, one.halo_value) for one in (form, type(form)()))
     if asked != known:

@@ -49,7 +49,16 @@ ALL_ORDERS = list(itertools.product(range(4), repeat=3))
 
 VALUES: dict[str, list[tuple[Any, Any]]] = {
     "cpu_features": [("generic", "generic")],
+    "dequantize_outputs": [(True, True), (1, True), (False, False), (0, False)],
     "device": [(3, 3), ("3", 3), ("h100", "h100"), ("RTX 4090", "RTX 4090")],
+    "experimental_flags": [
+        (0, ()),
+        (1, ("ENABLE_QUANT",)),
+        (9, ("ENABLE_QUANT", "ENABLE_SERIALIZATION")),
+        ("ENABLE_SERIALIZATION, ENABLE_QUANT", ("ENABLE_QUANT", "ENABLE_SERIALIZATION")),
+        ((), ()),
+        (("ENABLE_SERIALIZATION",), ("ENABLE_SERIALIZATION",)),
+    ],
     "first_delegate_node_index": [(2, 2), (2147483647, 2147483647)],
     "inference_preference": [
         (0, "FAST_SINGLE_ANSWER"),
@@ -77,6 +86,10 @@ VALUES: dict[str, list[tuple[Any, Any]]] = {
     "precision": [("tf32", "tf32"), (None, "float32")],
     "private_weights": [(True, True), (1, True), (False, False), (0, False)],
     "profile": [(True, True), (1, True), (False, False), (0, False)],
+    "quantize_inputs": [(True, True), (1, True), (False, False), (0, False)],
+    "quantized_execution": [("auto", "auto"), ("dynamic", "dynamic"), ("float_view", "float_view")],
+    "quantized_models_allowed": [(True, True), (1, True), (False, False), (0, False), (None, True)],
+    "quantized_rounding": [("litert", "litert"), ("reference", "reference")],
     "require_full_delegation": [(True, True), (1, True), (False, False), (0, False)],
     "serialization_dir": [("folder", "folder"), (None, None), (False, False)],
     "stream": [(7, 7), (None, None)],
@@ -85,7 +98,9 @@ VALUES: dict[str, list[tuple[Any, Any]]] = {
 """Of every option: values that are taken, and what they become."""
 REFUSED: dict[str, list[Any]] = {
     "cpu_features": ["sse9", "", None, 1, []],
+    "dequantize_outputs": [2, -1, 1.0, None, "yes", []],
     "device": [-1, 1024, 1.0, True, None, "", " ", "-1", "1024", "9" * 5000, 10**5000, [0]],
+    "experimental_flags": [-1, 16, 1.0, True, None, "QUANT", ["ENABLE_QUANT", 1], {"ENABLE_QUANT": 1}],
     "first_delegate_node_index": [-1, 2147483648, 1.0, True, None, "first", []],
     "inference_preference": [-1, 3, 1.0, True, None, "balanced", ["BALANCED"]],
     "inference_priority1": [-1, 4, 1.0, True, None, "auto", "PRECISION", []],
@@ -102,6 +117,10 @@ REFUSED: dict[str, list[Any]] = {
     "precision": ["float8", True, 2, []],
     "private_weights": [2, -1, 1.0, None, "yes", []],
     "profile": [2, -1, 1.0, None, "yes", []],
+    "quantize_inputs": [2, -1, 1.0, None, "yes", []],
+    "quantized_execution": ["integer", None, 1, []],
+    "quantized_models_allowed": [2, -1, 1.0, "yes", []],
+    "quantized_rounding": ["even", None, 1, []],
     "require_full_delegation": [2, -1, 1.0, None, "yes", []],
     "serialization_dir": [True, 3, "", ["folder"]],
     "stream": [-1, 1 << 64, 1.0, True, "mine", []],
@@ -184,7 +203,7 @@ def test_the_text_of_a_value_becomes_the_same(name: str, pair: tuple[Any, Any]) 
 
 @pytest.mark.parametrize("take", [jitdelegate.load, jitdelegate.GpuDelegate.__init__])
 def test_every_option_is_a_typed_keyword(take: Callable[..., Any]) -> None:
-    others = {"path_or_bytes", "options", "self", "backend", "unknown"}
+    others = {"path_or_bytes", "options", "self", "backend", "experimental_enable_quant", "unknown"}
     found = {name: each for name, each in inspect.signature(take).parameters.items() if name not in others}
     expected = inspect.signature(Options).parameters
     assert set(found) == set(expected)
@@ -319,6 +338,54 @@ def test_two_values_under_the_two_names_of_the_target_are_refused(target: str, b
         jitdelegate.load_delegate("jitdelegate", {"target": target, "backend": backend})
     with pytest.raises(OptionError, match=words):
         jitdelegate.GpuDelegate(target=target, backend=backend)
+
+
+def test_quantized_models_are_allowed_by_three_names() -> None:
+    for refused in (
+        {"quantized_models_allowed": False},
+        {"experimental_enable_quant": 0},
+        {"experimental_flags": "ENABLE_SERIALIZATION"},
+        {"experimental_flags": 9, "quantized_models_allowed": False},
+    ):
+        for options in (Options.from_mapping(refused), Options.from_strings(refused)):
+            assert not options.quantized_models_allowed
+            assert options.partition_key == "quantized_models_allowed=False"
+    assert Options(experimental_flags=0, quantized_models_allowed=True).quantized_models_allowed
+    assert Options(experimental_flags=8).changed == ("experimental_flags",)
+    assert not jitdelegate.GpuDelegate(experimental_enable_quant=False).options.quantized_models_allowed
+    with pytest.raises(OptionError, match="quantized_models_allowed is True but experimental_enable_quant, another"):
+        Options.from_mapping({"quantized_models_allowed": 1, "experimental_enable_quant": 0})
+
+
+@pytest.mark.parametrize(("flags", "words"), [(3, "CL_ONLY, .* on OpenCL"), ("GL_ONLY", "GL_ONLY, .* on OpenGL")])
+def test_flags_of_an_api_that_is_not_used_are_answered_with_a_reason(flags: int | str, words: str) -> None:
+    with pytest.raises(OptionError, match=f"^experimental_flags has {words}: .* expected ENABLE_QUANT, ENABLE_SERIAL"):
+        Options(experimental_flags=flags)
+
+
+def test_the_flag_of_the_cache_contradicts_no_cache() -> None:
+    with pytest.raises(OptionError, match="ENABLE_SERIALIZATION, but serialization_dir is False"):
+        Options(experimental_flags=9, serialization_dir=False)
+
+
+@pytest.mark.parametrize(
+    ("changed", "target", "part"),
+    [
+        ({"quantized_rounding": "reference"}, "cpu", ("quantization", "quantized_rounding=reference")),
+        ({"quantized_execution": "dynamic"}, "cpu", ("quantization", "quantized_execution=dynamic")),
+        (
+            {"dequantize_outputs": 1, "quantize_inputs": 1},
+            "litert",
+            ("ports", "dequantize_outputs=True quantize_inputs=True"),
+        ),
+    ],
+)
+def test_options_of_quantized_models_have_programs_of_their_own(
+    changed: dict[str, Any], target: str, part: tuple[str, str]
+) -> None:
+    device = target_named(target).find_device(Options())
+    usual = find_key(device, Options(), "00").parts
+    assert set(find_key(device, Options.from_mapping(changed), "00").parts) - set(usual) == {part}
 
 
 @pytest.mark.parametrize("value", ["tpu", None, 1, []])

@@ -102,6 +102,22 @@ def test_the_range_counts_operators_of_the_file_not_those_that_are_left() -> Non
     assert list(found.reasons) == [0]
 
 
+def test_quantized_activations_are_left_to_litert_where_the_caller_wishes() -> None:
+    model, quant = ModelBuilder(), Quant((0.5,), (0,))
+    x = model.op("TANH", [model.input((4,))], (4,))
+    model.output(model.op("QUANTIZE", [x], (4,), dtype="int8", quant=quant))
+    weights = model.constant(np.ones((3, 4), np.int8), quant=quant)
+    model.output(model.op("FULLY_CONNECTED", [x, weights, None], (1, 3)))  # which has float activations
+    _, graph = folded(model.finish())
+    found = {each: delegation._excluded(graph, graph.nodes[each], Options(experimental_flags=0)) for each in range(3)}
+    assert found == {
+        0: None,
+        1: "It has quantized activations, which quantized_models_allowed=False leaves to LiteRT.",
+        2: None,
+    }
+    assert delegation._excluded(graph, graph.nodes[1], Options()) is None
+
+
 def test_small_partitions_are_left_to_litert() -> None:
     content = line("TANH", "NEG", "RELU", "TANH", "NEG", "TANH", "TANH", "RELU", "NEG")
     found = delegated(content, only_ops="TANH,NEG", min_nodes_per_partition=2)
@@ -201,12 +217,12 @@ def test_what_an_operator_that_nobody_knows_makes_has_no_shape_for_anyone() -> N
 
 def test_what_has_a_known_shape_without_being_compiled_parts_nothing() -> None:
     model = ModelBuilder()
-    stored = model.input((2, 3), "int8", quant=Quant((0.1,), (0,)))
-    wide = model.op("DEQUANTIZE", [stored], (2, 3), version=2)
-    model.output(model.op("TANH", [wide], (2, 3)))
+    options = {"min": 0.0, "max": 6.0, "num_bits": 8}
+    rounded = model.op("FAKE_QUANT", [model.input((2, 3))], (2, 3), options=options)
+    model.output(model.op("TANH", [rounded], (2, 3)))
     found = delegated(model.finish())
     assert groups(found) == [(1,)]
-    assert found.reasons == {0: "DEQUANTIZE is supported on constants only."}
+    assert found.reasons == {0: "FAKE_QUANT is not supported."}
 
 
 def test_types_that_cannot_cross_stay_with_litert() -> None:

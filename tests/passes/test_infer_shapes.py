@@ -160,20 +160,23 @@ def test_reasons_name_the_operators_of_the_file() -> None:
     assert unsupported(Model((graph,)), graph) == [(1, "ARG_SORT is not supported.")]
 
 
-@pytest.mark.parametrize(
-    ("dtype", "quant", "found"),
-    [("int8", Quant((0.5,), (0,)), "int8, quantized"), ("complex64", None, "complex64"), ("string", None, "string")],
-)
-def test_inputs_that_kernels_do_not_move_keep_a_graph_in_partitions(
-    dtype: str, quant: Quant | None, found: str
-) -> None:
+def with_input(dtype: str, quant: Quant | None = None) -> Graph:
     build = Builder()
     graph = build.finish(build.op("RELU", [build.input(1, 4)], (1, 4)))
-    graph = replace(graph, tensors=(replace(graph.tensors[0], dtype=dtype, quant=quant), *graph.tensors[1:]))
-    reason = port_problem(graph)
+    return replace(graph, tensors=(replace(graph.tensors[0], dtype=dtype, quant=quant), *graph.tensors[1:]))
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "string", "int4"])
+def test_inputs_that_kernels_do_not_move_keep_a_graph_in_partitions(dtype: str) -> None:
+    reason = port_problem(with_input(dtype, Quant((0.5,), (0,)) if dtype == "int4" else None))
     assert reason and reason.startswith(
-        f"'input' is {found}; inputs and outputs have to be float32, int32, int64, bool, int8, "
+        f"'input' is {dtype}; inputs and outputs have to be float32, int32, int64, bool, int8, "
     )
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
+def test_quantized_values_enter_a_graph_as_they_are_stored(dtype: str) -> None:
+    assert port_problem(with_input(dtype, Quant((0.5, 2.0, 1.0, 3.0), (0, 0, 0, 0), axis=1))) is None
 
 
 def test_two_shapes_broadcast_when_the_model_is_compiled() -> None:

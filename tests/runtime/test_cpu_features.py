@@ -16,6 +16,13 @@ from jitdelegate.runtime.cpu import features
 
 V3 = {"avx", "avx2", "fma", "bmi1", "bmi2", "f16c", "abm", "movbe", "popcnt", "sse4_2"}
 V4 = V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+FLAGS = {
+    "x86-64-v3": V3,
+    "x86-64-v3-vnni": V3 | {"avx_vnni"},
+    "x86-64-v4": V4,
+    "x86-64-v4-vnni": V4 | {"avx512_vnni"},
+}
+ALL = V4 | {"avx_vnni", "avx512_vnni"}
 
 linux_x86 = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64", reason="only Linux on x86-64 is asked"
@@ -30,21 +37,18 @@ def kernels_list() -> set[str]:
     return set(next(line for line in text.splitlines() if line.startswith("flags")).split())
 
 
-def level_of(flags: set[str]) -> str:
-    return "x86-64-v4" if flags >= V4 else "x86-64-v3" if flags >= V3 else "generic"
-
-
 @linux_x86
-def test_the_level_agrees_with_the_kernels_own_list() -> None:
-    assert features.level() == level_of(kernels_list())
+def test_the_levels_agree_with_the_kernels_own_list() -> None:
+    expected = tuple(name for name, flags in FLAGS.items() if flags <= kernels_list())
+    assert features.levels() == ("generic", *expected)
+    assert features.level() == features.levels()[-1]
 
 
 @linux_x86
 @pytest.mark.parametrize("source", [pytest.param(features._flags_of_libc, marks=tells), features._flags_of_kernel])
 def test_both_sources_know_every_flag(source: Callable[[], list[str]]) -> None:
-    asked = V4 & {*features._BITS}
-    assert asked == V4
-    assert asked & {*source()} == asked & kernels_list()
+    assert {*features._BITS} == ALL
+    assert {*source()} & ALL == kernels_list() & ALL
 
 
 @linux_x86
@@ -55,10 +59,10 @@ def test_the_cpu_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @linux_x86
-@pytest.mark.parametrize("missing", sorted(V4))
-def test_a_missing_flag_lowers_the_level(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "_flags_of_libc", lambda: sorted(V4 - {missing}))
-    assert features._ask() == ("generic" if missing in V3 else "x86-64-v3")
+@pytest.mark.parametrize("missing", sorted(ALL))
+def test_a_missing_flag_takes_the_levels_that_need_it(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "_flags_of_libc", lambda: sorted(ALL - {missing}))
+    assert features._ask() == ("generic", *(name for name, flags in FLAGS.items() if missing not in flags))
 
 
 @linux_x86
@@ -77,14 +81,14 @@ def test_what_the_process_may_not_use_lowers_the_level() -> None:
 
 @linux_x86
 def test_a_c_library_that_does_not_tell_leaves_it_to_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = features.level()
+    expected = features.levels()
     monkeypatch.setattr(features, "libc", object())
     assert features._ask() == expected
     monkeypatch.setattr("builtins.open", lambda *arguments, **further: (_ for _ in ()).throw(FileNotFoundError()))
-    assert features._ask() == "generic"
+    assert features._ask() == ("generic",)
 
 
 @pytest.mark.parametrize("platform_name", ["darwin", "win32"])
 def test_another_system_is_generic(monkeypatch: pytest.MonkeyPatch, platform_name: str) -> None:
     monkeypatch.setattr(features.sys, "platform", platform_name)
-    assert features._ask() == "generic"
+    assert features._ask() == ("generic",)

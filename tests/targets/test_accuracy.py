@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 
 from jitdelegate import passes
-from jitdelegate.runtime.cpu.features import level
 from jitdelegate.targets.cpu.tile import SEGMENT, segments_of
 from tests.targets.execute import execute
+from tests.targets.levels import RUNNABLE
 from tests.targets.test_cpu_graphs import Network
 
-LEVELS = ("generic", "x86-64-v3", "x86-64-v4")
-RUNNABLE = LEVELS[: LEVELS.index(level()) + 1]
 DEPTH = 16 * 4 * SEGMENT
 
 

@@ -17,9 +17,7 @@ from jitdelegate.runtime.cpu.features import level
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
-
-LEVELS = ("generic", "x86-64-v3", "x86-64-v4")
-RUNNABLE = LEVELS[: LEVELS.index(level()) + 1]
+from tests.targets.levels import LEVELS, RUNNABLE
 
 
 @dataclass

@@ -10,9 +10,7 @@ from jitdelegate.ops.case import Case
 from jitdelegate.passes.lower import lower
 from jitdelegate.runtime.cpu.features import level
 from tests.targets.execute import execute
-
-LEVELS = ("generic", "x86-64-v3", "x86-64-v4")
-RUNNABLE = LEVELS[: LEVELS.index(level()) + 1]
+from tests.targets.levels import LEVELS, RUNNABLE
 
 CASES = [
     pytest.param(name, case, id=f"{name}-{number}")

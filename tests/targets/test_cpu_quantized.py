@@ -11,13 +11,11 @@ from jitdelegate.ir.expr import Arg, Cast, Const, Expr, evaluate, substitute
 from jitdelegate.ir.quantized import ROUNDINGS, Rescale, Table, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ir.verify import verify_expression
-from jitdelegate.runtime.cpu.features import level
 from tests.targets.elementwise_graphs import of_elements
 from tests.targets.execute import execute
+from tests.targets.levels import RUNNABLE
 from tests.targets.quantized_cases import BY_CONSTANTS, TABLES, channel_case, rescale_case, table_case
 
-LEVELS = ("generic", "x86-64-v3", "x86-64-v4")
-RUNNABLE = LEVELS[: LEVELS.index(level()) + 1]
 IDENTITY = tuple(range(-128, 128))
 
 

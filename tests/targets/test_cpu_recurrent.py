@@ -11,10 +11,9 @@ from jitdelegate.ir.graph import Graph
 from jitdelegate.runtime.cpu.features import level
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
+from tests.targets.levels import RUNNABLE
 from tests.targets.recurrent_graphs import CLIPPED, COUPLED, LSTM, PEEPHOLES, PLAIN, kept, recurrent
 
-LEVELS = ("generic", "x86-64-v3", "x86-64-v4")
-RUNNABLE = LEVELS[: LEVELS.index(level()) + 1]
 CASES = {
     "one unit": recurrent(LSTM, 3, 1, 1),
     "one step": recurrent(LSTM, 1, 2, 7),

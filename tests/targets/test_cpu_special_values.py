@@ -12,9 +12,8 @@ from jitdelegate.ops import OPS
 from jitdelegate.passes.lower import lower
 from jitdelegate.runtime.cpu.features import level
 from tests.targets.execute import execute
+from tests.targets.levels import RUNNABLE
 
-LEVELS = ("generic", "x86-64-v3", "x86-64-v4")
-RUNNABLE = LEVELS[: LEVELS.index(level()) + 1]
 EDGES = [0.0, -0.0, 1e-38, 1e-6, 0.5, 1.0, 7.9, 9.0, 20.0, 87.0, 88.7, 89.0, 1e3, 3e38, np.inf]
 VALUES = np.array([*EDGES, *(-edge for edge in EDGES), np.nan], np.float32)
 

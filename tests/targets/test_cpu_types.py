@@ -8,12 +8,10 @@ import pytest
 from jitdelegate.ir.expr import Arg, Cast, Expr, binary, evaluate, maximum, minimum, select, unary
 from jitdelegate.ir.forms import Concat, Form, IndexMap, Map, Reduce, View
 from jitdelegate.ir.graph import Graph, Node, Tensor
-from jitdelegate.runtime.cpu.features import level
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
+from tests.targets.levels import RUNNABLE
 
-LEVELS = ("generic", "x86-64-v3", "x86-64-v4")
-RUNNABLE = LEVELS[: LEVELS.index(level()) + 1]
 MOVED = ("float32", "int32", "int64", "bool", "int8", "uint8", "int16", "uint16", "uint32")
 CALCULATED = ("float32", "int32", "int64")
 SHAPES = ((), (1,), (15,), (33,), (3, 5), (2, 3, 4, 17), (1, 4, 4, 32))

@@ -142,8 +142,8 @@ def test_the_mean_keeps_nan(case: str) -> None:
 
 
 EXTRA = Epilogue(RESULT + Arg(1) * Arg(2), ((Reach.ELEMENT, Element.FLOAT32), (Reach.CHANNEL, Element.FLOAT32)))
-FLOATS = Element.FLOAT32, Element.FLOAT32
-HALVES = Element.FLOAT16, Element.FLOAT16
+FLOATS = Element.FLOAT32, Element.FLOAT32, 0, None
+HALVES = Element.FLOAT16, Element.FLOAT16, 0, None
 
 
 def test_templates_compile_everywhere_without_spills() -> None:
@@ -154,6 +154,6 @@ def test_templates_compile_everywhere_without_spills() -> None:
             PoolWalk("max", 8, *HALVES, EXTRA, 1),
             PoolWalk("mean", 4, *FLOATS, EXTRA, 8),
             PoolWalk("mean", 8, *HALVES, EXTRA, 128),
-            PoolWalk("max", 1, Element.FLOAT16, Element.FLOAT32, EXTRA, 32),
+            PoolWalk("max", 1, Element.FLOAT16, Element.FLOAT32, 0, None, EXTRA, 32),
         ]
     )

@@ -12,9 +12,9 @@ import sys
 
 from jitdelegate.runtime.memory import libc
 
-_EBX, _ECX = 1, 2
-_LEAVES = 3
-"""glibc's numbers 0, 1 and 2 are the CPUID leaves 1, 7 and 0x80000001."""
+_EAX, _EBX, _ECX = 0, 1, 2
+_LEAVES = 7
+"""glibc's numbers 0, 1, 2 and 6 are the CPUID leaves 1, 7, 0x80000001 and 7 with subleaf 1."""
 _WORDS = 8
 """What glibc knows of a leaf: eax, ebx, ecx and edx, then the same with the bits only that the system lets us use."""
 _USABLE = 4
@@ -25,17 +25,27 @@ _BITS = {
     **{name: (1, _EBX, bit) for name, bit in (("bmi1", 3), ("avx2", 5), ("bmi2", 8), ("avx512f", 16))},
     **{name: (1, _EBX, bit) for name, bit in (("avx512dq", 17), ("avx512cd", 28), ("avx512bw", 30), ("avx512vl", 31))},
     "abm": (2, _ECX, 5),
+    "avx512_vnni": (1, _ECX, 11),
+    "avx_vnni": (6, _EAX, 4),
 }
 """Linux's name of a flag -> number of its leaf, register, bit."""
-_V4_ONLY = ("avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl")
+_V3 = ("fma", "sse4_2", "movbe", "popcnt", "avx", "f16c", "bmi1", "avx2", "bmi2", "abm")
+_V4 = (*_V3, "avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl")
+_NEEDED = {
+    "x86-64-v3": _V3,
+    "x86-64-v3-vnni": (*_V3, "avx_vnni"),
+    "x86-64-v4": _V4,
+    "x86-64-v4-vnni": (*_V4, "avx512_vnni"),
+}
+"""Level -> the flags that it needs. VNNI multiplies and adds up four bytes by one instruction."""
 
-_known = ""
+_known: tuple[str, ...] = ()
 
 
-def level() -> str:
-    """The widest level of this machine: "x86-64-v4", "x86-64-v3" or "generic".
+def levels() -> tuple[str, ...]:
+    """The levels that this machine offers, the fastest last; the first is "generic".
 
-    It is also "generic" if the CPU is not x86-64, or the system is not Linux.
+    It is the only one if the CPU is not x86-64, or the system is not Linux.
     """
     global _known
     if not _known:
@@ -43,14 +53,16 @@ def level() -> str:
     return _known
 
 
-def _ask() -> str:
+def level() -> str:
+    """The fastest level of this machine."""
+    return levels()[-1]
+
+
+def _ask() -> tuple[str, ...]:
     if sys.platform != "linux" or os.uname().machine != "x86_64" or sys.maxsize < 1 << 32:
-        return "generic"
-    flags = _flags_of_libc() or _flags_of_kernel()
-    missing = {name for name in _BITS if name not in flags}
-    if not missing:
-        return "x86-64-v4"
-    return "x86-64-v3" if missing <= {*_V4_ONLY} else "generic"
+        return ("generic",)
+    flags = {*(_flags_of_libc() or _flags_of_kernel())}
+    return ("generic", *(name for name, needed in _NEEDED.items() if flags.issuperset(needed)))
 
 
 def _flags_of_libc() -> list[str]:

@@ -9,8 +9,9 @@ from functools import reduce
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import ArgReduce
 from jitdelegate.targets.cpu.element import load, store
+from jitdelegate.targets.cpu.fold import INITIAL, neutral
 from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel
-from jitdelegate.targets.cpu.reduce import INITIAL, neutral, offset_of
+from jitdelegate.targets.cpu.reduce import offset_of
 from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, placed, size_of
 from jitdelegate.targets.cpu.vector_ir import FLOAT, INDEX, Function, Value, element_type, lanes_of, vector
 from jitdelegate.targets.cpu.writer import Writer

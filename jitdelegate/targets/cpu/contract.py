@@ -17,7 +17,14 @@ from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.epilogue import Epilogue, Stream, stream_pointers
 from jitdelegate.targets.cpu.indirect_gemm import QUAD, Sweep, sweeps
 from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory, split
-from jitdelegate.targets.cpu.panels import Filters, PanelFormat, narrow_filters, pack, panel_widths, unpack_function
+from jitdelegate.targets.cpu.panels import (
+    ContractFilters,
+    PanelFormat,
+    narrow_filters,
+    pack,
+    panel_widths,
+    unpack_function,
+)
 from jitdelegate.targets.cpu.tile import TileShape, segments_of, tile_function
 from jitdelegate.targets.cpu.vector_ir import POINTER, Value
 from jitdelegate.targets.cpu.writer import Writer
@@ -82,7 +89,7 @@ def write_contract(writer: Writer, node: Node, form: Contract) -> list[Job]:
 class ContractWriter(JobWriter):
     """Writes the jobs of Contract nodes."""
 
-    def jobs(self, form: Contract, a: Memory, c: Memory, filters: Filters, epilogue: Epilogue) -> list[Job]:
+    def jobs(self, form: Contract, a: Memory, c: Memory, filters: ContractFilters, epilogue: Epilogue) -> list[Job]:
         """The jobs of a node."""
         outputs = filters.stored.shape[0] // form.groups
         inputs = filters.stored.shape[3]
@@ -109,7 +116,7 @@ class ContractWriter(JobWriter):
         return replace(stream, start=stream.start + self._to_channel(channel, stream.memory.layout, stream.block))
 
     def multiplication(
-        self, sweep: Sweep, c: Layout, filters: Filters, epilogue: Epilogue, pixels: int, scratch: int = 0
+        self, sweep: Sweep, c: Layout, filters: ContractFilters, epilogue: Epilogue, pixels: int, scratch: int = 0
     ) -> Multiplication:
         """Packs the weights of a sweep and stores its geometry as a constant.
 
@@ -154,13 +161,15 @@ class ContractWriter(JobWriter):
             scratch=scratch,
         )
 
-    def _sweep_jobs(self, sweep: Sweep, a: Memory, c: Memory, filters: Filters, epilogue: Epilogue) -> list[Job]:
+    def _sweep_jobs(
+        self, sweep: Sweep, a: Memory, c: Memory, filters: ContractFilters, epilogue: Epilogue
+    ) -> list[Job]:
         by_panel, pixel_chunks = self._cut(sweep, c.layout.shape[0], filters)
         product = self.multiplication(sweep, c.layout, filters, epilogue, max(size for _, size in pixel_chunks))
         groups = [[panels] for panels in product.panels] if by_panel else [list(product.panels)]
         return [self._job(product, a, c, group, pixel_chunks, by_panel=by_panel) for group in groups]
 
-    def _cut(self, sweep: Sweep, images: int, filters: Filters) -> tuple[bool, list[tuple[int, int]]]:
+    def _cut(self, sweep: Sweep, images: int, filters: ContractFilters) -> tuple[bool, list[tuple[int, int]]]:
         """(whether each panel is a chunk of its own, the (first pixel, pixels) ranges that a layer is cut into).
 
         The larger of weights and pixels is cut, and the smaller stays in the cache. Both are cut if there are still too

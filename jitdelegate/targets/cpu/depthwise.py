@@ -3,8 +3,8 @@ computes a strip of rows into scratch memory, and the 1x1 Contract after it read
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 
 import numpy as np
 
@@ -12,17 +12,14 @@ from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.contract import ContractWriter
+from jitdelegate.targets.cpu.depthwise_row import Filters, RowShape, columns_at_once, row_function
 from jitdelegate.targets.cpu.epilogue import Epilogue, stream_pointers
 from jitdelegate.targets.cpu.indirect_gemm import sweeps
-from jitdelegate.targets.cpu.kernel import ALIGN, Generator, Job, JobWriter, Kernel, Memory, divisor, split
-from jitdelegate.targets.cpu.panels import Filters, narrow_filters
-from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, INDEX, POINTER, Value
+from jitdelegate.targets.cpu.kernel import ALIGN, Job, JobWriter, Kernel, Memory, divisor, split
+from jitdelegate.targets.cpu.panels import ContractFilters, narrow_filters
+from jitdelegate.targets.cpu.vector_ir import Value
 from jitdelegate.targets.cpu.writer import Writer
 
-UNROLLED_TAPS = 9
-"""Windows with more taps than this are computed in a loop over their rows."""
-UNROLLED_COLUMNS = 64
-"""Windows wider than this are computed in a loop over their columns too."""
 CHUNK_WORK = 125_000
 """Multiply-adds that are worth a chunk of their own; depthwise work is bound by memory, not by arithmetic."""
 FEWEST_CHUNKS = 16
@@ -32,47 +29,29 @@ STRIP_PIXELS = 24
 are converted."""
 
 
-def pack(generator: Generator, weights: np.ndarray, bias: np.ndarray | None) -> int:
-    """f32[1, kh, kw, C] and f32[C] as [C / lanes][bias, taps ...][lanes]; the offset in the weights."""
-    taps = weights.reshape(-1, weights.shape[3])
-    lanes = generator.lanes
-    blocks = -(-taps.shape[1] // lanes)
-    table = np.zeros((1 + taps.shape[0], blocks * lanes), np.float32)
-    table[1:, : taps.shape[1]] = taps
-    if bias is not None:
-        table[0, : bias.size] = bias
-    return generator.weights.add(table.reshape(-1, blocks, lanes).transpose(1, 0, 2))
-
-
 @dataclass(frozen=True)
-class RowShape:
-    """The facts that are fixed in the code of a row function."""
+class Layer:
+    """A Depthwise with its constants."""
 
-    kernel: tuple[int, int]
-    stride: int
-    dilation: int
-    a_pixel: int
-    c_pixel: int
-    columns: int
-    masked: bool
+    form: Depthwise
+    filters: Filters
     epilogue: Epilogue
-    multiplier: int = 1
-
-    @property
-    def key(self) -> str:
-        fixed = (*self.kernel, self.stride, self.dilation, self.a_pixel, self.c_pixel, self.columns, self.masked)
-        pixels = tuple(s.pixel for s in self.epilogue.streams)
-        return f"{fixed} {self.multiplier} {pixels} {self.epilogue.key}"
 
 
 def write_depthwise(writer: Writer, node: Node, form: Depthwise) -> list[Job]:
     """The jobs of a Depthwise node that is not fused."""
-    generator, weights, bias = writer.generator, writer.constant(node.inputs[1]), writer.optional(node.inputs[2])
-    ends, epilogue = writer.ends(node), writer.epilogue(node)
-    if form.multiplier > 1 and generator.lanes % form.multiplier:
-        grouped = Filters(np.ascontiguousarray(weights.transpose(3, 1, 2, 0)), bias=bias)
-        return ContractWriter(generator).jobs(_as_groups(form, weights), *ends, grouped, epilogue)
-    return DepthwiseWriter(generator).jobs(form, *ends, weights, bias, epilogue)
+    generator, (a, c) = writer.generator, writer.ends(node)
+    if form.accumulator == "float32" and form.multiplier > 1 and generator.lanes % form.multiplier:
+        weights, bias = writer.constant(node.inputs[1]), writer.optional(node.inputs[2])
+        grouped = ContractFilters(np.ascontiguousarray(weights.transpose(3, 1, 2, 0)), bias=bias)
+        return ContractWriter(generator).jobs(_as_groups(form, weights), a, c, grouped, writer.epilogue(node))
+    return DepthwiseWriter(generator).jobs(_layer(writer, node, form), a, c)
+
+
+def _layer(writer: Writer, node: Node, form: Depthwise) -> Layer:
+    data, weights, bias = node.inputs[:3]
+    dtype, epilogue = writer.memory(data).layout.dtype, writer.epilogue(node)
+    return Layer(form, *Filters.of(form, dtype, writer.constant(weights), writer.optional(bias), epilogue))
 
 
 def _as_groups(form: Depthwise, weights: np.ndarray) -> Contract:
@@ -91,117 +70,28 @@ def write_fused(writer: Writer, depthwise: Node, contract: Node) -> list[Job]:
     assert isinstance(depthwise.form, Depthwise)
     assert isinstance(contract.form, Contract)
     return DepthwiseWriter(writer.generator).fused_jobs(
-        depthwise.form,
+        _layer(writer, depthwise, depthwise.form),
         contract.form,
         writer.memory(depthwise.inputs[0]),
         writer.memory(contract.outputs[0]),
-        (writer.constant(depthwise.inputs[1]), writer.optional(depthwise.inputs[2])),
         narrow_filters(writer.generator.machine, writer.graph, contract),
-        (writer.epilogue(depthwise), writer.epilogue(contract)),
+        writer.epilogue(contract),
     )
 
 
 class DepthwiseWriter(JobWriter):
     """Writes the jobs of Depthwise nodes, alone and fused."""
 
-    # one row of one channel block
-
-    def row_function(self, shape: RowShape) -> str:
-        """`void row(a, tap row distance, weights, c, lanes, stream pointers ...)` for one row and channel block.
-
-        `a` points to the first tap of the first pixel; `lanes` is the number of channels to store if masked.
-        """
-        return self.generator.once("depthwise_row", shape.key, lambda name: self._write_row(shape, name))
-
-    def _write_row(self, shape: RowShape, name: str) -> None:
-        streams = shape.epilogue.streams
-        parameters = [("a", POINTER), ("tap", INDEX), ("w", POINTER), ("c", POINTER), ("lanes", INDEX)]
-        parameters += [(f"s{k}", POINTER) for k in range(len(streams))]
-        f = self.generator.module.function(name, parameters)
-        a, tap, w, c, lanes, *at = f.parameters
-        mask = f.first_lanes(lanes, self.generator.lanes) if shape.masked else None
-        moves = [shape.a_pixel * shape.stride, shape.c_pixel, *(s.pixel for s in streams)]
-        pointers = [a, c, *at]
-        for size, count in split(shape.columns, self._columns_at_once()):
-
-            def group(_: Value, *pointers: Value, size: int = size) -> list[Value]:
-                sums = self._sums(shape, pointers[0], tap, w, size)
-                for i, value in enumerate(sums):
-                    extra = [p + i * move for p, move in zip(pointers[2:], moves[2:], strict=True)]
-                    shape.epilogue.store(f, value, extra, pointers[1] + i * shape.c_pixel, mask)
-                return [p + size * move for p, move in zip(pointers, moves, strict=True)]
-
-            pointers = f.loop(count, group, *pointers)
-        f.finish()
-
-    def _columns_at_once(self) -> int:
-        return 8 if len(self.generator.machine.tiles) > 2 else 4
-
-    def _sums(self, shape: RowShape, a: Value, tap: Value, w: Value, size: int) -> list[Value]:
-        """The sums of the window's products, plus the bias, for `size` neighbouring pixels."""
-        f, generator = a.function, self.generator
-        bias = w
-        rows, columns = shape.kernel
-
-        def column(_: Value, a: Value, w: Value, *sums: Value) -> list[Value]:
-            found = self._taps(shape, a, w, sums, 1)
-            return [a + shape.dilation * shape.a_pixel, w + generator.vector_bytes, *found]
-
-        def row(_: Value, a: Value, w: Value, *sums: Value) -> list[Value]:
-            if columns > UNROLLED_COLUMNS:
-                _, w, *found = f.loop(columns, column, a, w, *sums)
-                return [a + tap, w, *found]
-            found = self._taps(shape, a, w, sums, columns)
-            return [a + tap, w + columns * generator.vector_bytes, *found]
-
-        state = [a, w + generator.vector_bytes, *[f.literal(generator.vector, 0.0)] * size]
-        if rows * columns > UNROLLED_TAPS:
-            state = f.loop(rows, row, *state)
-        else:
-            for _ in range(rows):
-                state = row(f.index(0), *state)
-        last = f.load(generator.vector, bias, 64)
-        return [total + last for total in state[2:]]
-
-    def _taps(self, shape: RowShape, a: Value, w: Value, sums: Sequence[Value], columns: int) -> list[Value]:
-        """The sums of neighbouring pixels plus the products of `columns` neighbouring taps. Input pixels that several
-        output pixels share are loaded once."""
-        f, generator = a.function, self.generator
-        found = list(sums)
-        loaded: dict[int, Value] = {}
-        for x in range(columns):
-            factor = f.load(generator.vector, w + x * generator.vector_bytes, 64)
-            for i in range(len(found)):
-                distance = (i * shape.stride + x * shape.dilation) * shape.a_pixel
-                if distance not in loaded:
-                    loaded[distance] = self._channels(shape, a + distance)
-                found[i] = f.fma(loaded[distance], factor, found[i])
-        return found
-
-    def _channels(self, shape: RowShape, at: Value) -> Value:
-        """The input channels that belong to one block of output channels."""
-        f, lanes = at.function, self.generator.lanes
-        if shape.multiplier == 1:
-            return f.load(self.generator.vector, at)
-        value = f.literal(self.generator.vector, 0.0)
-        for lane in range(lanes):
-            source = f.load("float", at + lane // shape.multiplier * FLOAT_BYTES)
-            value = f.emit(self.generator.vector, f"insertelement {value}, {source}, i64 {lane}")
-        return value
-
-    # whole layers
-
-    def jobs(
-        self, form: Depthwise, a: Memory, c: Memory, weights: np.ndarray, bias: np.ndarray | None, epilogue: Epilogue
-    ) -> list[Job]:
+    def jobs(self, layer: Layer, a: Memory, c: Memory) -> list[Job]:
         """The jobs of a Depthwise that is not fused: chunks are rows of the output, or halves of a row's blocks where
         there are few rows."""
-        packed = pack(self.generator, weights, bias)
+        form, epilogue, packed = layer.form, layer.epilogue, layer.filters.pack(self.generator)
         images, rows, columns, channels = c.layout.shape
         blocks = c.layout.blocks
         work = columns * channels * form.kernel[0] * form.kernel[1]
         at_once = divisor(rows, CHUNK_WORK // work)
         is_halved = at_once == 1 < blocks and 1 < rows < FEWEST_CHUNKS and not epilogue.lanes_to_mask(c.layout)
+        is_halved = is_halved and _period(form, self.generator.lanes) == 1
         parts = 2 if is_halved else 1
 
         def body(kernel: Kernel) -> None:
@@ -218,7 +108,7 @@ class DepthwiseWriter(JobWriter):
                 y = first + i
                 at = [e + y * s.row for e, s in zip(extra, epilogue.streams, strict=True)]
                 ends = (source, a.layout), (target + y * c.layout.row, c.layout)
-                self.emit_row(kernel, form, *ends, packed, epilogue, y, at, some)
+                self.emit_row(kernel, layer, packed, *ends, y, at, some)
 
             f.loop(at_once, row)
 
@@ -231,11 +121,10 @@ class DepthwiseWriter(JobWriter):
     def emit_row(
         self,
         kernel: Kernel,
-        form: Depthwise,
+        layer: Layer,
+        packed: int,
         a: tuple[Value, Layout],
         c: tuple[Value, Layout],
-        packed: int,
-        epilogue: Epilogue,
         y: Value,
         streams: list[Value],
         some: tuple[Value, Value] | None = None,
@@ -246,7 +135,7 @@ class DepthwiseWriter(JobWriter):
         end, block by block. A row-major one is walked along in groups of pixels, because all channels of a pixel are
         neighbours.
         """
-        f, generator = kernel.f, self.generator
+        f, generator, form, epilogue = kernel.f, self.generator, layer.form, layer.epilogue
         (source, a_layout), (target, c_layout) = a, c
         top = y * form.stride[0] - form.padding[0]
         source = source + (top * a_layout.row - form.padding[2] * a_layout.pixel)
@@ -259,52 +148,63 @@ class DepthwiseWriter(JobWriter):
             c_layout.pixel,
             c_layout.shape[2],
             masked=False,
+            filters=layer.filters,
             epilogue=epilogue,
-            multiplier=form.multiplier,
         )
-        size = (1 + form.kernel[0] * form.kernel[1]) * generator.vector_bytes
-        a_block = generator.vector_bytes // form.multiplier if form.multiplier > 1 else a_layout.block
-        moves = [a_block, size, c_layout.block, *(s.block for s in epilogue.streams)]
+        lanes, period = generator.lanes, _period(form, generator.lanes)
+        a_period = period * lanes // form.multiplier * a_layout.element if form.multiplier > 1 else a_layout.block
+        moves = [layer.filters.block_bytes(lanes), c_layout.block, *(s.block for s in epilogue.streams)]
         steps = [form.stride[1] * a_layout.pixel, 0, c_layout.pixel, *(s.pixel for s in epilogue.streams)]
         tap = f.index(form.dilation[0] * a_layout.row)
         pointers = [source, kernel.constants(packed), target, *streams]
         whole: Value | int = c_layout.blocks - (1 if tail else 0)
         if some:
             first, whole = some
-            pointers = [p + first * move for p, move in zip(pointers, moves, strict=True)]
+            pointers = [p + first * move for p, move in zip(pointers, (a_period, *moves), strict=True)]
 
-        def block(shape: RowShape, source: Value, weights: Value, target: Value, *streams: Value) -> list[Value]:
-            f.call(self.row_function(shape), source, tap, weights, target, f.index(tail), *streams)
-            return [p + move for p, move in zip((source, weights, target, *streams), moves, strict=True)]
+        def block(number: int, shape: RowShape, *at: Value) -> list[Value]:
+            """Block `number` of a period; the first pointer is that to the channels of the period's first block."""
+            start, channels = _channels(form, number, lanes)
+            function = row_function(generator, replace(shape, channels=channels))
+            source, weights, target, *streams = at
+            f.call(function, source + start * a_layout.element, tap, weights, target, f.index(tail), *streams)
+            a_move = a_period if number == period - 1 else 0
+            return [p + move for p, move in zip(at, (a_move, *moves), strict=True)]
+
+        def some_blocks(count: int, shape: RowShape, *at: Value) -> list[Value]:
+            for number in range(count):
+                at = tuple(block(number, shape, *at))
+            return list(at)
 
         def blocks(shape: RowShape, *pointers: Value) -> list[Value]:
             at = list(pointers)
-            if whole:
-                at = f.loop(whole, lambda _, *at: block(shape, *at), *at)
+            periods, rest = divmod(whole, period) if isinstance(whole, int) else (whole, 0)
+            if periods:
+                at = f.loop(periods, lambda _, *at: some_blocks(period, shape, *at), *at)
+            at = some_blocks(rest, shape, *at)
             if tail:
-                block(replace(shape, masked=True), *at)
+                block(rest, replace(shape, masked=True), *at)
             return [p + shape.columns * step for p, step in zip(pointers, steps, strict=True)]
 
         if a_layout.blocked or c_layout.blocks == 1:
             blocks(shape, *pointers)
             return
-        for columns, count in split(shape.columns, self._columns_at_once()):
+        for columns, count in split(shape.columns, columns_at_once(generator)):
             group = replace(shape, columns=columns)
             pointers = f.loop(count, lambda _, *at, group=group: blocks(group, *at), *pointers)
 
     def fused_jobs(
         self,
-        form: Depthwise,
+        layer: Layer,
         contract: Contract,
         a: Memory,
         c: Memory,
-        taps: tuple[np.ndarray, np.ndarray | None],
-        filters: Filters,
-        epilogues: tuple[Epilogue, Epilogue],
+        filters: ContractFilters,
+        epilogue: Epilogue,
     ) -> list[Job]:
         """A Depthwise whose result only a 1x1 Contract reads: each thread keeps one strip in scratch memory."""
         images, rows, columns, _ = c.layout.shape
-        channels = taps[0].shape[3]
+        channels, own = layer.filters.bias.size, layer.epilogue
         strip = min(rows, -(-STRIP_PIXELS * (1 if filters.is_wide else 2) // columns))
         strips = -(-rows // strip)
         between = Layout((1, 1, strip * columns, channels), self.generator.lanes, blocked=True)
@@ -313,8 +213,8 @@ class DepthwiseWriter(JobWriter):
         sweep = replace(sweep, rows=rows, columns=columns, a_row=columns * between.pixel)
         contracts = ContractWriter(self.generator)
         scratch = -(-between.size // ALIGN) * ALIGN
-        product = contracts.multiplication(sweep, c.layout, filters, epilogues[1], strip * columns, scratch)
-        packed = pack(self.generator, *taps)
+        product = contracts.multiplication(sweep, c.layout, filters, epilogue, strip * columns, scratch)
+        packed = layer.filters.pack(self.generator)
         line = RowOfStrip((1, 1, columns, channels), between.lanes, blocked=True, strip=strip * columns)
 
         def body(kernel: Kernel) -> None:
@@ -322,15 +222,15 @@ class DepthwiseWriter(JobWriter):
             number, image = kernel.chunk % strips, kernel.chunk // strips
             first = number * strip
             source = kernel.pointer(a) + image * a.layout.image
-            extra = stream_pointers(kernel, epilogues[0].streams, image)
+            extra = stream_pointers(kernel, own.streams, image)
             results = [kernel.pointer(c) + image * c.layout.image, *stream_pointers(kernel, product.streams, image)]
             moves = [c.layout.row, *(s.row for s in product.streams)]
 
             def row(i: Value) -> None:
                 y = first + i
-                at = [e + y * s.row for e, s in zip(extra, epilogues[0].streams, strict=True)]
+                at = [e + y * s.row for e, s in zip(extra, own.streams, strict=True)]
                 target = kernel.scratch + i * (columns * between.pixel)
-                self.emit_row(kernel, form, (source, a.layout), (target, line), packed, epilogues[0], y, at)
+                self.emit_row(kernel, layer, packed, (source, a.layout), (target, line), y, at)
 
             def run(count: int) -> None:
                 f.loop(count, row)
@@ -351,3 +251,15 @@ class RowOfStrip(Layout):
     @property
     def block(self) -> int:
         return self.strip * self.lanes * self.element
+
+
+def _period(form: Depthwise, lanes: int) -> int:
+    """Blocks of output channels after which the first one belongs to another channel of the data in the same way."""
+    return form.multiplier // gcd(form.multiplier, lanes)
+
+
+def _channels(form: Depthwise, block: int, lanes: int) -> tuple[int, tuple[int, ...]]:
+    """The data's channel of a block's first lane, and the distance of each lane's channel from it; () where each lane
+    has its own channel."""
+    start, *_ = channels = [output // form.multiplier for output in range(block * lanes, (block + 1) * lanes)]
+    return start, () if form.multiplier == 1 else tuple(channel - start for channel in channels)

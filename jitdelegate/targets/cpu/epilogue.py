@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from jitdelegate.ir.expr import RESULT, Expr
+from jitdelegate.ir.expr import RESULT, Cast, Expr
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.element import load, store
 from jitdelegate.targets.cpu.kernel import Kernel, Memory
@@ -88,6 +88,12 @@ class Epilogue:
         exact = any(stream.memory.exact for stream in self.streams)
         return output.tail if exact or not output.blocked else 0
 
+    def of_floats(self) -> Epilogue | None:
+        """The same epilogue of integer results that are known to be exact as float32, and come as such; None if its
+        expression needs them as integers."""
+        expr = _of_floats(self.expr)
+        return None if expr is None else replace(self, expr=expr, source="float32")
+
     def store(self, f: Function, result: Value, pointers: Sequence[Value], at: Value, mask: Value | None) -> None:
         """Stores neighbouring elements at `at`, from the kernel's own `result`; `pointers` point to the streams at this
         pixel and block."""
@@ -103,3 +109,11 @@ class Epilogue:
     def _read(f: Function, stream: Stream, at: Value, lanes: int, mask: Value | None) -> Value:
         step = 0 if stream.splat else stream.memory.layout.element
         return load(f, stream.dtype, at, lanes, step, mask if stream.memory.exact else None)
+
+
+def _of_floats(expr: Expr) -> Expr | None:
+    """The expression with the result in place of the result as float32; None if it needs the result itself."""
+    if expr == Cast(RESULT, "float32"):
+        return RESULT
+    parts = [_of_floats(part) for part in expr.parts]
+    return None if expr == RESULT or None in parts else expr.rebuilt(tuple(part for part in parts if part))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import llvmlite
 import llvmlite.binding as llvm
 
-PREFIX = {"x86-64-v4": ("x86-64-v4", "-prefer-256-bit"), "x86-64-v3": ("x86-64-v3", "")}
+PREFIX = {
+    "x86-64-v4-vnni": ("x86-64-v4", "-prefer-256-bit,+avx512vnni"),
+    "x86-64-v4": ("x86-64-v4", "-prefer-256-bit"),
+    "x86-64-v3-vnni": ("x86-64-v3", "+avxvnni"),
+    "x86-64-v3": ("x86-64-v3", ""),
+}
 """Instruction set -> LLVM's CPU name and feature string. Levels are used instead of the host's CPU name, so that a
 program runs on every machine of its level. LLVM would split 512-bit vectors on x86-64-v4 if it preferred 256 bits."""
 
@@ -18,7 +23,7 @@ class Machine:
     """Facts about the CPU that code is written for.
 
     Attributes:
-        features: "x86-64-v4", "x86-64-v3" or "generic".
+        features: a key of PREFIX, or "generic".
         lanes: floats in a vector register.
         tiles: rows of the register tile that is 1, 2, ... vectors wide; accumulators, weights and one broadcast fit the
             vector registers, and row addresses fit the general registers.
@@ -26,6 +31,7 @@ class Machine:
         has_half: whether one instruction widens a vector of float16.
         avx512_lanes: floats in a vector for AVX-512's own instructions; 0 without AVX-512.
         has_threads: whether workers may wait in a futex (Linux on x86-64).
+        has_vnni: whether one instruction multiplies and adds up four bytes or two int16.
     """
 
     features: str
@@ -35,14 +41,19 @@ class Machine:
     has_half: bool
     avx512_lanes: int
     has_threads: bool
+    has_vnni: bool = False
 
 
+V4 = Machine("x86-64-v4", 16, (10, 10, 8, 6), has_fma=True, has_half=True, avx512_lanes=16, has_threads=True)
+V3 = Machine("x86-64-v3", 8, (8, 6), has_fma=True, has_half=True, avx512_lanes=0, has_threads=True)
+GENERIC = Machine("generic", 4, (6, 4), has_fma=False, has_half=False, avx512_lanes=0, has_threads=False)
 MACHINES = {
-    "x86-64-v4": Machine(
-        "x86-64-v4", 16, (10, 10, 8, 6), has_fma=True, has_half=True, avx512_lanes=16, has_threads=True
-    ),
-    "x86-64-v3": Machine("x86-64-v3", 8, (8, 6), has_fma=True, has_half=True, avx512_lanes=0, has_threads=True),
-    "generic": Machine("generic", 4, (6, 4), has_fma=False, has_half=False, avx512_lanes=0, has_threads=False),
+    machine.features: machine
+    for machine in (
+        *(replace(V4, features="x86-64-v4-vnni", has_vnni=True), V4),
+        *(replace(V3, features="x86-64-v3-vnni", has_vnni=True), V3),
+        GENERIC,
+    )
 }
 
 

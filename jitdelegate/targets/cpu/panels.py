@@ -27,7 +27,7 @@ SAMPLE = 4096
 
 
 @dataclass(frozen=True, eq=False)
-class Filters:
+class ContractFilters:
     """Weights and bias of a Contract.
 
     Attributes:
@@ -52,29 +52,29 @@ class Filters:
         """Whether they are stored as tiles multiply them."""
         return self.dtype == "float32"
 
-    def part(self, rows: slice) -> Filters:
+    def part(self, rows: slice) -> ContractFilters:
         """The filters of some output channels."""
         scales, bias = (None if each is None else each[rows] for each in (self.scales, self.bias))
         return replace(self, stored=self.stored[rows], scales=scales, bias=bias)
 
 
-def narrow_filters(machine: Machine, graph: Graph, node: Node) -> Filters:
+def narrow_filters(machine: Machine, graph: Graph, node: Node) -> ContractFilters:
     """The filters of a Contract node, in the narrowest type that holds the very same numbers."""
     source, bias = graph.tensors[node.inputs[1]], None
     if node.inputs[2] != ABSENT:
         bias = graph.tensors[node.inputs[2]].data
     assert source.data is not None
     weights = filters_of(source.data)
-    wide = Filters(weights, bias=bias)
+    wide = ContractFilters(weights, bias=bias)
     if weights.size < LEAST_NARROW:
         return wide
     found = requantized(weights, source.grid) if source.grid else None
     if found is not None and (found[1].shape[1] == 1 or _is_blockable(weights, found[1])):
         numbers, scales = found
         is_small = numbers.min() >= -8 and numbers.max() <= 7
-        return Filters(numbers, "int4" if is_small else "int8", scales, bias)
+        return ContractFilters(numbers, "int4" if is_small else "int8", scales, bias)
     if machine.has_half and _is_half(weights.reshape(-1)[:SAMPLE]) and _is_half(weights):
-        return Filters(weights.astype(np.float16), "float16", bias=bias)
+        return ContractFilters(weights.astype(np.float16), "float16", bias=bias)
     return wide
 
 
@@ -131,9 +131,9 @@ def panel_widths(generator: Generator, outputs: int) -> list[tuple[int, int]]:
 
 
 def pack(
-    generator: Generator, matrix: Filters, form: PanelFormat, order: np.ndarray
+    generator: Generator, matrix: ContractFilters, form: PanelFormat, order: np.ndarray
 ) -> tuple[int, list[tuple[int, int]]]:
-    """Filters [O, K], with K in this `order`, packed as panels: (their offset in the weights, their widths)."""
+    """ContractFilters [O, K], with K in this `order`, packed as panels: (their offset in the weights, their widths)."""
     weights, bias, scales = matrix.stored, matrix.bias, matrix.scales
     lanes = generator.lanes
     widths = panel_widths(generator, len(weights))

@@ -185,7 +185,7 @@ class Planner:
     def _fusions(self) -> Iterator[tuple[int, int]]:
         """(position of a 1x1 Contract, position of the Depthwise that only it reads)."""
         for position, node in enumerate(self.graph.nodes):
-            if not isinstance(node.form, Depthwise) or node.form.multiplier > 1:
+            if not isinstance(node.form, Depthwise) or node.form.multiplier > 1 or node.form.accumulator != "float32":
                 continue
             output = node.outputs[0]
             reader = self.graph.only_reader(output)

@@ -10,16 +10,17 @@ import numpy as np
 from jitdelegate.ir.forms import Pool, Resize
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
+from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.resize import bilinear_places, nearest_places
+from jitdelegate.targets.cpu.element import load
 from jitdelegate.targets.cpu.epilogue import Epilogue
+from jitdelegate.targets.cpu.fold import Fold, pieces
 from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory, divisor
 from jitdelegate.targets.cpu.vector_ir import FLOAT, INDEX, POINTER, Function, Value
 from jitdelegate.targets.cpu.writer import Writer
 
 CHUNK_ELEMENTS = 8192
 """Output elements that are worth a chunk of their own."""
-LOWEST = float("-inf")
-
 UNROLLED_TAPS = 16
 """Windows with more taps than this are computed in loops, even where they lie inside the image."""
 
@@ -57,18 +58,20 @@ class ImageWriter(JobWriter):
 
     def pool(self, form: Pool, a: Memory, c: Memory, epilogue: Epilogue) -> list[Job]:
         """Mean or maximum over the part of each window that lies inside the image."""
+        fold = Fold(form.kind, a.layout.dtype, epilogue.source)
+        rows, columns = (_inside(form, axis, a.layout, c.layout) for axis in (0, 1))
 
-        def anywhere(f: Function, image: Value, y: Value, x: Value) -> Value:
-            return _pool_pixel(self.generator, f, form, a.layout, image, y, x)
+        def pixels(kernel: Kernel, lanes: int) -> Pixels:
+            def anywhere(f: Function, image: Value, y: Value, x: Value) -> Value:
+                return _pool_pixel(f, fold, form, a.layout, lanes, image, y, x)
 
-        def inside(f: Function, image: Value, y: Value, x: Value) -> Value:
-            return _whole_pool_pixel(self.generator, f, form, a.layout, image, y, x)
+            def inside(f: Function, image: Value, y: Value, x: Value) -> Value:
+                return _whole_pool_pixel(f, fold, form, a.layout, lanes, image, y, x)
 
-        pixels = Pixels(anywhere, anywhere)
-        if form.kernel[0] * form.kernel[1] <= UNROLLED_TAPS:
-            rows, columns = (_inside(form, axis, a.layout, c.layout) for axis in (0, 1))
-            pixels = Pixels(anywhere, inside, rows, columns)
-        return self._jobs("pool", a, c, epilogue, lambda kernel: pixels)
+            is_unrolled = form.kernel[0] * form.kernel[1] <= UNROLLED_TAPS
+            return Pixels(anywhere, inside, rows, columns) if is_unrolled else Pixels(anywhere, anywhere)
+
+        return self._jobs("pool", a, c, epilogue, pixels)
 
     def resize(self, form: Resize, a: Memory, c: Memory, epilogue: Epilogue) -> list[Job]:
         """Bilinear or nearest sampling, by tables of source rows and columns."""
@@ -77,26 +80,27 @@ class ImageWriter(JobWriter):
             for axis, distance in ((1, a.layout.row), (2, a.layout.pixel))
         ]
 
-        def sampler(kernel: Kernel) -> Pixels:
+        def sampler(kernel: Kernel, lanes: int) -> Pixels:
             rows, columns = (Value(kernel.f, POINTER, table) for table in tables)
 
             def pixel(f: Function, image: Value, y: Value, x: Value) -> Value:
-                return _resize_pixel(self.generator, f, form, image, (rows, y), (columns, x))
+                return _resize_pixel(f, form, a.layout.dtype, lanes, image, (rows, y), (columns, x))
 
             return Pixels(pixel, pixel)
 
         return self._jobs("resize", a, c, epilogue, sampler)
 
     def _jobs(
-        self, name: str, a: Memory, c: Memory, epilogue: Epilogue, pixels_of: Callable[[Kernel], Pixels]
+        self, name: str, a: Memory, c: Memory, epilogue: Epilogue, pixels_of: Callable[[Kernel, int], Pixels]
     ) -> list[Job]:
         """Chunks are rows of the output, with loops over blocks and pixels inside."""
         images, rows, columns, channels = c.layout.shape
         at_once = divisor(rows, CHUNK_ELEMENTS // (columns * channels))
-        tail = epilogue.lanes_to_mask(c.layout)
+        lanes, width = self.generator.lanes, self._width(a, c, epilogue)
+        tail = epilogue.lanes_to_mask(c.layout) if width == lanes else 0
 
         def body(kernel: Kernel) -> None:
-            f, pixels = kernel.f, pixels_of(kernel)
+            f = kernel.f
             start = kernel.chunk * at_once
             image, first = start // rows, start % rows
             memories = [(a, a.layout.block), (c, c.layout.block), *((s.memory, s.block) for s in epilogue.streams)]
@@ -108,17 +112,30 @@ class ImageWriter(JobWriter):
             ]
             moves = [block for _, block in memories]
 
-            def block(number: Value, mask: Value | None = None) -> None:
-                at = [base + number * move for base, move in zip(bases, moves, strict=True)]
+            def block(number: Value, width: int, mask: Value | None = None, channel: int = 0) -> None:
+                pixels = pixels_of(kernel, width)
+                at = [
+                    base + channel * move // lanes + number * (move * width // lanes)
+                    for base, move in zip(bases, moves, strict=True)
+                ]
                 f.loop(at_once, lambda i: self._row(f, pixels, at, first + i, c.layout, epilogue, mask))
 
-            whole = c.layout.blocks - (1 if tail else 0)
+            whole = channels // width if width > lanes else c.layout.blocks - (1 if tail else 0)
             if whole:
-                f.loop(whole, block)
+                f.loop(whole, lambda number: block(number, width))
             if tail:
-                block(f.index(whole), f.first_lanes(f.index(tail), self.generator.lanes))
+                block(f.index(whole), width, f.first_lanes(f.index(tail), width))
+            for channel, part in pieces(channels, width) if width > lanes else ():
+                block(f.index(0), part, channel=channel)
 
         return [self.generator.job(name, images * rows // at_once, body, worth=images * rows / at_once)]
+
+    def _width(self, a: Memory, c: Memory, epilogue: Epilogue) -> int:
+        """Channels that are computed together: a whole vector as they are stored, or a block if there are blocks."""
+        moving = [a, c, *(s.memory for s in epilogue.streams if s.block)]
+        if any(memory.layout.blocked and memory.layout.width > 1 for memory in moving):
+            return self.generator.lanes
+        return max(self.generator.lanes, self.generator.vector_bytes // a.layout.element)
 
     @staticmethod
     def _row(
@@ -162,41 +179,36 @@ def _inside(form: Pool, axis: int, a: Layout, c: Layout) -> tuple[int, int]:
 
 
 def _whole_pool_pixel(
-    generator: Generator, f: Function, form: Pool, layout: Layout, image: Value, y: Value, x: Value
+    f: Function, fold: Fold, form: Pool, layout: Layout, lanes: int, image: Value, y: Value, x: Value
 ) -> Value:
     """The pixel of a window that lies inside the image."""
     top, left = y * form.stride[0] - form.padding[0], x * form.stride[1] - form.padding[2]
     start = image + (top * layout.row + left * layout.pixel)
-    total = f.literal(generator.vector, LOWEST if form.kind == "max" else 0.0)
+    total = fold.start(f, lanes)
     for i in range(form.kernel[0]):
         for j in range(form.kernel[1]):
-            value = f.load(generator.vector, start + (i * layout.row + j * layout.pixel))
-            total = f.maximum(total, value) if form.kind == "max" else total + value
-    return total if form.kind == "max" else total / float(form.kernel[0] * form.kernel[1])
+            total = fold.combine(f, total, fold.load(f, start + (i * layout.row + j * layout.pixel), lanes))
+    count = form.kernel[0] * form.kernel[1]
+    return total if form.kind == "max" else fold.mean(f, total, count, count)
 
 
 def _pool_pixel(
-    generator: Generator, f: Function, form: Pool, layout: Layout, image: Value, y: Value, x: Value
+    f: Function, fold: Fold, form: Pool, layout: Layout, lanes: int, image: Value, y: Value, x: Value
 ) -> Value:
     top, rows = _clip(f, y, form.stride[0], form.padding[0], form.kernel[0], layout.shape[1])
     left, columns = _clip(f, x, form.stride[1], form.padding[2], form.kernel[1], layout.shape[2])
     start = image + (top * layout.row + left * layout.pixel)
-    initial = f.literal(generator.vector, LOWEST if form.kind == "max" else 0.0)
 
     def row(i: Value, total: Value) -> list[Value]:
         line = start + i * layout.row
 
         def column(j: Value, total: Value) -> list[Value]:
-            value = f.load(generator.vector, line + j * layout.pixel)
-            return [f.maximum(total, value) if form.kind == "max" else total + value]
+            return [fold.combine(f, total, fold.load(f, line + j * layout.pixel, lanes))]
 
         return f.loop(columns, column, total)
 
-    (total,) = f.loop(rows, row, initial)
-    if form.kind == "max":
-        return total
-    count = f.cast("sitofp", rows * columns, FLOAT)
-    return total / f.splat(count, generator.lanes)
+    (total,) = f.loop(rows, row, fold.start(f, lanes))
+    return total if form.kind == "max" else fold.mean(f, total, rows * columns, form.kernel[0] * form.kernel[1])
 
 
 def _clip(f: Function, index: Value, stride: int, padding: int, kernel: int, size: int) -> tuple[Value, Value]:
@@ -232,20 +244,24 @@ def _table(generator: Generator, form: Resize, source: int, target: int, distanc
 
 
 def _resize_pixel(
-    generator: Generator,
     f: Function,
     form: Resize,
+    dtype: str,
+    lanes: int,
     image: Value,
     rows: tuple[Value, Value],
     columns: tuple[Value, Value],
 ) -> Value:
     (y_low, y_high, y_weight), (x_low, x_high, x_weight) = (_entry(f, *axis) for axis in (rows, columns))
-    corner = f.load(generator.vector, image + y_low + x_low)
+    step = ELEMENT_TYPES[dtype].nbytes
+    corner = load(f, dtype, image + y_low + x_low, lanes, step)
     if form.kind == "nearest":
         return corner
-    others = [f.load(generator.vector, image + y + x) for y, x in ((y_high, x_low), (y_low, x_high), (y_high, x_high))]
-    dy, dx = f.splat(y_weight, generator.lanes), f.splat(x_weight, generator.lanes)
-    one = f.literal(generator.vector, 1.0)
+    others = [
+        load(f, dtype, image + y + x, lanes, step) for y, x in ((y_high, x_low), (y_low, x_high), (y_high, x_high))
+    ]
+    dy, dx = f.splat(y_weight, lanes), f.splat(x_weight, lanes)
+    one = f.literal(corner.type, 1.0)
     # The order of operations is that of TFLite's reference kernel.
     return (
         corner * (one - dy) * (one - dx)

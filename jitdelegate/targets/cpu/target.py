@@ -7,7 +7,7 @@ import sys
 
 from jitdelegate.cache.key import KeyParts, this_machine
 from jitdelegate.errors import DeviceError, OptionError
-from jitdelegate.runtime.cpu.features import level
+from jitdelegate.runtime.cpu.features import level, levels
 from jitdelegate.targets.table import AUTO
 
 TYPE_CHECKING = False
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from jitdelegate.targets.target import Generated, Trace
 
 GENERIC = "generic"
-LEVELS = {GENERIC: 4, "x86-64-v3": 8, "x86-64-v4": 16}
-"""Instruction set -> floats in one of its vectors. Each instruction set includes those before it."""
+LEVELS = {GENERIC: 4, "x86-64-v3": 8, "x86-64-v3-vnni": 8, "x86-64-v4": 16, "x86-64-v4-vnni": 16}
+"""Instruction set -> floats in one of its vectors."""
 SLOWER = "code for CPUs without AVX2 is slower than LiteRT's kernels"
 """Why "auto" leaves models to LiteRT on such CPUs."""
 IN_LITERT = "linux x86_64 "
@@ -113,13 +113,11 @@ TARGET = CpuTarget()
 
 
 def _features(asked: str) -> str:
-    """The instruction set to compile for; "auto" is the widest of this CPU."""
-    widest = level()
+    """The instruction set to compile for; "auto" is the fastest of this CPU."""
     if asked == AUTO:
-        return widest
-    order = (*LEVELS,)
-    if order.index(asked) > order.index(widest):
-        raise DeviceError(f"cpu_features is {asked!r}, but this CPU offers {widest!r}")
+        return level()
+    if asked not in levels():
+        raise DeviceError(f"cpu_features is {asked!r}, but this CPU offers {', '.join(map(repr, levels()))}")
     return asked
 
 

@@ -45,6 +45,8 @@ WRITERS: Writers = {
     TopK: "top_k.write_top_k",
 }
 """Form -> the function that writes its jobs, called with the Writer, the node and its form; Views have none."""
+INTEGERS = (Depthwise, Pool)
+"""Window forms whose writers sum integers too."""
 FUSED = "depthwise.write_fused"
 """The function that writes the jobs of a Depthwise fused with a Contract, called with the Writer and both nodes."""
 
@@ -58,7 +60,7 @@ def write_steps(generator: Generator, graph: Graph, plan: Plan) -> None:
     writer = Writer(generator, graph, plan)
     for task in plan.tasks:
         for node in task.nodes:
-            check_sums(node)
+            check_sums(node, INTEGERS)
         jobs = _jobs(writer, task)
         halo = halo_jobs(generator, plan.memories[task.writes()])
         origins = {*task.origin, *(position for node in task.nodes for position in node.origin)}

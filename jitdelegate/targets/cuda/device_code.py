@@ -24,6 +24,10 @@ GLOBAL, SHARED = 1, 3
 """Address spaces of NVVM IR."""
 TYPES = {"float": F32, "double": F64, "half": HALF, **{f"i{type_.width}": type_ for type_ in (I1, I8, I16, I32, I64)}}
 """Types by LLVM's names."""
+FLOATS = {"float32": F32, "float64": F64}
+"""Types of numbers that kernels calculate with, by the IR's names."""
+PRODUCTS = {F32: "__nv_fmul_rn", F64: "__nv_dmul_rn"}
+"""NVIDIA's functions for products that are never part of an FMA."""
 RELATIONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 LIBDEVICE = {
     **{
@@ -39,8 +43,8 @@ LIBDEVICE = {
 
 def register(dtype: str) -> Any:
     """The type of one element in registers: one bit for bools; int16 bits for float16, which is only moved."""
-    if dtype in ("float32", "bool"):
-        return F32 if dtype == "float32" else I1
+    if dtype in FLOATS or dtype == "bool":
+        return FLOATS.get(dtype, I1)
     return TYPES[f"i{ELEMENT_TYPES[dtype].bits}"]
 
 
@@ -63,12 +67,15 @@ class Value:
 
     @property
     def bits(self) -> int:
-        """Bits of an integer."""
-        return int(self.value.type.width)
+        """Bits of a number."""
+        return size_of(self.value.type) * 8 if self.is_float else int(self.value.type.width)
 
     def _with(self, other: Any, whole: str, real: str) -> Value:
-        operation = getattr(self.code.builder, real if self.is_float else whole)
-        return Value(self.code, operation(self.value, self.code.like(other, self).value))
+        code, other = self.code, self.code.like(other, self)
+        if real == "fmul" and code.rounds_products and self.is_float:
+            return code.call(PRODUCTS[self.value.type], [self, other], self.value.type)
+        operation = getattr(code.builder, real if self.is_float else whole)
+        return Value(code, operation(self.value, other.value))
 
     def _compare(self, relation: str, other: Any) -> Value:
         return self.code.compare(("o" if self.is_float else "s") + relation, self, other)
@@ -150,10 +157,12 @@ class Code:
 
     Attributes:
         builder: llvmlite's builder, for operations without a method here.
+        rounds_products: whether products of floats are rounded before they are added to.
     """
 
     def __init__(self, builder: ir.IRBuilder) -> None:
         self.builder = builder
+        self.rounds_products = False
 
     # constants and conversions
 
@@ -172,8 +181,8 @@ class Code:
     def constant(self, dtype: str, number: float, lanes: int = 1) -> Value:
         """A number as a value of the IR's type `dtype`, converted as `ir.expr.Cast` does."""
         assert lanes == 1, lanes
-        if dtype == "float32":
-            return self.real(number)
+        if dtype in FLOATS:
+            return Value(self, ir.Constant(FLOATS[dtype], number))
         found = converted(np.asarray(number), dtype)
         whole = found.view(np.int16) if dtype == "float16" else found
         return Value(self, ir.Constant(register(dtype), int(whole)))
@@ -436,7 +445,8 @@ class Code:
             return None
         type_ = values[0].value.type
         suffix = "f" if type_ == F32 and name != "sqrt" else ""
-        return self.call(f"__nv_{LIBDEVICE[name]}{suffix}", values, type_)
+        function = "dsqrt_rn" if (name, type_) == ("sqrt", F64) else LIBDEVICE[name] + suffix
+        return self.call(f"__nv_{function}", values, type_)
 
     def fma(self, a: Value, b: Any, c: Any) -> Value:
         """a * b + c, rounded once."""
@@ -484,13 +494,13 @@ class Code:
 
 def size_of(type_: Any) -> int:
     """Bytes of an element of this type."""
-    return 4 if type_ == F32 else int(type_.width) // 8
+    return {F32: 4, F64: 8}[type_] if type_ in (F32, F64) else int(type_.width) // 8
 
 
 def _letter(type_: Any) -> str:
     if isinstance(type_, ir.PointerType):
         return "l"
-    return {F32: "f", I16: "h", I32: "r", I64: "l", I1: "b"}[type_]
+    return {F32: "f", F64: "d", I16: "h", I32: "r", I64: "l", I1: "b"}[type_]
 
 
 def reduce_tree(values: Sequence[Value], combine: Callable[[Value, Value], Value]) -> Value:

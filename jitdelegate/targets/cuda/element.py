@@ -79,8 +79,11 @@ def load(code: Code, element: Element, base: Value, index: Value, count: int = 1
 def load_where(
     code: Code, element: Element, condition: Value, base: Value, index: Value, count: int = 1
 ) -> list[Value]:
-    """Like `load`, for floats; where the condition does not hold, nothing is read and the values are zeros."""
-    assert element.dtype == "float32", element
+    """Like `load`; where the condition does not hold, the values are zeros. No float is read there, but of integers the
+    first ones."""
+    if element.dtype != "float32":
+        found = load(code, element, base, code.select(condition, index, 0), count)
+        return [code.select(condition, value, 0) for value in found]
     offset = index * element.nbytes
     if element is Element.FLOAT32:
         return [code.from_bits(word) for word in code.load_where(condition, base, offset, count)]

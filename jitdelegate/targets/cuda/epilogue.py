@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from jitdelegate.ir.expr import RESULT, Expr
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element, load
+from jitdelegate.targets.cuda.expression import emit
 from jitdelegate.targets.epilogue import Reach
-from jitdelegate.targets.scalar.expression import emit
 
 
 @dataclass(frozen=True, slots=True)

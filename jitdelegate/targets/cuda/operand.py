@@ -11,9 +11,9 @@ from jitdelegate.ir.expr import Expr
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element
 from jitdelegate.targets.cuda.epilogue import load_run
+from jitdelegate.targets.cuda.expression import emit
 from jitdelegate.targets.cuda.index_map import CanonicalMap, Walk
 from jitdelegate.targets.cuda.sizes import Kind
-from jitdelegate.targets.scalar.expression import emit
 
 
 class Neighbours(Enum):

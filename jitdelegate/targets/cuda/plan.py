@@ -57,6 +57,8 @@ WRITERS: Writers = {
     TopK: "arg_reduce.write_top_k",
 }
 """The function that writes the launches of each form, called with the Writer and the node; Views have none."""
+SUM_INTEGERS = frozenset({Pool})
+"""Forms whose kernels sum integers."""
 MOST_ELEMENTS = 1 << 30
 """Most elements of a tensor, however narrow they are: threads past the last element must have int32 numbers too."""
 
@@ -117,7 +119,7 @@ def _write(writer: Writer) -> Buffers:
     buffers = Buffers()
     for node in writer.graph.nodes:
         check_steps("launches", len(writer.launches))
-        check_sums(node)
+        check_sums(node, SUM_INTEGERS)
         writer.begin(node)
         if not isinstance(node.form, View):
             form_writer(PACKAGE, WRITERS, node)(writer, node)

@@ -1,4 +1,4 @@
-"""Pool: mean or maximum over the part of each window that lies inside the image.
+"""Pool: mean or maximum over each window, or over its part that lies inside the image.
 
 The sizes of small windows are compiled in, so that all loads of a window are in flight together. Kernels for other
 windows loop over the taps at run time; where windows are large and pixels few, several threads share each window.
@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from jitdelegate.ir.forms import Pool
 from jitdelegate.ir.graph import Node
+from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cuda.axes import FourAxes
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element, common_width, load_where
@@ -23,6 +24,7 @@ from jitdelegate.targets.cuda.sizes import Kind
 from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.cuda.window import Span, WindowAxis, WindowKernel, WindowTile, WindowWalk, slices_of
 from jitdelegate.targets.cuda.writer import Writer
+from jitdelegate.targets.scalar.cast import cast
 
 USUAL_TAPS = 9
 """Most taps of a window that is compiled in."""
@@ -36,6 +38,8 @@ class PoolTemplate(Template):
         kind: "mean" or "max".
         width: neighbouring channels of a thread.
         source, target: element types of data and output.
+        zero: the zero point of the data, which is subtracted from a mean.
+        halo: the value of pixels outside the image; None if they are left out.
     """
 
     family: ClassVar[str] = "pool"
@@ -43,7 +47,13 @@ class PoolTemplate(Template):
     width: int
     source: Element
     target: Element
+    zero: int
+    halo: float | None
     epilogue: Epilogue
+
+    @property
+    def is_float(self) -> bool:
+        return self.source.dtype == "float32"
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
@@ -71,7 +81,11 @@ class PoolKernel(WindowKernel):
         self.output = Output(code, template.epilogue, template.target, out, extra, target.channels)
 
     def nothing(self) -> list[Value]:
-        return [self.code.real(0 if self.template.kind == "mean" else -inf)] * self.template.width
+        template, code = self.template, self.code
+        if template.is_float:
+            return [code.real(0 if template.kind == "mean" else -inf)] * template.width
+        least = ELEMENT_TYPES[template.source.dtype].minimum
+        return [code.integer(0 if template.kind == "mean" else least)] * template.width
 
     def add(
         self, me: Part, spans: tuple[Span, Span], exists: Value, row: Value, column: Value, values: Sequence[Value]
@@ -84,20 +98,50 @@ class PoolKernel(WindowKernel):
         code, template = self.code, self.template
         pixel = (me.image * self.axes[0].size + y) * self.axes[1].size + x
         index = pixel * self.target.channels + me.vector * template.width
-        found = load_where(code, template.source, inside, self.data, index, template.width)
+        found = self._widened(load_where(code, template.source, inside, self.data, index, template.width))
         pairs = zip(values, found, strict=True)
         if template.kind == "mean":
             return [a + b for a, b in pairs]
         return [code.select(inside & (a < b), b, a) for a, b in pairs]
 
+    def _widened(self, values: list[Value]) -> list[Value]:
+        """Integers as int32."""
+        if self.template.is_float:
+            return values
+        return [cast(self.code, value, self.template.source.dtype, "int32") for value in values]
+
     def combined(self, a: Value, b: Value) -> Value:
         return a + b if self.template.kind == "mean" else self.code.maximum(a, b)
 
     def finish(self, me: Part, spans: tuple[Span, Span], values: list[Value]) -> None:
-        if self.template.kind == "mean":
-            share = 1.0 / self.code.to_float(spans[0].count * spans[1].count)
-            values = [value * share for value in values]
-        self.output.store(values, self.target.pixel(me), me.vector * self.template.width)
+        count, template = spans[0].count * spans[1].count, self.template
+        if template.halo is not None:
+            taps = self.axes[0].kernel * self.axes[1].kernel
+            values, count = [self._with_halo(value, taps - count) for value in values], taps
+        if template.kind == "mean":
+            values = self._means(values, count)
+        elif not template.is_float:
+            values = [cast(self.code, value, "int32", template.source.dtype) for value in values]
+        self.output.store(values, self.target.pixel(me), me.vector * template.width)
+
+    def _with_halo(self, value: Value, outside: Value) -> Value:
+        """The sum or maximum of a window with so many pixels outside the image."""
+        code, template = self.code, self.template
+        assert template.halo is not None
+        halo = code.like(template.halo if template.is_float else int(template.halo), value)
+        if template.kind == "max":
+            return code.select(outside > 0, code.maximum(value, halo), value)
+        return value + halo * (code.to_float(outside) if template.is_float else outside)
+
+    def _means(self, sums: list[Value], count: Value) -> list[Value]:
+        """Sums of `count` numbers divided by it; integers are rounded, halves away from zero."""
+        code = self.code
+        if self.template.is_float:
+            share = 1.0 / code.to_float(count)
+            return [value * share for value in sums]
+        centred = [value - count * self.template.zero for value in sums] if self.template.zero else sums
+        half = count >> 1
+        return [code.sdiv(code.select(value < 0, value - half, value + half), count) for value in centred]
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +190,7 @@ def write_pool(writer: Writer, node: Node) -> None:
     data, output = writer.shape(source), writer.shape(target)
     elements = writer.element(source), writer.element(target)
     width = common_width((output[3],), min(element.widest for element in elements))
-    common = form.kind, width, *elements, epilogue
+    common = form.kind, width, *elements, form.input_zero, form.halo_value, epilogue
     template: PoolUnrolled | PoolWalk
     if prod(form.kernel) <= USUAL_TAPS:
         template = PoolUnrolled(*common, form.kernel)

@@ -9,15 +9,17 @@ from typing import ClassVar, NamedTuple
 
 from jitdelegate.ir.forms import Reduce
 from jitdelegate.ir.graph import Node
+from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
 from jitdelegate.targets.cuda.division import DIVISOR_SIZES, coordinates, divided, divisor, divisors
-from jitdelegate.targets.cuda.element import OWN, Element, common_width, narrowed, store, widened
+from jitdelegate.targets.cuda.element import OWN, Element, common_width, store
 from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.index_map import dense_strides
 from jitdelegate.targets.cuda.lanes import COMBINE, WARP, combine_lanes, combine_rows, neutral, power_of_two
 from jitdelegate.targets.cuda.sizes import Divisor, Kind, Number
 from jitdelegate.targets.cuda.template import Pointer, Template
 from jitdelegate.targets.cuda.writer import Writer
+from jitdelegate.targets.scalar.cast import cast
 
 THREADS = 256
 CHAINS = 4
@@ -26,6 +28,7 @@ ENOUGH_THREADS = 1024
 """Threads per multiprocessor that suffice to hide the latency of memory."""
 LONG_SHARE, SHORT_SHARE = 64, 8
 """Vectors per thread: the number from which on a second launch pays, and the number per thread with two launches."""
+WORD_BITS = 32
 WIDEST = 8
 """Most elements of a vector; bools would allow more."""
 
@@ -54,7 +57,7 @@ def runs_of(shape: Sequence[int], axes: Sequence[int]) -> list[Run]:
 
 def combined_type(dtype: str) -> str:
     """The type in which values of type `dtype` are combined; bools are combined as 0 and 1."""
-    return "int32" if dtype == "bool" else dtype
+    return "int32" if dtype == "bool" or ELEMENT_TYPES[dtype].bits < WORD_BITS else dtype
 
 
 class ReduceSizes(NamedTuple):
@@ -101,7 +104,7 @@ class ReduceTemplate(Template):
     @property
     def dtype(self) -> str:
         """The type in which values are combined."""
-        return combined_type(self.source.dtype)
+        return combined_type(self.epilogue.dtype)
 
     @property
     def columns(self) -> int:
@@ -172,7 +175,7 @@ class ReduceTemplate(Template):
 
         def load(index: Value) -> list[Value]:
             found = load_run(code, self.source, data, base + _offset(code, index, *reduced), self.width)
-            return [widened(code, value) for value in found]
+            return [cast(code, value, self.source.dtype, self.dtype) for value in found]
 
         found = self._chains(code, load, first + lane, last)
         combine = COMBINE[self.kind]
@@ -206,7 +209,7 @@ class ReduceTemplate(Template):
             index = (code.special("ctaid.y") * sizes.outputs + output) * self.outputs
             pixel, channel = divided(code, index, sizes.channels)
             results = [value / count for value in values] if self.kind == "mean" else values
-            results = [narrowed(code, value, self.epilogue.dtype) for value in results]
+            results = [cast(code, value, self.dtype, self.epilogue.dtype) for value in results]
             results = self.epilogue.apply(code, results, pixel, channel, sizes.channels.size, extra)
             store(code, self.target, results, out, index)
 
@@ -268,7 +271,7 @@ def write_reduce(writer: Writer, node: Node) -> None:
     assert isinstance(form, Reduce)
     source, shape = node.inputs[0], writer.shape(node.inputs[0])
     assert form.kind != "mean" or writer.element(source).dtype == "float32", "integers have no mean"
-    epilogue, extra = writer.epilogue(node, writer.element(source).dtype)
+    epilogue, extra = writer.epilogue(node)
     work = Work(
         kind=form.kind,
         runs=runs_of(shape, form.axes) or [Run(1, 1, False)],
@@ -291,7 +294,7 @@ def _write_work(writer: Writer, work: Work, out: Pointer) -> None:
     if parts == 1:
         _launch(writer, work, lanes, 1, out)
         return
-    kind, stored = "sum" if work.kind == "mean" else work.kind, OWN[combined_type(work.source.dtype)]
+    kind, stored = "sum" if work.kind == "mean" else work.kind, OWN[combined_type(work.epilogue.dtype)]
     first = replace(work, kind=kind, target=stored, epilogue=Epilogue(dtype=stored.dtype), extra=())
     outputs = prod(run.size for run in work.runs if not run.is_reduced)
     between = writer.temporary(parts * outputs * stored.nbytes)

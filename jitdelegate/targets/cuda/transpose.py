@@ -11,11 +11,11 @@ from jitdelegate.ir.expr import Expr
 from jitdelegate.targets.cuda.device_code import F32, I32, I64, Code, Value, register, size_of
 from jitdelegate.targets.cuda.division import DIVISOR_SIZES, coordinates, divisors
 from jitdelegate.targets.cuda.element import Element, narrowed, store, widened
+from jitdelegate.targets.cuda.expression import emit
 from jitdelegate.targets.cuda.index_map import CanonicalMap, dense_strides
 from jitdelegate.targets.cuda.operand import Neighbours, Operand, operands_of
 from jitdelegate.targets.cuda.sizes import Kind
 from jitdelegate.targets.cuda.template import Template
-from jitdelegate.targets.scalar.expression import emit
 
 TILE = 32
 """Rows and columns of a tile; neighbouring threads read along columns and write along rows."""

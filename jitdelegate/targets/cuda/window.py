@@ -5,17 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from jitdelegate.ir.forms import Window
 from jitdelegate.targets.cuda.axes import FourAxes
-from jitdelegate.targets.cuda.device_code import F32, Code, Value
+from jitdelegate.targets.cuda.device_code import Code, Value, size_of
 from jitdelegate.targets.cuda.division import divided, divisor
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.image_parts import Part, part
 from jitdelegate.targets.cuda.sizes import Divisor, Number
 from jitdelegate.targets.cuda.template import Template
 
+CHUNK = 16
+"""Bytes of the widest access to shared memory."""
 AT_ONCE = 4
 """Taps whose loads are in flight together."""
 SLICES = (8, 32, 128)
@@ -131,27 +133,32 @@ def merged(code: Code, values: list[Value], slices: int, combine: Callable[[Valu
     """
     lanes = block_threads(slices) // slices
     thread = code.special("tid.x")
-    shared = code.static_shared(block_threads(slices) * len(values) * 4, "slices")
-    own = shared + thread * (len(values) * 4)
+    type_ = values[0].value.type
+    nbytes = len(values) * size_of(type_)
+    shared = code.static_shared(block_threads(slices) * nbytes, "slices")
+    own = shared + thread * nbytes
     half = slices // 2
     while half:
         _store(code, values, own)
         code.barrier()
-        other = shared + code.minimum(thread + half * lanes, block_threads(slices) - 1) * (len(values) * 4)
-        values = [combine(a, b) for a, b in zip(values, _load(code, other, len(values)), strict=True)]
+        other = shared + code.minimum(thread + half * lanes, block_threads(slices) - 1) * nbytes
+        values = [combine(a, b) for a, b in zip(values, _load(code, other, len(values), type_), strict=True)]
         code.barrier()
         half //= 2
     return values
 
 
 def _store(code: Code, values: Sequence[Value], address: Value) -> None:
-    for at in range(0, len(values), 4):
-        code.store(values[at : at + 4], address, at * 4)
+    nbytes = size_of(values[0].value.type)
+    step = CHUNK // nbytes
+    for at in range(0, len(values), step):
+        code.store(values[at : at + step], address, at * nbytes)
 
 
-def _load(code: Code, address: Value, count: int) -> list[Value]:
-    step = min(count, 4)
-    return [value for at in range(0, count, step) for value in code.load(address, at * 4, F32, step)]
+def _load(code: Code, address: Value, count: int, type_: Any) -> list[Value]:
+    nbytes = size_of(type_)
+    step = min(count, CHUNK // nbytes)
+    return [value for at in range(0, count, step) for value in code.load(address, at * nbytes, type_, step)]
 
 
 class WindowKernel(ABC):

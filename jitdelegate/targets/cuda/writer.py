@@ -139,8 +139,8 @@ class Writer:
         self.temporaries[number] = nbytes
         return TensorPointer(number)
 
-    def epilogue(self, node: Node, dtype: str = "float32") -> tuple[Epilogue, tuple[Pointer, ...]]:
-        """A node's epilogue as part of a template, and its operands; the kernel's own result is of type `dtype`.
+    def epilogue(self, node: Node) -> tuple[Epilogue, tuple[Pointer, ...]]:
+        """A node's epilogue as part of a template, and its operands.
 
         Every epilogue operand has a `reach`; the planner splits nodes with an operand that has none.
         """
@@ -150,7 +150,8 @@ class Writer:
         found = [reach(access, self.shape(index), output) for access, index in zip(form.operands, extra, strict=True)]
         assert None not in found
         kinds = tuple((one, self.element(index)) for one, index in zip(found, extra, strict=True) if one)
-        return Epilogue(form.epilogue, kinds, dtype), tuple(map(self.pointer, extra))
+        own = form.own_type(self.graph.tensors[node.inputs[0]].dtype)
+        return Epilogue(form.epilogue, kinds, own), tuple(map(self.pointer, extra))
 
     def launch(
         self,

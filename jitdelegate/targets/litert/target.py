@@ -49,6 +49,7 @@ class LiteRTTarget(CpuTarget):
         *CpuTarget.ignored_options,
         *("cpu_features", "first_delegate_node_index", "last_delegate_node_index", "max_delegated_partitions"),
         *("min_nodes_per_partition", "only_ops", "partitioning", "private_weights", "profile"),
+        *("experimental_flags", "quantized_execution", "quantized_models_allowed", "quantized_rounding"),
     )
 
     def find_device(self, options: Options) -> LiteRTDevice:

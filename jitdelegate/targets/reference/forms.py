@@ -1,6 +1,7 @@
 """Numpy functions of the forms of `ir.forms`: their own results before the epilogue, one function per form.
 
-Sums of floats are computed in float64. Windows are computed tap by tap: a tap gives the pixel that each output pixel
+Sums of floats are computed in float64. So are sums of products of integers, exactly, for factors have at most 16 bits;
+then they wrap to the form's own type. Windows are computed tap by tap: a tap gives the pixel that each output pixel
 reads for one element of the kernel.
 """
 
@@ -52,7 +53,8 @@ def softmax(form: forms.Softmax, operands: Sequence[Any], shape: Shape) -> Array
 
 
 def reduce(form: forms.Reduce, operands: Sequence[Any], shape: Shape) -> Array:
-    return np.asarray(REDUCTIONS[form.kind](exact(operands[0]), axis=form.axes))
+    found = np.asarray(REDUCTIONS[form.kind](exact(operands[0]), axis=form.axes))
+    return found.astype(form.accumulator) if form.accumulator else found
 
 
 def exact(data: Array) -> Array:
@@ -86,17 +88,22 @@ def matmul(form: forms.MatMul, operands: Sequence[Any], shape: Shape) -> Array:
 def pool(form: forms.Pool, operands: Sequence[Any], shape: Shape) -> Array:
     data = operands[0]
     if form.kind == "max":  # fmax ignores NaN, as LiteRT does
-        return functools.reduce(np.fmax, (seen for _, seen in taps(form, data, shape, np.nan)))
+        lowest = np.nan if data.dtype.kind == "f" else np.iinfo(data.dtype).min
+        fill = lowest if form.halo_value is None else form.halo_value
+        return functools.reduce(np.fmax, (seen for _, seen in taps(form, data, shape, fill)))
     inside = np.ones((1, *data.shape[1:3], 1))
-    total, count = (sum(seen for _, seen in taps(form, each, shape)) for each in (exact(data), inside))
-    return np.asarray(total / count)
+    total = sum(seen for _, seen in taps(form, centred(form, data), shape, outside(form)))
+    count = sum(seen for _, seen in taps(form, inside, shape, form.halo_value is not None))
+    if form.accumulator == "float32":
+        return np.asarray(total / count)
+    return np.asarray(np.trunc((total + np.copysign(count // 2, total)) / count)).astype(form.accumulator)
 
 
 def depthwise(form: forms.Depthwise, operands: Sequence[Any], shape: Shape) -> Array:
     data, weights, bias = operands[:3]
-    repeated = np.repeat(data.astype(np.float64), form.multiplier, axis=3)
-    total = sum(seen * weights[0, ky, kx] for (ky, kx), seen in taps(form, repeated, shape))
-    return np.asarray(total if bias is None else total + bias)
+    repeated = np.repeat(centred(form, data), form.multiplier, axis=3)
+    seen_by = taps(form, repeated, shape, outside(form))
+    return biased(form, np.asarray(sum(seen * weights[0, ky, kx] for (ky, kx), seen in seen_by)), bias)
 
 
 def contract(form: forms.Contract, operands: Sequence[Any], shape: Shape) -> Array:
@@ -105,14 +112,31 @@ def contract(form: forms.Contract, operands: Sequence[Any], shape: Shape) -> Arr
     weights = weights if weights.ndim == 4 else weights[:, None, None]
     image = shape if len(shape) == 4 else (1, 1, data.shape[2], len(weights))
     multiply = transposed if form.transposed else grouped
-    total = multiply(form, data.astype(np.float64), weights.astype(np.float64), image)
-    return total if bias is None else total + bias
+    return biased(form, multiply(form, centred(form, data), weights.astype(np.float64), image), bias)
+
+
+def centred(form: forms.Window, data: Array) -> Array:
+    """The data minus its zero point, as float64."""
+    return data.astype(np.float64) - form.input_zero
+
+
+def outside(form: forms.Window) -> float:
+    """The value of pixels outside the image, minus the zero point."""
+    return 0 if form.halo_value is None else form.halo_value - form.input_zero
+
+
+def biased(form: forms.Window, total: Array, bias: Array | None) -> Array:
+    """total + bias; integers wrap to the type of the accumulator."""
+    if form.accumulator == "float32":
+        return total if bias is None else total + bias
+    exact = total.astype(np.int64)
+    return (exact if bias is None else exact + bias).astype(form.accumulator)
 
 
 def grouped(form: forms.Contract, data: Array, weights: Array, image: Shape) -> Array:
     """The convolutions of all groups of channels, concatenated along the channels."""
     parts = zip(np.split(data, form.groups, axis=3), np.split(weights, form.groups), strict=True)
-    sums = [sum(seen @ w[:, ky, kx].T for (ky, kx), seen in taps(form, d, image)) for d, w in parts]
+    sums = [sum(seen @ w[:, ky, kx].T for (ky, kx), seen in taps(form, d, image, outside(form))) for d, w in parts]
     return np.concatenate(sums, axis=3)
 
 

@@ -18,13 +18,15 @@ from jitdelegate.errors import ProgramError
 from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr
 from jitdelegate.ir.forms import Form, IndexMap, Map
 from jitdelegate.ir.graph import Graph, Node, State, Tensor
+from jitdelegate.ir.quantized import Quantize, Rescale, Table
 from jitdelegate.ir.verify import verify
 from jitdelegate.targets.reference.forms import FORMS
 
 ALIGNMENT = 16
 """Alignment of each constant, in bytes."""
 NOT_CONSTANT = -1
-CLASSES: dict[str, Any] = {each.__name__: each for each in (IndexMap, Apply, Arg, Cast, Const, Map, *FORMS)}
+EXPRESSIONS = (Apply, Arg, Cast, Const, Quantize, Rescale, Table)
+CLASSES: dict[str, Any] = {each.__name__: each for each in (IndexMap, *EXPRESSIONS, Map, *FORMS)}
 _Integers = tuple[int, ...]
 _Tensor = tuple[str, _Integers, str, int]
 _Node = tuple[str, _Integers, _Integers, _Integers, Form]

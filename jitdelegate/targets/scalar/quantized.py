@@ -39,8 +39,10 @@ def _rounding(b: Builder[V], expr: Rescale, value: V, shift: V) -> V:
 
 
 def quantize(b: Builder[V], expr: Quantize, value: V) -> V:
-    """Limits come first: they are whole numbers, so the result is the same, and no later step can overflow."""
-    limited = b.minimum(b.maximum(value, float(expr.low - expr.zero)), float(expr.high - expr.zero))
+    """Limits come first: they are whole numbers, so the result is the same, and no later step can overflow. NaN becomes
+    the lower limit."""
+    lowest = float(expr.low - expr.zero)
+    limited = b.minimum(b.select(b.compare("ogt", value, lowest), value, lowest), float(expr.high - expr.zero))
     if expr.rounding == "even" and value.bits == 32:
         # the sum's last bits are the whole number: floats of this size have no fraction
         whole = b.convert("bitcast", limited + MAGIC, "i32") + (expr.zero - MAGIC_BITS)

@@ -1,0 +1,139 @@
+"""The arithmetic of quantized operators: scales, zero points, limits, and one rounding of a real multiple.
+
+Source: LiteRT's kernels and XNNPACK's, by experiment; gemmlowp's fixed point
+(https://github.com/google/gemmlowp/blob/master/doc/quantization.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import floor, frexp
+
+import numpy as np
+
+from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, clamp, evaluate
+from jitdelegate.ir.graph import Tensor
+from jitdelegate.ir.quantized import Table, quantize, rescale
+from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.ops.call import Call
+from jitdelegate.ops.rounding import AWAY, DOUBLE, EVEN, UP, WIDE
+from jitdelegate.ops.scales import scale, zero
+
+FIXED = {AWAY: "double", UP: "double_up", WIDE: "single"}
+"""A rounding with a fixed-point multiplier -> the Rescale's."""
+
+
+def centred(value: Expr, tensor: Tensor) -> Expr:
+    """The stored number minus the zero point, an int32."""
+    wide, middle = Cast(value, "int32"), zero(tensor)
+    return wide - Const(middle) if middle else wide
+
+
+def per_tensor_problems(call: Call, *tensors: Tensor) -> Iterator[str]:
+    """Reasons to refuse tensors that have not one positive scale for all their elements."""
+    for tensor in tensors:
+        scales = tensor.quant.scales if tensor.is_quantized and tensor.quant else ()
+        if len(scales) != 1:
+            yield f"{call.node.op}: '{tensor.name}' has {len(scales)} scales, expected one."
+        elif not 0 < scales[0] < np.inf:
+            yield f"{call.node.op}: the scale of '{tensor.name}' is {scales[0]}, expected it positive."
+
+
+def limits(tensor: Tensor, activation: str = "NONE") -> tuple[int, int]:
+    """The smallest and the largest stored number after a fused activation."""
+    element = ELEMENT_TYPES[tensor.dtype]
+    low, high = element.minimum, element.maximum
+    if activation in ("RELU", "RELU6"):
+        low = max(low, _stored(0.0, tensor))
+    if activation == "RELU6":
+        high = min(high, _stored(6.0, tensor))
+    if activation == "RELU_N1_TO_1":
+        low, high = max(low, _stored(-1.0, tensor)), min(high, _stored(1.0, tensor))
+    return low, max(low, high)
+
+
+def _stored(real: float, tensor: Tensor) -> int:
+    return zero(tensor) + int(half_away(np.float32(real) / scale(tensor)))
+
+
+def half_away(value: np.ndarray | np.float32) -> np.ndarray:
+    """The nearest whole numbers; halves are rounded away from zero."""
+    whole = np.trunc(value)
+    return np.asarray(whole + np.where(np.abs(value - whole) >= 0.5, np.sign(value), 0))
+
+
+def multiplier(real: float) -> tuple[int, int]:
+    """(m, shift): real = m / 2**shift, m in [2**30, 2**31) rounded half up, or (0, 31) for what is too small."""
+    mantissa, exponent = frexp(real)
+    m = floor(mantissa * 2**31 + 0.5)
+    if m == 2**31:
+        m, exponent = m // 2, exponent + 1
+    return (m, 31 - exponent) if real > 0 and exponent >= -31 else (0, 31)
+
+
+def wide_multiplier(real: float) -> tuple[int, int]:
+    """(m, shift) as `multiplier`, with the 15 bits that LiteRT leaves to a multiplier of 64-bit sums."""
+    m, shift = multiplier(real)
+    return min((m + (1 << 15)) >> 16, (1 << 15) - 1), shift - 16
+
+
+def multiple(
+    value: Expr, factors: np.ndarray, rounding: str, output: Tensor, activation: str, first: int
+) -> tuple[Expr, tuple[np.ndarray, ...]]:
+    """An integer times a factor, rounded to the output's type: (expression, constants that it reads).
+
+    Args:
+        value: an int32 or int64.
+        factors: f64[] or f64[channels] of the last axis; for EVEN they are used as float32.
+        activation: the fused activation, which limits the result.
+        first: number of the Arg that reads the first of the constants, which have an element per channel.
+    """
+    low, high = limits(output, activation)
+    if rounding in (EVEN, DOUBLE):
+        dtype = "float32" if rounding == EVEN else "float64"
+        (factor,), constants = _operands([np.asarray(factors, dtype)], first)
+        ties = "even" if rounding == EVEN else "away"
+        return quantize(Cast(value, dtype) * factor, output.dtype, zero(output), low, high, ties), constants
+    find = wide_multiplier if rounding == WIDE else multiplier
+    pairs = np.array([find(float(factor)) for factor in np.ravel(factors)], np.int32)
+    (m, shift), constants = _operands([column.reshape(np.shape(factors)) for column in pairs.T], first)
+    fixed = FIXED[rounding]
+    wide = zero(output) if ELEMENT_TYPES[output.dtype].bits <= 16 else 0
+    found = rescale(value, m, shift, output.dtype, output_zero=wide, low=low, high=high, rounding=fixed)
+    return found, constants
+
+
+def _operands(arrays: Sequence[np.ndarray], first: int) -> tuple[list[Expr], tuple[np.ndarray, ...]]:
+    """Each array as an expression: a number if all its elements are equal, else an Arg; and the arrays of the Args."""
+    found: list[Expr] = []
+    constants: list[np.ndarray] = []
+    for array in arrays:
+        if (array == array.flat[0]).all():
+            found.append(Const(array.flat[0].item()))
+        else:
+            found.append(Arg(first + len(constants)))
+            constants.append(array)
+    return found, tuple(constants)
+
+
+def shifted(total: Expr, shift: int, output: Tensor, activation: str = "NONE") -> Expr:
+    """An int32 divided by 2**shift, halves up, in the output's type: the last step of XNNPACK's integer factors."""
+    whole = binary("shift_right", total + Const(1 << shift - 1), Const(shift)) + Const(zero(output))
+    return Cast(clamp(whole, *limits(output, activation)), output.dtype)
+
+
+def tabulated(formula: Expr, data: Tensor, output: Tensor) -> Expr:
+    """A function of real numbers as a table of all 256 stored ones, as LiteRT's kernels make it in float32."""
+    element = ELEMENT_TYPES[data.dtype]
+    stored = np.arange(element.minimum, element.maximum + 1)
+    with np.errstate(all="ignore"):
+        real = evaluate(formula, [scale(data) * (stored - zero(data)).astype(np.float32)])
+        found = half_away(real * (np.float32(1) / scale(output))) + zero(output)
+    low, high = limits(output)
+    entries = np.clip(np.nan_to_num(found, nan=low), low, high).astype(np.int64)
+    return Table(Arg(0), tuple(entries.tolist()), output.dtype)
+
+
+def fixed(value: Expr, factor: float) -> Expr:
+    """An int32 times a factor, an int32."""
+    return rescale(value, *multiplier(factor), "int32", rounding=FIXED[AWAY])

@@ -1,0 +1,129 @@
+"""Convolutions and fully connected layers of quantized data: the float lowering with integer sums instead.
+
+sum (x - zero(x)) * (w - zero(w)) + bias, in 32 bits (64 for int16 data), times scale(x) * scale(w) / scale(y).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from jitdelegate.ir.expr import RESULT, Arg, Const, Expr
+from jitdelegate.ir.forms import Contract, Depthwise, IndexMap
+from jitdelegate.ir.graph import ABSENT, Tensor
+from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.ops.activation import OPTION
+from jitdelegate.ops.call import Call, constant_problems
+from jitdelegate.ops.quantization import multiple, per_tensor_problems
+from jitdelegate.ops.registry import Lowering
+from jitdelegate.ops.rounding import AWAY, EVEN, WIDE, rounding
+from jitdelegate.ops.scales import scale, zero
+
+MIDDLE = 128
+"""Subtracted from weights of type uint8, which then are an int8."""
+WEIGHTS = {"int8": ("int8",), "uint8": ("uint8",), "int16": ("int8",)}
+"""Type of the data -> types of the weights."""
+BIASES = {"int8": ("int32",), "uint8": ("int32",), "int16": ("int64", "int32")}
+"""Type of the data -> types of the bias."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """Numbers of a node's operands, and the filter's axis of output channels."""
+
+    data: int
+    filter: int
+    bias: int
+    channel_axis: int
+
+
+def weight_problems(call: Call, operands: Operands) -> Iterator[str]:
+    """Reasons to refuse quantized data, filter and bias."""
+    data, weights = call.tensor(operands.data), call.tensor(operands.filter)
+    yield from per_tensor_problems(call, data, call.output)
+    yield from constant_problems(call, operands.filter)
+    if call.given(operands.bias):
+        yield from constant_problems(call, operands.bias)
+        bias = call.tensor(operands.bias)
+        if bias.dtype not in BIASES[data.dtype]:
+            yield f"{call.node.op}: the bias of {data.dtype} is {bias.dtype}, expected {BIASES[data.dtype][0]}."
+    if weights.dtype not in WEIGHTS[data.dtype]:
+        yield f"{call.node.op}: the filter of {data.dtype} is {weights.dtype}, expected {WEIGHTS[data.dtype][0]}."
+    yield from _scale_problems(call, weights, operands.channel_axis)
+    is_grouped = len(weights.shape) == 4 and operands.channel_axis == 0 and weights.shape[3] != data.shape[3]
+    if is_grouped and weights.dtype == "uint8" and zero(weights) != MIDDLE:
+        yield f"{call.node.op}: the filter '{weights.name}' in groups has the zero point {zero(weights)}, expected 128."
+
+
+def _scale_problems(call: Call, weights: Tensor, axis: int) -> Iterator[str]:
+    name, quant = f"{call.node.op}: the filter '{weights.name}'", weights.quant
+    if quant is None or not quant.scales:
+        yield f"{name} has no scales."
+        return
+    if quant.block_size or (len(quant.scales) > 1 and quant.axis != axis):
+        yield f"{name} has scales along axis {quant.axis}, expected one per output channel."
+    if not all(0 < each < np.inf for each in quant.scales):
+        yield f"{name} has scales that are not positive."
+    if len(set(quant.zero_points)) > 1 or (weights.dtype == "int8" and any(quant.zero_points)):
+        yield f"{name} has zero points {sorted(set(quant.zero_points))[:4]}, expected 0."
+
+
+def integer_sums(call: Call, lowering: Lowering, operands: Operands) -> Lowering:
+    """The lowering of a node as if it were of floats, with sums of integers, and results rounded once.
+
+    Args:
+        lowering: a Contract or a Depthwise of data and filter; its inputs are in this order.
+    """
+    data, weights, output = call.tensor(operands.data), call.tensor(operands.filter), call.output
+    assert weights.quant is not None and isinstance(lowering.form, Contract | Depthwise)
+    form = replace(
+        lowering.form,
+        accumulator=ELEMENT_TYPES[data.dtype].accumulator,
+        input_zero=zero(data),
+        halo_value=float(zero(data)),
+    )
+    source, offset = lowering.inputs[0], zero(weights)
+    filters, sums = _filters(call.array(operands.filter), form, offset)
+    shape = lowering.shape or output.shape
+    extra: list[Lowering | np.ndarray] = []
+    maps: list[IndexMap] = []
+    total: Expr = RESULT
+    if sums is not None:  # (w - zero) * x = (w - 128) * x - (zero - 128) * x
+        ones = replace(form, groups=1, epilogue=RESULT, operands=()) if isinstance(form, Contract) else form
+        extra.append(Lowering(ones, (source, sums, ABSENT), (*shape[:-1], 1), form.accumulator))
+        maps.append(IndexMap.broadcast((*shape[:-1], 1), shape))
+        total = total - Arg(1) * Const(offset - MIDDLE)
+    rule = rounding(call, data.dtype)
+    bias = call.array(operands.bias).reshape(-1) if call.given(operands.bias) else None
+    if rule == WIDE and bias is not None and bias.dtype == np.int32:
+        rule = AWAY
+    factors = _factors(data, weights, output, rule)
+    found, constants = multiple(total, factors, rule, output, call.option(OPTION, "NONE"), 1 + len(extra))
+    maps += [IndexMap.along(len(shape) - 1)] * len(constants)
+    own = (source, filters, ABSENT if bias is None else bias.astype(form.accumulator))
+    form = replace(form, epilogue=found, operands=tuple(maps))
+    return replace(lowering, form=form, inputs=(*own, *extra, *constants))
+
+
+def _filters(weights: np.ndarray, form: Contract | Depthwise, offset: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Weights without zero point, and the filter of ones that sums the data up where they still have one."""
+    if weights.dtype == np.int8:
+        return weights, None
+    if isinstance(form, Depthwise):
+        return weights.astype(np.int16) - np.int16(offset), None
+    shifted = (weights.astype(np.int16) - MIDDLE).astype(np.int8)
+    return shifted, None if offset == MIDDLE else np.ones((1, *weights.shape[1:]), np.int8)
+
+
+def _factors(data: Tensor, weights: Tensor, output: Tensor, rule: str) -> np.ndarray:
+    """f64[channels] or f64[]: scale(x) * scale(w) / scale(y), calculated as the kernels of the rule do it."""
+    assert weights.quant is not None
+    scales = np.array(weights.quant.scales, np.float32)
+    scales = scales[0] if len(scales) == 1 else scales
+    if rule == EVEN:
+        return np.asarray(scale(data) * scales / scale(output), np.float64)
+    if data.dtype == "uint8":
+        return np.asarray(scale(data) * scales, np.float64) / np.float64(scale(output))
+    return np.asarray(np.float64(scale(data)) * scales.astype(np.float64) / np.float64(scale(output)))

@@ -1,0 +1,77 @@
+"""How quantized operators round: one rule per operator and type of data, found by experiment with LiteRT 2.3.
+
+By default LiteRT runs a quantized operator in XNNPACK where that takes the operator, else in its optimized kernels. The
+option `quantized_rounding` = "reference" asks for the rounding of its reference kernels instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jitdelegate.ops.call import Call
+from jitdelegate.ops.xnnpack import takes
+
+EVEN = "even"
+"""One float32 product, halves to even."""
+AWAY = "away"
+"""gemmlowp's doubling high multiply, then a shift, halves away from zero: two roundings."""
+UP = "up"
+"""The same, but the second rounding takes halves up."""
+DOUBLE = "double"
+"""One float64 product, halves away from zero."""
+WIDE = "wide"
+"""A 64-bit product with a multiplier of 15 bits, halves up."""
+INTEGER = "integer"
+"""XNNPACK's own integer factors, halves up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The rounding in XNNPACK ("" if it never takes the operator), in LiteRT's optimized and reference kernels."""
+
+    xnnpack: str
+    optimized: str
+    reference: str
+
+
+RULES: Mapping[tuple[str, str], Rule] = {
+    ("CONV_2D", "int8"): Rule(EVEN, UP, AWAY),
+    ("CONV_2D", "uint8"): Rule(EVEN, UP, AWAY),
+    ("CONV_2D", "int16"): Rule("", WIDE, WIDE),
+    ("DEPTHWISE_CONV_2D", "int8"): Rule(EVEN, UP, AWAY),
+    ("DEPTHWISE_CONV_2D", "uint8"): Rule(EVEN, AWAY, AWAY),
+    ("DEPTHWISE_CONV_2D", "int16"): Rule("", WIDE, WIDE),
+    ("TRANSPOSE_CONV", "int8"): Rule(EVEN, UP, AWAY),
+    ("TRANSPOSE_CONV", "uint8"): Rule(EVEN, UP, AWAY),
+    ("TRANSPOSE_CONV", "int16"): Rule("", WIDE, WIDE),
+    ("FULLY_CONNECTED", "int8"): Rule(EVEN, UP, DOUBLE),
+    ("FULLY_CONNECTED", "uint8"): Rule(EVEN, UP, DOUBLE),
+    ("FULLY_CONNECTED", "int16"): Rule("", DOUBLE, DOUBLE),
+    ("ADD", "int8"): Rule(INTEGER, AWAY, AWAY),
+    ("ADD", "uint8"): Rule(INTEGER, AWAY, AWAY),
+    ("ADD", "int16"): Rule("", AWAY, AWAY),
+    ("SUB", "int8"): Rule(INTEGER, AWAY, AWAY),
+    ("SUB", "uint8"): Rule(INTEGER, AWAY, AWAY),
+    ("SUB", "int16"): Rule("", AWAY, AWAY),
+    ("MUL", "int8"): Rule(EVEN, AWAY, AWAY),
+    ("MUL", "uint8"): Rule(EVEN, AWAY, AWAY),
+    ("MUL", "int16"): Rule("", AWAY, AWAY),
+    ("MEAN", "int8"): Rule(EVEN, UP, AWAY),
+    ("MEAN", "uint8"): Rule(EVEN, UP, AWAY),
+    ("MEAN", "int16"): Rule("", AWAY, AWAY),
+    ("QUANTIZE", "float32"): Rule(EVEN, EVEN, AWAY),
+    ("QUANTIZE", "int8"): Rule(INTEGER, UP, AWAY),
+    ("QUANTIZE", "uint8"): Rule(INTEGER, UP, AWAY),
+    ("QUANTIZE", "int16"): Rule("", UP, AWAY),
+    ("QUANTIZE", "int32"): Rule("", UP, AWAY),
+}
+"""(operator, type of its data) -> how its results are rounded. Operators that only move or compare need no rule."""
+
+
+def rounding(call: Call, dtype: str) -> str:
+    """How the results of a quantized node with data of type `dtype` are rounded."""
+    rule = RULES[call.node.op, dtype]
+    if call.graph.quantized.rounding == "reference":
+        return rule.reference
+    return rule.xnnpack if rule.xnnpack and takes(call) else rule.optimized

@@ -1,0 +1,227 @@
+"""Depthwise: a row of one block of channels, with a few output pixels in registers; and the weights of such blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jitdelegate.ir.forms import Depthwise
+from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cpu.element import load
+from jitdelegate.targets.cpu.epilogue import Epilogue
+from jitdelegate.targets.cpu.kernel import Generator, split
+from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Function, Value, register, vector
+from jitdelegate.targets.scalar.cast import cast
+
+UNROLLED_TAPS = 9
+"""Windows with more taps than this are computed in a loop over their rows."""
+UNROLLED_COLUMNS = 64
+"""Windows wider than this are computed in a loop over their columns too."""
+EXACT = {"float32": 1 << 24, "int32": 1 << 31}
+"""Whole numbers of smaller magnitude are exact in this type."""
+
+
+@dataclass(frozen=True)
+class Filters:
+    """The constants of a Depthwise, and the types that they are used with.
+
+    Attributes:
+        taps: [kh * kw, C], as they are stored.
+        bias: [C], minus what the data's zero point adds to the sums.
+        data: the type of the data.
+        products: the type that holds products and their sums exactly: float32, int32 or int64.
+        result: the type of sums plus bias: that of the bias, or float32 where this is exact too and saves conversions.
+    """
+
+    taps: np.ndarray
+    bias: np.ndarray
+    data: str
+    products: str
+    result: str
+
+    @classmethod
+    def of(
+        cls, form: Depthwise, data: str, weights: np.ndarray, bias: np.ndarray | None, epilogue: Epilogue
+    ) -> tuple[Filters, Epilogue]:
+        """Weights [1, kh, kw, C] and the bias, with the epilogue of their results."""
+        taps = weights.reshape(-1, weights.shape[3])
+        bias = np.zeros(taps.shape[1], form.accumulator) if bias is None else bias
+        if form.accumulator == "float32":
+            return cls(taps, bias, data, "float32", "float32"), epilogue
+        bias = (bias.astype(np.int64) - form.input_zero * taps.sum(0, dtype=np.int64)).astype(form.accumulator)
+        element = ELEMENT_TYPES[data]
+        largest = max(element.maximum, -element.minimum) * np.abs(taps.astype(np.int64)).sum(0)
+        products = next((name for name, end in EXACT.items() if largest.max() < end), "int64")
+        of_floats = epilogue.of_floats()
+        if of_floats and (largest + np.abs(bias.astype(np.float64))).max() < EXACT["float32"]:
+            return cls(taps, bias, data, products, "float32"), of_floats
+        return cls(taps, bias, data, products, form.accumulator), epilogue
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The types, which the code depends on."""
+        return self.data, self.products, self.result, str(self.taps.dtype), str(self.bias.dtype)
+
+    def tap_bytes(self, lanes: int) -> int:
+        """Bytes of one tap of a block."""
+        return lanes * self.taps.itemsize
+
+    def block_bytes(self, lanes: int) -> int:
+        """Bytes of all taps of a block, and of its bias."""
+        return lanes * self.bias.itemsize + len(self.taps) * self.tap_bytes(lanes)
+
+    def pack(self, generator: Generator) -> int:
+        """[C / lanes][bias, taps ...][lanes]; the offset in the weights."""
+        lanes, channels = generator.lanes, self.taps.shape[1]
+        blocks = -(-channels // lanes)
+
+        def blocked(rows: np.ndarray) -> np.ndarray:
+            padded = np.zeros((len(rows), blocks * lanes), rows.dtype)
+            padded[:, :channels] = rows
+            return np.ascontiguousarray(padded.reshape(-1, blocks, lanes).swapaxes(0, 1)).reshape(blocks, -1)
+
+        parts = [blocked(rows).view(np.uint8) for rows in (self.bias[None], self.taps)]
+        return generator.weights.add(np.concatenate(parts, axis=1))
+
+
+@dataclass(frozen=True)
+class RowShape:
+    """The facts that are fixed in the code of a row function.
+
+    Attributes:
+        channels: for each lane, which of the data's channels it reads; () if they are neighbours.
+    """
+
+    kernel: tuple[int, int]
+    stride: int
+    dilation: int
+    a_pixel: int
+    c_pixel: int
+    columns: int
+    masked: bool
+    filters: Filters
+    epilogue: Epilogue
+    channels: tuple[int, ...] = ()
+
+    @property
+    def key(self) -> str:
+        fixed = (*self.kernel, self.stride, self.dilation, self.a_pixel, self.c_pixel, self.columns, self.masked)
+        pixels = tuple(s.pixel for s in self.epilogue.streams)
+        return f"{fixed} {self.channels} {self.filters.key} {pixels} {self.epilogue.key}"
+
+
+def columns_at_once(generator: Generator) -> int:
+    """Output pixels in registers."""
+    return 8 if len(generator.machine.tiles) > 2 else 4
+
+
+def row_function(generator: Generator, shape: RowShape) -> str:
+    """`void row(a, tap row distance, weights, c, lanes, stream pointers ...)` for one row and channel block.
+
+    `a` points to the first tap of the first pixel; `lanes` is the number of channels to store if masked.
+    """
+    return generator.once("depthwise_row", shape.key, lambda name: _write_row(generator, shape, name))
+
+
+def _write_row(generator: Generator, shape: RowShape, name: str) -> None:
+    streams = shape.epilogue.streams
+    parameters = [("a", POINTER), ("tap", INDEX), ("w", POINTER), ("c", POINTER), ("lanes", INDEX)]
+    parameters += [(f"s{k}", POINTER) for k in range(len(streams))]
+    f = generator.module.function(name, parameters)
+    a, tap, w, c, lanes, *at = f.parameters
+    mask = f.first_lanes(lanes, generator.lanes) if shape.masked else None
+    moves = [shape.a_pixel * shape.stride, shape.c_pixel, *(s.pixel for s in streams)]
+    pointers = [a, c, *at]
+    row = Row(f, shape, generator.lanes)
+    for size, count in split(shape.columns, columns_at_once(generator)):
+
+        def group(_: Value, *pointers: Value, size: int = size) -> list[Value]:
+            for i, value in enumerate(row.sums(pointers[0], tap, w, size)):
+                extra = [p + i * move for p, move in zip(pointers[2:], moves[2:], strict=True)]
+                shape.epilogue.store(f, value, extra, pointers[1] + i * shape.c_pixel, mask)
+            return [p + size * move for p, move in zip(pointers, moves, strict=True)]
+
+        pointers = f.loop(count, group, *pointers)
+    f.finish()
+
+
+@dataclass(frozen=True)
+class Row:
+    """Writes the sums of a row function."""
+
+    f: Function
+    shape: RowShape
+    lanes: int
+
+    def sums(self, a: Value, tap: Value, w: Value, size: int) -> list[Value]:
+        """The sums of the window's products, plus the bias, for `size` neighbouring pixels."""
+        f, shape, filters = self.f, self.shape, self.shape.filters
+        bias, tap_bytes = w, filters.tap_bytes(self.lanes)
+        rows, columns = shape.kernel
+
+        def column(_: Value, a: Value, w: Value, *sums: Value) -> list[Value]:
+            found = self._taps(a, w, sums, 1)
+            return [a + shape.dilation * shape.a_pixel, w + tap_bytes, *found]
+
+        def row(_: Value, a: Value, w: Value, *sums: Value) -> list[Value]:
+            if columns > UNROLLED_COLUMNS:
+                _, w, *found = f.loop(columns, column, a, w, *sums)
+                return [a + tap, w, *found]
+            found = self._taps(a, w, sums, columns)
+            return [a + tap, w + columns * tap_bytes, *found]
+
+        zero = f.literal(vector(self.lanes, register(filters.products)), 0.0)
+        state = [a, w + self.lanes * filters.bias.itemsize, *[zero] * size]
+        if rows * columns > UNROLLED_TAPS:
+            state = f.loop(rows, row, *state)
+        else:
+            for _ in range(rows):
+                state = row(f.index(0), *state)
+        last = cast(f, self._constant(filters.bias, bias), str(filters.bias.dtype), filters.result)
+        return [self._result(total) + last for total in state[2:]]
+
+    def _result(self, total: Value) -> Value:
+        """A sum of products in the type of the result; whole numbers are in its range."""
+        products, result = self.shape.filters.products, self.shape.filters.result
+        if total.is_float and result != products:
+            return cast(self.f, self.f.convert("fptosi", total, "i32"), "int32", result)
+        return cast(self.f, total, products, result)
+
+    def _taps(self, a: Value, w: Value, sums: Sequence[Value], columns: int) -> list[Value]:
+        """The sums of neighbouring pixels plus the products of `columns` neighbouring taps. Input pixels that several
+        output pixels share are loaded once."""
+        shape, filters = self.shape, self.shape.filters
+        found = list(sums)
+        loaded: dict[int, Value] = {}
+        for x in range(columns):
+            tap = self._constant(filters.taps, w + x * filters.tap_bytes(self.lanes))
+            factor = self._factor(tap, str(filters.taps.dtype))
+            for i in range(len(found)):
+                distance = (i * shape.stride + x * shape.dilation) * shape.a_pixel
+                if distance not in loaded:
+                    loaded[distance] = self._factor(self._channels(a + distance), filters.data)
+                found[i] = self._plus_product(found[i], loaded[distance], factor)
+        return found
+
+    def _factor(self, value: Value, dtype: str) -> Value:
+        """Elements in the type in which products are computed: products of two numbers of 16 bits fit an int32."""
+        return cast(self.f, value, dtype, "float32" if self.shape.filters.products == "float32" else "int32")
+
+    def _plus_product(self, total: Value, a: Value, b: Value) -> Value:
+        return self.f.fma(a, b, total) if a.is_float else total + cast(self.f, a * b, "int32", f"int{total.bits}")
+
+    def _constant(self, rows: np.ndarray, at: Value) -> Value:
+        """The block's elements of one packed row of constants."""
+        filters = self.shape.filters
+        aligned = self.lanes * min(filters.taps.itemsize, filters.bias.itemsize)
+        return self.f.load(vector(self.lanes, register(str(rows.dtype))), at, aligned)
+
+    def _channels(self, at: Value) -> Value:
+        """The input channels that belong to one block of output channels."""
+        dtype, channels = self.shape.filters.data, self.shape.channels
+        if not channels:
+            return load(self.f, dtype, at, self.lanes, ELEMENT_TYPES[dtype].nbytes)
+        found = load(self.f, dtype, at, channels[-1] + 1, ELEMENT_TYPES[dtype].nbytes)
+        return self.f.splat(found, self.lanes) if found.lanes == 1 else self.f.shuffle(found, found, channels)

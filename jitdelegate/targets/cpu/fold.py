@@ -1,0 +1,122 @@
+"""Folds: how elements of one type are loaded, combined and reduced to one, for the writers of Pool and Reduce."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cpu.element import load
+from jitdelegate.targets.cpu.vector_ir import FLOAT, Function, Value, element_type, lanes_of
+from jitdelegate.targets.scalar.cast import cast
+from jitdelegate.targets.scalar.functions import apply
+
+INITIAL = {"sum": 0.0, "mean": 0.0, "max": float("-inf"), "min": float("inf"), "prod": 1.0}
+HORIZONTAL = {"sum": "fadd", "mean": "fadd", "max": "fmax", "min": "fmin", "prod": "fmul"}
+BINARY = {"sum": "add", "mean": "add", "prod": "mul", "max": "max", "min": "min"}
+"""Kind -> the function of two integers, by its name in `ir.expr`."""
+FLOAT_SUMS = 1 << 24
+"""Sums below this have a quotient in float32 whose whole part is exact."""
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A reduction by `kind` ("mean", "sum", "max", "min", "prod") of elements of `dtype` to one of type `result`."""
+
+    kind: str
+    dtype: str
+    result: str
+
+    def start(self, f: Function, lanes: int) -> Value:
+        """The neutral element."""
+        if self.result == "float32":
+            return f.constant(self.result, INITIAL[self.kind], lanes)
+        return f.constant(self.result, neutral(self.kind, self.result), lanes)
+
+    def load(self, f: Function, at: Value, lanes: int, mask: Value | None = None) -> Value:
+        """Neighbouring elements in the type of the result."""
+        step = ELEMENT_TYPES[self.dtype].nbytes
+        return cast(f, load(f, self.dtype, at, lanes, step, mask), self.dtype, self.result)
+
+    def combine(self, f: Function, a: Value, b: Value) -> Value:
+        """One step; for bools, "max" is `or` and "min" is `and`."""
+        if self.result == "float32":
+            return _combine(f, self.kind, a, b)
+        name = {"max": "or", "min": "and"}[self.kind] if self.result == "bool" else BINARY[self.kind]
+        return apply(f, name, self.result, a, b)
+
+    def across(self, f: Function, value: Value) -> Value:
+        """All lanes of a vector reduced to one element."""
+        if self.result == "float32":
+            return horizontal(f, self.kind, value)
+        if value.lanes == 1:
+            return value
+        name = {"sum": "add", "prod": "mul"}.get(self.kind, self.kind)
+        if self.kind in ("max", "min"):
+            sign = "s" if ELEMENT_TYPES[self.result].is_signed else "u"
+            name = {"max": "or", "min": "and"}[self.kind] if self.result == "bool" else sign + self.kind
+        return f.intrinsic(f"vector.reduce.{name}", element_type(value.type), value)
+
+    def mean(self, f: Function, total: Value, count: Value | int, most: int) -> Value:
+        """total / count; for integers rounded half away from zero.
+
+        Args:
+            most: the largest count.
+        """
+        if self.result == "float32":
+            if isinstance(count, int):
+                return total / float(count)
+            return total / f.splat(f.cast("sitofp", count, FLOAT), total.lanes)
+        element = ELEMENT_TYPES[self.dtype]
+        largest = (max(element.maximum, -element.minimum) + 1) * most
+        calculated = "float32" if largest < FLOAT_SUMS else "float64"
+        size, type_ = (f.index(count) if isinstance(count, int) else count), f"i{total.bits}"
+        half = f.splat(cast(f, size // 2, "int64", self.result), total.lanes)
+        moved = total + f.select(f.compare("slt", total, 0), -half, half)
+        divisor = f.splat(cast(f, size, "int64", calculated), total.lanes)
+        return f.convert("fptosi", cast(f, moved, self.result, calculated) / divisor, type_)
+
+
+def horizontal(f: Function, kind: str, value: Value) -> Value:
+    """Reduces all lanes to one float."""
+    name = HORIZONTAL[kind]
+    if name in ("fadd", "fmul"):
+        start = f.literal(FLOAT, 0.0 if name == "fadd" else 1.0)
+        suffix = f"v{lanes_of(value.type)}f32"
+        f.module.declare(f"float @llvm.vector.reduce.{name}.{suffix}(float, {value.type})")
+        # `reassoc` allows any order of the lanes: a tree instead of a chain.
+        return f.emit(FLOAT, f"call reassoc float @llvm.vector.reduce.{name}.{suffix}({start}, {value})")
+    return f.intrinsic(f"vector.reduce.{name}", FLOAT, value)
+
+
+def neutral(kind: str, dtype: str) -> int:
+    """The neutral element of a reduction of integers or bools."""
+    if kind in ("sum", "mean", "prod"):
+        return int(kind == "prod")
+    if dtype == "bool":
+        return int(kind == "min")
+    limits = np.iinfo(dtype)
+    return int(limits.min if kind == "max" else limits.max)
+
+
+def _combine(f: Function, kind: str, total: Value, value: Value) -> Value:
+    if kind in ("max", "min"):
+        return f.maximum(total, value) if kind == "max" else f.minimum(total, value)
+    return total * value if kind == "prod" else total + value
+
+
+def pieces(count: int, width: int) -> list[tuple[int, int]]:
+    """[(first element, elements)]: parts of a row of `count` elements after its whole vectors of `width`.
+
+    It is one vector that overlaps the one before it, or in shorter rows, ever smaller powers of two.
+    """
+    left = count % width
+    if left and count >= width:
+        return [(count - width, width)]
+    found, done = [], 0
+    while width := width // 2:
+        if left & width:
+            found.append((done, width))
+            done += width
+    return found

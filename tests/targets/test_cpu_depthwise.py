@@ -1,0 +1,117 @@
+"""Depthwise windows over integers on the CPU, on every instruction set of the machine, against exact sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jitdelegate.ir.expr import RESULT, Arg, Cast, maximum, minimum
+from jitdelegate.ir.forms import Depthwise
+from jitdelegate.ir.graph import Graph, Tensor
+from jitdelegate.ir.quantized import quantize, rescale
+from jitdelegate.targets.reference.evaluate import run_graph
+from tests.targets.execute import execute
+from tests.targets.integer_graphs import feeds_of, graph_of, whole_range
+from tests.targets.test_cpu_graphs import RUNNABLE
+
+SAME = {"kernel": (3, 3), "padding": (1, 1, 1, 1)}
+STRIDED = {"kernel": (3, 3), "stride": (2, 2), "padding": (0, 1, 1, 0)}
+DILATED = {"kernel": (3, 3), "dilation": (2, 3), "padding": (2, 2, 3, 3)}
+LARGE = {"kernel": (5, 5), "padding": (2, 2, 2, 2)}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A Depthwise over images of `size` pixels (images, rows, columns).
+
+    Attributes:
+        bias: its largest magnitude.
+        result: "int8" where sums are rounded; "added" where an int8 of the same shape is added, which saturates;
+            "twice" where they are rounded by a multiplier per channel; "" for the sums themselves.
+    """
+
+    channels: int
+    size: tuple[int, int, int] = (1, 7, 9)
+    data: str = "int8"
+    weights: str = "int8"
+    bias: int = 1000
+    result: str = "int8"
+    options: dict[str, Any] = field(default_factory=lambda: SAME)
+
+    def graph(self) -> Graph:
+        accumulator, zero = ("int64", 0) if self.data == "int16" else ("int32", 5)
+        form = Depthwise(**self.options, input_zero=zero, halo_value=9, accumulator=accumulator)
+        outputs = self.channels * form.multiplier
+        sizes = zip(self.size[1:], (form.padding[:2], form.padding[2:]), (0, 1), strict=True)
+        spans = [size + sum(padding) - (form.kernel[k] - 1) * form.dilation[k] - 1 for size, padding, k in sizes]
+        shape = (self.size[0], *(span // step + 1 for span, step in zip(spans, form.stride, strict=True)), outputs)
+        epilogue, constants, streams = RESULT, list[np.ndarray](), list[Tensor]()
+        if self.result in ("int8", "added"):
+            epilogue = quantize(Cast(RESULT, "float32") * Arg(1), "int8", 3, -120, 127)
+            largest = np.iinfo(self.weights).max * 70 * prod(form.kernel) ** 0.5 + self.bias
+            constants = [np.random.default_rng(3).uniform(60, 120, outputs).astype(np.float32) / np.float32(largest)]
+        if self.result == "added":
+            total = Cast(epilogue, "int32") + Cast(Arg(2), "int32")
+            epilogue, streams = Cast(maximum(minimum(total, 127), -128), "int8"), [Tensor("z", shape, "int8")]
+        if self.result == "twice":
+            most = (1 << 15 if accumulator == "int64" else 1 << 31) - 1
+            shifts = (25, 30) if accumulator == "int64" else (33, 36)
+            numbers = np.random.default_rng(3)
+            constants = [numbers.integers(low, high, outputs, np.int32) for low, high in ((most // 2, most), shifts)]
+            epilogue = rescale(RESULT, Arg(1), Arg(2), "int16", output_zero=3)
+        return graph_of(
+            replace(form, epilogue=epilogue),
+            Tensor("x", (*self.size, self.channels), self.data),
+            shape,
+            weights=whole_range((1, *form.kernel, outputs), self.weights, 1),
+            bias=np.random.default_rng(2).integers(-self.bias, self.bias, outputs).astype(accumulator),
+            constants=constants,
+            streams=streams,
+            dtype={"added": "int8", "twice": "int16"}.get(self.result, self.result),
+        )
+
+
+def times(multiplier: int, **options: Any) -> dict[str, Any]:
+    return {**(options or SAME), "multiplier": multiplier}
+
+
+CASES = {
+    "whole vectors": Case(64, (2, 5, 17)),
+    "parts of vectors": Case(19, (2, 5, 17)),
+    "a part of a vector": Case(3, (1, 7, 9)),
+    "vectors and a part": Case(72, (1, 7, 9), options=LARGE),
+    "many vectors": Case(208, (1, 4, 5)),
+    "two pixels a vector": Case(32, (1, 6, 13)),
+    "stride": Case(32, (2, 8, 11), options=STRIDED),
+    "stride of many": Case(96, (1, 8, 11), options=STRIDED),
+    "dilation": Case(32, options=DILATED),
+    "large": Case(48, (1, 6, 11), options=LARGE),
+    "uint8": Case(40, data="uint8"),
+    "uint8 by int16": Case(40, data="uint8", weights="int16"),
+    "added": Case(80, result="added"),
+    "added to a part": Case(24, result="added"),
+    "sums": Case(40, result="", bias=1 << 30),
+    "a large bias": Case(200, (1, 4, 5), bias=1 << 25),
+    "rounded twice": Case(24, result="twice"),
+    "int16": Case(40, data="int16", result="twice"),
+    "int16 in 64 bits": Case(24, data="int16", result="", options={"kernel": (31, 31)}, size=(1, 33, 32)),
+    "int32 for many taps": Case(24, result="", options={"kernel": (40, 40)}, size=(1, 41, 42)),
+    "two filters a channel": Case(40, options=times(2)),
+    "three filters a channel": Case(40, options=times(3, **STRIDED)),
+    "filters of one channel": Case(1, (1, 9, 9), options=times(72)),
+}
+
+
+@pytest.mark.parametrize("features", RUNNABLE)
+@pytest.mark.parametrize("name", CASES)
+def test_sums_are_exact(name: str, features: str) -> None:
+    graph = CASES[name].graph()
+    feeds = feeds_of(graph)
+    (found,), (expected,) = execute(graph, feeds, features), run_graph(graph, feeds)
+    assert found.dtype == expected.dtype
+    assert np.unique(expected).size > 60, "the case does not tell results apart"
+    np.testing.assert_array_equal(found, expected)
