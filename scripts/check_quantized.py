@@ -4,8 +4,8 @@
         [--target cpu|reference|simulator] [--rounding litert|reference] [--json]
 
 Whole models run on seeded noise and on two photographs, next to LiteRT's default interpreter (XNNPACK where it takes an
-operator), or next to its reference kernels with `--rounding reference`. Their logits are compared as well, as outputs of
-the same model without its last operators. Models with float activations are judged by their NRMSE, which is given for
+operator), or next to its reference kernels with `--rounding reference`. Their logits are compared as well, as further
+outputs of the same model. Models with float activations are judged by their NRMSE, which is given for
 LiteRT's optimized kernels too.
 
 Operators: every node runs as a model of its own, on the values that it gets in the whole model, on others that reach

@@ -120,7 +120,7 @@ class Draw(ModelBuilder):
         return str(self.pick("activation", ACTIVATIONS))
 
     def weights(self, shape: Shape, axis: int, channels: int, data: Quant) -> tuple[int, int | None, tuple[float, ...]]:
-        """Weights and bias of a product, and the weights' scales: uint8 ones have a zero point, others may be by channel."""
+        """Weights, bias and the scales of the weights: of uint8 with a zero point, of others maybe by channel."""
         if self.dtype == "uint8":
             quant = Quant((self.scale(-7),), (self.zero("uint8"),))
             values = self.codes(shape, "uint8")

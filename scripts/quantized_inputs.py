@@ -19,7 +19,7 @@ CELLS = (1, 2, 4, 8, 16, 32)
 
 
 def seeded(graph: Graph, count: int) -> Iterator[Inputs]:
-    """`count` sets of values for the graph's inputs: noise, enlarged in one set and not in the next, of any contrast."""
+    """`count` sets of values for the graph's inputs: noise of any contrast, enlarged in every other set."""
     for seed in range(count):
         random = np.random.default_rng(seed)
         yield [_values(graph, index, _noise(graph.tensors[index].shape, random, seed)) for index in graph.given]
@@ -55,7 +55,7 @@ def _any(tensor: Tensor, random: np.random.Generator) -> np.ndarray:
 def _edges(tensor: Tensor) -> np.ndarray:
     """From the smallest to the largest; other integers than quantized numbers are indices, 0 or 1."""
     if tensor.dtype == "float32":
-        return np.array([-1e9, -1, -0.5, -0.0, 0.0, 1 / 512, 0.5, 1, 1e9], np.float32)
+        return np.array([-1e6, -1, -0.5, -0.0, 0.0, 1 / 512, 0.5, 1, 1e6], np.float32)
     if tensor.dtype not in NARROW:
         return np.array([0, 1], tensor.dtype)
     element, zero = ELEMENT_TYPES[tensor.dtype], zero_point(tensor)

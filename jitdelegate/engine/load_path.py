@@ -13,7 +13,7 @@ from jitdelegate.cache.key import TOOLCHAIN, model_key, variant_parts
 from jitdelegate.cache.store import ABSENT, Lookup, open_store
 from jitdelegate.engine.executable import Executable
 from jitdelegate.engine.model_file import ChangedModelError
-from jitdelegate.errors import CompilerFailedError, DeviceError, ProgramError
+from jitdelegate.errors import CompilerFailedError, DeviceError, OptionError, ProgramError
 from jitdelegate.options import DEBUG_LEVEL
 from jitdelegate.program.program import LITERT
 from jitdelegate.targets import candidates
@@ -78,7 +78,14 @@ def specialize(main: Executable, variant: Parts) -> Executable:
 
 
 def open_hosted(source: ModelFile) -> HostedModel:
-    """The programs for LiteRT's own interpreter; raises the errors of `load`."""
+    """The programs for LiteRT's own interpreter.
+
+    Raises:
+        OptionError: the options ask for other inputs and outputs than those of the file. Also the errors of `load`.
+    """
+    if source.options.port_key:
+        words = "LiteRT's own interpreter has the inputs and outputs of the file; expected jitdelegate.Interpreter"
+        raise OptionError(f"{source.options.port_key}, but {words}, or neither option")
     from jitdelegate.engine.hosted_model import HostedModel  # few models need it
 
     return HostedModel(load(source, hosted=True), specialize, recompile)

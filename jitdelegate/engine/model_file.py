@@ -99,12 +99,21 @@ class ModelFile:
         self._fingerprint = ""
 
     def content(self) -> bytes:
-        """The bytes of the model.
+        """The bytes of the model, with the types of inputs and outputs that the options ask for.
 
         Raises:
             ModelError: the file cannot be read, or only once; a ChangedModelError if it changed since the model was
                 opened.
         """
+        content, options = self._stored(), self.options
+        if not options.port_key:
+            return content
+        from jitdelegate.tflite.float_ports import with_float_ports  # few callers ask for it
+
+        return with_float_ports(content, inputs=options.quantize_inputs, outputs=options.dequantize_outputs)
+
+    def _stored(self) -> bytes:
+        """The bytes as they are stored."""
         if isinstance(self._source, bytes):
             return self._source
         try:

@@ -227,6 +227,11 @@ class Contract(Window):
     groups: int = 1
     transposed: bool = False
 
+    def loads_exactly(self, operand: Shape) -> bool:
+        """Sums of integers load several channels at once."""
+        at_once = {"int32": 4, "int64": 8}.get(self.accumulator, 1)
+        return operand[-1] // self.groups % at_once == 0
+
     @property
     def is_pointwise(self) -> bool:
         """Whether each pixel of the result comes from the same pixel of the data."""
@@ -363,11 +368,17 @@ class Fourier(Form):
 
 @dataclass(frozen=True, slots=True)
 class Resize(Form):
-    """Sampling of H and W of an NHWC operand, "bilinear" or "nearest" (`kind`), with TFLite's options."""
+    """Sampling of H and W of an NHWC operand, "bilinear" or "nearest" (`kind`), with TFLite's options.
+
+    weights: how bilinear samples weigh their pixels, and how integers are rounded. "float32" rounds integers, which are
+        not negative, halves up; "fixed10" are whole 1024ths, halves away from zero; "fixed11" are whole 2048ths of
+        8-bit integers, halves up.
+    """
 
     kind: str = "bilinear"
     align_corners: bool = False
     half_pixel_centers: bool = False
+    weights: str = "float32"
 
     def reads_images(self, operand: Shape, result: Shape) -> bool:
         return True

@@ -166,13 +166,13 @@ def quantize(
 class Table(Expr):
     """A function of an int8, uint8 or int16, given by its values.
 
-    Every 8-bit value has its own entry: entries[value - smallest value], of type `dtype`. An int16 lies between two of
-    513 int16 entries, which are 128 apart. The result is then an int32 with DIGITS bits of fraction:
-    entries[i] * 128 + (entries[i + 1] - entries[i]) * (value % 128), i = (value + 32768) // 128.
+    Every 8-bit value has its own entry: entries[value - smallest value], of type `dtype`, an integer or float32. An
+    int16 lies between two of 513 int16 entries, which are 128 apart. The result is then an int32 with DIGITS bits of
+    fraction: entries[i] * 128 + (entries[i + 1] - entries[i]) * (value % 128), i = (value + 32768) // 128.
     """
 
     value: Expr
-    entries: tuple[int, ...]
+    entries: tuple[float, ...]
     dtype: str
 
     def __str__(self) -> str:
@@ -193,7 +193,7 @@ class Table(Expr):
 
     def compute(self, parts: Sequence[np.ndarray], dtype: str) -> Any:
         (value,) = parts
-        entries = np.array(self.entries, np.int64)
+        entries = np.array(self.entries, np.float32 if self.dtype == "float32" else np.int64)
         place = value.astype(np.int64) - np.iinfo(value.dtype).min
         if value.dtype != np.int16:
             return entries[place]

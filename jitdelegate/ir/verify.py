@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jitdelegate.ir.expr import RESULT, Apply, Arg, Const, Expr, argument_types, result_type
+from jitdelegate.ir.fixed_point import FUNCTIONS, MOST_WHOLE, FixedPoint
 from jitdelegate.ir.forms import Form, Map, View, Window
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ir.quantized import HIGHEST_SHIFT, ROUNDINGS, SIZES, Quantize, Rescale, Table
@@ -105,6 +106,9 @@ def verify_expression(expr: Expr, types: Sequence[str], where: str) -> None:
         _verify_quantize(expr, found, where)
     elif isinstance(expr, Table):
         _verify_table(expr, found, where)
+    elif isinstance(expr, FixedPoint):
+        good = found[0] in (None, "int16") and expr.function in FUNCTIONS and expr.whole in range(MOST_WHOLE + 1)
+        assert good, f"{where}: {expr} of {found[0]}, expected int16 with up to {MOST_WHOLE} integer bits"
 
 
 def _verify_rescale(expr: Rescale, found: Sequence[str | None], where: str) -> None:
@@ -141,6 +145,8 @@ def _verify_table(expr: Table, found: Sequence[str | None], where: str) -> None:
     assert SIZES.get(source) == len(expr.entries), f"{where}: {expr} of {source}, expected entries as in {SIZES}"
     dtype = "int16" if source == "int16" else expr.dtype
     assert source != "int16" or expr.dtype == "int32", f"{where}: {expr} of int16, expected an int32"
+    if dtype == "float32":
+        return
     element = ELEMENT_TYPES[dtype]
     assert element.kind in ("int", "uint") and element.bits <= 32, f"{where}: {expr}, expected at most 32 bits"
     inside = element.minimum <= min(expr.entries) and max(expr.entries) <= element.maximum

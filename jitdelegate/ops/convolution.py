@@ -21,7 +21,7 @@ from jitdelegate.ops.call import Call, Shape, constant_problems, given
 from jitdelegate.ops.case import Case, Weights, ints
 from jitdelegate.ops.pointwise import X, Y, mapped
 from jitdelegate.ops.quantized_weights import Operands, integer_sums, weight_problems
-from jitdelegate.ops.registry import BYTES, MAX_PARTS, Kinds, Lowering, Op, moved, op, view
+from jitdelegate.ops.registry import BYTES, HYBRID, MAX_PARTS, Kinds, Lowering, Op, moved, op, view
 from jitdelegate.ops.shape import reordered
 from jitdelegate.ops.window import Borders, Pair, Sliding, dilation, patches, slide, slide_back, stride, window_problems
 
@@ -46,6 +46,7 @@ class Weighted(Op):
     multiplies = False
     """True where the filter may be computed at run time."""
     weights: ClassVar[tuple[int, ...]] = (1,)
+    hybrid: ClassVar[tuple[str, ...]] = HYBRID
     data_operand = 0
     channel_axis = 0
     """The filter's axis of output channels."""

@@ -7,13 +7,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from jitdelegate.ir.expr import Cast as Converted
 from jitdelegate.ir.expr import Expr, clamp, converted, maximum, minimum, unary
 from jitdelegate.ops.call import WORDS, Call, given
 from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.fourier import part, rank_problems
 from jitdelegate.ops.pointwise import Pointwise, X, Y, pointwise
 from jitdelegate.ops.quantization import centred, multiple, per_tensor_problems, tabulated
-from jitdelegate.ops.registry import ANY, BYTES, NUMBERS, Lowering, Op, cast, op
+from jitdelegate.ops.quantized_elementwise import elu, gelu, hard_swish, leaky_relu, looked_up, magnitude
+from jitdelegate.ops.registry import ANY, BYTES, NUMBERS, QUANTIZED, Lowering, Op, cast, op
 from jitdelegate.ops.rounding import AWAY
 from jitdelegate.ops.scales import scale
 
@@ -40,17 +42,26 @@ class Abs(Elementwise):
     """y = |x|"""
 
     types = WORDS
+    quantized = ("int8", "int16")
     cases = (*SHAPES, WHOLE[0])
     formula = unary("abs", X)
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        return pointwise(magnitude(call.tensor(0), call.output), call)
 
 
 @op("NEG")
 class Neg(Elementwise):
-    """y = -x"""
+    """y = -x; of quantized values LiteRT negates the stored numbers, whatever their zero point"""
 
     types = NUMBERS
+    quantized = ("int8",)
     cases = (*SHAPES, *WHOLE)
     formula = -X
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        negated = Converted(-Converted(X, "int32"), "int8")
+        return pointwise(looked_up(negated, call.tensor(0), call.output), call)
 
 
 @op("FLOOR")
@@ -197,22 +208,38 @@ class HardSwish(Elementwise):
 
     formula = X * (clamp(X + 3, 0, 6) * (1 / 6))
 
+    def quantized_lowering(self, call: Call) -> Lowering:
+        return pointwise(hard_swish(call.tensor(0), call.output), call)
+
 
 @op("LEAKY_RELU")
 class LeakyRelu(Elementwise):
     """y = x where x is positive, alpha * x elsewhere"""
 
+    quantized = QUANTIZED
     cases = (*(Case(case.inputs, {"alpha": 0.25}) for case in SHAPES), Case(((2, 3),), {"alpha": 1.5}))
 
     def expression(self, attrs: Mapping[str, Any]) -> Expr:
         return maximum(X, 0) + minimum(X, 0) * float(attrs.get("alpha", 0.0))
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from super().quantized_problems(call)
+        if call.option("alpha", 0.0) < 0 and call.graph.quantized.rounding == "reference":
+            yield "LEAKY_RELU with a negative alpha is not supported in the rounding of LiteRT's reference kernels."
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        return pointwise(leaky_relu(call), call)
 
 
 @op("ELU")
 class Elu(Elementwise):
     """y = x where x is positive, e to the power of x, minus 1, elsewhere"""
 
+    quantized = ("int8",)
     formula = maximum(X, 0) + (unary("exp", minimum(X, 0)) - 1)
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        return pointwise(elu(call), call)
 
 
 @op("GELU")
@@ -225,6 +252,11 @@ class Gelu(Elementwise):
         if attrs.get("approximate", False):
             return X * 0.5 * (unary("tanh", (X + X * X * X * 0.044715) * 0.7978845608028654) + 1)
         return X * 0.5 * (unary("erf", X * 0.7071067811865476) + 1)
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        if call.option("approximate", False):
+            return super().quantized_lowering(call)
+        return pointwise(gelu(call.tensor(0), call.output), call)
 
 
 @op("CAST")

@@ -42,6 +42,8 @@ NUMBERS = ("float32", "int32", "int64")
 QUANTIZED = ("int8", "uint8", "int16", "int32")
 """The types of quantized values that kernels can move."""
 BYTES = ("int8", "uint8")
+HYBRID = ("int8", "int4")
+"""The types of quantized weights beside float32 data."""
 ANY = (*NUMBERS, "bool", "int8", "uint8", "int16", "uint16", "uint32", "float16")
 """The types that kernels can move."""
 
@@ -118,7 +120,7 @@ class Op:
     """The same of outputs."""
     weights: ClassVar[tuple[int, ...]] = ()
     """Operands that may be quantized where the data is float32."""
-    hybrid: ClassVar[tuple[str, ...]] = ("int8", "int4")
+    hybrid: ClassVar[tuple[str, ...]] = ()
     """The types that `weights` may then have."""
     folds: ClassVar[int] = MAX_ELEMENTS
     """Most elements of the outputs of a node that is folded. A `reference` that mainly serves the tests is slow."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +12,10 @@ from jitdelegate.ir import forms
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, ints
 from jitdelegate.ops.convolution import image_problems
+from jitdelegate.ops.quantization import per_tensor_problems
 from jitdelegate.ops.registry import Lowering, Op, op
+from jitdelegate.ops.rounding import rounding
+from jitdelegate.ops.scales import parameters
 
 MAX_SIZE = 1 << 20
 """Most rows or columns of a result: a table in the program holds the source of each, 24 bytes a row."""
@@ -45,11 +49,44 @@ def bilinear_places(
     return lower, np.maximum(upper, 0), (exact - lower.astype(np.float32)).astype(np.float32)
 
 
+def fixed_places(
+    size: int, count: int, align_corners: bool, half_pixel_centers: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """As `bilinear_places`, but for positions in whole 1024ths of a pixel, as LiteRT calculates them for integers."""
+    ends = align_corners and count > 1
+    pixels, steps = (size - 1, count - 1) if ends else (size, count)
+    step = (1024 * pixels + steps // 2) // steps
+    exact = np.arange(count, dtype=np.int64) * step
+    if half_pixel_centers:
+        exact = exact + (step // 2 - 512)
+    lower = np.clip(exact >> 10, 0, size - 1)
+    upper = np.clip((exact + 1023) >> 10, 0, size - 1)
+    return lower, upper, exact - 1024 * lower
+
+
+def sample_places(form: forms.Resize, size: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """As `bilinear_places`, with the form's weights: float32, or whole 1024ths or 2048ths as int64.
+
+    A nearest sample is both pixels, and the weight is 0.
+    """
+    options = size, count, form.align_corners, form.half_pixel_centers
+    if form.kind == "nearest":
+        nearest = nearest_places(*options)
+        return nearest, nearest, np.zeros(count, np.float32)
+    if form.weights == "fixed10":
+        return fixed_places(*options)
+    lower, upper, weight = bilinear_places(*options)
+    if form.weights == "fixed11":
+        return lower, upper, np.rint(np.maximum(weight, 0) * 2048).astype(np.int64)
+    return lower, upper, weight
+
+
 class Resizing(Op):
     """Operands (NHWC image, [height, width]); options `align_corners` and `half_pixel_centers`."""
 
     least = most = 2
     parameters = (1,)
+    quantized = ("int8", "uint8", "int16")
     kind: ClassVar[str]
     cases = tuple(
         Case(((2, height, width, 5), ints(*size)), options)
@@ -67,6 +104,11 @@ class Resizing(Op):
         both = call.option("align_corners", False) and call.option("half_pixel_centers", False)
         if both and self.kind == "bilinear":
             yield f"{self.name} with both align_corners and half_pixel_centers is not supported."
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from per_tensor_problems(call, call.tensor(0), call.output)
+        if parameters(call.tensor(0)) != parameters(call.output):
+            yield f"{self.name}: the quantization parameters of input and output differ."
 
     def shape(self, call: Call) -> Shape:
         batch, _, _, channels = call.shape(0)
@@ -94,6 +136,11 @@ class ResizeBilinear(Resizing):
     """Every sample mixes the four pixels around it."""
 
     kind = "bilinear"
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        found = self.lowering(call)
+        assert isinstance(found.form, forms.Resize)
+        return replace(found, form=replace(found.form, weights=rounding(call, call.output.dtype)))
 
     def resampled(self, data: np.ndarray, axis: int, count: int, options: tuple[bool, bool]) -> np.ndarray:
         lower, upper, part = bilinear_places(data.shape[axis], count, *options)

@@ -24,6 +24,8 @@ WIDE = "wide"
 """A 64-bit product with a multiplier of 15 bits, halves up."""
 INTEGER = "integer"
 """XNNPACK's own integer factors, halves up."""
+FLOAT32, FIXED10, FIXED11 = "float32", "fixed10", "fixed11"
+"""The weights of `ir.forms.Resize`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,13 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("MEAN", "int8"): Rule(EVEN, UP, AWAY),
     ("MEAN", "uint8"): Rule(EVEN, UP, AWAY),
     ("MEAN", "int16"): Rule("", AWAY, AWAY),
+    ("RESIZE_BILINEAR", "int8"): Rule(FIXED11, FIXED10, FIXED10),
+    ("RESIZE_BILINEAR", "uint8"): Rule(FIXED11, FLOAT32, FLOAT32),
+    ("RESIZE_BILINEAR", "int16"): Rule("", FIXED10, FIXED10),
+    ("LEAKY_RELU", "int8"): Rule(INTEGER, AWAY, AWAY),
+    ("LEAKY_RELU", "uint8"): Rule(INTEGER, AWAY, AWAY),
+    ("LEAKY_RELU", "int16"): Rule("", AWAY, AWAY),
+    ("ELU", "int8"): Rule(EVEN, AWAY, AWAY),
     ("QUANTIZE", "float32"): Rule(EVEN, EVEN, AWAY),
     ("QUANTIZE", "int8"): Rule(INTEGER, UP, AWAY),
     ("QUANTIZE", "uint8"): Rule(INTEGER, UP, AWAY),

@@ -134,8 +134,10 @@ class Options:
             with dequantized weights, and "auto" takes the faster of both, operator by operator.
         quantized_rounding: of compiled operators with quantized activations: "litert" gives the bits of LiteRT's
             default kernels, XNNPACK's where it takes the operator, "reference" those of LiteRT's reference kernels.
-        quantize_inputs: quantized inputs are float32 instead, and LiteRT's QUANTIZE makes quantized values of them.
-        dequantize_outputs: quantized outputs are float32 instead: scale * (stored value - zero point).
+        quantize_inputs: inputs that are quantized per tensor are float32 instead, and a QUANTIZE before the model's
+            operators makes quantized values of them.
+        dequantize_outputs: outputs that are quantized per tensor are float32 instead, by a DEQUANTIZE after the model's
+            operators: scale * (stored value - zero point). LiteRT's own interpreter allows neither.
     """
 
     __slots__ = (

@@ -67,6 +67,25 @@ class Cutter:
         )
         return partition.content(nodes, inputs, outputs)
 
+    def model(self) -> tuple[Record, dict[int, memoryview]]:
+        """The whole file as `pack_model` takes it: the fields of its Model, and its large constants by buffer."""
+        file, large = dict(self._file), dict[int, memoryview]()
+        file["buffers"] = [self._inside(number, large) for number in range(len(self._file.get("buffers", ())))]
+        file["subgraphs"] = [self._with_options(each) for each in self._file.get("subgraphs", ())]
+        return file, large
+
+    def _inside(self, number: int, large: dict[int, memoryview]) -> Record:
+        data = self.buffer(number)
+        if len(data) < _EXTERNAL:
+            return {"data": data} if data else {}
+        large[number] = data
+        return outside(len(data))
+
+    def _with_options(self, subgraph: Record) -> Record:
+        """The subgraph with all options of custom operators in the FlatBuffer."""
+        operators = enumerate(subgraph.get("operators", ()))
+        return subgraph | {"operators": [each | self.custom_options(each, position) for position, each in operators]}
+
     @property
     def codes(self) -> Sequence[Record]:
         """The file's OperatorCodes."""
@@ -79,13 +98,13 @@ class Cutter:
             self._read[number] = self._buffers.data(number, f"buffer {number}")
         return self._read[number]
 
-    def custom_options(self, operator: Record, position: int) -> memoryview | None:
-        """The raw options of an operator, inline or external; None where it has none."""
-        inline: memoryview | None = operator.get("custom_options")
-        if inline is not None:
-            return inline
-        offset, size = (operator.get(f"large_custom_options_{side}", 0) for side in ("offset", "size"))
-        return self._buffers.external(offset, size, f"operator {position}: custom options") or None
+    def custom_options(self, operator: Record, position: int) -> Record:
+        """The fields of an operator's raw options, wherever they lie, for options within the FlatBuffer."""
+        found: memoryview | None = operator.get("custom_options")
+        if found is None:
+            offset, size = (operator.get(f"large_custom_options_{side}", 0) for side in ("offset", "size"))
+            found = self._buffers.external(offset, size, f"operator {position}: custom options") or None
+        return {"custom_options": found, "large_custom_options_offset": None, "large_custom_options_size": None}
 
 
 class _Partition:
@@ -151,14 +170,12 @@ class _Partition:
         _refuse_calls(found, position)
         code = found.get("opcode_index", 0)
         return found | {
+            **self._cutter.custom_options(found, position),
             "opcode_index": self._codes.setdefault(code, len(self._codes)),
             "inputs": self._all(node.inputs),
             # A pass may have given the node further outputs, which LiteRT's kernel does not have.
             "outputs": self._all(node.outputs[: len(found.get("outputs", ()))]),
             "intermediates": self._all(found["intermediates"]) if "intermediates" in found else None,
-            "custom_options": self._cutter.custom_options(found, position),
-            "large_custom_options_offset": None,
-            "large_custom_options_size": None,
             "debug_metadata_index": None,
         }
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from jitdelegate.errors import ModelError
 from jitdelegate.ir.graph import ABSENT, Graph, Model, Node
-from jitdelegate.program.flatbuffer import FlatBuffer
-from jitdelegate.tflite.cut import stored
+from jitdelegate.tflite.cut import Cutter
 from jitdelegate.tflite.pack import pack_model
 from jitdelegate.tflite.read import read
 from jitdelegate.tflite.record import Record
@@ -56,14 +55,8 @@ def narrow_states(model: Model) -> tuple[NarrowState, ...]:
 
 
 def widened(content: bytes) -> bytes:
-    """The model with the states and weights found by `narrow_states` as int16.
-
-    Raises:
-        ModelError: the file has constants behind the FlatBuffer.
-    """
-    file = stored(FlatBuffer(content, ModelError).root(b"TFL3", "model"), "Model")
-    if any(buffer.get("offset", 0) > 1 for buffer in file["buffers"]):
-        raise ModelError(f"SVDF: int8 states beside constants behind the FlatBuffer; LiteRT takes {_WIDE} alone")
+    """The model with the states and weights found by `narrow_states` as int16."""
+    file, large = Cutter(content).model()
     buffers: list[Record] = list(file["buffers"])
     subgraphs = [dict(each) for each in file["subgraphs"]]
     for graph, subgraph in zip(read(content).graphs, subgraphs, strict=True):
@@ -73,7 +66,7 @@ def widened(content: bytes) -> bytes:
                 index = node.inputs[operand]
                 tensors[index] = {**tensors[index], "type": _WIDE.upper(), "buffer": _widen(graph, index, buffers)}
         subgraph["tensors"] = tensors
-    return pack_model({**file, "buffers": buffers, "subgraphs": subgraphs}, {})
+    return pack_model({**file, "buffers": buffers, "subgraphs": subgraphs}, large)
 
 
 def _svdf(graph: Graph) -> Iterator[tuple[int, Node]]:

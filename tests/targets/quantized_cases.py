@@ -7,7 +7,8 @@ from itertools import product
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg
+from jitdelegate.ir.expr import Arg, evaluate
+from jitdelegate.ir.fixed_point import FixedPoint
 from jitdelegate.ir.quantized import Rescale, Table, rescale
 
 HALF, MOST = 1 << 30, (1 << 31) - 1
@@ -132,3 +133,18 @@ def table_case(expr: Table, dtype: str) -> tuple[list[np.ndarray], list[int]]:
     ends = [x + k for x in range(-1024, 1024, 128) for k in (0, 127)] if limits.bits > 8 else []
     found = np.array([*every, *ends, limits.max])
     return [found.astype(dtype)], [looked_up(expr, value, int(limits.min)) for value in found.tolist()]
+
+
+REAL = {"logistic": lambda x: 1 / (1 + np.exp(-x)), "tanh": np.tanh}
+FIXED_POINT = [FixedPoint("logistic", Arg(0), 3), *(FixedPoint("tanh", Arg(0), whole) for whole in (0, 3, 4, 6))]
+FLOATS = tuple(float(np.float32(1 / (k + 3))) for k in range(256))
+"""Entries of a Table of float32."""
+
+
+def fixed_point_case(expr: FixedPoint, step: int) -> tuple[list[np.ndarray], list[int]]:
+    """Every `step`-th int16 and the ends, and what numpy gives, which is within 13 steps of the real function."""
+    stored = np.array([*range(-32768, 32768, step), -1, 0, 1, 32767], np.int16)
+    found = evaluate(expr, [stored])
+    real = REAL[expr.function](stored / 2.0 ** (15 - expr.whole)) * 32768
+    assert abs(found - real).max() < 13
+    return [stored], found.tolist()

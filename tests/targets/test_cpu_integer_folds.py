@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr
-from jitdelegate.ir.forms import Pool, Reduce
+from jitdelegate.ir.forms import Pool, Reduce, Resize
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ir.quantized import quantize, rescale
 from jitdelegate.targets.reference.evaluate import run_graph
@@ -160,3 +160,30 @@ def test_a_mean_of_floats_is_quantized(features: str) -> None:
     graph = reduced(form, (1, 4, 4, 40), "float32", "int8")
     data = np.random.default_rng(0).integers(-7, 8, (1, 4, 4, 40)).astype(np.float32)
     check(graph, [data], features)
+
+
+RESIZED = [("fixed10", "int8"), ("fixed10", "int16"), ("fixed11", "int8"), ("fixed11", "uint8"), ("float32", "uint8")]
+
+
+@pytest.mark.parametrize("features", RUNNABLE)
+@pytest.mark.parametrize("options", [{}, {"align_corners": True}, {"half_pixel_centers": True}], ids=str)
+@pytest.mark.parametrize("kind, weights, dtype", [("nearest", "float32", "int8"), *[("bilinear", *w) for w in RESIZED]])
+def test_images_of_integers_are_resampled(
+    kind: str, weights: str, dtype: str, options: dict[str, bool], features: str
+) -> None:
+    form = Resize(kind=kind, weights=weights, **options)
+    for channels, size in ((3, (9, 4)), (75, (3, 13)), (64, (1, 1))):
+        shape = (2, *size, channels)
+        tensors = (Tensor("x", (2, 5, 7, channels), dtype), Tensor("y", shape, dtype))
+        graph = Graph(tensors, (Node("TEST", (0,), (1,), form=form),), (0,), (1,))
+        check(graph, feeds_of(graph), features)
+
+
+def test_samples_of_integers_are_rounded_as_litert_does() -> None:
+    """Halfway between two pixels, by hand: XNNPACK's halves go up, LiteRT's away from zero."""
+    data = np.array([-2, -1, 0, 1, 2, 3], np.int8).reshape(1, 1, 6, 1)
+    for weights, expected in (("fixed11", [-2, -1, -1, 0, 0, 1]), ("fixed10", [-2, -2, -1, -1, 0, 1])):
+        form = Resize(weights=weights)
+        tensors = (Tensor("x", (1, 1, 6, 1), "int8"), Tensor("y", (1, 1, 12, 1), "int8"))
+        (found,) = run_graph(Graph(tensors, (Node("TEST", (0,), (1,), form=form),), (0,), (1,)), [data])
+        assert found.ravel().tolist()[:6] == expected

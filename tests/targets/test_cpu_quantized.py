@@ -8,18 +8,28 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.expr import Arg, Cast, Const, Expr, evaluate, substitute
+from jitdelegate.ir.fixed_point import FixedPoint
 from jitdelegate.ir.quantized import ROUNDINGS, Rescale, Table, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ir.verify import verify_expression
 from tests.targets.elementwise_graphs import of_elements
 from tests.targets.execute import execute
 from tests.targets.levels import RUNNABLE
-from tests.targets.quantized_cases import BY_CONSTANTS, TABLES, channel_case, rescale_case, table_case
+from tests.targets.quantized_cases import (
+    BY_CONSTANTS,
+    FIXED_POINT,
+    FLOATS,
+    TABLES,
+    channel_case,
+    fixed_point_case,
+    rescale_case,
+    table_case,
+)
 
 IDENTITY = tuple(range(-128, 128))
 
 
-def check(expr: Expr, operands: list[np.ndarray], expected: list[int], features: str) -> None:
+def check(expr: Expr, operands: list[np.ndarray], expected: list[float], features: str) -> None:
     graph = of_elements(expr, [str(one.dtype) for one in operands], operands[0].size)
     (found,) = execute(graph, operands, features)
     assert found.tolist() == expected
@@ -44,6 +54,18 @@ def test_each_channel_has_its_own_multiplier_and_shift(rounding: str, features: 
 @pytest.mark.parametrize("expr, dtype", TABLES, ids=str)
 def test_a_table_is_looked_up_and_interpolated(expr: Table, dtype: str, features: str) -> None:
     check(expr, *table_case(expr, dtype), features)
+
+
+@pytest.mark.parametrize("features", RUNNABLE)
+@pytest.mark.parametrize("expr", FIXED_POINT, ids=str)
+def test_functions_of_fixed_point_numbers_use_integers_alone(expr: FixedPoint, features: str) -> None:
+    check(expr, *fixed_point_case(expr, 1), features)
+
+
+@pytest.mark.parametrize("features", RUNNABLE)
+def test_a_table_holds_floats(features: str) -> None:
+    stored = np.arange(-128, 128).astype(np.int8)
+    check(Table(Arg(0), FLOATS, "float32"), [stored], list(FLOATS), features)
 
 
 @pytest.mark.parametrize("features", RUNNABLE)
@@ -89,6 +111,9 @@ WRONG = [
     (Table(Arg(0), IDENTITY, "int64"), "int8", "at most 32 bits"),
     (Table(Arg(0), (0,) * 513, "int16"), "int16", "expected an int32"),
     (Table(Arg(0), (40000,) * 513, "int32"), "int16", "range of int16"),
+    (FixedPoint("tanh", Arg(0), 7), "int16", "up to 6 integer bits"),
+    (FixedPoint("tanh", Arg(0), 3), "int32", "expected int16"),
+    (FixedPoint("sin", Arg(0), 3), "int16", "expected int16"),
     (Arg(0) + Cast(Arg(0), "int32"), "int8", "expected ('int8', 'int8')"),
     (Arg(1) + 1, "int8", "of 1 operands"),
 ]

@@ -279,7 +279,7 @@ def test_rows_of_weights_stay_in_registers(architecture: str) -> None:
     for rows, pixels, slices, width in ((1, 1, 4, 4), (4, 1, 1, 4), (4, 4, 1, 1)):
         template = Gemv(single, single, single, pixels, rows, slices, width, rows, Epilogue(SWISH))
         assert_no_local_memory(template, architecture)
-    assert_no_local_memory(Combine(single, 4, Epilogue(SWISH)), architecture)
+    assert_no_local_memory(Combine(single, single, 4, Epilogue(SWISH)), architecture)
 
 
 def test_equal_problems_share_a_template() -> None:

@@ -1,6 +1,6 @@
 """Contract: implicit GEMM, cut into chunks of pixels and panels of output channels. Tile functions compute the chunks.
 
-Weights narrower than float32 are converted in registers where a panel meets few pixels. Elsewhere each panel is
+Weights narrower than the data are converted in registers where a panel meets few pixels. Elsewhere each panel is
 converted once per chunk, into scratch memory.
 """
 
@@ -15,17 +15,11 @@ from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.epilogue import Epilogue, Stream, stream_pointers
-from jitdelegate.targets.cpu.indirect_gemm import QUAD, Sweep, sweeps
-from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory, split
-from jitdelegate.targets.cpu.panels import (
-    ContractFilters,
-    PanelFormat,
-    narrow_filters,
-    pack,
-    panel_widths,
-    unpack_function,
-)
-from jitdelegate.targets.cpu.tile import TileShape, segments_of, tile_function
+from jitdelegate.targets.cpu.indirect_gemm import Sweep, sweeps
+from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel, Memory, split
+from jitdelegate.targets.cpu.panels import ContractFilters, contract_filters, pack, panel_widths
+from jitdelegate.targets.cpu.products import QUAD, Products
+from jitdelegate.targets.cpu.tile import TileShape, tile_function
 from jitdelegate.targets.cpu.vector_ir import POINTER, Value
 from jitdelegate.targets.cpu.writer import Writer
 
@@ -65,25 +59,30 @@ class Multiplication:
     """One sweep with all that chunk functions need to compute parts of it.
 
     Attributes:
-        is_unpacked: whether panels are converted to float32 first, at `scratch` bytes into the scratch memory.
+        products: how tiles multiply.
+        packed: how panels are stored: as `products` has them, or to be converted first, at `scratch` bytes into the
+            scratch memory.
+        quads, singles: quads of steps of K in panels, and steps after them.
     """
 
     sweep: Sweep
+    products: Products
+    packed: Products
+    scratch: int
+    quads: int
+    singles: int
     geometry: str
     panels: tuple[Panels, ...]
     streams: tuple[Stream, ...]
     c: Layout
     epilogue: Epilogue
     has_segments: bool
-    format: PanelFormat
-    is_unpacked: bool
-    scratch: int
 
 
 def write_contract(writer: Writer, node: Node, form: Contract) -> list[Job]:
     """The jobs of a Contract node."""
-    found = narrow_filters(writer.generator.machine, writer.graph, node)
-    return ContractWriter(writer.generator).jobs(form, *writer.ends(node), found, writer.epilogue(node))
+    filters = contract_filters(writer.generator.machine, writer.graph, node)
+    return ContractWriter(writer.generator).jobs(form, *writer.ends(node), filters, writer.epilogue(node))
 
 
 class ContractWriter(JobWriter):
@@ -91,6 +90,7 @@ class ContractWriter(JobWriter):
 
     def jobs(self, form: Contract, a: Memory, c: Memory, filters: ContractFilters, epilogue: Epilogue) -> list[Job]:
         """The jobs of a node."""
+        products = filters.products(self.generator.machine, form, a.layout.dtype)
         outputs = filters.stored.shape[0] // form.groups
         inputs = filters.stored.shape[3]
         found = []
@@ -101,7 +101,9 @@ class ContractWriter(JobWriter):
             for sweep in sweeps(form, a.layout, c.layout, part.stored):
                 a_start = sweep.a_start + self._to_channel(group * inputs, a.layout)
                 c_start = sweep.c_start + self._to_channel(rows.start, c.layout)
-                found += self._sweep_jobs(replace(sweep, a_start=a_start, c_start=c_start), a, c, part, shifted)
+                sweep = replace(sweep, a_start=a_start, c_start=c_start)
+                folded = replace(part, bias=products.folded(part.bias, sweep.weights, form.input_zero))
+                found += self._sweep_jobs(sweep, products, a, c, folded, shifted)
         return found
 
     def _to_channel(self, channel: int, layout: Layout, block: int | None = None) -> int:
@@ -116,77 +118,94 @@ class ContractWriter(JobWriter):
         return replace(stream, start=stream.start + self._to_channel(channel, stream.memory.layout, stream.block))
 
     def multiplication(
-        self, sweep: Sweep, c: Layout, filters: ContractFilters, epilogue: Epilogue, pixels: int, scratch: int = 0
+        self,
+        sweep: Sweep,
+        packed: Products,
+        c: Layout,
+        filters: ContractFilters,
+        epilogue: Epilogue,
+        pixels: int,
+        scratch: int = 0,
     ) -> Multiplication:
         """Packs the weights of a sweep and stores its geometry as a constant.
 
         Args:
-            filters: those of the sweep's channels.
+            filters: those of the sweep's channels, with the zero point folded into the bias.
             pixels: most pixels that meet a panel at once.
             scratch: bytes of scratch memory that are in use.
         """
-        generator = self.generator
-        quads, singles = sweep.order()
-        form = PanelFormat(filters.dtype, len(quads) // QUAD, len(singles), filters.blocks)
-        order = np.concatenate([quads, singles])
-        weights, widths = pack(generator, replace(filters, stored=sweep.weights), form, order)
-        rows = generator.machine.tiles[widths[0][0] - 1]
-        is_unpacked = not filters.is_wide and pixels > UNPACK_TILES * rows
-        if is_unpacked:
-            generator.reserve_scratch(scratch + (1 + form.depth) * widths[0][0] * generator.vector_bytes)
-        outputs = len(sweep.weights)
+        generator, outputs = self.generator, len(sweep.weights)
+        products = packed if pixels <= UNPACK_TILES * self._rows(packed, outputs) else packed.unpacked
+        quads, singles = sweep.order(packed)
+        segments, length = products.segments(len(quads) // QUAD)
+        steps, offsets = sweep.filters(packed), sweep.offsets(packed)
+        added = segments * length * QUAD - len(quads)
+        if added:  # further steps read the data of the first one
+            quads = np.concatenate([quads, np.arange(added) + len(offsets)])
+            offsets, steps = np.pad(offsets, (0, added)), np.pad(steps, ((0, 0), (0, added), (0, 0)))
+        order, count = np.concatenate([quads, singles]), len(quads) // QUAD
+        weights, widths = pack(generator, packed, steps, order, count, filters), panel_widths(packed, outputs)
+        if products is not packed:
+            generator.reserve_scratch(scratch + products.panel_bytes(widths[0][0], count, len(singles)))
         streams = tuple(
             s.stepped(sweep.y * s.row + sweep.x * s.pixel, sweep.step_y, sweep.step_x) for s in epilogue.streams
         )
         tail = outputs % generator.lanes
         masked = bool(tail) and (not c.blocked or epilogue.lanes_to_mask(c) > 0)
         values = [sweep.columns, sweep.a_pixel, sweep.a_row, sweep.c_pixel, sweep.c_row, c.block, tail]
-        segments = form.blocks if form.blocks > 1 and not is_unpacked else segments_of(form.quads)
-        values += [segments, form.quads // segments, form.singles]
+        values += [segments, length, len(singles)]
         for stream in streams:
             values += [stream.pixel, stream.row, stream.block]
-        offsets = sweep.offsets(generator.lanes)
         values += [*offsets[quads[::QUAD]].tolist(), *offsets[singles].tolist()]
         geometry = generator.once("geometry", tuple(values), lambda name: generator.module.constant(name, values))
         return Multiplication(
             sweep=sweep,
+            products=products,
+            packed=packed,
+            scratch=scratch,
+            quads=count,
+            singles=len(singles),
             geometry=f"@{geometry}",
-            panels=tuple(_panels(generator, widths, form, weights, masked=masked)),
+            panels=tuple(_panels(packed, widths, (count, len(singles)), weights, masked=masked)),
             streams=streams,
             c=c,
             epilogue=epilogue,
             has_segments=segments > 1,
-            format=form,
-            is_unpacked=is_unpacked,
-            scratch=scratch,
         )
 
+    @staticmethod
+    def _rows(products: Products, outputs: int) -> int:
+        """Rows of the tile of the widest panel."""
+        return products.rows[panel_widths(products, outputs)[0][0] - 1]
+
     def _sweep_jobs(
-        self, sweep: Sweep, a: Memory, c: Memory, filters: ContractFilters, epilogue: Epilogue
+        self, sweep: Sweep, products: Products, a: Memory, c: Memory, filters: ContractFilters, epilogue: Epilogue
     ) -> list[Job]:
-        by_panel, pixel_chunks = self._cut(sweep, c.layout.shape[0], filters)
-        product = self.multiplication(sweep, c.layout, filters, epilogue, max(size for _, size in pixel_chunks))
+        by_panel, pixel_chunks = self._cut(sweep, products, c.layout.shape[0])
+        pixels = max(size for _, size in pixel_chunks)
+        product = self.multiplication(sweep, products, c.layout, filters, epilogue, pixels)
         groups = [[panels] for panels in product.panels] if by_panel else [list(product.panels)]
         return [self._job(product, a, c, group, pixel_chunks, by_panel=by_panel) for group in groups]
 
-    def _cut(self, sweep: Sweep, images: int, filters: ContractFilters) -> tuple[bool, list[tuple[int, int]]]:
+    def _cut(self, sweep: Sweep, products: Products, images: int) -> tuple[bool, list[tuple[int, int]]]:
         """(whether each panel is a chunk of its own, the (first pixel, pixels) ranges that a layer is cut into).
 
         The larger of weights and pixels is cut, and the smaller stays in the cache. Both are cut if there are still too
         few chunks for threads to end at about the same time. Chunks that convert weights have more pixels.
         """
         outputs, depth = sweep.weights.shape
-        widths = panel_widths(self.generator, outputs)
-        work = 2 * sweep.pixels * outputs * depth
+        work = 2 * sweep.pixels * outputs * depth // products.speed
         wanted = 1 if work * images < SMALL_WORK else max(-(-FEWEST_CHUNKS // images), work // CHUNK_WORK)
         by_panel = wanted > 1 and outputs * depth > sweep.pixels * sweep.depth
-        rows = self.generator.machine.tiles[widths[0][0] - 1]
+        rows = self._rows(products, outputs)
         if by_panel:
-            panels = sum(count for _, count in widths)
+            panels = sum(count for _, count in panel_widths(products, outputs))
             halves = min(-(-FEWEST_PANELS // (2 * panels)), sweep.pixels // (8 * rows))
             size = -(-sweep.pixels // max(1, 2 * halves))  # two threads each have half the pixels
         else:
-            size = max(-(-sweep.pixels // wanted), min((4 if filters.is_wide else 8) * rows, sweep.pixels))
+            size = max(
+                -(-sweep.pixels // wanted), min((4 if products.unpacked is products else 8) * rows, sweep.pixels)
+            )
         if not by_panel or halves > 1:  # few chunks are rather of equal size
             size = -(-size // rows) * rows
         count = max(1, (sweep.pixels + size // 2) // size)  # a short rest belongs to the last range
@@ -227,7 +246,8 @@ class ContractWriter(JobWriter):
                 f.when_last(part, parts, lambda: run(sizes[0]), lambda: run(sizes[-1]))
 
         outputs = sum(panels.count * panels.vectors for panels in group) * self.generator.lanes
-        work = 2 * c.layout.shape[0] * product.sweep.pixels * outputs * product.sweep.weights.shape[1]
+        depth = product.sweep.weights.shape[1] // product.products.speed
+        work = 2 * c.layout.shape[0] * product.sweep.pixels * outputs * depth
         return self.generator.job(
             "contract",
             c.layout.shape[0] * count * parts,
@@ -265,17 +285,20 @@ class ContractWriter(JobWriter):
             at = [p + number * move for p, move in zip(at, moves, strict=True)]
 
         def one(_: Value, weights: Value, *pointers: Value) -> list[Value]:
-            ready = self._unpacked(kernel, product, panels.vectors, weights) if product.is_unpacked else weights
+            ready = self._unpacked(kernel, product, panels.vectors, weights)
             self._tiles(kernel, product, panels, a, ready, list(pointers), first, pixels)
             return [p + move for p, move in zip((weights, *pointers), moves, strict=True)]
 
         kernel.f.loop(1 if number is not None else panels.count, one, *at)
 
     def _unpacked(self, kernel: Kernel, product: Multiplication, vectors: int, panel: Value) -> Value:
-        """Converts a panel to float32 in scratch memory; returns its address."""
-        f, form, target = kernel.f, product.format, kernel.scratch + product.scratch
-        counts = (form.blocks, form.quads // max(form.blocks, 1), form.singles)
-        f.call(unpack_function(self.generator, form, vectors), panel, target, *map(f.index, counts))
+        """The address of a panel as tiles read it: it may be converted in scratch memory first."""
+        if product.products is product.packed:
+            return panel
+        f, target, blocks = kernel.f, kernel.scratch + product.scratch, product.packed.scales
+        name = product.packed.unpack_function(self.generator, vectors, product.quads, product.singles)
+        counts = (blocks, product.quads // max(blocks, 1), product.singles)
+        f.call(name, panel, target, *map(f.index, counts))
         return target
 
     def _tiles(
@@ -290,18 +313,17 @@ class ContractWriter(JobWriter):
         pixels: int,
     ) -> None:
         f = kernel.f
-        geometry, form = Value(f, POINTER, product.geometry), product.format
-        for rows, count in split(pixels, self.generator.machine.tiles[panels.vectors - 1]):
+        geometry = Value(f, POINTER, product.geometry)
+        for rows, count in split(pixels, product.products.rows[panels.vectors - 1]):
             shape = TileShape(
+                product.products,
                 rows,
                 panels.vectors,
                 has_segments=product.has_segments,
-                has_quads=form.quads > 0,
-                has_singles=form.singles > 0,
+                has_quads=product.quads > 0,
+                has_singles=product.singles > 0,
                 masked=panels.masked,
                 epilogue=product.epilogue,
-                weights="float32" if product.is_unpacked else form.dtype,
-                has_blocks=form.blocks > 1 and not product.is_unpacked,
             )
             name = tile_function(self.generator, shape)
             f.call(name, a, weights, pointers[0], geometry, first, f.index(count), *pointers[1:])
@@ -309,13 +331,14 @@ class ContractWriter(JobWriter):
 
 
 def _panels(
-    generator: Generator, widths: list[tuple[int, int]], form: PanelFormat, weights: int, *, masked: bool
+    products: Products, widths: list[tuple[int, int]], steps: tuple[int, int], weights: int, *, masked: bool
 ) -> Iterator[Panels]:
-    """Panels of the packed `widths`, starting at offset `weights`. `masked` applies to the last panel."""
+    """Panels of the packed `widths`, starting at offset `weights`, with `steps`: quads and singles. `masked` applies to
+    the last panel."""
     block = 0
     for position, (vectors, count) in enumerate(widths):
         last = int(masked and position == len(widths) - 1)
-        size = form.size(vectors * generator.lanes, generator.vector_bytes)
+        size = products.panel_bytes(vectors, *steps)
         for number, is_masked in ((count - last, False), (last, True)):
             if number:
                 yield Panels(vectors, number, is_masked, size, weights, block)

@@ -16,7 +16,7 @@ from jitdelegate.targets.cpu.depthwise_row import Filters, RowShape, columns_at_
 from jitdelegate.targets.cpu.epilogue import Epilogue, stream_pointers
 from jitdelegate.targets.cpu.indirect_gemm import sweeps
 from jitdelegate.targets.cpu.kernel import ALIGN, Job, JobWriter, Kernel, Memory, divisor, split
-from jitdelegate.targets.cpu.panels import ContractFilters, narrow_filters
+from jitdelegate.targets.cpu.panels import ContractFilters, contract_filters
 from jitdelegate.targets.cpu.vector_ir import Value
 from jitdelegate.targets.cpu.writer import Writer
 
@@ -74,7 +74,7 @@ def write_fused(writer: Writer, depthwise: Node, contract: Node) -> list[Job]:
         contract.form,
         writer.memory(depthwise.inputs[0]),
         writer.memory(contract.outputs[0]),
-        narrow_filters(writer.generator.machine, writer.graph, contract),
+        contract_filters(writer.generator.machine, writer.graph, contract),
         writer.epilogue(contract),
     )
 
@@ -205,15 +205,17 @@ class DepthwiseWriter(JobWriter):
         """A Depthwise whose result only a 1x1 Contract reads: each thread keeps one strip in scratch memory."""
         images, rows, columns, _ = c.layout.shape
         channels, own = layer.filters.bias.size, layer.epilogue
-        strip = min(rows, -(-STRIP_PIXELS * (1 if filters.is_wide else 2) // columns))
+        strip = min(rows, -(-STRIP_PIXELS * (2 if filters.narrow else 1) // columns))
         strips = -(-rows // strip)
         between = Layout((1, 1, strip * columns, channels), self.generator.lanes, blocked=True)
         self.generator.reserve_scratch(between.size)
         (sweep,) = sweeps(contract, between, c.layout, filters.stored)
         sweep = replace(sweep, rows=rows, columns=columns, a_row=columns * between.pixel)
         contracts = ContractWriter(self.generator)
-        scratch = -(-between.size // ALIGN) * ALIGN
-        product = contracts.multiplication(sweep, c.layout, filters, epilogue, strip * columns, scratch)
+        products, lines = filters.products(self.generator.machine, contract, between.dtype), -(-between.size // ALIGN)
+        product = contracts.multiplication(
+            sweep, products, c.layout, filters, epilogue, strip * columns, scratch=lines * ALIGN
+        )
         packed = layer.filters.pack(self.generator)
         line = RowOfStrip((1, 1, columns, channels), between.lanes, blocked=True, strip=strip * columns)
 

@@ -5,7 +5,7 @@ It reads the rows from the Contract's panels, so that the program stores the tab
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -14,9 +14,10 @@ from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Gather
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.targets.cpu.indirect_gemm import QUAD
 from jitdelegate.targets.cpu.kernel import Job, Kernel
-from jitdelegate.targets.cpu.panels import PanelFormat, line_bytes, narrow_filters, pack, read_lines
+from jitdelegate.targets.cpu.narrow_products import channel_bytes, read_lines
+from jitdelegate.targets.cpu.panels import contract_filters, pack, panel_widths
+from jitdelegate.targets.cpu.products import QUAD
 from jitdelegate.targets.cpu.reduce import Axis
 from jitdelegate.targets.cpu.rows import Placed, job_of_rows, look_up
 from jitdelegate.targets.cpu.vector_ir import FLOAT, FLOAT_BYTES, Function, Value
@@ -30,7 +31,8 @@ def reader_of_table(writer: Writer, node: Node, form: Gather) -> Node | None:
     """The Contract whose matrix f32[O, K] is the table from which the node gathers rows; None if there is none, or if
     it takes too little time for the reads of single elements not to matter."""
     table, places = node.inputs[:2]
-    if form.axis or form.batch or writer.shape(places)[-1] != 1 or len(writer.shape(table)) != 2:
+    is_row = not form.axis and not form.batch and writer.shape(places)[-1] == 1
+    if not is_row or len(writer.shape(table)) != 2 or writer.graph.tensors[table].dtype != "float32":
         return None
     for index in writer.graph.readers[table]:
         reader = writer.graph.nodes[index]
@@ -44,10 +46,11 @@ def reader_of_table(writer: Writer, node: Node, form: Gather) -> Node | None:
 def gather_from_panels(writer: Writer, node: Node, reader: Node) -> list[Job]:
     """The jobs of a Gather node: one row per slice."""
     generator, (rows, depth) = writer.generator, writer.shape(node.inputs[0])
-    matrix = narrow_filters(generator.machine, writer.graph, reader)
-    matrix = replace(matrix, stored=matrix.stored.reshape(rows, depth))
-    form = PanelFormat(matrix.dtype, depth // QUAD, depth % QUAD, matrix.blocks)
-    packed, widths = pack(generator, matrix, form, np.arange(depth))
+    filters, form = contract_filters(generator.machine, writer.graph, reader), reader.form
+    assert isinstance(form, Contract)
+    products = filters.products(generator.machine, form, "float32")
+    quads, singles = divmod(depth, QUAD)
+    packed = pack(generator, products, filters.stored.reshape(rows, depth, 1), np.arange(depth), quads, filters)
     places = Placed(writer.memory(node.inputs[1]), writer.shape(node.inputs[1]))
     out = writer.memory(node.outputs[0])
 
@@ -56,57 +59,52 @@ def gather_from_panels(writer: Writer, node: Node, reader: Node) -> list[Job]:
         at = kernel.pointer(places.memory) + number * places.nbytes
         row, is_inside = look_up(f, places.dtype, at, [Axis(rows, 1)])
         panel, channels, lane, first, before = f.index(0), f.index(0), f.index(0), 0, 0
-        for vectors, count in widths:
-            width = vectors * generator.lanes
-            size = form.size(width, generator.vector_bytes)
+        for vectors, count in panel_widths(products, rows):
+            width, size = vectors * generator.lanes, products.panel_bytes(vectors, quads, singles)
             is_here = f.compare("uge", row, first)
             panel = f.select(is_here, (row - first) // width * size + before, panel)
             lane = f.select(is_here, (row - first) % width, lane)
             channels = f.select(is_here, f.index(width), channels)
             first, before = first + count * width, before + count * size
-        source = kernel.constants(packed) + panel
-        target = kernel.pointer(out) + number * (depth * FLOAT_BYTES)
-        _Row(f, form, source, channels, lane, is_inside).copy(target)
+        lane_of = _Lane(f, filters.narrow or "float32", kernel.constants(packed) + panel, channels, lane, is_inside)
+        lane_of.copy(kernel.pointer(out) + number * (depth * FLOAT_BYTES), products.scales, quads, singles)
 
     return [job_of_rows(generator, "gather", prod(places.shape), depth, one)]
 
 
 @dataclass(frozen=True)
-class _Row:
-    """One lane of a panel of `channels` channels; zeros unless `is_inside`."""
+class _Lane:
+    """One output channel of a panel of `channels` channels with weights of type `dtype`; zeros unless `is_inside`."""
 
     f: Function
-    form: PanelFormat
+    dtype: str
     panel: Value
     channels: Value
     lane: Value
     is_inside: Value
 
-    def copy(self, target: Value) -> None:
-        """Writes the row's elements as float32."""
-        form, f = self.form, self.f
-        nbytes = 1 if form.dtype == "int4" else ELEMENT_TYPES[form.dtype].nbytes
-        at = self.panel + self.channels * form.header(1) + self.lane * nbytes
-        blocks = max(form.blocks, 1)
+    def copy(self, target: Value, blocks: int, quads: int, singles: int) -> None:
+        """Writes the weights as float32."""
+        f, nbytes = self.f, ELEMENT_TYPES[self.dtype].nbytes
+        start = self.panel + self.channels * ((1 + blocks) * FLOAT_BYTES) + self.lane * nbytes
 
         def block(i: Value, at: Value, to: Value) -> list[Value]:
-            scale = (
-                f.load(FLOAT, self.panel + ((i + 1) * self.channels + self.lane) * FLOAT_BYTES) if form.blocks else 1.0
-            )
-            for steps, count in ((QUAD, form.quads // blocks), (1, form.singles)):
+            scale: Value | float = 1.0
+            if blocks:
+                scale = f.load(FLOAT, self.panel + ((i + 1) * self.channels + self.lane) * FLOAT_BYTES)
+            for steps, count in ((QUAD, quads // max(blocks, 1)), (1, singles)):
                 if count:
                     at, to = self._elements(count, steps, scale, at, to)
             return [at, to]
 
-        f.loop(blocks, block, at, target)
+        f.loop(max(blocks, 1), block, start, target)
 
     def _elements(self, count: int, steps: int, scale: Value | float, at: Value, to: Value) -> list[Value]:
-        f, form = self.f, self.form
+        f = self.f
 
         def group(_: Value, at: Value, to: Value) -> list[Value]:
-            for k, (weight,) in enumerate(read_lines(f, form.dtype, at, 1, 1, steps, self.channels)):
-                value = weight * scale
-                f.store(f.select(self.is_inside, value, 0.0), to + k * FLOAT_BYTES)
-            return [at + self.channels * line_bytes(form.dtype, steps), to + steps * FLOAT_BYTES]
+            for k, (weight,) in enumerate(read_lines(f, self.dtype, at, 1, 1, steps, self.channels)):
+                f.store(f.select(self.is_inside, weight * scale, 0.0), to + k * FLOAT_BYTES)
+            return [at + self.channels * channel_bytes(self.dtype, steps), to + steps * FLOAT_BYTES]
 
         return f.loop(count, group, at, to)

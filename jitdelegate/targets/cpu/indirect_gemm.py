@@ -8,10 +8,8 @@ import numpy as np
 
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.layout import Layout
+from jitdelegate.targets.cpu.products import QUAD, Products
 from jitdelegate.targets.implicit_gemm import GridPhase, grid_phases
-
-QUAD = 4
-"""Steps of K in one round of the main loop. Remaining channels of a tap are computed one by one."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,7 @@ class Sweep:
         depth: channels per tap, `a_element` bytes apart within a block of lanes; blocks are `a_block` bytes apart.
         c_start, c_row, c_pixel: as a_start, a_row, a_pixel, for the output.
         y, x, step_y, step_x: the sweep's pixel (row, column) is output pixel (y + step_y * row, x + step_x * column).
-        weights: f32[O, K].
+        weights: [O, K], K being the taps' channels.
     """
 
     rows: int
@@ -51,17 +49,30 @@ class Sweep:
     def pixels(self) -> int:
         return self.rows * self.columns
 
-    def offsets(self, lanes: int) -> np.ndarray:
-        """int64[K]: offset of each step of K, in bytes from the first tap."""
+    def tap_channels(self, products: Products) -> int:
+        """Channels of a tap, with those that are padded."""
+        return -(-self.depth // products.multiple) * products.multiple
+
+    def offsets(self, products: Products) -> np.ndarray:
+        """int64[steps]: offset of each step, in bytes from the first tap."""
         taps_y, taps_x, tap_y, tap_x = self.taps
-        channel = np.arange(self.depth)
-        within = channel // lanes * self.a_block + channel % lanes * self.a_element
+        channel = np.arange(0, self.tap_channels(products), products.channels)
+        within = channel // products.lanes * self.a_block + channel % products.lanes * self.a_element
         taps = np.arange(taps_y)[:, None] * tap_y + np.arange(taps_x) * tap_x
         return (taps[:, :, None] + within).ravel()
 
-    def order(self) -> tuple[np.ndarray, np.ndarray]:
-        """(steps of K that form quads of neighbouring channels, remaining steps), both in order."""
-        single = np.arange(self.taps[0] * self.taps[1] * self.depth) % max(self.depth, 1) >= self.depth // QUAD * QUAD
+    def filters(self, products: Products) -> np.ndarray:
+        """[O, steps, channels of a step]; zero where a tap is padded."""
+        outputs, taps = len(self.weights), self.taps[0] * self.taps[1]
+        padding = self.tap_channels(products) - self.depth
+        filters = self.weights.reshape(outputs, taps, self.depth)
+        filters = np.pad(filters, ((0, 0), (0, 0), (0, padding))) if padding else filters
+        return filters.reshape(outputs, taps * (self.depth + padding) // products.channels, products.channels)
+
+    def order(self, products: Products) -> tuple[np.ndarray, np.ndarray]:
+        """(steps that form quads of neighbouring channels, remaining steps), both in order."""
+        steps = self.tap_channels(products) // products.channels
+        single = np.arange(self.taps[0] * self.taps[1] * steps) % max(steps, 1) >= steps // QUAD * QUAD
         return np.flatnonzero(~single), np.flatnonzero(single)
 
 

@@ -31,6 +31,7 @@ class Machine:
         has_half: whether one instruction widens a vector of float16.
         avx512_lanes: floats in a vector for AVX-512's own instructions; 0 without AVX-512.
         has_threads: whether workers may wait in a futex (Linux on x86-64).
+        pairs: LLVM's function that multiplies int16 and adds up neighbours; "" without such an instruction.
         has_vnni: whether one instruction multiplies and adds up four bytes or two int16.
     """
 
@@ -41,11 +42,21 @@ class Machine:
     has_half: bool
     avx512_lanes: int
     has_threads: bool
+    pairs: str = ""
     has_vnni: bool = False
 
 
-V4 = Machine("x86-64-v4", 16, (10, 10, 8, 6), has_fma=True, has_half=True, avx512_lanes=16, has_threads=True)
-V3 = Machine("x86-64-v3", 8, (8, 6), has_fma=True, has_half=True, avx512_lanes=0, has_threads=True)
+V4 = Machine(
+    *("x86-64-v4", 16, (10, 10, 8, 6)),
+    has_fma=True,
+    has_half=True,
+    avx512_lanes=16,
+    has_threads=True,
+    pairs="x86.avx512.pmaddw.d.512",
+)
+V3 = Machine(
+    *("x86-64-v3", 8, (8, 6)), has_fma=True, has_half=True, avx512_lanes=0, has_threads=True, pairs="x86.avx2.pmadd.wd"
+)
 GENERIC = Machine("generic", 4, (6, 4), has_fma=False, has_half=False, avx512_lanes=0, has_threads=False)
 MACHINES = {
     machine.features: machine

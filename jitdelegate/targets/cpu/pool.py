@@ -11,13 +11,14 @@ from jitdelegate.ir.forms import Pool, Resize
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.ops.resize import bilinear_places, nearest_places
+from jitdelegate.ops.resize import sample_places
 from jitdelegate.targets.cpu.element import load
 from jitdelegate.targets.cpu.epilogue import Epilogue
 from jitdelegate.targets.cpu.fold import Fold, pieces
 from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory, divisor
-from jitdelegate.targets.cpu.vector_ir import FLOAT, INDEX, POINTER, Function, Value
+from jitdelegate.targets.cpu.vector_ir import FLOAT, INDEX, POINTER, Function, Value, register
 from jitdelegate.targets.cpu.writer import Writer
+from jitdelegate.targets.scalar.cast import cast
 
 CHUNK_ELEMENTS = 8192
 """Output elements that are worth a chunk of their own."""
@@ -220,25 +221,16 @@ def _clip(f: Function, index: Value, stride: int, padding: int, kernel: int, siz
     return low, high - low
 
 
-def _places(form: Resize, source: int, target: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(lower index, upper index, float32 weight of the upper) for every target index along one axis."""
-    options = form.align_corners, form.half_pixel_centers
-    if form.kind == "bilinear":
-        return bilinear_places(source, target, *options)
-    nearest = nearest_places(source, target, *options)
-    return nearest, nearest, np.zeros(target, np.float32)
-
-
 def _table(generator: Generator, form: Resize, source: int, target: int, distance: int) -> str:
     """[target][byte offset of the lower, byte offset of the upper, weight of the upper], 8 bytes each.
 
     The table is part of the code: offsets must not lie in the weights, whose file another process may overwrite.
     """
-    low, high, weight = _places(form, source, target)
+    low, high, weight = sample_places(form, source, target)
     table = np.zeros((target, 3), np.int64)
     table[:, 0] = low * distance
     table[:, 1] = high * distance
-    table[:, 2] = weight.view(np.uint32)
+    table[:, 2] = weight.view(np.uint32) if weight.dtype == np.float32 else weight
     numbers = table.reshape(-1).tolist()
     return f"@{generator.once('places', table.tobytes(), lambda name: generator.module.constant(name, numbers))}"
 
@@ -252,25 +244,43 @@ def _resize_pixel(
     rows: tuple[Value, Value],
     columns: tuple[Value, Value],
 ) -> Value:
-    (y_low, y_high, y_weight), (x_low, x_high, x_weight) = (_entry(f, *axis) for axis in (rows, columns))
-    step = ELEMENT_TYPES[dtype].nbytes
-    corner = load(f, dtype, image + y_low + x_low, lanes, step)
+    calculated = "float32" if form.weights == "float32" else ("int64" if dtype == "int16" else "int32")
+    weight = FLOAT if calculated == "float32" else register(calculated)
+    (y_low, y_high, dy), (x_low, x_high, dx) = (_entry(f, weight, *axis) for axis in (rows, columns))
+
+    def pixel(y: Value, x: Value) -> Value:
+        return load(f, dtype, image + y + x, lanes, ELEMENT_TYPES[dtype].nbytes)
+
     if form.kind == "nearest":
-        return corner
-    others = [
-        load(f, dtype, image + y + x, lanes, step) for y, x in ((y_high, x_low), (y_low, x_high), (y_high, x_high))
-    ]
-    dy, dx = f.splat(y_weight, lanes), f.splat(x_weight, lanes)
-    one = f.literal(corner.type, 1.0)
-    # The order of operations is that of TFLite's reference kernel.
+        return pixel(y_low, x_low)
+    corners = [pixel(y, x) for y, x in ((y_low, x_low), (y_high, x_low), (y_low, x_high), (y_high, x_high))]
+    corners = [cast(f, corner, dtype, calculated) for corner in corners]
+    dy, dx = f.splat(dy, lanes), f.splat(dx, lanes)
+    if form.weights == "float32":
+        mixed = _mixed(f, corners, dy, dx)
+        return mixed if dtype == "float32" else cast(f, mixed + 0.5, calculated, dtype)
+    bits = int(form.weights.removeprefix("fixed"))
+    left, right = (low * ((1 << bits) - dy) + high * dy for low, high in (corners[:2], corners[2:]))
+    total = left * ((1 << bits) - dx) + right * dx
+    half = 1 << 2 * bits - 1
+    if form.weights == "fixed11":
+        return cast(f, f.ashr(total + half, 2 * bits), calculated, dtype)
+    moved = total + f.select(f.compare("slt", total, 0), f.like(-half, total), half)
+    return cast(f, f.sdiv(moved, f.like(1 << 2 * bits, moved)), calculated, dtype)
+
+
+def _mixed(f: Function, corners: Sequence[Value], dy: Value, dx: Value) -> Value:
+    """Floats in the order of operations of TFLite's reference kernel."""
+    one = f.literal(dy.type, 1.0)
     return (
-        corner * (one - dy) * (one - dx)
-        + others[0] * dy * (one - dx)
-        + others[1] * (one - dy) * dx
-        + others[2] * dy * dx
+        corners[0] * (one - dy) * (one - dx)
+        + corners[1] * dy * (one - dx)
+        + corners[2] * (one - dy) * dx
+        + corners[3] * dy * dx
     )
 
 
-def _entry(f: Function, table: Value, index: Value) -> tuple[Value, Value, Value]:
+def _entry(f: Function, weight: str, table: Value, index: Value) -> tuple[Value, Value, Value]:
+    """The entry of a table, with a weight of type `weight`."""
     at = table + index * 24
-    return f.load(INDEX, at, 8), f.load(INDEX, at + 8, 8), f.load(FLOAT, at + 16, 4)
+    return f.load(INDEX, at, 8), f.load(INDEX, at + 8, 8), f.load(weight, at + 16, 4)

@@ -1,7 +1,7 @@
 """The register tile: `rows` pixels times the vectors of one panel, with sums in registers during the loop over K.
 
-A table has the offset of each step of K = (ky, kx, c) from a pixel's first tap, one entry per four channels, so one
-short loop serves every window and layout. Pixels are addressed individually: a tile may continue in the next image row.
+A table has the offset of each quad of steps of K = (ky, kx, c) from a pixel's first tap, so one short loop serves every
+window and layout. Pixels are addressed individually: a tile may continue in the next image row.
 Windows need no border checks because layouts have halos.
 """
 
@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jitdelegate.targets.cpu.epilogue import Epilogue
-from jitdelegate.targets.cpu.indirect_gemm import QUAD
 from jitdelegate.targets.cpu.kernel import Generator
-from jitdelegate.targets.cpu.panels import line_bytes, read_lines
-from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, INDEX, POINTER, Value
+from jitdelegate.targets.cpu.products import QUAD, STEP_BYTES, Products
+from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Value
 
 GEOMETRY = (
     *("width", "a_pixel", "a_row", "c_pixel", "c_row", "c_block", "lanes_left"),
@@ -22,30 +21,15 @@ GEOMETRY = (
 )
 """The geometry of a layer that a tile function reads: distances in bytes, and counts (quads per segment). Each stream
 adds pixel, row and block; the offsets of all quads and singles follow."""
-SEGMENT = 128
-"""Approximate quads in one segment of a long sum. Segments are added up separately, so that rounding errors grow with
-the length of a segment. Measured on MobileNet v1: a hundredth of the time for a third of the error."""
-
-
-def segments_of(quads: int) -> int:
-    """Number of equal segments, of about SEGMENT quads, into which a sum is cut; 1 if no length fits."""
-    lengths = [n for n in range(SEGMENT // 2, 2 * SEGMENT) if quads % n == 0 and quads > n]
-    return quads // min(lengths, key=lambda n: abs(n - SEGMENT)) if lengths else 1
-
-
 STACK_ALIGN = 16
 """Stack alignment in bytes that the calling convention guarantees; more would cost a register for the frame."""
 
 
 @dataclass(frozen=True)
 class TileShape:
-    """The facts that are fixed in a tile function's code; it reads all others from its layer's geometry.
+    """The facts that are fixed in a tile function's code; it reads all others from its layer's geometry."""
 
-    Attributes:
-        weights: the type of the weights in panels.
-        has_blocks: whether each segment of K has scales of its own; other integers have one scale per channel.
-    """
-
+    products: Products
     rows: int
     vectors: int
     has_segments: bool
@@ -53,18 +37,11 @@ class TileShape:
     has_singles: bool
     masked: bool
     epilogue: Epilogue
-    weights: str = "float32"
-    has_blocks: bool = False
-
-    @property
-    def has_scales(self) -> bool:
-        """Whether the sums are multiplied by one scale per channel."""
-        return self.weights in ("int8", "int4") and not self.has_blocks
 
     @property
     def key(self) -> str:
-        flags = (self.has_segments, self.has_quads, self.has_singles, self.masked, self.has_blocks)
-        return f"tile {self.rows}x{self.vectors} {''.join('01'[f] for f in flags)} {self.weights} {self.epilogue.key}"
+        flags = "".join("01"[f] for f in (self.has_segments, self.has_quads, self.has_singles, self.masked))
+        return f"tile {self.products.key} {self.rows}x{self.vectors} {flags} {self.epilogue.key}"
 
 
 def tile_function(generator: Generator, shape: TileShape) -> str:
@@ -81,10 +58,7 @@ class Tile:
         parameters = [("a", POINTER), ("w", POINTER), ("c", POINTER), ("g", POINTER), ("first", INDEX)]
         parameters += [("tiles", INDEX), *((f"s{k}", POINTER) for k in range(len(streams)))]
         self.shape = shape
-        self.lanes = generator.lanes
-        self.vector = generator.vector
-        self.vector_bytes = generator.vector_bytes
-        self.line_bytes = shape.vectors * generator.vector_bytes
+        self.products = shape.products
         self.f = generator.module.function(name, parameters)
         geometry = self.f.parameters[3]
         names = [*GEOMETRY, *(f"{part}{k}" for k in range(len(streams)) for part in ("pixel", "row", "block"))]
@@ -96,7 +70,7 @@ class Tile:
         f, g = self.f, self.g
         a, self.w, c, _, first, tiles, *streams = f.parameters
         if self.shape.has_segments:
-            size = self.shape.rows * self.shape.vectors * self.vector_bytes
+            size = self.shape.rows * self.shape.vectors * self.products.bias_bytes
             self.totals = f.emit(POINTER, f"alloca [{size} x i8], align {STACK_ALIGN}")
         y, x = first // g["width"], first % g["width"]
         self.steps = [(g["a_pixel"], g["a_row"]), (g["c_pixel"], g["c_row"])]
@@ -130,46 +104,54 @@ class Tile:
     def _accumulate(self, rows: list[Value]) -> list[Value]:
         """bias + sum over K for each row and vector, row by row.
 
-        The bias comes last: a large one would cost every partial sum its low bits.
+        The bias comes last: a large one would cost every partial sum of floats its low bits.
         """
-        f, g, shape = self.f, self.g, self.shape
-        sums = [f.literal(self.vector, 0.0)] * (shape.rows * shape.vectors)
-        heads: Value | int = g["segments"] + 1 if shape.has_blocks else 1 + shape.has_scales
-        w, table = self.w + heads * self.line_bytes, self.offsets
+        f, g, shape, products = self.f, self.g, self.shape, self.products
+        sums = [f.literal(products.sum_type, 0)] * (shape.rows * shape.vectors)
+        heads = g["segments"] + 1 if products.scales > 1 else self.f.index(1 + products.scales)
+        w, table = self.w + heads * (shape.vectors * products.bias_bytes), self.offsets
         if shape.has_segments:
             w, table, *sums = self._walk_segments(rows, w, table, sums)
         elif shape.has_quads:
             w, table, *sums = self._walk(rows, w, table, sums, g["quads"], QUAD)
         if shape.has_singles:
             w, table, *sums = self._walk(rows, w, table, sums, g["singles"], 1)
-        bias = self._line(self.w)
-        if shape.has_scales:
-            scales = self._line(self.w + self.line_bytes)
-            return [f.fma(total, scales[k % shape.vectors], bias[k % shape.vectors]) for k, total in enumerate(sums)]
-        return [total + bias[position % shape.vectors] for position, total in enumerate(sums)]
+        type_ = products.result_type
+        results = sums if sums[0].type == type_ else [products.widened(f, total) for total in sums]
+        bias = self._line(0)
+        scales: Sequence[Value | None] = self._line(1) if products.scales == 1 else [None] * shape.vectors
+        return [
+            products.result(f, result, bias[position % shape.vectors], scales[position % shape.vectors])
+            for position, result in enumerate(results)
+        ]
 
-    def _line(self, at: Value) -> list[Value]:
-        """A float of each channel."""
-        return [self.f.load(self.vector, at + v * self.vector_bytes, 64) for v in range(self.shape.vectors)]
+    def _line(self, number: Value | int) -> list[Value]:
+        """A number of each channel, from a line at the panel's beginning."""
+        products, vectors = self.products, self.shape.vectors
+        at = self.w + number * (vectors * products.bias_bytes)
+        return [self.f.load(products.result_type, at + v * products.bias_bytes, 64) for v in range(vectors)]
 
     def _walk_segments(self, rows: list[Value], w: Value, table: Value, zeros: list[Value]) -> list[Value]:
         """Sums all quads, segment by segment; the totals are kept in memory, since the registers are full."""
-        f, g = self.f, self.g
-        places = [self.totals + i * self.vector_bytes for i in range(len(zeros))]
-        for place, zero in zip(places, zeros, strict=True):
-            f.store(zero, place, STACK_ALIGN)
+        f, g, products, type_ = self.f, self.g, self.products, self.products.result_type
+        places = [self.totals + i * products.bias_bytes for i in range(len(zeros))]
+        for place in places:
+            f.store(f.literal(type_, 0), place, STACK_ALIGN)
 
         def segment(i: Value, w: Value, table: Value) -> list[Value]:
             w, table, *sums = self._walk(rows, w, table, zeros, g["quads"], QUAD)
-            scales = self._line(self.w + (i + 1) * self.line_bytes) if self.shape.has_blocks else []
+            scales = self._line(i + 1) if products.scales > 1 else []
             for number, (place, part) in enumerate(zip(places, sums, strict=True)):
-                total = f.load(self.vector, place, STACK_ALIGN)
-                total = f.fma(part, scales[number % len(scales)], total) if scales else total + part
+                total = f.load(type_, place, STACK_ALIGN)
+                if scales:
+                    total = f.fma(part, scales[number % len(scales)], total)
+                else:
+                    total = total + products.widened(f, part)
                 f.store(total, place, STACK_ALIGN)
             return [w, table]
 
         w, table = f.loop(g["segments"], segment, w, table)
-        return [w, table, *(f.load(self.vector, place, STACK_ALIGN) for place in places)]
+        return [w, table, *(f.load(type_, place, STACK_ALIGN) for place in places)]
 
     def _walk(
         self, rows: list[Value], w: Value, table: Value, sums: list[Value], count: Value, steps: int
@@ -179,20 +161,19 @@ class Tile:
 
         def entry(_: Value, w: Value, table: Value, *sums: Value) -> list[Value]:
             after = self._multiply(rows, f.load(INDEX, table, 8), w, list(sums), steps)
-            ahead = line_bytes(self.shape.weights, steps) * self.shape.vectors * self.lanes
-            return [w + ahead, table + 8, *after]
+            return [w + self.shape.vectors * self.products.line_bytes(steps), table + 8, *after]
 
         return f.loop(count, entry, w, table, *sums)
 
     def _multiply(self, rows: list[Value], at: Value, w: Value, sums: list[Value], steps: int) -> list[Value]:
-        f, vectors = self.f, self.shape.vectors
+        f, vectors, products = self.f, self.shape.vectors, self.products
         # One shared offset and a fixed displacement: a row costs one general register.
         addresses = [row + at for row in rows]
-        for k, line in enumerate(read_lines(f, self.shape.weights, w, vectors, self.lanes, steps)):
+        for k, line in enumerate(products.lines(f, w, vectors, steps)):
             for row, address in enumerate(addresses):
-                factor = f.broadcast(address + k * FLOAT_BYTES, self.lanes)
+                data = products.data(f, address + k * STEP_BYTES)
                 for v in range(vectors):
-                    sums[row * vectors + v] = f.fma(factor, line[v], sums[row * vectors + v])
+                    sums[row * vectors + v] = products.add(f, data, line[v], sums[row * vectors + v])
         return sums
 
     def _finish_pixel(self, pointers: list[Value], results: Sequence[Value]) -> None:
@@ -200,7 +181,7 @@ class Tile:
         _, c, *streams = pointers
         for v, result in enumerate(results):
             last = v == shape.vectors - 1
-            mask = f.first_lanes(g["lanes_left"], self.lanes) if shape.masked and last else None
+            mask = f.first_lanes(g["lanes_left"], self.products.lanes) if shape.masked and last else None
             shape.epilogue.store(f, result, streams, c, mask)
             if not last:
                 c = c + g["c_block"]

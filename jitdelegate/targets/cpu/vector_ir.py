@@ -323,6 +323,11 @@ class Function:
         self.module.declare(f"{type_} @llvm.{name}.{suffix}({', '.join(a.type for a in arguments)})")
         return self.emit(type_, f"call {type_} @llvm.{name}.{suffix}({', '.join(map(str, arguments))})")
 
+    def machine_call(self, name: str, type_: str, *values: Value) -> Value:
+        """A call of the function `llvm.` + name, which is one instruction of a machine."""
+        self.module.declare(f"{type_} @llvm.{name}({', '.join(value.type for value in values)})")
+        return self.emit(type_, f"call {type_} @llvm.{name}({', '.join(map(str, values))})")
+
     def native(self, name: str, *values: Value) -> Value | None:
         """A function of floats as one instruction; None if there is no such instruction."""
         if name in INTRINSICS:
@@ -332,9 +337,8 @@ class Function:
 
     def _scale(self, a: Value, n: Value) -> Value:
         """a * 2**floor(n), rounded once (vscalefps)."""
-        name = f"llvm.x86.avx512.mask.scalef.ps.{32 * a.lanes}"
-        self.module.declare(f"{a.type} @{name}({a.type}, {a.type}, {a.type}, i16, i32)")
-        return self.emit(a.type, f"call {a.type} @{name}({a}, {n}, {a}, i16 -1, i32 4)")
+        mask, rounding = Value(self, "i16", "-1"), Value(self, "i32", "4")
+        return self.machine_call(f"x86.avx512.mask.scalef.ps.{32 * a.lanes}", a.type, a, n, a, mask, rounding)
 
     def fma(self, a: Value, b: Value | float, c: Value | float) -> Value:
         """a * b + c, rounded once where the machine has FMA, twice elsewhere."""

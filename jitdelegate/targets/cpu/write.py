@@ -45,7 +45,7 @@ WRITERS: Writers = {
     TopK: "top_k.write_top_k",
 }
 """Form -> the function that writes its jobs, called with the Writer, the node and its form; Views have none."""
-INTEGERS = (Depthwise, Pool)
+INTEGERS = (Contract, Depthwise, Pool)
 """Window forms whose writers sum integers too."""
 FUSED = "depthwise.write_fused"
 """The function that writes the jobs of a Depthwise fused with a Contract, called with the Writer and both nodes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda import ffma, gemv
 from jitdelegate.targets.cuda.conv_problem import problem_of
+from jitdelegate.targets.cuda.element import Element
 from jitdelegate.targets.cuda.writer import Writer
 
 
@@ -16,9 +17,10 @@ def write_contract(writer: Writer, node: Node) -> None:
             GPU does not support the precision.
     """
     problem = problem_of(writer, node)
+    is_float = problem.sums is Element.FLOAT32
     if gemv.fits(problem):
         gemv.write(writer, problem)
-    elif writer.precision == "float32":
+    elif is_float and writer.precision == "float32":
         ffma.write(writer, problem)
     else:
         from jitdelegate.targets.cuda import mma

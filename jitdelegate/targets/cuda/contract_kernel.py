@@ -30,6 +30,7 @@ class ContractTemplate(Template):
         run: neighbouring channels that a thread finishes and stores together.
         is_direct, is_scattered: as in `ConvProblem`.
         is_part: whether the kernel stores plain sums of a part of K, for `Combine`.
+        sums: the type of the sums.
     """
 
     source: Element
@@ -43,6 +44,10 @@ class ContractTemplate(Template):
     epilogue: Epilogue
 
     @property
+    def sums(self) -> Element:
+        return Element.FLOAT32
+
+    @property
     def threads(self) -> int:
         return int(self.tile.threads)
 
@@ -52,9 +57,9 @@ class ContractArguments:
     """The pointers of a launch, in the order of the kernel's parameters.
 
     Attributes:
-        output: the tensor, or f32[parts of K, pixels, channels] for `Combine`.
+        output: the tensor, or sums [parts of K, pixels, channels] for `Combine`.
         weights: tiles in the order of shared memory.
-        bias: f32[groups, N padded to whole tiles].
+        bias: [groups, N padded to whole tiles], of the type of the sums.
         table: read by `PixelGather`.
         extra: epilogue operands.
     """
@@ -99,7 +104,7 @@ class ContractKernel(ABC):
         part: Value,
     ) -> None:
         self.code, self.arguments, self.stages, self.place = code, arguments, stages, place
-        self.is_part, self.run, self.tile = template.is_part, template.run, template.tile
+        self.is_part, self.run, self.tile, self.sums = template.is_part, template.run, template.tile, template.sums
         self.group, self.part, self.depth, self.pixels = group, part, depth, source.pixels
         self.panel = group * code.special("nctaid.y") + code.special("ctaid.y")
         self.first_pixel = code.special("ctaid.x") * template.tile.rows
@@ -169,14 +174,14 @@ class ContractKernel(ABC):
         if self.is_part:
             return []
         place = self.panel * self.tile.columns + column
-        return load_run(self.code, Element.FLOAT32, self.arguments.bias, place, count)
+        return load_run(self.code, self.sums, self.arguments.bias, place, count)
 
     def store(self, sums: Sequence[Value], pixel: Value, channel: Value) -> None:
         """Stores neighbouring channels of a pixel of the phase: parts of sums unchanged, complete sums through the
         epilogue."""
         if self.is_part:
             place = (self.part * self.pixels + pixel) * self.output.channels + channel
-            store(self.code, Element.FLOAT32, sums, self.arguments.output, place)
+            store(self.code, self.sums, sums, self.arguments.output, place)
             return
         pixel = pixel if self.place is None else self.place.pixel(pixel)
         self.output.store(sums, pixel, channel)

@@ -5,6 +5,9 @@ memory has two int32 per chunk: the offset of the chunk from the pixel's first t
 from the first tap in rows and columns (16 bits each). Elements outside the image read as zero. K is padded to whole
 tiles with taps that are always outside. Convolutions, transposed convolutions and fully connected layers differ only
 in their tables.
+
+Of integers, the zero point is subtracted from the bias instead of from the data, times the sum of the weights: sums
+wrap, so this is exact.
 """
 
 from __future__ import annotations
@@ -12,14 +15,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from jitdelegate.errors import CompileError
-from jitdelegate.ir.forms import Contract
+from jitdelegate.ir.forms import Contract, Window
 from jitdelegate.ir.graph import ABSENT, Node
 from jitdelegate.ir.layout import image_shape
-from jitdelegate.targets.cuda.element import common_width
+from jitdelegate.targets.cuda.element import OWN, Element, common_width
 from jitdelegate.targets.cuda.pixel_gather import PlaceSizes, SourceSizes
 from jitdelegate.targets.cuda.writer import Writer, check_memory
 from jitdelegate.targets.implicit_gemm import GridPhase, filters_of, grid_phases
@@ -37,7 +41,8 @@ class Phase:
         first, step: (y, x) in the output.
         start, stride: the first tap of row t is data row start[0] + stride[0] * t.
         taps: int64[T, 2], the distance of each tap from the first one (y, x).
-        weights: f32[O, T, I].
+        weights: [O, T, I], float32 or int8.
+        bias: [O], of the type of the sums; zeros where the node has no bias.
     """
 
     size: tuple[int, int]
@@ -47,6 +52,7 @@ class Phase:
     stride: tuple[int, int]
     taps: np.ndarray
     weights: np.ndarray
+    bias: np.ndarray
 
     @property
     def steps(self) -> int:
@@ -58,13 +64,13 @@ class Phase:
         return groups, whole(self.steps, tile_k), whole(self.weights.shape[0] // groups, tile_n)
 
     def matrices(self, groups: int, tile_k: int, tile_n: int) -> np.ndarray:
-        """f32[groups, K, N]: the weights of each group, K and N padded with zeros to whole tiles (at least one).
+        """[groups, K, N]: the weights of each group, K and N padded with zeros to whole tiles (at least one).
 
         Raises:
             CompileError: there are too many weights.
         """
         outputs = self.weights.shape[0] // groups
-        packed = blank(*self.matrices_shape(groups, tile_k, tile_n))
+        packed = blank(*self.matrices_shape(groups, tile_k, tile_n), dtype=self.weights.dtype)
         packed[:, : self.steps, :outputs] = self.weights.reshape(groups, outputs, self.steps).transpose(0, 2, 1)
         return packed
 
@@ -77,7 +83,7 @@ class ConvProblem:
         data, output: tensors.
         image, target: their shapes as images [N, H, W, C]; [N, 1, 1, H * W * C] where each output pixel reads the
             whole image.
-        bias: f32[O]; zeros where the node has no bias.
+        halo: the stored value of pixels outside the image.
         phases: one; for a transposed convolution, one per position of output pixels relative to the data's pixels.
     """
 
@@ -87,7 +93,7 @@ class ConvProblem:
     image: tuple[int, int, int, int]
     target: tuple[int, int, int, int]
     groups: int
-    bias: np.ndarray
+    halo: int
     phases: tuple[Phase, ...]
 
     @property
@@ -120,10 +126,15 @@ class ConvProblem:
         """Elements of a chunk: the widest power of two up to `most` that divides the channels of a group."""
         return common_width((self.depth,), most)
 
-    def biases(self, tile_n: int) -> np.ndarray:
-        """f32[groups, N]: the bias of each group, padded with zeros to whole tiles."""
-        padded = np.zeros((self.groups, whole(self.outputs, tile_n)), np.float32)
-        padded[:, : self.outputs] = self.bias.reshape(self.groups, self.outputs)
+    @property
+    def sums(self) -> Element:
+        """The type of the sums."""
+        return OWN[str(self.phases[0].bias.dtype)]
+
+    def biases(self, phase: Phase, tile_n: int) -> np.ndarray:
+        """[groups, N]: the bias of each group, padded with zeros to whole tiles."""
+        padded = np.zeros((self.groups, whole(self.outputs, tile_n)), phase.bias.dtype)
+        padded[:, : self.outputs] = phase.bias.reshape(self.groups, self.outputs)
         return padded
 
     def table(self, phase: Phase, width: int, tile_k: int) -> np.ndarray:
@@ -151,14 +162,14 @@ def whole(size: int, tile: int) -> int:
     return max(-(-size // tile), 1) * tile
 
 
-def blank(*shape: int) -> np.ndarray:
-    """An array of float32 zeros.
+def blank(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    """An array of zeros.
 
     Raises:
         CompileError: the array has more elements than kernels can count; nothing was allocated.
     """
-    check_memory(f"A constant of {list(shape)}", 4 * prod(shape))
-    return np.zeros(shape, np.float32)
+    check_memory(f"A constant of {list(shape)}", np.dtype(dtype).itemsize * prod(shape))
+    return np.zeros(shape, dtype)
 
 
 def _packed(taps: np.ndarray) -> np.ndarray:
@@ -170,19 +181,45 @@ def problem_of(writer: Writer, node: Node) -> ConvProblem:
     """The node's contraction.
 
     Raises:
-        CompileError: the weights or the bias are not constant, or a filter or the zeros around the image span more
-            than 32767 rows or columns.
+        CompileError: the weights or the bias are not constant, a filter or the zeros around the image span more than
+            32767 rows or columns, or floats have a zero point or other pixels than zeros around the image.
     """
     form = node.form
     assert isinstance(form, Contract)
+    check_floats(form)
     data, weights_index, bias_index = node.inputs[:3]
     output = node.outputs[0]
     image, target = image_shape(writer.shape(data)), image_shape(writer.shape(output))
-    weights = filters_of(writer.array(weights_index))
-    bias = np.zeros(target[3], np.float32) if bias_index == ABSENT else writer.array(bias_index)
-    phases = [_listed(phase) for phase in grid_phases(form, target, weights)]
-    reached = tuple(_within(phase, image) for phase in phases)
-    return _as_rows(ConvProblem(node, data, output, image, target, form.groups, bias, reached))
+    is_integer = form.accumulator != "float32"
+    weights = filters_of(writer.array(weights_index, "int8" if is_integer else "float32"))
+    bias = np.zeros(target[3], form.accumulator)
+    if bias_index != ABSENT:
+        bias = writer.array(bias_index, form.accumulator)
+    halo = form.input_zero if form.transposed or form.halo_value is None else int(form.halo_value)
+    phases = [_listed(phase, bias) for phase in grid_phases(form, target, weights)]
+    reached = [_within(phase, image) for phase in phases]
+    if is_integer:
+        pairs = zip(reached, phases, strict=True)
+        reached = [_without_zero(phase, every.weights, form.input_zero, halo) for phase, every in pairs]
+    return _as_rows(ConvProblem(node, data, output, image, target, form.groups, halo, tuple(reached)))
+
+
+def check_floats(form: Window) -> None:
+    """Check that sums of floats have no zero point, and zeros around the image.
+
+    Raises:
+        CompileError: they have others.
+    """
+    if form.accumulator == "float32" and (form.input_zero or form.halo_value):
+        raise CompileError(f"the zero point is {form.input_zero}, the halo {form.halo_value}, expected 0 for floats")
+
+
+def _without_zero(phase: Phase, every: np.ndarray, zero: int, halo: int) -> Phase:
+    """The phase with a bias for data whose zero point is not subtracted; `every` has the weights of all taps, also of
+    those that are always outside the image."""
+    total, left = (weights.sum(axis=(1, 2), dtype=np.int64) for weights in (every, phase.weights))
+    bias = phase.bias - zero * total + halo * (total - left)
+    return replace(phase, bias=bias.astype(phase.bias.dtype))
 
 
 def _as_rows(problem: ConvProblem) -> ConvProblem:
@@ -197,14 +234,14 @@ def _as_rows(problem: ConvProblem) -> ConvProblem:
     return replace(problem, image=(images, 1, 1, height * width * channels), phases=(only,))
 
 
-def _listed(phase: GridPhase) -> Phase:
+def _listed(phase: GridPhase, bias: np.ndarray) -> Phase:
     """The phase with an explicit list of its taps."""
     axes, (outputs, height, width, depth) = (phase.rows, phase.columns), phase.weights.shape
     size, first, step, start, stride = zip(
         *((axis.size, axis.first, axis.step, axis.start, axis.stride) for axis in axes), strict=True
     )
     taps = _grid(*(axis.spacing * np.arange(count) for axis, count in zip(axes, (height, width), strict=True)))
-    return Phase(size, first, step, start, stride, taps, phase.weights.reshape(outputs, height * width, depth))
+    return Phase(size, first, step, start, stride, taps, phase.weights.reshape(outputs, height * width, depth), bias)
 
 
 def _grid(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:

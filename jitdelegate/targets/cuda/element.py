@@ -107,7 +107,7 @@ def _stored(code: Code, element: Element, values: Sequence[Value]) -> list[Value
     if not element.is_narrow_float:
         nbytes = min(len(values) * element.nbytes, WORD)
         each = nbytes // element.nbytes
-        return [_join(code, values[at : at + each], nbytes) for at in range(0, len(values), each)]
+        return [joined(code, values[at : at + each], nbytes) for at in range(0, len(values), each)]
     if len(values) == 1:
         return [Value(code, code.builder.trunc(pack(code, element, [values[0], values[0]])[0].value, I16))]
     return pack(code, element, values)
@@ -125,7 +125,7 @@ def _split(code: Code, word: Value, nbytes: int) -> list[Value]:
     ]
 
 
-def _join(code: Code, values: Sequence[Value], nbytes: int) -> Value:
+def joined(code: Code, values: Sequence[Value], nbytes: int) -> Value:
     """Equally wide integers joined into one of `nbytes`, the first one lowest."""
     type_, bits = _REGISTERS[nbytes], 8 * nbytes // len(values)
     first, *rest = (resized(code, value, type_) for value in values)

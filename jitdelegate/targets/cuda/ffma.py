@@ -445,7 +445,7 @@ def _launch(
                 [phase.weights for phase in phases],
                 lambda: (part for phase in phases for part in tiled(phase.matrices(*sizes), tile)),
             ),
-            writer.constant(problem.biases(tile.columns)),
+            writer.constant(problem.biases(phases[0], tile.columns)),
             NoPointer() if template.is_direct else writer.constant(np.concatenate(tables)),
             writer.constant(_packed(records)) if template.is_scattered else NoPointer(),
             extra,

@@ -1,7 +1,8 @@
 """Contract for few pixels: weights are read once, directly from memory; the lanes of a warp share a row of weights.
 
 A fully connected layer at batch 1 is such a case: it is as fast as its weights can be read. All precisions use this
-kernel, with weights as wide as stored tensors; sums are float32.
+kernel, with weights as wide as stored tensors; sums are float32. Of integers, four are multiplied at a time (dp4a), and
+sums are int32.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from jitdelegate.targets.cuda.conv_problem import ConvProblem, blank, whole
 from jitdelegate.targets.cuda.device_code import Code, Value
-from jitdelegate.targets.cuda.element import Element, common_width, load, load_where, store
+from jitdelegate.targets.cuda.element import Element, common_width, joined, load, load_where, store
 from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.lanes import combine_lanes
@@ -30,6 +31,8 @@ MOST_PIXELS = 4
 WARPS = 4
 """Warps of a block."""
 LANES = 32
+CHUNK, WORD = 16, 4
+"""Bytes of an access to weights, and of the integers that dp4a multiplies."""
 IN_FLIGHT = 8
 """Accesses that a lane begins before it waits for the first one."""
 BUSY_WARPS = 8
@@ -37,9 +40,10 @@ BUSY_WARPS = 8
 
 
 class GemvSizes(NamedTuple):
-    """Length of K, number of accesses per row of weights, number of output channels."""
+    """Length of K, of a row of weights, number of accesses per row of weights, number of output channels."""
 
     steps: Number
+    pitch: Number
     accesses: Number
     channels: Number
 
@@ -69,6 +73,11 @@ class Gemv(Template):
     epilogue: Epilogue
 
     @property
+    def sums(self) -> Element:
+        """The type of the sums."""
+        return Element.FLOAT32 if self.source.dtype == "float32" else Element.INT32
+
+    @property
     def rows_of_block(self) -> int:
         """Output channels of a block."""
         return self.rows * WARPS // self.slices
@@ -95,8 +104,8 @@ class GemvKernel:
     """Writes the kernel of one template.
 
     Args:
-        weights: [output channels, K]; both axes are padded with zeros to what blocks and warps read at once.
-        bias: f32[padded output channels].
+        weights: [output channels, K]; both axes are padded with zeros to what blocks and lanes read at once.
+        bias: [padded output channels], of the type of the sums.
     """
 
     def __init__(
@@ -122,7 +131,7 @@ class GemvKernel:
     def write(self) -> None:
         """Writes the whole kernel."""
         template, code = self.template, self.code
-        nothing = [code.real(0.0)] * (template.rows * template.pixels)
+        nothing = [code.constant(template.sums.dtype, 0)] * (template.rows * template.pixels)
         stride = template.unrolled * template.slices
         with code.carried(self.sizes.accesses, nothing, start=self.slice * template.unrolled, step=stride) as loop:
             at, now, following = loop
@@ -140,28 +149,47 @@ class GemvKernel:
             pairs = [(row, pixel) for row in weights[turn] for pixel in data[turn]]
             for place, (row, pixel) in enumerate(pairs):
                 for a, b in zip(row, pixel, strict=True):
-                    sums[place] = self.code.fma(a, b, sums[place])
+                    sums[place] = self._product(a, b, sums[place])
         return sums
 
+    def _product(self, weights: Value, data: Value, sum_: Value) -> Value:
+        """The sum after one more product, or after four of integers."""
+        if self.template.sums is Element.FLOAT32:
+            return self.code.fma(weights, data, sum_)
+        kind = "s32" if self.template.source is Element.INT8 else "u32"
+        return self.code.ptx(f"dp4a.{kind}.s32 $0, $1, $2, $3;", "r", [data, weights, sum_])[0]
+
     def _weights(self, row: int, access: Value) -> list[Value]:
-        template = self.template
-        place = (self.channel + row) * (self.sizes.accesses * template.step) + self._place(access)
-        return load_where(
-            self.code, template.weights, access < self.sizes.accesses, self.weights, place, template.weights.widest
-        )
+        template, step = self.template, self._place(access)
+        exists, place = step < self.sizes.pitch, (self.channel + row) * self.sizes.pitch + step
+        if template.sums is Element.INT32:
+            return self.code.load_where(exists, self.weights, place, CHUNK // WORD)
+        return load_where(self.code, template.weights, exists, self.weights, place, template.weights.widest)
 
     def _data(self, pixel: int, access: Value) -> list[Value]:
         template = self.template
         return [
             number
-            for at in range(0, template.weights.widest, template.width)
+            for at in range(0, template.weights.widest, max(template.width, self._least))
             for number in self._numbers(pixel, self._place(access) + at)
         ]
 
+    @property
+    def _least(self) -> int:
+        """Elements of data that are used together."""
+        return WORD if self.template.sums is Element.INT32 else 1
+
     def _numbers(self, pixel: int, step: Value) -> list[Value]:
-        template = self.template
-        place = self.sizes.steps * pixel + step
-        return load_where(self.code, template.source, step < self.sizes.steps, self.data, place, template.width)
+        template, code = self.template, self.code
+        place, steps = self.sizes.steps * pixel + step, self.sizes.steps
+        if template.width < self._least:
+            places = range(0, WORD, template.width)
+            parts = [load_where(code, template.source, step + at < steps, self.data, place + at, template.width)
+                     for at in places]  # fmt: skip
+            return [joined(code, [number for part in parts for number in part], WORD)]
+        if template.sums is Element.INT32:
+            return code.load_where(step < steps, self.data, place, template.width // WORD)
+        return load_where(code, template.source, step < steps, self.data, place, template.width)
 
     def _place(self, access: Value) -> Value:
         """The step of K where this lane's part of an access begins."""
@@ -174,7 +202,7 @@ class GemvKernel:
         for start in range(0, template.rows, template.run):
             channel = self.channel + start
             with code.when(takes_part & (channel < self.sizes.channels)):
-                bias = load(code, Element.FLOAT32, self.bias, channel, template.run)
+                bias = load(code, template.sums, self.bias, channel, template.run)
                 chosen = [self._of_pixel(sums, start + at, pixel) + bias[at] for at in range(template.run)]
                 results = template.epilogue.apply(code, chosen, pixel, channel, self.sizes.channels, self.extra)
                 store(code, template.output, results, self.output, pixel * self.sizes.channels + channel)
@@ -202,12 +230,12 @@ def write(writer: Writer, problem: ConvProblem) -> None:
     epilogue, extra = writer.epilogue(problem.node)
     template = choose(writer, problem, epilogue)
     outputs, steps = problem.outputs, phase.steps
-    rows, columns = whole(outputs, template.rows_of_block), whole(steps, template.step)
+    rows, columns = whole(outputs, template.rows_of_block), whole(steps, template.weights.widest)
     check_memory(f"A constant of {[rows, columns]}", template.weights.nbytes * rows * columns)
 
     def stored() -> Iterator[np.ndarray]:
         for first in range(0, rows, PACKED_TOGETHER):
-            padded = blank(min(PACKED_TOGETHER, rows - first), columns)
+            padded = blank(min(PACKED_TOGETHER, rows - first), columns, dtype=phase.weights.dtype)
             own = phase.weights.reshape(outputs, steps)[first : first + PACKED_TOGETHER]
             padded[: len(own), :steps] = own
             yield padded if template.weights is Element.FLOAT32 else Operand(template.weights.value).rounded(padded)
@@ -219,9 +247,9 @@ def write(writer: Writer, problem: ConvProblem) -> None:
             TensorPointer(problem.output),
             writer.pointer(problem.data),
             writer.packed(("rows", rows, columns, template.weights), [phase.weights], stored),
-            writer.constant(problem.biases(template.rows_of_block)),
+            writer.constant(problem.biases(phase, template.rows_of_block)),
             *extra,
-            GemvSizes(steps, columns // template.step, outputs),
+            GemvSizes(steps, columns, -(-columns // template.step), outputs),
         ),
     )
 
@@ -229,6 +257,8 @@ def write(writer: Writer, problem: ConvProblem) -> None:
 def choose(writer: Writer, problem: ConvProblem, epilogue: Epilogue) -> Gemv:
     """The template that suits the problem on the writer's GPU."""
     weights, source = STORED[writer.precision], writer.element(problem.data)
+    if problem.sums is Element.INT32:
+        weights = Element.INT8
     rows = _rows(writer.gpu, problem.outputs)
     is_few = -(-problem.outputs // rows) * 2 < BUSY_WARPS * writer.gpu.multiprocessors
     return Gemv(

@@ -1,4 +1,5 @@
-"""Contract on tensor cores, precision "float16", "bfloat16" or "tf32": copy tiles of K, multiply them, combine, store.
+"""Contract on tensor cores, of floats by precision "float16", "bfloat16" or "tf32", or of 8-bit integers: copy tiles of
+K, multiply them, combine, store.
 
 Tiles of data and weights lie one after another in a ring of slots in shared memory. The sums go through shared memory
 too: there the sums of warps that split K are added up, and each thread finishes runs of neighbouring channels with wide
@@ -16,11 +17,11 @@ import numpy as np
 from jitdelegate.errors import CompileError
 from jitdelegate.targets.cuda.contract_kernel import FLOAT, ContractArguments, ContractKernel, ContractTemplate
 from jitdelegate.targets.cuda.conv_problem import ConvProblem, Phase
-from jitdelegate.targets.cuda.device_code import Code, Value, reduce_tree
-from jitdelegate.targets.cuda.element import Element, common_width, load_where, pack
+from jitdelegate.targets.cuda.device_code import I32, Code, Value, reduce_tree
+from jitdelegate.targets.cuda.element import Element, common_width, load, load_where, pack, resized
 from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.gpu import Gpu
-from jitdelegate.targets.cuda.mma_tile import TILES, Tile
+from jitdelegate.targets.cuda.mma_tile import SHORTEST_ROW, TILES, Tile
 from jitdelegate.targets.cuda.pixel_gather import PixelRow, PlaceSizes, SourceSizes, TableEntry
 from jitdelegate.targets.cuda.sizes import Kind, Number
 from jitdelegate.targets.cuda.split_k import combining_cycles, write_combine
@@ -33,6 +34,9 @@ COMBINE_CYCLES = 3500
 """Cost of a second launch."""
 FEWEST_TILES = 4
 """Fewest tiles of K that are worth a block of their own."""
+RUN = 8
+"""Most neighbouring channels that a thread finishes together."""
+WORD = 4
 LARGEST_NARROW = 64 * 64
 """Most elements of a tile whose threads copy less than 16 bytes at a time; larger tiles lack registers for it."""
 
@@ -61,6 +65,7 @@ class Mma(ContractTemplate):
 
     Attributes:
         has_async_copy: whether the GPU has cp.async and whole mma steps.
+        has_halo: whether pixels outside the image are not zeros.
     """
 
     family: ClassVar[str] = "contract_mma"
@@ -74,7 +79,12 @@ class Mma(ContractTemplate):
     is_scattered: bool
     is_part: bool
     has_async_copy: bool
+    has_halo: bool
     epilogue: Epilogue
+
+    @property
+    def sums(self) -> Element:
+        return self.operand.sums
 
     @property
     def uses_tensor_cores(self) -> bool:
@@ -111,7 +121,8 @@ class Mma(ContractTemplate):
     @property
     def parameters(self) -> tuple[Kind, ...]:
         extra = ("pointer",) * len(self.epilogue.operands)
-        return *("pointer",) * 5, extra, MmaSizes, SourceSizes, (PlaceSizes,) if self.is_scattered else ()
+        halo = ("pointer",) * self.has_halo
+        return *("pointer",) * 5, halo, extra, MmaSizes, SourceSizes, (PlaceSizes,) if self.is_scattered else ()
 
     def write(
         self,
@@ -121,6 +132,7 @@ class Mma(ContractTemplate):
         weights: Value,
         bias: Value,
         table: Value,
+        halo: Sequence[Value],
         extra: Sequence[Value],
         sizes: MmaSizes,
         source: SourceSizes,
@@ -128,10 +140,12 @@ class Mma(ContractTemplate):
     ) -> None:
         """Args:
         weights: [groups, tiles of N, tiles of K].
+        halo: 16 bytes of the value of pixels outside the image.
         places: for a scattered problem, the positions of its pixels in the output.
         """
         arguments = ContractArguments(output, data, weights, bias, table, extra)
-        MmaKernel(code, self, arguments, sizes, source, places[0] if places else None).write()
+        place = places[0] if places else None
+        MmaKernel(code, self, arguments, sizes, source, place, halo[0] if halo else None).write()
 
 
 class MmaDataLoader(DataLoader):
@@ -151,7 +165,10 @@ class MmaDataLoader(DataLoader):
             tile.row_bytes // template.unit_bytes,
             template.unit_bytes,
             in_rows=template.unit_bytes == CHUNK,
+            halo=kernel.halo,
         )
+        if self.halo is not None:
+            (self.outside,) = self.code.load(self.halo, 0, I32)
 
     def rows(self, first: Value, channel: Value) -> list[PixelRow]:
         pixels = [first + self.row + at for at in self.places]
@@ -169,12 +186,11 @@ class MmaDataLoader(DataLoader):
     def _chunk(self, row: PixelRow, entries: Sequence[TableEntry]) -> list[Value]:
         template, code = self.template, self.code
         places = [self.gather.chunk(row, entry) for entry in entries]
-        if template.width > 1 and not template.converts:
-            return [
-                word
-                for inside, index in places
-                for word in code.load_where(inside, self.data, index * self.source.nbytes, self.unit_bytes // 4)
-            ]
+        if self.unit_bytes >= WORD and not template.converts:
+            return [word for place in places for word in self._words(*place)]
+        if template.operand.is_integer:
+            each = WORD // self.unit_bytes
+            return [self._joined(places[at : at + each]) for at in range(0, len(places), each)]
         step = min(template.width, self.source.widest)
         values = [
             value
@@ -183,6 +199,22 @@ class MmaDataLoader(DataLoader):
             for value in load_where(code, self.source, inside, self.data, index + at, step)
         ]
         return pack(code, template.operand.element, values)
+
+    def _words(self, inside: Value, index: Value) -> list[Value]:
+        """A chunk as int32s, each filled with the halo's value outside the image."""
+        code = self.code
+        words = code.load_where(inside, self.data, index * self.source.nbytes, self.unit_bytes // WORD)
+        return words if self.halo is None else [code.select(inside, word, self.outside) for word in words]
+
+    def _joined(self, places: Sequence[tuple[Value, Value]]) -> Value:
+        """Chunks of one or two integers of 8 bits as one int32, the first one lowest."""
+        code, element = self.code, Element.INT16 if self.unit_bytes > 1 else Element.INT8
+        word, bits = code.integer(0), 8 * self.unit_bytes
+        for at, (inside, index) in enumerate(places):
+            (found,) = load(code, element, self.data, code.select(inside, index, 0) // self.unit_bytes)
+            outside = code.integer(0) if self.halo is None else self.outside & ((1 << bits) - 1)
+            word = word | (code.select(inside, resized(code, found, I32), outside) << at * bits)
+        return word
 
 
 class MmaKernel(ContractKernel):
@@ -196,8 +228,9 @@ class MmaKernel(ContractKernel):
         sizes: MmaSizes,
         source: SourceSizes,
         place: PlaceSizes | None,
+        halo: Value | None,
     ) -> None:
-        self.template, self.sizes, tile = template, sizes, template.tile
+        self.template, self.sizes, self.halo, tile = template, sizes, halo, template.tile
         self.thread, z = code.special("tid.x"), code.special("ctaid.z")
         group, part = (z // sizes.parts, z % sizes.parts) if template.is_part else (z, code.integer(0))
         self.first = part * sizes.share
@@ -246,7 +279,7 @@ class MmaKernel(ContractKernel):
         return self.shape.accumulate(self.code, sums, slot, self.weights_slot(slot), self.starts, meanwhile)
 
     def _nothing(self) -> list[Value]:
-        return [self.code.real(0.0)] * self.shape.sums
+        return [self.code.constant(self.template.sums.dtype, 0)] * self.shape.sums
 
     def step(
         self, sums: Sequence[Value], slot: Value, copy: Callable[[], None], advance: Callable[[], None]
@@ -324,7 +357,7 @@ class MmaKernel(ContractKernel):
 
     def _slice(self, number: int, row: Value, column: Value) -> Sequence[Value]:
         place = self._sum_place(number, row, column)
-        return load_run(self.code, Element.FLOAT32, place, self.code.integer(0), self.run)
+        return load_run(self.code, self.template.sums, place, self.code.integer(0), self.run)
 
 
 def write(writer: Writer, problem: ConvProblem) -> None:
@@ -333,8 +366,8 @@ def write(writer: Writer, problem: ConvProblem) -> None:
     Raises:
         CompileError: the GPU does not support the precision.
     """
-    operand = Operand(writer.precision)
-    if operand is not Operand.FLOAT16 and not writer.gpu.has_async_copy:
+    operand = operand_of(writer, problem)
+    if operand in (Operand.BFLOAT16, Operand.TF32) and not writer.gpu.has_async_copy:
         raise CompileError(f"{writer.gpu.architecture} has no {operand.value} tensor cores, expected sm_80 or later")
     epilogue, extra = writer.epilogue(problem.node)
     for phase in problem.phases:
@@ -349,13 +382,20 @@ def write(writer: Writer, problem: ConvProblem) -> None:
 
 def _of_part(template: Mma) -> Mma:
     """The same template, but without epilogue: it stores sums of a part of K."""
-    output, run = Element.FLOAT32, min(template.run, Element.FLOAT32.widest)
+    output, run = template.sums, min(template.run, template.sums.widest)
     return replace(template, output=output, run=run, epilogue=Epilogue(), is_part=True)
+
+
+def operand_of(writer: Writer, problem: ConvProblem) -> Operand:
+    """The type in which a problem's data and weights are multiplied."""
+    if problem.sums is Element.FLOAT32:
+        return Operand(writer.precision)
+    return Operand(writer.element(problem.data).dtype)
 
 
 def choose(writer: Writer, problem: ConvProblem, phase: Phase, epilogue: Epilogue) -> tuple[Mma, int]:
     """The template that suits one phase of a problem on the writer's GPU, and the number of blocks that split K."""
-    operand = Operand(writer.precision)
+    operand = operand_of(writer, problem)
     output = writer.element(problem.output)
     template = Mma(
         operand=operand,
@@ -363,11 +403,12 @@ def choose(writer: Writer, problem: ConvProblem, phase: Phase, epilogue: Epilogu
         output=output,
         tile=TILES[0],
         width=problem.width(CHUNK // operand.element.nbytes),
-        run=common_width((problem.outputs,), output.widest),
+        run=common_width((problem.outputs,), min(output.widest, RUN)),
         is_direct=problem.is_direct,
         is_scattered=problem.is_scattered,
         is_part=False,
         has_async_copy=writer.gpu.has_async_copy,
+        has_halo=problem.halo != 0 and not problem.is_direct,
         epilogue=epilogue,
     )
     gpu, size = writer.gpu, _size(problem, phase, operand)
@@ -399,6 +440,8 @@ def _parts(tile: Tile, k_bytes: int, problem: ConvProblem) -> list[int]:
 def _fitting(template: Mma, gpu: Gpu) -> list[Tile]:
     """The tiles that fit in the GPU's shared memory and in a thread's registers."""
     tiles = TILES if template.is_asynchronous else [replace(tile, stages=2) for tile in TILES]
+    if template.operand.is_integer and template.unit_bytes < WORD:  # a thread keeps the places of all its chunks
+        tiles = [replace(tile, row_bytes=max(SHORTEST_ROW, tile.warps[2] * STEP)) for tile in tiles]
     most = LARGEST_NARROW if template.unit_bytes < CHUNK or template.converts else TILES[0].rows * TILES[0].columns
     return [tile for tile in tiles if tile.shared_bytes <= gpu.shared_bytes and tile.rows * tile.columns <= most]
 
@@ -429,8 +472,9 @@ def _launch(
                 [phase.weights],
                 lambda: [tiled(phase.matrices(*sizes), tile, template.operand)],
             ),
-            writer.constant(problem.biases(tile.columns)),
+            writer.constant(problem.biases(phase, tile.columns)),
             table,
+            (writer.constant(np.full(CHUNK, problem.halo, template.source.dtype)),) if template.has_halo else (),
             extra,
             MmaSizes(tiles, -(-tiles // parts), parts, problem.depth, problem.outputs, problem.target[3]),
             problem.source(phase),
@@ -442,7 +486,7 @@ def _launch(
 
 
 def tiled(matrices: np.ndarray, tile: Tile, operand: Operand) -> np.ndarray:
-    """f32[groups, K, N] in the order in which the kernel copies it: each tile as it lies in shared memory.
+    """[groups, K, N] in the order in which the kernel copies it: each tile as it lies in shared memory.
 
     Returns: [groups, tiles of N, tiles of K, rows of a tile, chunks of a row, elements of a chunk].
     """

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from jitdelegate.errors import CompileError
 from jitdelegate.ir.forms import Resize
 from jitdelegate.ir.graph import Node
 from jitdelegate.ops.resize import bilinear_places, nearest_places
@@ -116,10 +117,17 @@ def _table(form: Resize, source: int, target: int, distance: int) -> np.ndarray:
 
 
 def write_resize(writer: Writer, node: Node) -> None:
-    """Writes the launches of a Resize node."""
+    """Writes the launches of a Resize node.
+
+    Raises:
+        CompileError: integers are to be mixed.
+    """
     form = node.form
     assert isinstance(form, Resize)
     source, target = node.inputs[0], node.outputs[0]
+    dtype = writer.graph.tensors[source].dtype
+    if form.kind == "bilinear" and dtype != "float32":
+        raise CompileError(f"{node.op} of {dtype} has no CUDA kernel.")
     epilogue, extra = writer.epilogue(node)
     data, output = writer.shape(source), writer.shape(target)
     elements = writer.element(source), writer.element(target)

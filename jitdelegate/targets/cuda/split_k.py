@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from jitdelegate.targets.cuda.conv_problem import ConvProblem
 from jitdelegate.targets.cuda.cost import COPIED
-from jitdelegate.targets.cuda.device_code import F32, Code, Value
+from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element, common_width, load, store
 from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.gpu import Gpu
@@ -21,10 +21,12 @@ FLOAT = 4
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Combine(Template):
-    """output = epilogue(bias + sum of parts), `run` neighbouring channels per thread."""
+    """output = epilogue(bias + sum of parts), `run` neighbouring channels per thread; `sums` is the type of sums and
+    bias."""
 
     family: ClassVar[str] = "contract_combine"
     threads: ClassVar[int] = 128
+    sums: Element
     output: Element
     run: int
     epilogue: Epilogue
@@ -53,9 +55,9 @@ class Combine(Template):
         with code.when(first < elements):
             pixel = first // channels
             channel = first - pixel * channels
-            start = load(code, Element.FLOAT32, bias, channel, self.run)
+            start = load(code, self.sums, bias, channel, self.run)
             with code.carried(count, start) as (part, sums, following):
-                more = code.load(parts, (part * elements + first) * FLOAT, F32, self.run)
+                more = load(code, self.sums, parts, part * elements + first, self.run)
                 following[:] = [a + b for a, b in zip(sums, more, strict=True)]
             results = self.epilogue.apply(code, following, pixel, channel, channels, extra)
             store(code, self.output, results, output, first)
@@ -68,14 +70,15 @@ def combining_cycles(gpu: Gpu, parts: int, results: int, launch: int) -> float:
 
 
 def write_combine(writer: Writer, problem: ConvProblem, sums: TensorPointer, parts: int) -> None:
-    """Writes the launch that finishes a problem whose `sums` are f32[parts, pixels, channels]."""
+    """Writes the launch that finishes a problem whose `sums` are [parts, pixels, channels]."""
     epilogue, extra = writer.epilogue(problem.node)
     images, height, width, channels = problem.target
     run = common_width((channels,), 4)
     elements = images * height * width * channels
-    template = Combine(writer.element(problem.output), run, epilogue)
+    (phase,) = problem.phases
+    template = Combine(problem.sums, writer.element(problem.output), run, epilogue)
     writer.launch(
         template,
         template.grid(elements // run),
-        (TensorPointer(problem.output), sums, writer.constant(problem.bias), *extra, parts, elements, channels),
+        (TensorPointer(problem.output), sums, writer.constant(phase.bias), *extra, parts, elements, channels),
     )

@@ -24,19 +24,34 @@ STEP = 32
 
 
 class Operand(Enum):
-    """The type of the numbers that tensor cores multiply; sums are float32."""
+    """The type of the numbers that tensor cores multiply. Sums of floats are float32; weights of integers are int8, and
+    sums int32, which wrap."""
 
     FLOAT16 = "float16"
     BFLOAT16 = "bfloat16"
     TF32 = "tf32"
+    INT8 = "int8"
+    UINT8 = "uint8"
+
+    @property
+    def is_integer(self) -> bool:
+        return self in (Operand.INT8, Operand.UINT8)
 
     @property
     def element(self) -> Element:
         """The element type in shared memory."""
         return Element.FLOAT32 if self is Operand.TF32 else Element(self.value)
 
+    @property
+    def sums(self) -> Element:
+        """The type of the sums."""
+        return Element.INT32 if self.is_integer else Element.FLOAT32
+
     def rounded(self, array: np.ndarray) -> np.ndarray:
-        """Float32 numbers rounded to nearest even, as tensor cores take them: float16, or bits as uint16 or uint32."""
+        """Float32 numbers rounded to nearest even, as tensor cores take them: float16, or bits as uint16 or uint32.
+        Integers stay as they are."""
+        if self.is_integer:
+            return array
         if self is Operand.FLOAT16:
             with np.errstate(over="ignore"):  # to infinity, as in the kernels
                 return array.astype(np.float16)
@@ -56,9 +71,15 @@ WHOLE_STEP = {
     Operand.FLOAT16: "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
     Operand.BFLOAT16: "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
     Operand.TF32: "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
+    Operand.INT8: "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32",
+    Operand.UINT8: "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32",
 }
-HALF_STEP = "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"
-"""The widest instruction of sm_75: it multiplies one chunk of halves."""
+PART_OF_STEP = {
+    Operand.FLOAT16: "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32",
+    Operand.INT8: "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32",
+    Operand.UINT8: "mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32",
+}
+"""The widest instructions of sm_75: they multiply one chunk of 16 rows of halves, or of 8 rows of integers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +99,22 @@ class Swizzle:
         return row * self.row_bytes + (chunk ^ key) * CHUNK
 
 
-def copy_async(code: Code, to: Value, base: Value, offset: Value, nbytes: int, inside: Value | None = None) -> None:
-    """Begins to copy 4, 8 or 16 bytes of global memory to the shared address `to`; zeros where not `inside`."""
+def copy_async(
+    code: Code,
+    to: Value,
+    base: Value,
+    offset: Value,
+    nbytes: int,
+    inside: Value | None = None,
+    halo: Value | None = None,
+) -> None:
+    """Begins to copy 4, 8 or 16 bytes of global memory to the shared address `to`; where not `inside`, those at `halo`,
+    or zeros."""
     level = "cg" if nbytes == CHUNK else "ca"
     places = [to, Value(code, code.address(base, offset))]
-    if inside is None:
+    if inside is not None and halo is not None:
+        places[1] = code.select(inside, places[1], Value(code, code.address(halo, 0)))
+    if inside is None or halo is not None:
         code.ptx(f"cp.async.{level}.shared.global [$0], [$1], {nbytes};", "", places, effects=True)
     else:
         read = code.select(inside, code.integer(nbytes), 0)
@@ -109,13 +141,14 @@ def load_matrices(code: Code, address: Value) -> list[Value]:
 def _instruction(
     code: Code, name: str, left: Sequence[Value], right: Sequence[Value], sums: Sequence[Value]
 ) -> list[Value]:
-    counts = [4, len(left), len(right), 4]
+    counts = [len(sums), len(left), len(right), len(sums)]
     starts = [sum(counts[:k]) for k in range(4)]
     lists = ", ".join(
         "{" + ", ".join(f"${place}" for place in range(start, start + count)) + "}"
         for start, count in zip(starts, counts, strict=True)
     )
-    return code.ptx(f"{name} {lists};", "ffff", [*left, *right, *sums], convergent=True)
+    letter = "f" if sums[0].is_float else "r"
+    return code.ptx(f"{name} {lists};", letter * len(sums), [*left, *right, *sums], convergent=True)
 
 
 def multiply(
@@ -131,13 +164,19 @@ def multiply(
 
     Args:
         left, right: four and two registers, as `load_matrices` returns them.
-        whole_steps: False for sm_75, which needs two instructions per step of halves.
+        whole_steps: False for sm_75, which needs two instructions per step of halves, four per step of integers.
     """
     if whole_steps:
         return _instruction(code, WHOLE_STEP[operand], left, right, sums)
-    assert operand is Operand.FLOAT16
-    sums = _instruction(code, HALF_STEP, left[:2], right[:1], sums)
-    return _instruction(code, HALF_STEP, left[2:], right[1:], sums)
+    name, found = PART_OF_STEP[operand], list(sums)
+    rows = 2 if operand.is_integer else 4  # sums of one instruction
+    for chunk, column in enumerate(right):
+        for at in range(0, 4, rows):
+            first = 2 * chunk + at // 2
+            found[at : at + rows] = _instruction(
+                code, name, left[first : first + rows // 2], [column], found[at : at + rows]
+            )
+    return found
 
 
 def nothing() -> None:
@@ -164,7 +203,7 @@ class WarpTile:
 
     @property
     def sums(self) -> int:
-        """Number of sums, which are float32 registers, per thread."""
+        """Number of sums, one register each, per thread."""
         return self.rows * self.columns // 32
 
     def left_start(self, lane: Value, row: Value, part: Value) -> Value:

@@ -27,6 +27,7 @@ class DataLoader(ABC):
         unit_bytes: bytes of a unit in shared memory.
         in_rows: whether neighbouring threads have neighbouring units of a row. Otherwise they have neighbouring rows of
             the same units, so that a thread fills whole 16-byte chunks of shared memory.
+        halo: pointer to 16 bytes of the value of pixels outside the image; None for zeros.
     """
 
     def __init__(
@@ -42,8 +43,9 @@ class DataLoader(ABC):
         unit_bytes: int,
         *,
         in_rows: bool,
+        halo: Value | None = None,
     ) -> None:
-        self.code, self.gather, self.source, self.data = code, gather, source, data
+        self.code, self.gather, self.source, self.data, self.halo = code, gather, source, data, halo
         self.units, self.unit_bytes = units, unit_bytes
         if in_rows:
             self.pitch, self.own = threads // units, 1
@@ -69,7 +71,7 @@ class DataLoader(ABC):
             for number, entry in enumerate(entries):
                 inside, index = self.gather.chunk(row, entry)
                 to = slot + self.place(at, number * self.unit_bytes)
-                copy_async(self.code, to, self.data, index * self.source.nbytes, self.unit_bytes, inside)
+                copy_async(self.code, to, self.data, index * self.source.nbytes, self.unit_bytes, inside, self.halo)
 
     @abstractmethod
     def place(self, at: int, nbytes: int) -> Value:

@@ -86,8 +86,8 @@ class Writer:
                 found.update(node.outputs)
         return found
 
-    def array(self, index: int) -> np.ndarray:
-        """A constant's elements as float32.
+    def array(self, index: int, dtype: str = "float32") -> np.ndarray:
+        """A constant's elements as numbers of type `dtype`.
 
         Raises:
             CompileError: the tensor is not constant.
@@ -95,7 +95,7 @@ class Writer:
         data = self.graph.tensors[index].data
         if data is None:
             raise CompileError(f"'{self.graph.tensors[index].name}' is computed at run time, expected a constant")
-        return np.asarray(data, np.float32)
+        return np.asarray(data, dtype)
 
     def pointer(self, index: int) -> Pointer:
         """The memory of a tensor or of a constant; a constant's elements are stored unchanged."""

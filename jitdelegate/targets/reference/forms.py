@@ -16,7 +16,7 @@ import numpy as np
 
 from jitdelegate.ir import forms
 from jitdelegate.ir.expr import evaluate
-from jitdelegate.ops.resize import bilinear_places, nearest_places
+from jitdelegate.ops.resize import sample_places
 from jitdelegate.targets.reference.index_forms import INDEX_FORMS
 
 Array = np.ndarray
@@ -64,15 +64,31 @@ def exact(data: Array) -> Array:
 
 def resize(form: forms.Resize, operands: Sequence[Any], shape: Shape) -> Array:
     data = operands[0]
-    for axis in (1, 2):
-        places = data.shape[axis], shape[axis], form.align_corners, form.half_pixel_centers
-        if form.kind == "nearest":
-            data = data.take(nearest_places(*places), axis)
-        else:
-            lower, upper, part = bilinear_places(*places)
-            part = part.reshape((-1, 1, 1) if axis == 1 else (-1, 1)).astype(np.float64)
-            data = data.take(lower, axis) * (1 - part) + data.take(upper, axis) * part
-    return np.asarray(data)
+    (top, bottom, dy), (left, right, dx) = (sample_places(form, data.shape[axis], shape[axis]) for axis in (1, 2))
+    if form.kind == "nearest":
+        return np.asarray(data[:, top][:, :, left])
+    if data.dtype.kind != "f" and form.weights == "float32":
+        return np.trunc(weighed(data, (top, bottom, dy), (left, right, dx)) + np.float32(0.5)).astype(data.dtype)
+    whole = {"float32": 1.0, "fixed10": 1 << 10, "fixed11": 1 << 11}[form.weights]
+    wide = data.astype(np.float64 if form.weights == "float32" else np.int64)
+    dy, dx = dy.astype(wide.dtype)[:, None, None], dx.astype(wide.dtype)[:, None]
+    rows = wide[:, top] * (whole - dy) + wide[:, bottom] * dy
+    total = rows[:, :, left] * (whole - dx) + rows[:, :, right] * dx
+    if form.weights == "fixed10":
+        total = np.sign(total) * (np.abs(total) + (1 << 19) >> 20)
+    if form.weights == "fixed11":
+        total = total + (1 << 21) >> 22
+    return np.asarray(total if form.weights == "float32" else total.astype(data.dtype))
+
+
+def weighed(data: Array, rows: Sequence[Array], columns: Sequence[Array]) -> Array:
+    """Bilinear samples in float32, with the operations in the order of TFLite's kernel."""
+    (top, bottom, dy), (left, right, dx), one = rows, columns, np.float32(1)
+    wide, dy, dx = data.astype(np.float32), dy[:, None, None], dx[:, None]
+    found = wide[:, top][:, :, left] * (one - dy) * (one - dx)
+    found = found + wide[:, bottom][:, :, left] * dy * (one - dx)
+    found = found + wide[:, top][:, :, right] * (one - dy) * dx
+    return np.asarray(found + wide[:, bottom][:, :, right] * dy * dx)
 
 
 def matmul(form: forms.MatMul, operands: Sequence[Any], shape: Shape) -> Array:

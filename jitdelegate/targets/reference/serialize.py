@@ -16,6 +16,7 @@ import numpy as np
 
 from jitdelegate.errors import ProgramError
 from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr
+from jitdelegate.ir.fixed_point import FixedPoint
 from jitdelegate.ir.forms import Form, IndexMap, Map
 from jitdelegate.ir.graph import Graph, Node, State, Tensor
 from jitdelegate.ir.quantized import Quantize, Rescale, Table
@@ -25,7 +26,7 @@ from jitdelegate.targets.reference.forms import FORMS
 ALIGNMENT = 16
 """Alignment of each constant, in bytes."""
 NOT_CONSTANT = -1
-EXPRESSIONS = (Apply, Arg, Cast, Const, Quantize, Rescale, Table)
+EXPRESSIONS = (Apply, Arg, Cast, Const, FixedPoint, Quantize, Rescale, Table)
 CLASSES: dict[str, Any] = {each.__name__: each for each in (IndexMap, *EXPRESSIONS, Map, *FORMS)}
 _Integers = tuple[int, ...]
 _Tensor = tuple[str, _Integers, str, int]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr, argument_types
+from jitdelegate.ir.fixed_point import FixedPoint
 from jitdelegate.ir.quantized import Quantize, Rescale, Table
 from jitdelegate.targets.scalar.builder import Builder, V
 from jitdelegate.targets.scalar.cast import cast
 from jitdelegate.targets.scalar.functions import apply
-from jitdelegate.targets.scalar.quantized import quantize, rescale, table
+from jitdelegate.targets.scalar.quantized import fixed_point, quantize, rescale, table
 
 
 def emit(
@@ -46,5 +47,7 @@ def _result(b: Builder[V], part: Expr, values: list[V], types: tuple[str, ...]) 
         return quantize(b, part, values[0])
     if isinstance(part, Table):
         return table(b, part, values[0], types[0])
+    if isinstance(part, FixedPoint):
+        return fixed_point(b, part, values[0], types[0])
     assert isinstance(part, Apply)
     return b.select(*values) if part.function == "select" else apply(b, part.function, types[-1], *values)

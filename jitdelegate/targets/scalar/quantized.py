@@ -1,7 +1,11 @@
-"""Rescale, Quantize and Table, as `ir.quantized` defines them."""
+"""Rescale, Quantize, Table and FixedPoint, as `ir.quantized` and `ir.fixed_point` define them."""
 
 from __future__ import annotations
 
+import struct
+from typing import Any, Generic
+
+from jitdelegate.ir.fixed_point import FUNCTIONS, FixedPoint
 from jitdelegate.ir.quantized import DIGITS, ROUNDINGS, Quantize, Rescale, Table
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.scalar.builder import Builder, V, native
@@ -61,8 +65,44 @@ def _half_away(b: Builder[V], value: V) -> V:
 def table(b: Builder[V], expr: Table, value: V, source: str) -> V:
     """The table's entry for a value; for int16, the interpolation between two entries."""
     place = cast(b, value, source, "int32") - ELEMENT_TYPES[source].minimum
+    if expr.dtype == "float32":
+        return b.convert("bitcast", b.look_up([_bits(entry) for entry in expr.entries], place), "float")
+    entries = [int(entry) for entry in expr.entries]
     if source != "int16":
-        return cast(b, b.look_up(expr.entries, place), "int32", expr.dtype)
+        return cast(b, b.look_up(entries, place), "int32", expr.dtype)
     first = place >> DIGITS
-    low, high = (b.look_up(expr.entries, at) for at in (first, first + 1))
+    low, high = (b.look_up(entries, at) for at in (first, first + 1))
     return (low << DIGITS) + (high - low) * (place & (1 << DIGITS) - 1)
+
+
+def _bits(number: float) -> int:
+    """The bits of a float32, as an int32."""
+    (bits,) = struct.unpack("<i", struct.pack("<f", number))
+    assert isinstance(bits, int)
+    return bits
+
+
+def fixed_point(b: Builder[V], expr: FixedPoint, value: V, source: str) -> V:
+    """A function of a fixed-point number, by instructions for integers."""
+    found: V = FUNCTIONS[expr.function](_Emitted(b), cast(b, value, source, "int32"), expr.whole)
+    return found
+
+
+class _Emitted(Generic[V]):
+    """`ir.fixed_point.Arithmetic` by a target's instructions."""
+
+    def __init__(self, builder: Builder[V]) -> None:
+        self._builder = builder
+
+    def ashr(self, value: V, distance: int) -> V:
+        return self._builder.ashr(value, distance)
+
+    def compare(self, condition: str, left: V, right: int) -> V:
+        return self._builder.compare(condition, left, right)
+
+    def select(self, condition: V, if_true: Any, if_false: Any) -> V:
+        return self._builder.select(condition, if_true, if_false)
+
+    def high_product(self, a: V, b: Any) -> V:
+        first, second = (self._builder.convert("sext", self._builder.like(x, a), "i64") for x in (a, b))
+        return self._builder.convert("trunc", self._builder.ashr(first * second + (1 << 30), 31), "i32")

@@ -1,0 +1,171 @@
+"""Functions of fixed-point numbers, computed with integers alone, bit for bit as LiteRT's integer kernels compute them.
+
+A number of `bits` bits with `whole` integer bits stands for stored / 2**(bits - 1 - whole). Each function is written
+once, over an `Arithmetic`: `evaluate` runs it on arrays, and targets emit it.
+
+Source: gemmlowp, fixedpoint/fixedpoint.h (https://github.com/google/gemmlowp).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from jitdelegate.ir.expr import Expr
+
+V = TypeVar("V", bound=Any)
+EIGHTH, THIRD = 1895147668, 715827883
+"""exp(-1/8) and 1/3, in 32 bits without integer bits."""
+POWERS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
+"""exp(-1/4), exp(-1/2), exp(-1) ... exp(-16), in 32 bits without integer bits."""
+SEVENTEENTHS = 1515870810, -1010580540
+"""48/17 and -32/17, in 32 bits with two integer bits."""
+
+
+MOST_WHOLE = 6
+"""Most integer bits of a FixedPoint's value."""
+
+
+class Arithmetic(Protocol[V]):
+    """Operations on integers of at least 32 bits beside + - * &, which values have themselves."""
+
+    def ashr(self, value: V, distance: int) -> V:
+        """value / 2**distance, rounded down."""
+
+    def compare(self, condition: str, left: V, right: int) -> V:
+        """A mask, by LLVM's conditions: `eq`, `ne`, `slt`, `sgt`."""
+
+    def select(self, condition: V, if_true: Any, if_false: Any) -> V:
+        """`if_true` where the mask is set, else `if_false`."""
+
+    def high_product(self, a: V, b: Any) -> V:
+        """a * b / 2**31 of numbers of 32 bits, rounded, halves up."""
+
+
+def product(m: Arithmetic[V], a: V, b: Any, bits: int) -> V:
+    """The product of two numbers without integer bits, one of them at least, rounded, halves up."""
+    return m.high_product(a, b) if bits == 32 else m.ashr(a * b + (1 << bits - 2), bits - 1)
+
+
+def halved(m: Arithmetic[V], value: V, times: int) -> V:
+    """value / 2**times, rounded, halves away from zero."""
+    return m.ashr(value + m.ashr(value, 31) + (1 << times - 1), times)
+
+
+def _constant(number: int, bits: int) -> int:
+    """A constant of 32 bits in `bits` bits."""
+    return number if bits == 32 else (number + (1 << 31 - bits)) >> 32 - bits
+
+
+def exponential(m: Arithmetic[V], x: V, whole: int, bits: int) -> V:
+    """e**x for x <= 0 with `whole` integer bits; the result has none.
+
+    A polynomial on [-1/4, 0), times e**(-1/4), e**(-1/2) ... by the bits of the rest.
+    """
+    fraction = bits - 1 - whole
+    quarter = 1 << fraction - 2
+    small = (x & quarter - 1) - quarter
+    at = small * (1 << whole) + (1 << bits - 4)
+    square = product(m, at, at, bits)
+    cube, fourth = product(m, square, at, bits), product(m, square, square, bits)
+    rest = product(m, halved(m, fourth, 2) + cube, _constant(THIRD, bits), bits)
+    rest = halved(m, rest + square, 1)
+    eighth = _constant(EIGHTH, bits)
+    found = product(m, at + rest, eighth, bits) + eighth
+    left = small - x
+    for power, factor in zip(range(-2, whole), POWERS, strict=False):
+        scaled = product(m, found, _constant(factor, bits), bits)
+        found = m.select(m.compare("ne", left & (1 << fraction + power), 0), scaled, found)
+    if whole > 5:
+        found = m.select(m.compare("slt", x, -32 << fraction), 0, found)
+    return m.select(m.compare("eq", x, 0), (1 << bits - 1) - 1, found)
+
+
+def reciprocal(m: Arithmetic[V], x: V, bits: int) -> V:
+    """2 / (1 + x) for x in [0, 1) without integer bits; the result has two of them. Three steps of Newton's method."""
+    half = m.ashr(x, 1) + (1 << bits - 2)
+    first, slope = (_constant(number, bits) for number in SEVENTEENTHS)
+    found: V = product(m, half, slope, bits) + first
+    for _ in range(3):
+        error = (1 << bits - 3) - product(m, half, found, bits)
+        found = found + product(m, found, error, bits) * 4
+    return found
+
+
+def _saturated(m: Arithmetic[V], value: V, limit: int) -> V:
+    return m.select(m.compare("sgt", value, limit), limit, value)
+
+
+def logistic(m: Arithmetic[V], x: V, whole: int) -> V:
+    """1 / (1 + e**-x) of 16 bits; the result has no integer bits."""
+    power = exponential(m, m.select(m.compare("sgt", x, 0), x * -1, x), whole, 16)
+    positive = _saturated(m, reciprocal(m, power, 16) * 2, 32767)
+    found = m.select(m.compare("sgt", x, 0), positive, positive * -1 + 32767)
+    return m.select(m.compare("eq", x, 0), 1 << 14, found)
+
+
+def tanh(m: Arithmetic[V], x: V, whole: int) -> V:
+    """tanh(x) of 16 bits; the result has no integer bits. It is (1 - p) / (1 + p), where p = e**(-2 * |x|)."""
+    power = exponential(m, m.select(m.compare("sgt", x, 0), x * -1, x), whole + 1, 16)
+    positive = _saturated(m, (reciprocal(m, power, 16) - (1 << 13)) * 4, 32767)
+    found = m.select(m.compare("slt", x, 0), positive * -1, positive)
+    return m.select(m.compare("eq", x, 0), 0, found)
+
+
+FUNCTIONS: Mapping[str, Callable[[Any, Any, int], Any]] = {"logistic": logistic, "tanh": tanh}
+"""Name of a `FixedPoint` -> the function, of (arithmetic, value, integer bits)."""
+
+
+class Arrays:
+    """Arithmetic of int64 arrays."""
+
+    def ashr(self, value: np.ndarray, distance: int) -> np.ndarray:
+        return np.asarray(value >> distance)
+
+    def compare(self, condition: str, left: np.ndarray, right: int) -> np.ndarray:
+        return np.asarray(COMPARED[condition](left, right))
+
+    def select(self, condition: np.ndarray, if_true: Any, if_false: Any) -> np.ndarray:
+        return np.where(condition, if_true, if_false)
+
+    def high_product(self, a: np.ndarray, b: Any) -> np.ndarray:
+        return np.asarray((a * b + (1 << 30)) >> 31)
+
+
+COMPARED = {"eq": np.equal, "ne": np.not_equal, "slt": np.less, "sgt": np.greater}
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPoint(Expr):
+    """A function of an int16 with `whole` integer bits; an int32 in the range of an int16, without integer bits.
+
+    Attributes:
+        function: a name of FUNCTIONS.
+        whole: from 0 to MOST_WHOLE.
+    """
+
+    function: str
+    value: Expr
+    whole: int
+
+    def __str__(self) -> str:
+        return f"{self.function}16({self.value}, {self.whole} whole bits)"
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return (self.value,)
+
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+        return replace(self, value=parts[0])
+
+    def part_types(self, found: Sequence[str | None]) -> tuple[str, ...]:
+        return (found[0] or "int16",)
+
+    def type_of(self, part_types: Sequence[str]) -> str:
+        return "int32"
+
+    def compute(self, parts: Sequence[np.ndarray], dtype: str) -> Any:
+        return FUNCTIONS[self.function](Arrays(), parts[0].astype(np.int64), self.whole)

@@ -1,0 +1,163 @@
+"""Contract of integers on CUDA: tensor cores and dp4a against the reference, element for element."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jitdelegate.ir.expr import RESULT
+from jitdelegate.ir.forms import Contract
+from jitdelegate.ir.graph import Graph, Tensor
+from jitdelegate.targets.cuda import back_end, mma
+from jitdelegate.targets.cuda.gemv import Gemv
+from jitdelegate.targets.cuda.mma import Mma
+from jitdelegate.targets.cuda.mma_tile import TILES, Tile
+from jitdelegate.targets.cuda.split_k import Combine
+from jitdelegate.targets.cuda.template import Template
+from tests.targets.cuda_execute import ptx_of, templates_of
+from tests.targets.integer_graphs import graph_of, to_int8, whole_range
+from tests.targets.sass import instructions
+from tests.targets.test_cuda_integers import check
+
+ZERO = {"int8": -7, "uint8": 131}
+"""Zero points, which pixels outside the image have, too."""
+
+
+def problem(
+    data: tuple[int, ...],
+    weights: tuple[int, ...],
+    output: tuple[int, ...],
+    dtype: str = "int8",
+    *,
+    quantized: bool = True,
+    **options: Any,
+) -> Graph:
+    """A Contract with a bias; its sums are rounded to int8 if `quantized`."""
+    epilogue, factors = to_int8(weights[0]) if quantized else (RESULT, None)
+    own = {"halo_value": ZERO[dtype], "input_zero": ZERO[dtype], "accumulator": "int32"}
+    form = Contract(epilogue=epilogue, **(own | options))
+    return graph_of(
+        form,
+        Tensor("x", data, dtype),
+        output,
+        weights=whole_range(weights, "int8", 1),
+        bias=whole_range(weights[:1], "int32", 2) // 50_000,
+        constants=[] if factors is None else [factors],
+        dtype="int8" if quantized else "",
+    )
+
+
+def windowed(channels: int, outputs: int, dtype: str = "int8", **options: Any) -> Graph:
+    """A 3x3 kernel with stride (2, 1) over a 9x7 image with padding above, left and right."""
+    options = {"kernel": (3, 3), "stride": (2, 1), "padding": (1, 0, 1, 2)} | options
+    return problem((1, 9, 7, channels), (outputs, 3, 3, channels), (1, 4, 8, outputs), dtype, **options)
+
+
+CASES = {
+    "rows": problem((5, 70), (33, 70), (5, 33)),
+    "1x1": problem((2, 5, 7, 16), (24, 1, 1, 16), (2, 5, 7, 24)),
+    "1x1 of uint8": problem((2, 5, 7, 16), (24, 1, 1, 16), (2, 5, 7, 24), "uint8"),
+    "1x1 with stride": problem((1, 5, 7, 16), (24, 1, 1, 16), (1, 3, 4, 24), stride=(2, 2)),
+    "3 channels": windowed(3, 33),
+    "3 channels of uint8": windowed(3, 33, "uint8"),
+    "one channel": windowed(1, 8),
+    "6 channels": windowed(6, 12),
+    "12 channels": windowed(12, 34),
+    "16 channels": windowed(16, 32),
+    "72 channels of uint8": windowed(72, 40, "uint8"),
+    "another halo than the zero point": windowed(16, 16, halo_value=55),
+    "a zero point without halo": windowed(16, 16, halo_value=None),
+    "no zero point": windowed(16, 16, input_zero=0, halo_value=0),
+    "sums": windowed(32, 16, quantized=False),
+    "taps outside": problem(
+        (1, 2, 3, 4), (8, 5, 5, 4), (1, 4, 5, 8),
+        kernel=(5, 5), padding=(4, 3, 2, 4), halo_value=9,
+    ),
+    "dilated": problem(
+        (1, 9, 8, 8), (16, 3, 2, 8), (1, 5, 7, 16),
+        kernel=(3, 2), dilation=(2, 3), padding=(0, 0, 1, 1),
+    ),
+    "groups": problem((1, 4, 5, 48), (72, 2, 2, 16), (1, 3, 4, 72), kernel=(2, 2), groups=3),
+    "groups of odd sizes": problem((1, 4, 5, 9), (15, 2, 2, 3), (1, 3, 4, 15), kernel=(2, 2), groups=3),
+    "the whole image": problem((7, 4, 3, 5), (6, 4, 3, 5), (7, 1, 1, 6), kernel=(4, 3)),
+    "transposed": problem(
+        (1, 4, 5, 16), (24, 3, 3, 16), (1, 9, 10, 24),
+        kernel=(3, 3), stride=(2, 2), padding=(0, 0, 1, 0), transposed=True,
+    ),
+    "transposed with a stride beyond the kernel": problem(
+        (1, 2, 3, 8), (3, 1, 2, 8), (1, 5, 9, 3), kernel=(1, 2), stride=(3, 3), transposed=True
+    ),
+}  # fmt: skip
+
+
+def kinds(graph: Graph, **options: Any) -> list[type[Template]]:
+    return [type(template) for template in templates_of(graph, **options)]
+
+
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_contraction_is_as_the_reference_has_it(name: str, architecture: str) -> None:
+    assert set(kinds(CASES[name], architecture=architecture)) == {Mma}
+    check(CASES[name], architecture=architecture)
+
+
+def test_sums_wrap() -> None:
+    graph = problem((6, 64), (8, 64), (6, 8), quantized=False)
+    constants = [
+        replace(one, data=np.full_like(one.data, 2**31 - 5)) if one.name == "b" else one for one in graph.tensors
+    ]
+    check(replace(graph, tensors=tuple(constants)))
+
+
+@pytest.fixture(params=TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
+def only(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Tile:
+    """Each tile, with no other to choose."""
+    monkeypatch.setattr(mma, "TILES", (request.param,))
+    return request.param
+
+
+@pytest.mark.parametrize("channels, architecture", [(3, "sm_75"), (40, "sm_75"), (40, "sm_90"), (64, "sm_90")])
+def test_every_tile_is_right_at_its_edges(channels: int, architecture: str, only: Tile) -> None:
+    graph = problem(
+        (1, only.rows + 1, 3, channels), (only.columns + 1, 3, 3, channels), (1, only.rows + 1, 1, only.columns + 1),
+        kernel=(3, 3), padding=(1, 1, 0, 0), stride=(1, 3),
+    )  # fmt: skip
+    if channels % 16 and only.rows * only.columns > mma.LARGEST_NARROW:
+        pytest.skip("threads would lack registers for narrow chunks")
+    (template,) = templates_of(graph, architecture)
+    assert (template.tile.rows, template.tile.columns) == (only.rows, only.columns)
+    check(graph, architecture=architecture, schedule="random", seed=only.rows)
+
+
+def test_blocks_share_out_a_long_sum() -> None:
+    graph = problem((1, 7, 7, 512), (40, 3, 3, 512), (1, 7, 7, 40), kernel=(3, 3), padding=(1, 1, 1, 1))
+    assert kinds(graph) == [Mma, Combine]
+    check(graph)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("shape", [(1, 1030, 9), (4, 33, 70), (3, 62, 8), (1, 64, 5000)], ids=str)
+def test_few_pixels_read_weights_once(shape: tuple[int, int, int], dtype: str) -> None:
+    rows, depth, outputs = shape
+    graph = problem((rows, depth), (outputs, depth), (rows, outputs), dtype)
+    (template,) = templates_of(graph)
+    assert isinstance(template, Gemv)
+    assert "dp4a" in ptx_of(template, "sm_90")
+    check(graph)
+
+
+def test_they_compile_everywhere_without_spills() -> None:
+    names = "1x1", "3 channels of uint8", "6 channels", "12 channels", "16 channels", "groups", "transposed"
+    gemv = problem((4, 640), (300, 640), (4, 300)), problem((1, 62), (9, 62), (1, 9), "uint8")
+    large = problem((1, 56, 56, 256), (256, 3, 3, 256), (1, 56, 56, 256), kernel=(3, 3), padding=(1, 1, 1, 1))
+    found = set()
+    for architecture in back_end.ARCHITECTURES:
+        for graph in *(CASES[name] for name in names), *gemv, large:
+            for template in templates_of(graph, architecture):
+                cubin = back_end.cubin(ptx_of(template, architecture).encode(), architecture)
+                assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0), (architecture, template)
+                found |= {name for name in instructions(cubin.image) if name in ("IMMA", "IDP")}
+    assert found == {"IMMA", "IDP"}
