@@ -156,10 +156,12 @@ class QuantizedOptions:
     Attributes:
         rounding: "litert" rounds as LiteRT does by default, "reference" as its reference kernels do.
         execution: "auto", "integer", "dynamic" or "float_view".
+        multiplies_bytes: whether the device multiplies bytes several times faster than floats.
     """
 
     rounding: str = "litert"
     execution: str = "auto"
+    multiplies_bytes: bool = False
 
 
 @dataclass(frozen=True, eq=False)
