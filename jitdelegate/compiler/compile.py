@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jitdelegate import passes
-from jitdelegate.cache.key import Key
+from jitdelegate.cache.key import FEATURES, Key
 from jitdelegate.compiler.codegen import target_program
 from jitdelegate.compiler.litert_partitions import LiteRTPartitions
 from jitdelegate.compiler.partitioned import NOTHING_ELSE, PartitionedModel
@@ -65,7 +65,7 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
         if is_narrow and not key.hosted:
             content = widened(content)
             model = read(content)
-        model = _with_options(model, options)
+        model = _with_options(model, options, key)
     if not key.hosted:
         program = _program(content, model, options, key, seconds, trace, may_host=not is_narrow)
     if key.hosted or program is None:
@@ -76,9 +76,10 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
         return parts(program)
 
 
-def _with_options(model: Model, options: Options) -> Model:
+def _with_options(model: Model, options: Options, key: Key) -> Model:
     """The model whose graphs know how quantized operators are computed."""
-    quantized = QuantizedOptions(options.quantized_rounding, options.quantized_execution)
+    multiplies_bytes = target_named(key.part("target")).multiplies_bytes(key.part(FEATURES))
+    quantized = QuantizedOptions(options.quantized_rounding, options.quantized_execution, multiplies_bytes)
     return replace(model, graphs=tuple(replace(graph, quantized=quantized) for graph in model.graphs))
 
 

@@ -62,6 +62,7 @@ class Tensor:
         data: the constant's elements as a read-only row-major array of `shape`, None for runtime values. Raw bytes as
             uint8[n] where numpy has no such type; the stored values as [n] where `sparsity` is set.
         quant: quantization parameters, None for unquantized tensors.
+        grid: of a float32 constant, the parameters of the integers that it was computed from; a hint only.
         shape_signature: as `shape`, -1 for dimensions that are not known.
         has_rank: False where the file says that even the rank is unknown.
     """
@@ -75,6 +76,7 @@ class Tensor:
     is_variable: bool = False
     has_rank: bool = True
     sparsity: Sparsity | None = None
+    grid: Quant | None = None
 
     @property
     def is_constant(self) -> bool:
@@ -156,10 +158,12 @@ class QuantizedOptions:
     Attributes:
         rounding: "litert" rounds as LiteRT does by default, "reference" as its reference kernels do.
         execution: "auto", "dynamic" or "float_view".
+        multiplies_bytes: whether the device multiplies bytes several times faster than floats.
     """
 
     rounding: str = "litert"
     execution: str = "auto"
+    multiplies_bytes: bool = False
 
 
 @dataclass(frozen=True, eq=False)

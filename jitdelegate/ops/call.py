@@ -104,3 +104,18 @@ def constant_problems(call: Call, *operands: int) -> Iterator[str]:
     for operand in operands:
         if call.constant(operand) is None:
             yield f"{call.node.op}: input {operand} ('{call.tensor(operand).name}') is not a constant."
+
+
+def dequantization_problems(call: Call, operand: int) -> Iterator[str]:
+    """Reasons to refuse the node, unless its quantized operand is a constant whose real numbers are known."""
+    tensor = call.tensor(operand)
+    quant, name = tensor.quant, f"{call.node.op}: input {operand} ('{tensor.name}')"
+    if tensor.data is None or tensor.sparsity is not None or quant is None:
+        yield f"{name} is {tensor.dtype} and no dense constant."
+        return
+    count = len(quant.scales)
+    has_blocks = quant.block_size > 0 and count * quant.block_size == tensor.size
+    if count != 1 and not has_blocks and (quant.axis >= len(tensor.shape) or count != tensor.shape[quant.axis]):
+        yield f"{name} has {count} scales along axis {quant.axis}, which do not fit the shape {list(tensor.shape)}."
+    if len(quant.zero_points) not in (0, 1, count):
+        yield f"{name} has {len(quant.zero_points)} zero points for {count} scales."

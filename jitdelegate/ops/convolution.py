@@ -19,9 +19,10 @@ from jitdelegate.ir.graph import ABSENT
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
 from jitdelegate.ops.call import Call, Shape, constant_problems, given
 from jitdelegate.ops.case import Case, Weights, ints
+from jitdelegate.ops.dynamic_weights import dynamic_sums, quantizes_data
 from jitdelegate.ops.pointwise import X, Y, mapped
 from jitdelegate.ops.quantized_weights import Operands, integer_sums, weight_problems
-from jitdelegate.ops.registry import BYTES, MAX_PARTS, Kinds, Lowering, Op, moved, op, view
+from jitdelegate.ops.registry import BYTES, HYBRID, MAX_PARTS, Kinds, Lowering, Op, moved, op, view
 from jitdelegate.ops.shape import reordered
 from jitdelegate.ops.window import Borders, Pair, Sliding, dilation, patches, slide, slide_back, stride, window_problems
 
@@ -45,6 +46,10 @@ class Weighted(Op):
     filter_rank = 4
     multiplies = False
     """True where the filter may be computed at run time."""
+    weights: ClassVar[tuple[int, ...]] = (1,)
+    hybrid: ClassVar[tuple[str, ...]] = HYBRID
+    sums_rows = False
+    """True where data may be quantized at run time."""
     data_operand = 0
     channel_axis = 0
     """The filter's axis of output channels."""
@@ -123,6 +128,14 @@ class Weighted(Op):
         assert isinstance(found, Lowering)
         return integer_sums(call, found, self.places)
 
+    def widens(self, call: Call) -> bool:
+        return not self.sums_rows or not quantizes_data(call, self.places)
+
+    def hybrid_lowering(self, call: Call) -> Lowering:
+        found = self.lowering(call)
+        assert isinstance(found, Lowering)
+        return dynamic_sums(call, found, self.places)
+
     def is_constant(self, call: Call) -> bool:
         """Whether the filter is known while compiling."""
         return call.tensor(self.filter_operand).is_constant
@@ -200,6 +213,7 @@ class QuantizedWeighted(Weighted):
 class Conv2D(QuantizedWeighted):
     """A convolution, grouped where the filter has fewer channels than the data."""
 
+    sums_rows = True
     multiplies = True
     cases = (
         Case(((1, 8, 8, 4), Weights((8, 3, 3, 4)), Weights((8,))), {**UNIT, "padding": "SAME", OPTION: "RELU6"}),
@@ -283,6 +297,7 @@ class FullyConnected(QuantizedWeighted):
     """Rows of K numbers times the filter [O, K]; the data is flattened to [rows, K], whatever its rank."""
 
     filter_rank = 2
+    sums_rows = True
     multiplies = True
     cases = (
         Case(((1, 64), Weights((10, 64)), Weights((10,))), {OPTION: "RELU"}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from jitdelegate.ir.forms import Contract, MatMul
 from jitdelegate.ir.graph import ABSENT
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Weights
-from jitdelegate.ops.registry import Lowering, Op, op, view
+from jitdelegate.ops.registry import HYBRID, Lowering, Op, op, view
 
 ADJOINT = ("adj_x", "adj_y")
 MAX_MATRIX_RANK = 5
@@ -52,6 +52,8 @@ class BatchMatMul(Op):
 
     folds = 0
     least = most = 2
+    weights: ClassVar[tuple[int, ...]] = (1,)
+    hybrid: ClassVar[tuple[str, ...]] = HYBRID
     cases = (
         Case(((3, 4), (4, 5))),
         Case(((2, 7, 9), (2, 9, 17))),

@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from jitdelegate.ir.dequantize import real_numbers
 from jitdelegate.ir.expr import Cast, Const, Expr
-from jitdelegate.ir.graph import Tensor
+from jitdelegate.ir.graph import Quant, Tensor
 from jitdelegate.ir.quantized import quantize
-from jitdelegate.ops.call import Call
+from jitdelegate.ops.call import Call, dequantization_problems
 from jitdelegate.ops.pointwise import X, mapped
 from jitdelegate.ops.quantization import centred, limits, multiple, per_tensor_problems, shifted
 from jitdelegate.ops.registry import BYTES, FLOATS, QUANTIZED, Lowering, Op, op
@@ -77,28 +78,19 @@ class Dequantize(Op):
 
     types = ("float16",)
     results: ClassVar = {0: FLOATS}
-    quantized = QUANTIZED
+    quantized = (*QUANTIZED, "int4")
     quantized_results: ClassVar = {0: FLOATS}
 
     def problems(self, call: Call) -> Iterator[str]:
         source = call.tensor(0)
         if source.dtype == "float16" and not source.is_constant:
             yield "DEQUANTIZE from float16 is supported on constants only."
-        if source.is_constant and call.constant(0) is None:
-            yield "DEQUANTIZE: input 0 is a sparse or packed constant."
-        if source.is_quantized:
-            yield from self._quantization(source)
-
-    @staticmethod
-    def _quantization(source: Tensor) -> Iterator[str]:
-        assert source.quant is not None
-        scales, zero_points, axis = source.quant.scales, source.quant.zero_points, source.quant.axis
-        if source.quant.block_size:
-            yield "DEQUANTIZE of blockwise quantization is not supported."
-        if len(scales) != 1 and (not 0 <= axis < len(source.shape) or len(scales) != source.shape[axis]):
-            yield f"DEQUANTIZE: {len(scales)} scales along axis {axis} do not fit the shape {list(source.shape)}."
-        if len(zero_points) not in (0, 1, len(scales)):
-            yield f"DEQUANTIZE: {len(zero_points)} zero points for {len(scales)} scales."
+        if source.sparsity is not None:
+            yield "DEQUANTIZE: input 0 is a sparse constant."
+        if source.is_constant and source.is_quantized:
+            yield from dequantization_problems(call, 0)
+        elif source.dtype == "int4":
+            yield "DEQUANTIZE from int4 is supported on constants only."
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
         if not call.tensor(0).is_constant:
@@ -110,18 +102,13 @@ class Dequantize(Op):
         return mapped(real, (call.index(0), data.shape), shape=data.shape)
 
     def foldable(self, call: Call) -> bool:
-        return call.constant(0) is not None
+        return call.tensor(0).is_constant
 
     def fold(self, call: Call) -> list[np.ndarray]:
-        source, data = call.tensor(0), call.array(0)
-        if source.dtype == "float16" or source.quant is None:
-            return [data.astype(np.float32)]
-        along = [1] * data.ndim
-        if len(source.quant.scales) > 1:
-            along[source.quant.axis] = len(source.quant.scales)
-        scales = np.array(source.quant.scales, np.float32)
-        zeros = np.broadcast_to(np.array(source.quant.zero_points or (0,), np.int32), scales.shape)
-        return [(data.astype(np.int32) - zeros.reshape(along)).astype(np.float32) * scales.reshape(along)]
+        return [real_numbers(call.tensor(0))]
+
+    def grid(self, call: Call) -> Quant | None:
+        return call.tensor(0).quant if call.tensor(0).is_quantized else None
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         (data,) = (array for array in arrays if array is not None)

@@ -18,11 +18,13 @@ from jitdelegate.ops.lstm_integers import IntegerLstm, integer_problems
 from jitdelegate.ops.lstm_operands import Operands, lstm_output, lstm_update
 from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Run, Steps, apply
 from jitdelegate.ops.recurrent_reference import LstmReference, logistic
-from jitdelegate.ops.registry import Lowering, Op, op, view
+from jitdelegate.ops.registry import HYBRID, Lowering, Op, op, view
 
 MOST_KERNELS = 1024
 """Most kernels of a sequence whose steps have their own kernels; a hundred kernels take about a second to compile."""
 BASIC_INPUTS, BASIC_OUTPUTS = 5, 4
+MOST_OPERANDS = 48
+"""Inputs of the operator that has most."""
 
 
 def lstm_case(
@@ -57,6 +59,8 @@ class Recurrence(Op):
     """
 
     states: ClassVar[tuple[int, ...]]
+    weights: ClassVar[tuple[int, ...]] = tuple(range(1, MOST_OPERANDS))
+    hybrid: ClassVar[tuple[str, ...]] = HYBRID
 
     def updates(self, node: Node) -> tuple[int, ...]:
         return self.states

@@ -12,9 +12,9 @@ import numpy as np
 
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr
 from jitdelegate.ir.forms import Form, IndexMap, Map, View
-from jitdelegate.ir.graph import Graph, Node, Tensor
+from jitdelegate.ir.graph import Graph, Node, Quant, Tensor
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION
-from jitdelegate.ops.call import INTEGERS, Call, Shape, constant_problems
+from jitdelegate.ops.call import INTEGERS, Call, Shape, constant_problems, dequantization_problems
 from jitdelegate.ops.case import Case
 
 MAX_RANK = 8
@@ -42,6 +42,8 @@ NUMBERS = ("float32", "int32", "int64")
 QUANTIZED = ("int8", "uint8", "int16", "int32")
 """The types of quantized values that kernels can move."""
 BYTES = ("int8", "uint8")
+HYBRID = ("int8", "int4")
+"""The types of quantized weights beside float32 data."""
 ANY = (*NUMBERS, "bool", "int8", "uint8", "int16", "uint16", "uint32", "float16")
 """The types that kernels can move."""
 
@@ -119,7 +121,7 @@ class Op:
     weights: ClassVar[tuple[int, ...]] = ()
     """Operands that may be quantized where the data is float32."""
     hybrid: ClassVar[tuple[str, ...]] = ()
-    """The types of `weights` that the operator is then compiled for."""
+    """The types that `weights` may then have."""
     folds: ClassVar[int] = MAX_ELEMENTS
     """Most elements of the outputs of a node that is folded. A `reference` that mainly serves the tests is slow."""
     takes_empty: ClassVar[bool] = False
@@ -239,12 +241,14 @@ class Op:
         if quantization == "integer":
             return self.quantized, {**self.kinds, **self.quantized_kinds}, {**self.results, **self.quantized_results}
         if quantization == "hybrid":
-            return self.types, {**self.kinds, **dict.fromkeys(self.weights, self.hybrid)}, self.results
+            weights = dict.fromkeys(self.weights, (*FLOATS, *self.hybrid))
+            return self.types if weights else (), {**self.kinds, **weights}, self.results
         return self.types, self.kinds, self.results
 
     def _values(self, call: Call) -> Iterator[str]:
         for operand in range(call.count):
-            if call.given(operand) and call.tensor(operand).is_constant and call.constant(operand) is None:
+            is_odd = call.given(operand) and call.tensor(operand).is_constant and call.constant(operand) is None
+            if is_odd and not (operand in self.weights and call.tensor(operand).dtype == "int4"):
                 yield f"{self.name}: input {operand} is a sparse or packed constant."
         if call.quantization == "integer":
             yield from self.quantized_problems(call)
@@ -257,7 +261,14 @@ class Op:
 
     def hybrid_problems(self, call: Call) -> Iterator[str]:
         """The operator's own reasons to refuse quantized weights of float32 data."""
-        yield from ()
+        for operand in filter(call.given, self.weights):
+            if call.tensor(operand).is_quantized:
+                yield from dequantization_problems(call, operand)
+
+    def widens(self, call: Call) -> bool:
+        """Whether a node with float32 data and quantized weights computes with the floats that the weights stand for.
+        `passes.widen_weights` then replaces them, and `hybrid_lowering` is not asked."""
+        return True
 
     def problems(self, call: Call) -> Iterator[str]:
         """The operator's own reasons to refuse."""
@@ -300,7 +311,7 @@ class Op:
         return self.lowering(call)
 
     def hybrid_lowering(self, call: Call) -> Lowering | tuple[Lowering, ...]:
-        """As `lower`, of float32 data and quantized weights."""
+        """As `lower`, of float32 data and quantized weights, for nodes that `widens` is false for."""
         raise NotImplementedError
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
@@ -321,6 +332,10 @@ class Op:
         """The outputs of a `foldable` node for which `structure` gives no reasons."""
         arrays = [call.constant(k) if call.given(k) else None for k in range(call.count)]
         return self.reference(arrays, call.node.attrs)
+
+    def grid(self, call: Call) -> Quant | None:
+        """The quantization of the integers that `fold` makes floats of; None for all other operators."""
+        return None
 
     @staticmethod
     def epilogue(call: Call) -> Expr:

@@ -30,6 +30,7 @@ from jitdelegate.passes.push_reshapes import push_reshapes
 from jitdelegate.passes.push_transposes import push_transposes
 from jitdelegate.passes.remove_dead import remove_dead
 from jitdelegate.passes.remove_identity import remove_identity
+from jitdelegate.passes.widen_weights import widen_weights
 
 Pass = Callable[[Graph], Graph]
 Trace = Callable[[str, Graph], None]
@@ -48,6 +49,7 @@ FOLD: tuple[Pass, ...] = (
 
 REWRITE: tuple[Pass, ...] = (
     float_view,  # first: what it makes of quantized operators is rewritten like other operators on floats
+    widen_weights,  # first: other passes then see float nodes
     fuse_dilation,  # before fuse_scale: a MUL after BATCH_TO_SPACE_ND then follows the convolution
     fuse_pad,  # before fuse_scale: only then does PAD stand right before the convolution
     fuse_scale,  # before fuse_activation: a scale cannot pass an activation

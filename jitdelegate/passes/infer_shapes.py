@@ -118,7 +118,8 @@ def _outputs(call: Call, most: int) -> list[Tensor]:
     if not op.foldable(call) or sum(prod(tensor.shape) for tensor in outputs) > most or next(op.sizes(outputs), None):
         return outputs
     with np.errstate(all="ignore"):
-        return [tensor.holding(data) for tensor, data in zip(outputs, op.fold(call), strict=True)]
+        grid = op.grid(call)
+        return [replace(each.holding(data), grid=grid) for each, data in zip(outputs, op.fold(call), strict=True)]
 
 
 def _is_empty(shape: Shape) -> bool:

@@ -137,5 +137,8 @@ class Target(Protocol):
     def rates(self, loader: str, features: str) -> Rates:
         """What compiled code for these features saves and costs in a program with this loader."""
 
+    def multiplies_bytes(self, features: str) -> bool:
+        """Whether products of bytes take much less time than those of floats."""
+
     def channel_unit(self, features: str) -> int:
         """Number of output channels that a convolution computes together; other numbers are padded to a multiple."""

@@ -1,6 +1,7 @@
 """Contract: implicit GEMM, cut into chunks of pixels and panels of output channels. Tile functions compute the chunks.
 
-A panel is up to four vectors of output channels: [bias][steps of K][vectors * lanes][channels of a step].
+Weights narrower than the data are converted in registers where a panel meets few pixels. Elsewhere each panel is
+converted once per chunk, into scratch memory.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.epilogue import Epilogue, Stream, numbers_pointer, stream_pointers
 from jitdelegate.targets.cpu.indirect_gemm import Sweep, sweeps
-from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory, split
-from jitdelegate.targets.cpu.products import QUAD, Products, products_of
+from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel, Memory, split
+from jitdelegate.targets.cpu.panels import ContractFilters, contract_filters, pack, panel_widths
+from jitdelegate.targets.cpu.products import QUAD, Products
 from jitdelegate.targets.cpu.tile import TileShape, tile_function
 from jitdelegate.targets.cpu.vector_ir import POINTER, Value
 from jitdelegate.targets.cpu.writer import Writer
-from jitdelegate.targets.implicit_gemm import filters_of
 
 CHUNK_WORK = 4_000_000
 """Floating-point operations that are worth a chunk of their own."""
@@ -30,39 +31,8 @@ FEWEST_PANELS = 32
 """Fewest chunks if each panel is one chunk or several."""
 SMALL_WORK = 400_000
 """Floating-point operations below which a layer is not cut: threads would cost more than they save."""
-
-
-def pack(
-    generator: Generator, products: Products, weights: np.ndarray, order: np.ndarray, bias: np.ndarray | None
-) -> tuple[int, list[tuple[int, int]]]:
-    """[O, steps, channels of a step], with steps in this `order`, and the bias [O] packed as panels: (their offset in
-    the weights, their widths)."""
-    outputs, steps, channels = weights.shape
-    lanes = generator.lanes
-    blocks = -(-outputs // lanes)
-    widths = split(blocks, len(products.rows))  # nearly equal panels
-    in_order = np.array_equal(order, np.arange(steps))
-
-    def panels() -> Iterator[np.ndarray]:
-        first = 0
-        for width in (vectors * lanes for vectors, count in widths for _ in range(count)):
-            rows = weights[first : first + width]
-            line, panel = np.zeros(width, products.accumulator), np.zeros((steps, width, channels), products.stored)
-            panel[:, : len(rows)] = rows.swapaxes(0, 1) if in_order else rows.swapaxes(0, 1)[order]
-            if bias is not None:
-                line[: len(rows)] = bias[first : first + width]
-            first += width
-            yield from (line, products.arranged(panel))
-
-    sources = [weights, order] if bias is None else [weights, order, bias]
-    return generator.weights.pack(("panels", products.key, *widths), sources, panels), widths
-
-
-def pack_in_order(
-    generator: Generator, weights: np.ndarray, bias: np.ndarray | None
-) -> tuple[int, list[tuple[int, int]]]:
-    """`pack` of a matrix as a Contract without a window has it."""
-    return pack(generator, Products(generator.machine), weights[:, :, None], np.arange(weights.shape[1]), bias)
+UNPACK_TILES = 2
+"""Tiles of pixels that meet a panel, above which its weights are rather converted once."""
 
 
 @dataclass(frozen=True)
@@ -86,52 +56,54 @@ class Panels:
 
 @dataclass(frozen=True)
 class Multiplication:
-    """One sweep with all that chunk functions need to compute parts of it."""
+    """One sweep with all that chunk functions need to compute parts of it.
+
+    Attributes:
+        products: how tiles multiply.
+        packed: how panels are stored: as `products` has them, or to be converted first, at `scratch` bytes into the
+            scratch memory.
+        quads, singles: quads of steps of K in panels, and steps after them.
+    """
 
     sweep: Sweep
     products: Products
+    packed: Products
+    scratch: int
+    quads: int
+    singles: int
     geometry: str
     panels: tuple[Panels, ...]
     streams: tuple[Stream, ...]
     c: Layout
     epilogue: Epilogue
     has_segments: bool
-    has_quads: bool
-    has_singles: bool
 
 
 def write_contract(writer: Writer, node: Node, form: Contract) -> list[Job]:
     """The jobs of a Contract node."""
-    weights, bias = filters_of(writer.constant(node.inputs[1])), writer.optional(node.inputs[2])
-    return ContractWriter(writer.generator).jobs(form, *writer.ends(node), weights, bias, writer.epilogue(node))
+    filters = contract_filters(writer.generator.machine, writer.graph, node)
+    return ContractWriter(writer.generator).jobs(form, *writer.ends(node), filters, writer.epilogue(node))
 
 
 class ContractWriter(JobWriter):
     """Writes the jobs of Contract nodes."""
 
-    def jobs(
-        self, form: Contract, a: Memory, c: Memory, weights: np.ndarray, bias: np.ndarray | None, epilogue: Epilogue
-    ) -> list[Job]:
-        """The jobs of a node; `weights` are [O, kh, kw, I]."""
-        products = products_of(self.generator.machine, form, a.layout.dtype)
-        outputs = weights.shape[0] // form.groups
-        inputs = weights.shape[3]
+    def jobs(self, form: Contract, a: Memory, c: Memory, filters: ContractFilters, epilogue: Epilogue) -> list[Job]:
+        """The jobs of a node."""
+        products = filters.products(self.generator.machine, form, a.layout.dtype)
+        outputs = filters.stored.shape[0] // form.groups
+        inputs = filters.stored.shape[3]
         found = []
         for group in range(form.groups):
             rows = slice(group * outputs, (group + 1) * outputs)
-            part = None if bias is None else bias[rows]
+            part = filters.part(rows)
             shifted = replace(epilogue, streams=tuple(self._shift(s, rows.start) for s in epilogue.streams))
-            for sweep in sweeps(form, a.layout, c.layout, weights[rows]):
+            for sweep in sweeps(form, a.layout, c.layout, part.stored):
                 a_start = sweep.a_start + self._to_channel(group * inputs, a.layout)
                 c_start = sweep.c_start + self._to_channel(rows.start, c.layout)
-                found += self._sweep_jobs(
-                    replace(sweep, a_start=a_start, c_start=c_start),
-                    products,
-                    a,
-                    c,
-                    products.folded(part, sweep.weights, form.input_zero),
-                    shifted,
-                )
+                sweep = replace(sweep, a_start=a_start, c_start=c_start)
+                folded = replace(part, bias=products.folded(part.bias, sweep.weights, form.input_zero))
+                found += self._sweep_jobs(sweep, products, a, c, folded, shifted)
         return found
 
     def _to_channel(self, channel: int, layout: Layout, block: int | None = None) -> int:
@@ -146,18 +118,35 @@ class ContractWriter(JobWriter):
         return replace(stream, start=stream.start + self._to_channel(channel, stream.memory.layout, stream.block))
 
     def multiplication(
-        self, sweep: Sweep, products: Products, c: Layout, bias: np.ndarray | None, epilogue: Epilogue
+        self,
+        sweep: Sweep,
+        packed: Products,
+        c: Layout,
+        filters: ContractFilters,
+        epilogue: Epilogue,
+        pixels: int,
+        scratch: int = 0,
     ) -> Multiplication:
-        """Packs the weights of a sweep and stores its geometry as a constant; `bias` has the zero point folded in."""
+        """Packs the weights of a sweep and stores its geometry as a constant.
+
+        Args:
+            filters: those of the sweep's channels, with the zero point folded into the bias.
+            pixels: most pixels that meet a panel at once.
+            scratch: bytes of scratch memory that are in use.
+        """
         generator, outputs = self.generator, len(sweep.weights)
-        quads, singles = sweep.order(products)
+        products = packed if pixels <= UNPACK_TILES * self._rows(packed, outputs) else packed.unpacked
+        quads, singles = sweep.order(packed)
         segments, length = products.segments(len(quads) // QUAD)
-        filters, offsets = sweep.filters(products), sweep.offsets(products)
+        steps, offsets = sweep.filters(packed), sweep.offsets(packed)
         added = segments * length * QUAD - len(quads)
         if added:  # further steps read the data of the first one
             quads = np.concatenate([quads, np.arange(added) + len(offsets)])
-            offsets, filters = np.pad(offsets, (0, added)), np.pad(filters, ((0, 0), (0, added), (0, 0)))
-        weights, widths = pack(generator, products, filters, np.concatenate([quads, singles]), bias)
+            offsets, steps = np.pad(offsets, (0, added)), np.pad(steps, ((0, 0), (0, added), (0, 0)))
+        order, count = np.concatenate([quads, singles]), len(quads) // QUAD
+        weights, widths = pack(generator, packed, steps, order, count, filters), panel_widths(packed, outputs)
+        if products is not packed:
+            generator.reserve_scratch(scratch + products.panel_bytes(widths[0][0], count, len(singles)))
         streams = tuple(
             s.stepped(sweep.y * s.row + sweep.x * s.pixel, sweep.step_y, sweep.step_x) for s in epilogue.streams
         )
@@ -172,50 +161,51 @@ class ContractWriter(JobWriter):
         return Multiplication(
             sweep=sweep,
             products=products,
+            packed=packed,
+            scratch=scratch,
+            quads=count,
+            singles=len(singles),
             geometry=f"@{geometry}",
-            panels=tuple(
-                _panels(widths, products.bias_bytes + filters.shape[1] * products.weight_bytes, weights, masked=masked)
-            ),
+            panels=tuple(_panels(packed, widths, (count, len(singles)), weights, masked=masked)),
             streams=streams,
             c=c,
             epilogue=epilogue.shared(),
             has_segments=segments > 1,
-            has_quads=len(quads) > 0,
-            has_singles=len(singles) > 0,
         )
 
+    @staticmethod
+    def _rows(products: Products, outputs: int) -> int:
+        """Rows of the tile of the widest panel."""
+        return products.rows[panel_widths(products, outputs)[0][0] - 1]
+
     def _sweep_jobs(
-        self,
-        sweep: Sweep,
-        products: Products,
-        a: Memory,
-        c: Memory,
-        bias: np.ndarray | None,
-        epilogue: Epilogue,
+        self, sweep: Sweep, products: Products, a: Memory, c: Memory, filters: ContractFilters, epilogue: Epilogue
     ) -> list[Job]:
-        product = self.multiplication(sweep, products, c.layout, bias, epilogue)
-        by_panel, pixel_chunks = self._cut(product, c.layout.shape[0])
+        by_panel, pixel_chunks = self._cut(sweep, products, c.layout.shape[0])
+        pixels = max(size for _, size in pixel_chunks)
+        product = self.multiplication(sweep, products, c.layout, filters, epilogue, pixels)
         groups = [[panels] for panels in product.panels] if by_panel else [list(product.panels)]
         return [self._job(product, a, c, group, pixel_chunks, by_panel=by_panel) for group in groups]
 
-    def _cut(self, product: Multiplication, images: int) -> tuple[bool, list[tuple[int, int]]]:
+    def _cut(self, sweep: Sweep, products: Products, images: int) -> tuple[bool, list[tuple[int, int]]]:
         """(whether each panel is a chunk of its own, the (first pixel, pixels) ranges that a layer is cut into).
 
         The larger of weights and pixels is cut, and the smaller stays in the cache. Both are cut if there are still too
-        few chunks for threads to end at about the same time.
+        few chunks for threads to end at about the same time. Chunks that convert weights have more pixels.
         """
-        sweep = product.sweep
         outputs, depth = sweep.weights.shape
-        work = 2 * sweep.pixels * outputs * depth // product.products.speed
+        work = 2 * sweep.pixels * outputs * depth // products.speed
         wanted = 1 if work * images < SMALL_WORK else max(-(-FEWEST_CHUNKS // images), work // CHUNK_WORK)
         by_panel = wanted > 1 and outputs * depth > sweep.pixels * sweep.depth
-        rows = product.products.rows[product.panels[0].vectors - 1]
+        rows = self._rows(products, outputs)
         if by_panel:
-            panels = sum(panels.count for panels in product.panels)
+            panels = sum(count for _, count in panel_widths(products, outputs))
             halves = min(-(-FEWEST_PANELS // (2 * panels)), sweep.pixels // (8 * rows))
             size = -(-sweep.pixels // max(1, 2 * halves))  # two threads each have half the pixels
         else:
-            size = max(-(-sweep.pixels // wanted), min(4 * rows, sweep.pixels))
+            size = max(
+                -(-sweep.pixels // wanted), min((4 if products.unpacked is products else 8) * rows, sweep.pixels)
+            )
         if not by_panel or halves > 1:  # few chunks are rather of equal size
             size = -(-size // rows) * rows
         count = max(1, (sweep.pixels + size // 2) // size)  # a short rest belongs to the last range
@@ -295,10 +285,21 @@ class ContractWriter(JobWriter):
             at = [p + number * move for p, move in zip(at, moves, strict=True)]
 
         def one(_: Value, weights: Value, *pointers: Value) -> list[Value]:
-            self._tiles(kernel, product, panels, a, weights, list(pointers), first, pixels)
+            ready = self._unpacked(kernel, product, panels.vectors, weights)
+            self._tiles(kernel, product, panels, a, ready, list(pointers), first, pixels)
             return [p + move for p, move in zip((weights, *pointers), moves, strict=True)]
 
         kernel.f.loop(1 if number is not None else panels.count, one, *at)
+
+    def _unpacked(self, kernel: Kernel, product: Multiplication, vectors: int, panel: Value) -> Value:
+        """The address of a panel as tiles read it: it may be converted in scratch memory first."""
+        if product.products is product.packed:
+            return panel
+        f, target, blocks = kernel.f, kernel.scratch + product.scratch, product.packed.scales
+        name = product.packed.unpack_function(self.generator, vectors, product.quads, product.singles)
+        counts = (blocks, product.quads // max(blocks, 1), product.singles)
+        f.call(name, panel, target, *map(f.index, counts))
+        return target
 
     def _tiles(
         self,
@@ -319,8 +320,8 @@ class ContractWriter(JobWriter):
                 rows,
                 panels.vectors,
                 has_segments=product.has_segments,
-                has_quads=product.has_quads,
-                has_singles=product.has_singles,
+                has_quads=product.quads > 0,
+                has_singles=product.singles > 0,
                 masked=panels.masked,
                 epilogue=product.epilogue,
             )
@@ -329,14 +330,17 @@ class ContractWriter(JobWriter):
             first = first + rows * count
 
 
-def _panels(widths: list[tuple[int, int]], vector_size: int, weights: int, *, masked: bool) -> Iterator[Panels]:
-    """Panels of the packed `widths`, starting at offset `weights`; a panel has `vector_size` bytes per vector of width.
-    `masked` applies to the last panel."""
+def _panels(
+    products: Products, widths: list[tuple[int, int]], steps: tuple[int, int], weights: int, *, masked: bool
+) -> Iterator[Panels]:
+    """Panels of the packed `widths`, starting at offset `weights`, with `steps`: quads and singles. `masked` applies to
+    the last panel."""
     block = 0
     for position, (vectors, count) in enumerate(widths):
         last = int(masked and position == len(widths) - 1)
+        size = products.panel_bytes(vectors, *steps)
         for number, is_masked in ((count - last, False), (last, True)):
             if number:
-                yield Panels(vectors, number, is_masked, vectors * vector_size, weights, block)
-            weights += number * vectors * vector_size
+                yield Panels(vectors, number, is_masked, size, weights, block)
+            weights += number * size
             block += number * vectors

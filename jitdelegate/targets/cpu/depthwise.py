@@ -16,18 +16,18 @@ from jitdelegate.targets.cpu.depthwise_bytes import ByteFilters, suits
 from jitdelegate.targets.cpu.depthwise_row import Filters, RowShape, row_function
 from jitdelegate.targets.cpu.epilogue import Epilogue, numbers_pointer, stream_pointers
 from jitdelegate.targets.cpu.indirect_gemm import sweeps
-from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel, Memory, divisor, split
-from jitdelegate.targets.cpu.products import products_of
+from jitdelegate.targets.cpu.kernel import ALIGN, Job, JobWriter, Kernel, Memory, divisor, split
+from jitdelegate.targets.cpu.panels import ContractFilters, contract_filters
 from jitdelegate.targets.cpu.vector_ir import Value
 from jitdelegate.targets.cpu.writer import Writer
-from jitdelegate.targets.implicit_gemm import filters_of
 
 CHUNK_WORK = 125_000
 """Multiply-adds that are worth a chunk of their own; depthwise work is bound by memory, not by arithmetic."""
 FEWEST_CHUNKS = 16
 """Fewest chunks of a large layer, so that threads end at about the same time."""
 STRIP_PIXELS = 24
-"""Pixels of a strip before a fused 1x1: enough to use each panel of weights a few times."""
+"""Pixels of a strip before a fused 1x1: enough to use each panel of weights a few times; twice as many where weights
+are converted."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ def write_depthwise(writer: Writer, node: Node, form: Depthwise) -> list[Job]:
     generator, (a, c) = writer.generator, writer.ends(node)
     if form.accumulator == "float32" and form.multiplier > 1 and generator.lanes % form.multiplier:
         weights, bias = writer.constant(node.inputs[1]), writer.optional(node.inputs[2])
-        grouped = np.ascontiguousarray(weights.transpose(3, 1, 2, 0))
-        return ContractWriter(generator).jobs(_as_groups(form, weights), a, c, grouped, bias, writer.epilogue(node))
+        grouped = ContractFilters(np.ascontiguousarray(weights.transpose(3, 1, 2, 0)), bias=bias)
+        return ContractWriter(generator).jobs(_as_groups(form, weights), a, c, grouped, writer.epilogue(node))
     return DepthwiseWriter(generator).jobs(_layer(writer, node, form, c.layout), a, c)
 
 
@@ -79,8 +79,7 @@ def write_fused(writer: Writer, depthwise: Node, contract: Node) -> list[Job]:
         _layer(writer, depthwise, depthwise.form, between),
         contract.form,
         *memories,
-        filters_of(writer.constant(contract.inputs[1])),
-        writer.optional(contract.inputs[2]),
+        contract_filters(writer.generator.machine, writer.graph, contract),
         writer.epilogue(contract),
     )
 
@@ -213,22 +212,23 @@ class DepthwiseWriter(JobWriter):
         contract: Contract,
         a: Memory,
         c: Memory,
-        weights: np.ndarray,
-        bias: np.ndarray | None,
+        filters: ContractFilters,
         epilogue: Epilogue,
     ) -> list[Job]:
         """A Depthwise whose result only a 1x1 Contract reads: each thread keeps one strip in scratch memory."""
         images, rows, columns, _ = c.layout.shape
         channels, own = layer.filters.bias.size, layer.epilogue
-        strip = min(rows, -(-STRIP_PIXELS // columns))
+        strip = min(rows, -(-STRIP_PIXELS * (2 if filters.narrow else 1) // columns))
         strips = -(-rows // strip)
         between = Layout((1, 1, strip * columns, channels), self.generator.lanes, blocked=True)
         self.generator.reserve_scratch(between.size)
-        (sweep,) = sweeps(contract, between, c.layout, weights)
+        (sweep,) = sweeps(contract, between, c.layout, filters.stored)
         sweep = replace(sweep, rows=rows, columns=columns, a_row=columns * between.pixel)
         contracts = ContractWriter(self.generator)
-        products = products_of(self.generator.machine, contract, between.dtype)
-        product = contracts.multiplication(sweep, products, c.layout, bias, epilogue)
+        products, lines = filters.products(self.generator.machine, contract, between.dtype), -(-between.size // ALIGN)
+        product = contracts.multiplication(
+            sweep, products, c.layout, filters, epilogue, strip * columns, scratch=lines * ALIGN
+        )
         packed = layer.filters.pack(self.generator)
         line = RowOfStrip((1, 1, columns, channels), between.lanes, blocked=True, strip=strip * columns)
 

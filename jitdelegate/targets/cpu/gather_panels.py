@@ -5,16 +5,22 @@ It reads the rows from the Contract's panels, so that the program stores the tab
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
+
+import numpy as np
 
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Gather
-from jitdelegate.targets.cpu.contract import pack_in_order
+from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.kernel import Job, Kernel
+from jitdelegate.targets.cpu.narrow_products import channel_bytes, read_lines
+from jitdelegate.targets.cpu.panels import contract_filters, pack, panel_widths
+from jitdelegate.targets.cpu.products import QUAD
 from jitdelegate.targets.cpu.reduce import Axis
 from jitdelegate.targets.cpu.rows import Placed, job_of_rows, look_up
-from jitdelegate.targets.cpu.vector_ir import FLOAT, FLOAT_BYTES, Value
+from jitdelegate.targets.cpu.vector_ir import FLOAT, FLOAT_BYTES, Function, Value
 from jitdelegate.targets.cpu.writer import Writer
 
 FEWEST_PRODUCTS = 1000
@@ -40,30 +46,65 @@ def reader_of_table(writer: Writer, node: Node, form: Gather) -> Node | None:
 def gather_from_panels(writer: Writer, node: Node, reader: Node) -> list[Job]:
     """The jobs of a Gather node: one row per slice."""
     generator, (rows, depth) = writer.generator, writer.shape(node.inputs[0])
-    packed, widths = pack_in_order(generator, writer.constant(node.inputs[0]), writer.optional(reader.inputs[2]))
+    filters, form = contract_filters(generator.machine, writer.graph, reader), reader.form
+    assert isinstance(form, Contract)
+    products = filters.products(generator.machine, form, "float32")
+    quads, singles = divmod(depth, QUAD)
+    packed = pack(generator, products, filters.stored.reshape(rows, depth, 1), np.arange(depth), quads, filters)
     places = Placed(writer.memory(node.inputs[1]), writer.shape(node.inputs[1]))
     out = writer.memory(node.outputs[0])
-    vector = generator.vector_bytes
 
     def one(kernel: Kernel, number: Value) -> None:
         f = kernel.f
         at = kernel.pointer(places.memory) + number * places.nbytes
         row, is_inside = look_up(f, places.dtype, at, [Axis(rows, 1)])
-        start, step, first, before = f.index(0), f.index(0), 0, 0
-        for vectors, count in widths:
-            width = vectors * generator.lanes
-            panel, lane = (row - first) // width, (row - first) % width
+        panel, channels, lane, first, before = f.index(0), f.index(0), f.index(0), 0, 0
+        for vectors, count in panel_widths(products, rows):
+            width, size = vectors * generator.lanes, products.panel_bytes(vectors, quads, singles)
             is_here = f.compare("uge", row, first)
-            own = panel * ((1 + depth) * vectors * vector) + lane * FLOAT_BYTES + (before + vectors * vector)
-            start, step = f.select(is_here, own, start), f.select(is_here, f.index(vectors * vector), step)
-            first, before = first + count * width, before + count * (1 + depth) * vectors * vector
-        source = kernel.constants(packed) + start
-        target = kernel.pointer(out) + number * (depth * FLOAT_BYTES)
-
-        def element(k: Value) -> None:
-            loaded = f.load(FLOAT, source + k * step)
-            f.store(f.select(is_inside, loaded, 0.0), target + k * FLOAT_BYTES)
-
-        f.loop(depth, element)
+            panel = f.select(is_here, (row - first) // width * size + before, panel)
+            lane = f.select(is_here, (row - first) % width, lane)
+            channels = f.select(is_here, f.index(width), channels)
+            first, before = first + count * width, before + count * size
+        lane_of = _Lane(f, filters.narrow or "float32", kernel.constants(packed) + panel, channels, lane, is_inside)
+        lane_of.copy(kernel.pointer(out) + number * (depth * FLOAT_BYTES), products.scales, quads, singles)
 
     return [job_of_rows(generator, "gather", prod(places.shape), depth, one)]
+
+
+@dataclass(frozen=True)
+class _Lane:
+    """One output channel of a panel of `channels` channels with weights of type `dtype`; zeros unless `is_inside`."""
+
+    f: Function
+    dtype: str
+    panel: Value
+    channels: Value
+    lane: Value
+    is_inside: Value
+
+    def copy(self, target: Value, blocks: int, quads: int, singles: int) -> None:
+        """Writes the weights as float32."""
+        f, nbytes = self.f, ELEMENT_TYPES[self.dtype].nbytes
+        start = self.panel + self.channels * ((1 + blocks) * FLOAT_BYTES) + self.lane * nbytes
+
+        def block(i: Value, at: Value, to: Value) -> list[Value]:
+            scale: Value | float = 1.0
+            if blocks:
+                scale = f.load(FLOAT, self.panel + ((i + 1) * self.channels + self.lane) * FLOAT_BYTES)
+            for steps, count in ((QUAD, quads // max(blocks, 1)), (1, singles)):
+                if count:
+                    at, to = self._elements(count, steps, scale, at, to)
+            return [at, to]
+
+        f.loop(max(blocks, 1), block, start, target)
+
+    def _elements(self, count: int, steps: int, scale: Value | float, at: Value, to: Value) -> list[Value]:
+        f = self.f
+
+        def group(_: Value, at: Value, to: Value) -> list[Value]:
+            for k, (weight,) in enumerate(read_lines(f, self.dtype, at, 1, 1, steps, self.channels)):
+                f.store(f.select(self.is_inside, weight * scale, 0.0), to + k * FLOAT_BYTES)
+            return [at + self.channels * channel_bytes(self.dtype, steps), to + steps * FLOAT_BYTES]
+
+        return f.loop(count, group, at, to)

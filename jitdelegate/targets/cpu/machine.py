@@ -28,6 +28,7 @@ class Machine:
         tiles: rows of the register tile that is 1, 2, ... vectors wide; accumulators, weights and one broadcast fit the
             vector registers, and row addresses fit the general registers.
         has_fma: whether one instruction computes a * b + c.
+        has_half: whether one instruction widens a vector of float16.
         avx512_lanes: floats in a vector for AVX-512's own instructions; 0 without AVX-512.
         has_threads: whether workers may wait in a futex (Linux on x86-64).
         pairs: LLVM's function that multiplies int16 and adds up neighbours; "" without such an instruction.
@@ -38,6 +39,7 @@ class Machine:
     lanes: int
     tiles: tuple[int, ...]
     has_fma: bool
+    has_half: bool
     avx512_lanes: int
     has_threads: bool
     pairs: str = ""
@@ -45,10 +47,17 @@ class Machine:
 
 
 V4 = Machine(
-    *("x86-64-v4", 16, (10, 10, 8, 6)), has_fma=True, avx512_lanes=16, has_threads=True, pairs="x86.avx512.pmaddw.d.512"
+    *("x86-64-v4", 16, (10, 10, 8, 6)),
+    has_fma=True,
+    has_half=True,
+    avx512_lanes=16,
+    has_threads=True,
+    pairs="x86.avx512.pmaddw.d.512",
 )
-V3 = Machine("x86-64-v3", 8, (8, 6), has_fma=True, avx512_lanes=0, has_threads=True, pairs="x86.avx2.pmadd.wd")
-GENERIC = Machine("generic", 4, (6, 4), has_fma=False, avx512_lanes=0, has_threads=False)
+V3 = Machine(
+    *("x86-64-v3", 8, (8, 6)), has_fma=True, has_half=True, avx512_lanes=0, has_threads=True, pairs="x86.avx2.pmadd.wd"
+)
+GENERIC = Machine("generic", 4, (6, 4), has_fma=False, has_half=False, avx512_lanes=0, has_threads=False)
 MACHINES = {
     machine.features: machine
     for machine in (

@@ -6,13 +6,14 @@ wrap, so zero points are folded into the bias exactly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from jitdelegate.ir.forms import Window
+from jitdelegate.targets.cpu.kernel import Generator
 from jitdelegate.targets.cpu.machine import Machine
 from jitdelegate.targets.cpu.vector_ir import Function, Value, register, vector
 
@@ -41,6 +42,7 @@ class Products:
         stored: type of the packed weights.
         accumulator: type of bias and results.
         speed: channels that are multiplied in the time of one float, about.
+        scales: scales per output channel, each for an equal part of K; 0 without any.
     """
 
     machine: Machine
@@ -57,6 +59,20 @@ class Products:
     @property
     def speed(self) -> int:
         return 1
+
+    @property
+    def scales(self) -> int:
+        return 0
+
+    @property
+    def unpacked(self) -> Products:
+        """Those of panels after `unpack_function`, which is faster for many pixels; itself where there is none."""
+        return self
+
+    def unpack_function(self, generator: Generator, vectors: int, quads: int, singles: int) -> str:
+        """The name of `void unpack(panel, target, parts of K with scales, quads of a part, singles)`, which writes a
+        panel of so many vectors as `unpacked` has it. There are no singles where there are several parts."""
+        raise NotImplementedError
 
     @property
     def lanes(self) -> int:
@@ -96,9 +112,25 @@ class Products:
         """The bias of data whose `zero` point is not subtracted; `weights` are [O, K]."""
         return bias
 
-    def arranged(self, panel: np.ndarray) -> np.ndarray:
-        """Weights [steps, outputs, channels] of a panel in the order in which vectors read them."""
+    def line_bytes(self, steps: int) -> int:
+        """Bytes of the weights of one vector in `steps` steps, a quad or one."""
+        return steps * self.weight_bytes
+
+    def panel_bytes(self, vectors: int, quads: int, singles: int) -> int:
+        """Bytes of a panel, whole vectors."""
+        weights = quads * self.line_bytes(QUAD) + singles * self.line_bytes(1)
+        found = vectors * ((1 + self.scales) * self.bias_bytes + weights)
+        return -(-found // (STEP_BYTES * self.lanes)) * STEP_BYTES * self.lanes
+
+    def arranged(self, panel: np.ndarray, quads: int) -> np.ndarray:
+        """Weights [steps, outputs, channels] of a panel in the order in which vectors read them; the steps of `quads`
+        quads come first."""
         return panel
+
+    def lines(self, f: Function, at: Value, vectors: int, steps: int) -> Iterator[list[Sequence[Value]]]:
+        """The weights of the vectors of a panel at each of `steps` steps, a quad or one."""
+        for k in range(steps):
+            yield [self.weights(f, at + (k * vectors + v) * self.weight_bytes) for v in range(vectors)]
 
     def weights(self, f: Function, at: Value) -> list[Value]:
         """The weights of one step and one vector, in parts."""
@@ -115,6 +147,10 @@ class Products:
     def widened(self, f: Function, total: Value) -> Value:
         """A sum as a result."""
         return total
+
+    def result(self, f: Function, total: Value, bias: Value, scale: Value | None) -> Value:
+        """A total with its bias, and with its scale where the channel has only one."""
+        return total + bias
 
 
 def segments_of(quads: int) -> int:
@@ -190,7 +226,7 @@ class PairProducts(IntegerProducts):
         """One row less: every row has a temporary value."""
         return tuple(rows - 1 for rows in self.machine.tiles)
 
-    def arranged(self, panel: np.ndarray) -> np.ndarray:
+    def arranged(self, panel: np.ndarray, quads: int) -> np.ndarray:
         """The even channels of a vector come before its odd ones."""
         steps = len(panel)
         return panel.reshape(steps, -1, self.lanes, 2, 2).transpose(0, 1, 4, 2, 3)

@@ -105,6 +105,9 @@ class CpuTarget:
 
         return {"delegate": INSIDE, "partitions": BESIDE}.get(loader, WHOLE).at_level(features)
 
+    def multiplies_bytes(self, features: str) -> bool:
+        return features.endswith("-vnni")
+
     def channel_unit(self, features: str) -> int:
         return LEVELS.get(features, 1)
 

@@ -110,7 +110,8 @@ class Tile:
         """
         f, g, shape, products = self.f, self.g, self.shape, self.products
         sums = [f.literal(products.sum_type, 0)] * (shape.rows * shape.vectors)
-        w, table = self.w + shape.vectors * products.bias_bytes, self.offsets
+        heads = g["segments"] + 1 if products.scales > 1 else self.f.index(1 + products.scales)
+        w, table = self.w + heads * (shape.vectors * products.bias_bytes), self.offsets
         if shape.has_segments:
             w, table, *sums = self._walk_segments(rows, w, table, sums)
         elif shape.has_quads:
@@ -119,8 +120,18 @@ class Tile:
             w, table, *sums = self._walk(rows, w, table, sums, g["singles"], 1)
         type_ = products.result_type
         results = sums if sums[0].type == type_ else [products.widened(f, total) for total in sums]
-        bias = [f.load(type_, self.w + v * products.bias_bytes, 64) for v in range(shape.vectors)]
-        return [result + bias[position % shape.vectors] for position, result in enumerate(results)]
+        bias = self._line(0)
+        scales: Sequence[Value | None] = self._line(1) if products.scales == 1 else [None] * shape.vectors
+        return [
+            products.result(f, result, bias[position % shape.vectors], scales[position % shape.vectors])
+            for position, result in enumerate(results)
+        ]
+
+    def _line(self, number: Value | int) -> list[Value]:
+        """A number of each channel, from a line at the panel's beginning."""
+        products, vectors = self.products, self.shape.vectors
+        at = self.w + number * (vectors * products.bias_bytes)
+        return [self.f.load(products.result_type, at + v * products.bias_bytes, 64) for v in range(vectors)]
 
     def _walk_segments(self, rows: list[Value], w: Value, table: Value, zeros: list[Value]) -> list[Value]:
         """Sums all quads, segment by segment; the totals are kept in memory, since the registers are full."""
@@ -129,10 +140,16 @@ class Tile:
         for place in places:
             f.store(f.literal(type_, 0), place, STACK_ALIGN)
 
-        def segment(_: Value, w: Value, table: Value) -> list[Value]:
+        def segment(i: Value, w: Value, table: Value) -> list[Value]:
             w, table, *sums = self._walk(rows, w, table, zeros, g["quads"], QUAD)
-            for place, part in zip(places, sums, strict=True):
-                f.store(f.load(type_, place, STACK_ALIGN) + products.widened(f, part), place, STACK_ALIGN)
+            scales = self._line(i + 1) if products.scales > 1 else []
+            for number, (place, part) in enumerate(zip(places, sums, strict=True)):
+                total = f.load(type_, place, STACK_ALIGN)
+                if scales:
+                    total = f.fma(part, scales[number % len(scales)], total)
+                else:
+                    total = total + products.widened(f, part)
+                f.store(total, place, STACK_ALIGN)
             return [w, table]
 
         w, table = f.loop(g["segments"], segment, w, table)
@@ -146,7 +163,7 @@ class Tile:
 
         def entry(_: Value, w: Value, table: Value, *sums: Value) -> list[Value]:
             after = self._multiply(rows, f.load(INDEX, table, 8), w, list(sums), steps)
-            return [w + steps * self.shape.vectors * self.products.weight_bytes, table + 8, *after]
+            return [w + self.shape.vectors * self.products.line_bytes(steps), table + 8, *after]
 
         return f.loop(count, entry, w, table, *sums)
 
@@ -154,8 +171,7 @@ class Tile:
         f, vectors, products = self.f, self.shape.vectors, self.products
         # One shared offset and a fixed displacement: a row costs one general register.
         addresses = [row + at for row in rows]
-        for k in range(steps):
-            line = [products.weights(f, w + (k * vectors + v) * products.weight_bytes) for v in range(vectors)]
+        for k, line in enumerate(products.lines(f, w, vectors, steps)):
             for row, address in enumerate(addresses):
                 data = products.data(f, address + k * STEP_BYTES)
                 for v in range(vectors):

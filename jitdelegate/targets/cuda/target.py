@@ -164,6 +164,9 @@ class CudaTarget:
 
         return ON_GPU
 
+    def multiplies_bytes(self, features: str) -> bool:
+        return False
+
     def channel_unit(self, features: str) -> int:
         return 32  # the narrowest tile
 

@@ -1,0 +1,68 @@
+"""Constants that stand for other numbers: what their integers mean, and which integers floats were made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from jitdelegate.ir.graph import Quant, Tensor
+
+PACKED = ("int4",)
+"""Types that numpy lacks and `integers` unpacks."""
+
+
+def integers(tensor: Tensor) -> np.ndarray:
+    """The elements of a dense constant in its shape, as they are stored; an int4 as an int8."""
+    assert tensor.data is not None
+    assert tensor.sparsity is None
+    if tensor.dtype not in PACKED:
+        return tensor.data
+    pairs = tensor.data.view(np.int8)
+    halves = np.stack([pairs << 4 >> 4, pairs >> 4], axis=1)  # the first element is in the low bits
+    return halves.reshape(-1)[: tensor.size].reshape(tensor.shape)
+
+
+def real_numbers(tensor: Tensor) -> np.ndarray:
+    """The float32 numbers that a dense constant of float16 or of quantized integers stands for."""
+    stored, quant = integers(tensor), tensor.quant
+    if not tensor.is_quantized or quant is None:
+        return stored.astype(np.float32)
+    scales, zeros = (_spread(numbers, tensor.shape, quant) for numbers in (quant.scales, quant.zero_points or (0,)))
+    centred: np.ndarray = (stored.astype(np.int32) - zeros.astype(np.int32)).astype(np.float32)
+    return centred * scales.astype(np.float32)
+
+
+def dequantized(tensor: Tensor) -> Tensor:
+    """The float32 constant that `tensor` stands for; it remembers the integers, so that `requantized` finds them."""
+    quant = tensor.quant if tensor.is_quantized else None
+    return replace(tensor, dtype="float32", quant=None, grid=quant).holding(real_numbers(tensor))
+
+
+def _spread(numbers: tuple[float, ...], shape: tuple[int, ...], quant: Quant) -> np.ndarray:
+    """The numbers, per tensor, per slice or per block along the last axis, so that they broadcast to `shape`."""
+    found = np.array(numbers)
+    if quant.block_size and found.size > 1:
+        return np.repeat(found, quant.block_size)[: int(np.prod(shape))].reshape(shape)
+    along = [1] * len(shape)
+    if found.size > 1:
+        along[quant.axis] = found.size
+    return found.reshape(along)
+
+
+def requantized(data: np.ndarray, grid: Quant) -> tuple[np.ndarray, np.ndarray] | None:
+    """(int8[O, ...], f32[O, blocks]) whose products are exactly the floats `data` [O, ...]; None if there are none.
+
+    Each of the `blocks` equal parts of a row has a scale of its own.
+    """
+    rows = len(data)
+    scales = np.array(grid.scales, np.float32)
+    if scales.size > 1 and not grid.block_size and (grid.axis != 0 or scales.size != rows):
+        return None
+    parts = scales.reshape(rows, -1) if scales.size % rows == 0 else np.repeat(scales, rows).reshape(rows, -1)
+    if parts.size > data.size or data.size % parts.size:
+        return None
+    blocks = data.reshape(*parts.shape, -1)
+    numbers = np.rint(blocks / np.where(parts, parts, 1)[..., None])
+    is_exact = np.abs(numbers + 0.5).max(initial=0) < 128 and np.array_equal(numbers * parts[..., None], blocks)
+    return (numbers.astype(np.int8).reshape(data.shape), parts) if is_exact else None

@@ -1,0 +1,136 @@
+"""Products of float32 data and quantized weights, with the data quantized at run time: sums of integers.
+
+As in XNNPACK, the rows of a matrix and the pixels below a 1x1 filter are quantized each on its own, other images as a
+whole: real = (stored - zero) / factor, stored = round(real * factor) + zero, a signed byte. The range is widened to
+hold 0, so that zero is a byte too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from jitdelegate.ir.dequantize import integers
+from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr, binary, maximum, minimum, select, unary
+from jitdelegate.ir.forms import NO_HALO, Contract, IndexMap, Map, Reduce
+from jitdelegate.ir.graph import ABSENT, Tensor
+from jitdelegate.ir.quantized import quantize
+from jitdelegate.ops.activation import ACTIVATIONS, OPTION
+from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.pointwise import X, Y, Z, mapped
+from jitdelegate.ops.quantized_weights import Operands
+from jitdelegate.ops.registry import HYBRID, Lowering, view
+from jitdelegate.ops.window import Borders
+
+LEAST_RANGE = 1e-30
+"""A smaller range counts as zero: its factor might overflow."""
+
+
+MOST_ROWS = 4
+"""Most rows for which `quantized_execution="auto"` quantizes data: """
+
+
+def quantizes_data(call: Call, operands: Operands) -> bool:
+    """Whether the data of a node with quantized weights is quantized too, by the option `quantized_execution`."""
+    asked = call.graph.quantized
+    if asked.execution == "float_view" or not _is_possible(call, operands):
+        return False
+    return asked.execution == "dynamic" or (asked.multiplies_bytes and _is_faster(call, operands))
+
+
+def _is_possible(call: Call, operands: Operands) -> bool:
+    """Signed weights without zero points, scaled by output channel, and a constant bias."""
+    weights = call.tensor(operands.filter)
+    quant, is_bias_known = weights.quant, not call.given(operands.bias) or call.tensor(operands.bias).is_constant
+    if quant is None or weights.dtype not in HYBRID or any(quant.zero_points) or not is_bias_known:
+        return False
+    return len(quant.scales) == 1 or (quant.axis == operands.channel_axis and not quant.block_size)
+
+
+def _is_faster(call: Call, operands: Operands) -> bool:
+    """Whether sums of bytes save more than the quantization of the data costs."""
+    rows = prod(call.output.shape) // call.shape(operands.filter)[operands.channel_axis]
+    return rows <= MOST_ROWS
+
+
+def dynamic_sums(call: Call, lowering: Lowering, operands: Operands) -> Lowering:
+    """The lowering of a node as if its weights were floats, with sums of integers instead.
+
+    Args:
+        lowering: a Contract of data and filter; its inputs are in this order.
+    """
+    form, source = lowering.form, lowering.inputs[0]
+    assert isinstance(form, Contract) and not isinstance(source, np.ndarray)
+    weights, shape = call.tensor(operands.filter), lowering.shape or call.output.shape
+    data = source.shape if isinstance(source, Lowering) and source.shape else call.shape(operands.data)
+    rows = _Rows(source, data, (len(data) - 1,) if form.is_pointwise else (1, 2, 3))
+    stored = rows.stored(form.padding)
+    numbers = integers(weights)
+    total, extra, maps = _real(rows, numbers, weights, shape)
+    if call.given(operands.bias):
+        total = total + Arg(1 + len(extra))
+        extra.append(call.array(operands.bias).reshape(-1))
+        maps.append(IndexMap.along(len(shape) - 1))
+    epilogue = ACTIVATIONS[call.option(OPTION, "NONE")](total)
+    form = replace(form, accumulator="int32", padding=NO_HALO, epilogue=epilogue, operands=tuple(maps))
+    return replace(lowering, form=form, inputs=(stored, numbers, ABSENT, *extra))
+
+
+def _real(
+    rows: _Rows, numbers: np.ndarray, weights: Tensor, shape: Shape
+) -> tuple[Expr, list[int | Lowering | np.ndarray], list[IndexMap]]:
+    """The real number of a sum: (sum - zero * sum of weights) / factor * scale, its further operands and their maps."""
+    assert weights.quant is not None
+    scales = np.array(weights.quant.scales, np.float32)
+    sums = numbers.reshape(len(numbers), -1).sum(1, dtype=np.int32)
+    row = rows.row if len(rows.row) == len(shape) else (*shape[:-1], 1)
+    extra: list[int | Lowering | np.ndarray] = [
+        rows.seen(rows.zero, row, "int32"),
+        rows.seen(rows.step, row, "float32"),
+        sums,
+        np.broadcast_to(scales, sums.shape).copy(),
+    ]
+    along = IndexMap.along(len(shape) - 1)
+    maps = [IndexMap.broadcast(row, shape)] * 2 + [along] * 2
+    return Cast(RESULT - Arg(1) * Arg(3), "float32") * Arg(2) * Arg(4), extra, maps
+
+
+class _Rows:
+    """Float32 data with what quantizes it, for each of its rows.
+
+    Attributes:
+        row: the shape of these numbers; parts of the data along its axes of size 1 are quantized together.
+        factor, step, zero: float32 factor, step = 1 / factor, int32 zero.
+    """
+
+    def __init__(self, source: int | Lowering, shape: Shape, axes: tuple[int, ...]) -> None:
+        self._source, self._shape = source, shape
+        self.row = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+        low = Lowering(Reduce(kind="min", axes=axes, epilogue=minimum(RESULT, 0.0)), (source,), self.row, "float32")
+        size = maximum(RESULT, 0.0) - Arg(1)
+        factor = select(binary("gt", size, LEAST_RANGE), 255.0 / size, 1.0)
+        access = IndexMap.broadcast(self.row, self.row)
+        high = Reduce(kind="max", axes=axes, epilogue=factor, operands=(access,))
+        self.factor = Lowering(high, (source, low), self.row, "float32")
+        self.step = self._map(1.0 / X, self.factor)
+        self.zero = self._map(Cast(unary("round", -128.0 - X * Y), "int32"), low, self.factor, dtype="int32")
+
+    def _map(self, formula: Expr, *operands: Lowering, dtype: str = "float32") -> Lowering:
+        return mapped(formula, *((each, self.row) for each in operands), shape=self.row, dtype=dtype)
+
+    def stored(self, padding: Borders) -> Lowering:
+        """The data as signed bytes; an image gets (top, bottom, left, right) rows and columns of zero points."""
+        shape, access = self._shape, IndexMap.broadcast(self._shape, self._shape)
+        if any(padding):
+            top, bottom, left, right = padding
+            shape = (shape[0], shape[1] + top + bottom, shape[2] + left + right, shape[3])
+            access = IndexMap.along(0, 1, 2, 3, starts=(0, -top, -left, 0), fill=0.0)
+        formula = quantize(unary("round", X * Y) + Cast(Z, "float32"), "int8")
+        row = IndexMap.broadcast(self.row, shape)
+        return Lowering(Map(formula, (access, row, row)), (self._source, self.factor, self.zero), shape, "int8")
+
+    def seen(self, numbers: Lowering, shape: Shape, dtype: str) -> Lowering:
+        """Numbers of the rows under another shape."""
+        return numbers if shape == self.row else view(numbers, shape, dtype)
