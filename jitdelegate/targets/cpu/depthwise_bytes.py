@@ -8,7 +8,7 @@ of `_places`; the instructions that narrow results to bytes put them back in ord
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,16 +42,43 @@ SIGN = -128
 """The sign bit: a byte with the other one is larger by 128, as a uint8."""
 
 
-def suits(
-    machine: Machine, form: Depthwise, data: str, weights: np.ndarray, epilogue: Epilogue, target: Layout
-) -> bool:
-    """Whether the Depthwise is computed so."""
-    has_types = machine.has_vnni and data in ("int8", "uint8") and _terms(weights)[-1].max() <= MOST_INT8
-    is_small = form.multiplier == 1 and form.kernel[0] * form.kernel[1] <= MOST_TAPS
-    channels, layouts = target.shape[3], (target, *(s.memory.layout for s in epilogue.streams if s.pixel))
-    reads_beyond = channels % QUAD != 0 and any(s.memory.exact for s in epilogue.streams)
-    is_row_major = not any(layout.blocked for layout in layouts)
-    return has_types and is_small and is_row_major and channels >= LEAST and not reads_beyond
+def byte_filters(
+    machine: Machine,
+    form: Depthwise,
+    data: str,
+    weights: np.ndarray,
+    bias: np.ndarray | None,
+    epilogue: Epilogue,
+    target: Layout,
+) -> tuple[Filters, Epilogue] | None:
+    """As `Filters.of`, for results that are stored by layout `target`; None if the Depthwise is not computed so."""
+    taps, (*_, columns, channels) = weights.reshape(-1, weights.shape[3]), target.shape
+    terms, reads_beyond = _terms(taps), channels % QUAD != 0 and any(s.memory.exact for s in epilogue.streams)
+    is_row_major = not any(
+        layout.blocked for layout in (target, *(s.memory.layout for s in epilogue.streams if s.pixel))
+    )
+    if not machine.has_vnni or data not in ("int8", "uint8") or terms[-1].max() > MOST_INT8:
+        return None
+    if form.multiplier > 1 or len(taps) > MOST_TAPS or not is_row_major or reads_beyond:
+        return None
+    zero = form.input_zero + (-SIGN if data == "int8" else 0)
+    filters = ByteFilters(
+        taps, folded(bias, taps, zero, "int32"), data, "int32", "int32", terms=terms, kernel=form.kernel
+    )
+    joined = QUAD * machine.lanes // channels
+    is_dense = all(stream.pixel in (0, channels * stream.memory.layout.element) for stream in epilogue.streams)
+    if (
+        form.stride[1] == 1 < joined <= columns
+        and joined * channels == QUAD * machine.lanes
+        and channels % QUAD == 0
+        and is_dense
+    ):
+        filters = filters.of_pixels(joined)
+        epilogue = replace(epilogue, streams=tuple(replace(s, pixel=joined * s.pixel) for s in epilogue.streams))
+    elif channels < LEAST:
+        return None
+    live = (form.kernel[1] - 1) * form.dilation[1] // (form.stride[1] * filters.joined) + 1
+    return replace(filters, live=live), epilogue
 
 
 @dataclass(frozen=True)
@@ -68,19 +95,14 @@ class ByteFilters(Filters):
     kernel: tuple[int, int] = (1, 1)
     live: int = 1
 
-    @classmethod
-    def of(
-        cls, form: Depthwise, data: str, weights: np.ndarray, bias: np.ndarray | None, epilogue: Epilogue
-    ) -> tuple[Filters, Epilogue]:
-        taps = weights.reshape(-1, weights.shape[3])
-        zero = form.input_zero + (-SIGN if data == "int8" else 0)
-        live = (form.kernel[1] - 1) * form.dilation[1] // form.stride[1] + 1
-        types = data, "int32", "int32"
-        return cls(taps, folded(bias, taps, zero, "int32"), *types, _terms(taps), form.kernel, live), epilogue
+    def of_pixels(self, count: int) -> ByteFilters:
+        """The same for blocks of `count` neighbouring pixels, whose channels count as those of one pixel."""
+        taps, bias, *terms = (np.tile(each, count) for each in (self.taps, self.bias, *self.terms))
+        return replace(self, taps=taps, bias=bias, terms=tuple(terms), joined=count)
 
     @property
     def key(self) -> tuple[str, ...]:
-        return *Filters.key.__get__(self), f"{len(self.terms)} bytes of {self.channels % LARGEST}"
+        return *Filters.key.__get__(self), f"{len(self.terms)} of {self.channels % LARGEST} x {self.joined}"
 
     @property
     def groups(self) -> int:
@@ -223,9 +245,12 @@ class ByteRow(Row):
         if stream.splat:
             return [load(f, stream.dtype, at, self.lanes, 0)] * QUAD
         nothing = f.literal(vector(QUAD, stored(stream.dtype)), 0)
+        channels = self.count // self.shape.filters.joined if stream.pixel == 0 else self.count
 
         def piece(place: int) -> Value:
-            return load(f, stream.dtype, at + place * nbytes, QUAD, nbytes) if place < self.count else nothing
+            if place >= self.count:
+                return nothing
+            return load(f, stream.dtype, at + place % channels * nbytes, QUAD, nbytes)
 
         return [joined(f, [piece(place) for place in places[::QUAD]]) for places in _places(QUAD * self.lanes)]
 
