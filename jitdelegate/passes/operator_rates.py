@@ -95,7 +95,7 @@ HYBRID_RATES: dict[type[Op], OperatorRate] = {
 """As RATES, of operators on float32 values with quantized weights."""
 
 LEVEL_SLOWDOWNS = {
-    **dict.fromkeys(("x86-64-v4-vnni", "x86-64-v4", "x86-64-v3-vnni", "x86-64-v3"), 1.0),
+    **dict.fromkeys(("x86-64-v4-vbmi", "x86-64-v4-vnni", "x86-64-v4", "x86-64-v3-vnni", "x86-64-v3"), 1.0),
     "generic": 4.0,
 }
 """By instruction set: how many times as long compiled code takes as RATES say, which hold for AVX-512.

@@ -15,11 +15,11 @@ from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.element import load, store
 from jitdelegate.targets.cpu.fold import pieces
 from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory
+from jitdelegate.targets.cpu.narrow import emitted
 from jitdelegate.targets.cpu.nest import Box, Loop, Nest, Operand, nests, regions, whole
 from jitdelegate.targets.cpu.transpose import TransposeWriter, Transposition
 from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, Function, Value
 from jitdelegate.targets.cpu.writer import Writer
-from jitdelegate.targets.scalar.expression import emit
 
 CHUNK_ELEMENTS = 16384
 """Elements that are worth a chunk of their own."""
@@ -236,7 +236,7 @@ class Row:
                 values.append(f.constant(operand.dtype, operand.value, lanes))
             else:
                 values.append(load(f, operand.dtype, pointers[k + 1], lanes, steps[k + 1], mask))
-        result = emit(f, self.expr, values, [operand.dtype for operand in self.operands], self.dtype, lanes)
+        result = emitted(f, self.expr, values, [operand.dtype for operand in self.operands], self.dtype, lanes)
         store(f, self.dtype, result, pointers[0], mask)
 
 

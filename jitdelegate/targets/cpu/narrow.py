@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from jitdelegate.ir.expr import Arg, Cast, Const, Expr, result_type
+from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr, minimum, result_type
 from jitdelegate.ir.quantized import Quantize, Rescale
+from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.vector_ir import Function, Value, vector
 from jitdelegate.targets.scalar.expression import emit
 
@@ -29,19 +30,53 @@ def wide(expr: Expr) -> Expr:
 
 def interleaved_bytes(f: Function, parts: Sequence[Value], dtype: str) -> Value:
     """Four vectors of int32 as one of `dtype`, int8 or uint8: four bytes of each in turn, within every 16 bytes."""
-    return _bytes(f, _words(f, parts), dtype)
+    return to_bytes(f, to_words(f, parts), dtype)
 
 
-def _words(f: Function, parts: Sequence[Value]) -> list[Value]:
+def to_words(f: Function, parts: Sequence[Value]) -> list[Value]:
     """Four vectors of int32 as two of int16."""
     lanes = 2 * parts[0].lanes
     return [f.machine_call(NARROW[2 * lanes][0], vector(lanes, "i16"), *parts[k : k + 2]) for k in (0, 2)]
 
 
-def _bytes(f: Function, words: Sequence[Value], dtype: str) -> Value:
+def to_bytes(f: Function, words: Sequence[Value], dtype: str) -> Value:
     """Two vectors of int16 as one of int8 or uint8."""
     size = 2 * words[0].lanes
     return f.machine_call(NARROW[size][1 + (dtype == "uint8")], vector(size, "i8"), *words)
+
+
+def emitted(f: Function, expr: Expr, arguments: Sequence[Value], types: Sequence[str], dtype: str, lanes: int) -> Value:
+    """As `scalar.expression.emit`, with the last step of XNNPACK's roundings by packs, for whole registers of bytes."""
+    width = 4 * f.module.machine.lanes
+    inner, low, zero = _inside(expr, types) if lanes == width and f.module.machine.has_fma else (None, 0, 0)
+    if inner is None:
+        return emit(f, expr, arguments, types, dtype, lanes)
+    value = emit(f, inner, arguments, types, "int32", lanes)
+    parts = [f.part(value, first, lanes // 4) for first in range(0, lanes, lanes // 4)]
+    words = to_words(f, [_rounded(f, part) if part.is_float else part for part in parts])
+    if zero:
+        zeros = f.literal(words[0].type, zero)
+        words = [f.intrinsic("sadd.sat", word.type, word, zeros) for word in words]
+    groups = f.cast("bitcast", to_bytes(f, words, dtype), vector(lanes // 4, "i32"))
+    order = [4 * at + part for part in range(4) for at in range(lanes // 16)]
+    found = f.cast("bitcast", f.shuffle(groups, groups, order), vector(lanes, "i8"))
+    if low == ELEMENT_TYPES[dtype].minimum:
+        return found
+    return f.intrinsic("smax" if dtype == "int8" else "umax", found.type, found, f.constant(dtype, low, lanes))
+
+
+def _inside(expr: Expr, types: Sequence[str]) -> tuple[Expr | None, int, int]:
+    """(x, low, zero) of an expression that is max(pack(x) + zero, low) where x is an int32, or a float32 to be rounded;
+    x is None for others. Packs have the upper limits of their types, and floats too low or NaN are the lowest int32."""
+    match expr:
+        case Quantize(value, Const(low), Const(high), Const(zero), "int8" | "uint8", "even"):
+            if result_type(value, types) == "float32":
+                return minimum(value, high), int(low + zero), int(zero)
+        case Cast(Apply("min", (Apply("max", (value, Const(low))), Const(high))), "int8" | "uint8" as dtype):
+            element = ELEMENT_TYPES[dtype]
+            if result_type(value, types) == "int32" and element.minimum <= low <= high <= element.maximum:
+                return value if high == element.maximum else minimum(value, high), int(low), 0
+    return None, 0, 0
 
 
 @dataclass(frozen=True)
@@ -78,8 +113,8 @@ class Limits:
 
         What is too low is the smallest number after every step, so that the lower limit is applied to bytes.
         """
-        words = _words(f, [_rounded(f, f.minimum(value, self.high)) for value in values])
-        found = _bytes(f, [f.intrinsic("sadd.sat", word.type, word, self.zero) for word in words], dtype)
+        words = to_words(f, [_rounded(f, f.minimum(value, self.high)) for value in values])
+        found = to_bytes(f, [f.intrinsic("sadd.sat", word.type, word, self.zero) for word in words], dtype)
         return f.intrinsic("smax" if dtype == "int8" else "umax", found.type, found, self.low)
 
 
