@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.expr import RESULT, Arg, Cast, maximum, minimum
-from jitdelegate.ir.forms import Depthwise
-from jitdelegate.ir.graph import Graph, Tensor
+from jitdelegate.ir.forms import Depthwise, IndexMap, Map
+from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ir.quantized import quantize, rescale
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
@@ -127,3 +127,17 @@ def test_sums_are_exact(name: str, features: str) -> None:
     assert found.dtype == expected.dtype
     assert np.unique(expected).size > 60, "the case does not tell results apart"
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("features", INTEGERS)
+def test_data_that_the_caller_gets_too_stays_int8(features: str) -> None:
+    graph = CASES["parts of vectors"].graph()
+    (node,), (data, *tensors) = graph.nodes, graph.tensors
+    index_map = IndexMap.broadcast(data.shape, data.shape)
+    copied = len(graph.tensors)
+    copy = Node("COPY", (0,), (copied,), form=Map(Arg(0), (index_map,)))
+    nodes = (copy, replace(node, inputs=(copied, *node.inputs[1:])))
+    graph = replace(graph, tensors=(data, *tensors, data), nodes=nodes, outputs=(*graph.outputs, copied))
+    feeds = feeds_of(graph)
+    for found, expected in zip(execute(graph, feeds, features), run_graph(graph, feeds), strict=True):
+        np.testing.assert_array_equal(found, expected)
