@@ -1,12 +1,23 @@
-"""Epilogue operands: which element of an operand belongs to which element of a kernel's output."""
+"""Epilogue operands: which element of an operand belongs to which element of a kernel's output. Epilogues without their
+constants, for code that layers share."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import prod
 
+import numpy as np
+
+from jitdelegate.ir.expr import Arg, Const, Expr, argument_types, converted
 from jitdelegate.ir.forms import IndexMap, Shape
+from jitdelegate.ir.quantized import Rescale
+
+Number = tuple[str, float]
+"""(type, value) of a constant: "float32" or "int32"."""
+SHARED = ("float32", "int32")
+"""Types of constants that layers pass to shared code."""
 
 
 class Reach(Enum):
@@ -61,3 +72,26 @@ def reach(index_map: IndexMap, shape: Shape, output: Shape) -> Reach | None:
     """How an epilogue reads a dense operand of `shape`; None if no `Reach` fits."""
     operand = EpilogueOperand.of(index_map, shape, output)
     return operand.reach if operand else None
+
+
+def without_constants(expr: Expr, types: Sequence[str]) -> tuple[Expr, tuple[Number, ...]]:
+    """The expression with Args in place of its constants of float32 and int32, and these constants.
+
+    Args:
+        types: of the Args that the expression has; the new ones follow them. Multipliers and shifts of a Rescale stay.
+    """
+    numbers: dict[Number, Arg] = {}
+
+    def replaced(part: Expr, dtype: str) -> Expr:
+        if isinstance(part, Const):
+            known = converted(np.asarray(part.value), dtype).item()
+            return numbers.setdefault((dtype, known), Arg(len(types) + len(numbers))) if dtype in SHARED else part
+        if isinstance(part, Rescale):
+            return part.rebuilt((replaced(part.value, part_types(part)[0]), part.multiplier, part.shift))
+        return part.rebuilt(tuple(map(replaced, part.parts, part_types(part))))
+
+    def part_types(part: Expr) -> tuple[str, ...]:
+        return argument_types(part, types)
+
+    found = replaced(expr, "float32")
+    return found, tuple(numbers)

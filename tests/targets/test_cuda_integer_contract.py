@@ -14,7 +14,7 @@ from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.targets.cuda import back_end, mma
 from jitdelegate.targets.cuda.gemv import Gemv
 from jitdelegate.targets.cuda.mma import Mma
-from jitdelegate.targets.cuda.mma_tile import TILES, Tile
+from jitdelegate.targets.cuda.mma_tile import NARROW_TILE, TILES, Tile
 from jitdelegate.targets.cuda.split_k import Combine
 from jitdelegate.targets.cuda.template import Template
 from tests.targets.cuda_execute import ptx_of, templates_of
@@ -131,10 +131,11 @@ def test_sums_wrap() -> None:
     check(replace(graph, tensors=tuple(constants)))
 
 
-@pytest.fixture(params=TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
+@pytest.fixture(params=(*TILES, NARROW_TILE), ids=lambda tile: f"{tile.rows}x{tile.columns}")
 def only(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Tile:
     """Each tile, with no other to choose."""
     monkeypatch.setattr(mma, "TILES", (request.param,))
+    monkeypatch.setattr(mma, "NARROW_TILE", request.param)
     return request.param
 
 

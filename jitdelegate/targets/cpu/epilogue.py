@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, Expr, argument_types, converted
+from jitdelegate.ir.expr import RESULT, Cast, Expr
 from jitdelegate.ir.layout import Layout
-from jitdelegate.ir.quantized import Rescale
 from jitdelegate.targets.cpu.element import load, store
 from jitdelegate.targets.cpu.kernel import Kernel, Memory
 from jitdelegate.targets.cpu.vector_ir import POINTER, Function, Value, lanes_of
-from jitdelegate.targets.epilogue import EpilogueOperand
+from jitdelegate.targets.epilogue import EpilogueOperand, Number, without_constants
 from jitdelegate.targets.scalar.expression import emit
 
 
@@ -66,11 +65,7 @@ def _distance(layout: Layout, axis: int | None, rank: int) -> int:
     return layout.element if axis == rank - 1 else layout.pixel
 
 
-Number = tuple[str, float]
-"""(type, value) of a constant: "float32" or "int32"."""
 NUMBER_BYTES = 4
-SHARED = ("float32", "int32")
-"""Types of constants that layers pass to shared code."""
 
 
 @dataclass(frozen=True)
@@ -172,26 +167,3 @@ def numbers_pointer(kernel: Kernel, numbers: Sequence[Number]) -> list[Value]:
     bits = tuple(int(np.array(value, dtype).view(np.int32)) for dtype, value in numbers)
     name = generator.once("numbers", bits, lambda name: generator.module.constant(name, bits, "i32"))
     return [Value(kernel.f, POINTER, f"@{name}")]
-
-
-def without_constants(expr: Expr, types: Sequence[str]) -> tuple[Expr, tuple[Number, ...]]:
-    """The expression with Args in place of its constants of float32 and int32, and these constants.
-
-    Args:
-        types: of the Args that the expression has; the new ones follow them. Multipliers and shifts of a Rescale stay.
-    """
-    numbers: dict[Number, Arg] = {}
-
-    def replaced(part: Expr, dtype: str) -> Expr:
-        if isinstance(part, Const):
-            known = converted(np.asarray(part.value), dtype).item()
-            return numbers.setdefault((dtype, known), Arg(len(types) + len(numbers))) if dtype in SHARED else part
-        if isinstance(part, Rescale):
-            return part.rebuilt((replaced(part.value, part_types(part)[0]), part.multiplier, part.shift))
-        return part.rebuilt(tuple(map(replaced, part.parts, part_types(part))))
-
-    def part_types(part: Expr) -> tuple[str, ...]:
-        return argument_types(part, types)
-
-    found = replaced(expr, "float32")
-    return found, tuple(numbers)

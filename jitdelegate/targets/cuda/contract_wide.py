@@ -65,7 +65,7 @@ class ContractWide(Template):
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        extra = ("pointer",) * len(self.epilogue.operands)
+        extra = self.epilogue.parameters
         return *("pointer",) * 5, extra, WideSizes, SourceSizes, (PlaceSizes,) if self.is_scattered else ()
 
     def write(

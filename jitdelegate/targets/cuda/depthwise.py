@@ -100,7 +100,7 @@ class DepthwiseTemplate(Template):
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        extra = ("pointer",) * len(self.epilogue.operands)
+        extra = self.epilogue.parameters
         bias, halo = ("pointer",) * (self.weights is not Element.FLOAT32), ("int32",) * (self.factors == "int32")
         return "pointer", "pointer", "pointer", bias, halo, extra, FourAxes, WindowAxis, WindowAxis, DepthwiseSizes
 

@@ -9,6 +9,7 @@ from jitdelegate.ir.expr import RESULT, Expr
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element, load
 from jitdelegate.targets.cuda.expression import emit
+from jitdelegate.targets.cuda.sizes import Kind
 from jitdelegate.targets.epilogue import Reach
 
 
@@ -19,11 +20,18 @@ class Epilogue:
     Attributes:
         operands: for each epilogue operand, how it is read and stored.
         dtype: the type of the kernel's result.
+        numbers: the types of constants that the expression reads as Args after those of the operands.
     """
 
     expr: Expr = RESULT
     operands: tuple[tuple[Reach, Element], ...] = ()
     dtype: str = "float32"
+    numbers: tuple[str, ...] = ()
+
+    @property
+    def parameters(self) -> tuple[Kind, ...]:
+        """The kinds of the kernel's parameters that `apply` takes as `extra`."""
+        return ("pointer",) * len(self.operands) + self.numbers
 
     def apply(
         self,
@@ -39,15 +47,17 @@ class Epilogue:
         Args:
             pixel: number of the output's pixel, counted over N, H and W.
             channels: channels of a pixel; `channels` and `channel` are multiples of len(results).
-            extra: pointers to the epilogue operands.
+            extra: pointers to the epilogue operands, then the numbers.
         """
         width = len(results)
         columns = [
             _read(code, reach, element, base, pixel, channel, channels, width)
-            for (reach, element), base in zip(self.operands, extra, strict=True)
+            for (reach, element), base in zip(self.operands, extra, strict=False)
         ]
-        types = [self.dtype, *(element.dtype for _, element in self.operands)]
-        return [emit(code, self.expr, row, types, self.dtype) for row in zip(results, *columns, strict=True)]
+        numbers = extra[len(self.operands) :]
+        types = [self.dtype, *(element.dtype for _, element in self.operands), *self.numbers]
+        rows = zip(results, *columns, strict=True)
+        return [emit(code, self.expr, [*row, *numbers], types, self.dtype) for row in rows]
 
 
 def _read(

@@ -22,7 +22,7 @@ from jitdelegate.targets.cuda.ffma_tile import LANES_ACROSS, LANES_DOWN, QUAD, T
 from jitdelegate.targets.cuda.pixel_gather import PixelRow, PlaceSizes, SourceSizes, TableEntry
 from jitdelegate.targets.cuda.sizes import Kind, Number, count, filled, flattened
 from jitdelegate.targets.cuda.split_k import combining_cycles, write_combine
-from jitdelegate.targets.cuda.template import NoPointer, Pointer, TensorPointer
+from jitdelegate.targets.cuda.template import Argument, NoPointer, TensorPointer
 from jitdelegate.targets.cuda.tensor_core import CHUNK, copy_async
 from jitdelegate.targets.cuda.tile_loader import Chunks, DataLoader, WeightLoader
 from jitdelegate.targets.cuda.writer import Writer
@@ -117,7 +117,7 @@ class Ffma(ContractTemplate):
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        extra = ("pointer",) * len(self.epilogue.operands)
+        extra = self.epilogue.parameters
         return *("pointer",) * 6, extra, FfmaSizes, () if self.is_scattered else (FfmaPhase,)
 
     def write(
@@ -436,7 +436,7 @@ def _candidates(template: Ffma, steps: int) -> Iterator[tuple[Ffma, int]]:
 
 
 def _launch(
-    writer: Writer, problem: ConvProblem, template: Ffma, output: TensorPointer, extra: Sequence[Pointer], parts: int
+    writer: Writer, problem: ConvProblem, template: Ffma, output: TensorPointer, extra: Sequence[Argument], parts: int
 ) -> None:
     tile, phases = template.tile, problem.phases
     sizes = (problem.groups, tile.steps, tile.columns)

@@ -101,7 +101,7 @@ class Gemv(Template):
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        return *("pointer",) * 4, ("pointer",) * len(self.epilogue.operands), GemvSizes
+        return *("pointer",) * 4, self.epilogue.parameters, GemvSizes
 
     def write(self, code: Code, *arguments: Any) -> None:
         GemvKernel(code, self, *arguments).write()

@@ -13,12 +13,14 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.division import DIVISOR_SIZES, coordinates, divisors
 from jitdelegate.targets.cuda.element import Element, common_width, store
+from jitdelegate.targets.cuda.expression import emit
 from jitdelegate.targets.cuda.index_map import CanonicalMap, Walk, canonical, walk
-from jitdelegate.targets.cuda.operand import Operand, apply, operands_of
+from jitdelegate.targets.cuda.operand import Operand, operands_of, read
 from jitdelegate.targets.cuda.sizes import Kind
 from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.cuda.transpose import transpose_template
 from jitdelegate.targets.cuda.writer import Writer
+from jitdelegate.targets.epilogue import without_constants
 
 THREADS = 256
 MOST_VALUES = 64
@@ -29,7 +31,7 @@ FEWEST = 4
 
 @dataclass(frozen=True, eq=False)
 class MapTemplate(Template):
-    """out[i] = expr(operands at i), for indices of `rank` axes.
+    """out[i] = expr(operands at i, then numbers), for indices of `rank` axes.
 
     Thread t computes vector t of `width` outputs. Where there is only one axis, further threads compute the outputs
     after the last whole vector, one each.
@@ -41,19 +43,21 @@ class MapTemplate(Template):
     width: int
     target: Element
     operands: tuple[Operand, ...]
+    numbers: tuple[str, ...]
     expr: Expr
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
         sizes = ("int32",) * (DIVISOR_SIZES * (self.rank - 1))
         walks = tuple(one.kind for one in self.operands)
-        return "pointer", ("pointer",) * len(self.operands), "int32", "int32", sizes, walks
+        return "pointer", ("pointer",) * len(self.operands), self.numbers, "int32", "int32", sizes, walks
 
     def write(
         self,
         code: Code,
         out: Value,
         pointers: Sequence[Value],
+        numbers: Sequence[Value],
         vectors: Value,
         rest: Value,
         sizes: Sequence[Value],
@@ -66,7 +70,10 @@ class MapTemplate(Template):
 
         def write_outputs(place: Sequence[Value], index: Value, width: int) -> None:
             """Writes the outputs from `index` on, which have the coordinates `place`."""
-            results = apply(code, self.expr, self.operands, pointers, walks, place, width, self.target.dtype)
+            columns = read(code, self.operands, pointers, walks, place, width)
+            types = [*(one.element.dtype for one in self.operands), *self.numbers]
+            rows = [[*(column[k] for column in columns), *numbers] for k in range(width)]
+            results = [emit(code, self.expr, row, types, self.target.dtype) for row in rows]
             store(code, self.target, results, out, index)
 
         thread = self.thread(code)
@@ -120,12 +127,15 @@ def _write_launch(writer: Writer, expr: Expr, index_map: CanonicalMap, inputs: S
         return
     width = _width(index_map, target)
     operands = operands_of(index_map, elements, width)
-    template = MapTemplate(len(index_map.sizes), width, target, operands, expr)
+    types = [element.dtype for element in elements]
+    expr, numbers = (expr, ()) if {*types, target.dtype} == {"float32"} else without_constants(expr, types)
+    template = MapTemplate(len(index_map.sizes), width, target, operands, tuple(dtype for dtype, _ in numbers), expr)
+    values = [value for _, value in numbers]
     *outer, last = index_map.sizes
     vectors, rest = divmod(last, width)
     whole, sizes = prod(outer) * vectors, divisors([*outer, vectors])
     walks = [one.numbers(walk) for one, walk in zip(operands, index_map.walks, strict=True)]
-    writer.launch(template, template.grid(whole + rest), [*pointers, whole, rest, sizes, walks])
+    writer.launch(template, template.grid(whole + rest), [*pointers, *values, whole, rest, sizes, walks])
 
 
 def _width(index_map: CanonicalMap, target: Element) -> int:

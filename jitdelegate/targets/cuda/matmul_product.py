@@ -120,7 +120,7 @@ class ProductTemplate(Template):
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        extra = ("pointer",) * len(self.epilogue.operands)
+        extra = self.epilogue.parameters
         return "pointer", ("pointer", "pointer"), extra, ProductSizes, (ProductAxis,) * self.axes
 
 

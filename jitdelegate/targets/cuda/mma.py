@@ -22,11 +22,11 @@ from jitdelegate.targets.cuda.device_code import I32, Code, Value, reduce_tree
 from jitdelegate.targets.cuda.element import Element, common_width, load, load_where, pack, resized
 from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.gpu import Gpu
-from jitdelegate.targets.cuda.mma_tile import SHORTEST_ROW, TILES, Tile
+from jitdelegate.targets.cuda.mma_tile import NARROW_TILE, SHORTEST_ROW, TILES, Tile
 from jitdelegate.targets.cuda.pixel_gather import PixelRow, PlaceSizes, SourceSizes, TableEntry
 from jitdelegate.targets.cuda.sizes import Kind, Number
 from jitdelegate.targets.cuda.split_k import combining_cycles, write_combine
-from jitdelegate.targets.cuda.template import NoPointer, Pointer, TensorPointer
+from jitdelegate.targets.cuda.template import Argument, NoPointer, TensorPointer
 from jitdelegate.targets.cuda.tensor_core import CHUNK, STEP, Operand, Swizzle, WarpTile, nothing
 from jitdelegate.targets.cuda.tile_loader import Chunks, DataLoader, WeightLoader
 from jitdelegate.targets.cuda.writer import Writer
@@ -129,7 +129,7 @@ class Mma(ContractTemplate):
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        extra = ("pointer",) * len(self.epilogue.operands)
+        extra = self.epilogue.parameters
         halo = ("pointer",) * self.has_halo
         return *("pointer",) * 5, halo, extra, MmaSizes, SourceSizes, (PlaceSizes,) if self.is_scattered else ()
 
@@ -356,7 +356,7 @@ class MmaKernel(ContractKernel):
         """Shared address of a sum of slice `number`; runs of 8 columns are swizzled so that stores of fragments have no
         bank conflicts."""
         tile = self.tile
-        swizzled = column ^ ((row & 3) << 3)
+        swizzled = column ^ ((row & min(3, tile.columns // 8 - 1)) << 3)
         place: Value = (
             self.shared + (row * tile.columns + swizzled) * FLOAT + number * (tile.rows * tile.columns * FLOAT)
         )
@@ -469,7 +469,8 @@ def _parts(tile: Tile, k_bytes: int, problem: ConvProblem) -> list[int]:
 
 def _fitting(template: Mma, gpu: Gpu) -> list[Tile]:
     """The tiles that fit in the GPU's shared memory and in a thread's registers."""
-    tiles = TILES if template.is_asynchronous else [replace(tile, stages=2) for tile in TILES]
+    tiles: Sequence[Tile] = (*TILES, NARROW_TILE) if template.operand.is_integer else TILES
+    tiles = tiles if template.is_asynchronous else [replace(tile, stages=2) for tile in tiles]
     if template.operand.is_integer and template.unit_bytes < WORD:  # a thread keeps the places of all its chunks
         tiles = [replace(tile, row_bytes=max(SHORTEST_ROW, tile.warps[2] * STEP)) for tile in tiles]
     most = LARGEST_NARROW if template.unit_bytes < CHUNK or template.converts else TILES[0].rows * TILES[0].columns
@@ -482,7 +483,7 @@ def _launch(
     phase: Phase,
     template: Mma,
     output: TensorPointer,
-    extra: Sequence[Pointer],
+    extra: Sequence[Argument],
     parts: int,
 ) -> None:
     tile, nbytes = template.tile, template.operand.element.nbytes

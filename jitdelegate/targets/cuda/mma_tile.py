@@ -94,3 +94,5 @@ TILES = (
     Tile(16, 32, (1, 1, 8), 256, 4),
 )
 """Large tiles first: of equally good tiles the first is chosen."""
+NARROW_TILE = Tile(64, 16, (2, 1, 1), 64, 4)
+"""For integers besides: sums of data beside uint8 weights have a single output channel."""

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from jitdelegate.ir.expr import Expr
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.element import Element
 from jitdelegate.targets.cuda.epilogue import load_run
-from jitdelegate.targets.cuda.expression import emit
 from jitdelegate.targets.cuda.index_map import CanonicalMap, Walk
 from jitdelegate.targets.cuda.sizes import Kind
 
@@ -110,19 +108,14 @@ def _operand(walk: Walk, element: Element, checked: tuple[bool, ...], width: int
     return Operand(element, neighbours, checked, walk.fill if any(checked) else 0.0)
 
 
-def apply(
+def read(
     code: Code,
-    expr: Expr,
     operands: Sequence[Operand],
     pointers: Sequence[Value],
     numbers: Sequence[Sequence[Any]],
     coordinates: Sequence[Value],
     width: int,
-    dtype: str,
-) -> list[Value]:
-    """The values of `expr` over the operands, for `width` outputs of type `dtype` from `coordinates` on; arguments as
-    for `Operand.read`."""
+) -> list[list[Value]]:
+    """For each operand its values for `width` outputs from `coordinates` on; arguments as for `Operand.read`."""
     triples = zip(operands, pointers, numbers, strict=True)
-    columns = [one.read(code, base, own, coordinates, width) for one, base, own in triples]
-    types = [one.element.dtype for one in operands]
-    return [emit(code, expr, [column[k] for column in columns], types, dtype) for k in range(width)]
+    return [one.read(code, base, own, coordinates, width) for one, base, own in triples]

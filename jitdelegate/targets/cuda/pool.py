@@ -57,7 +57,7 @@ class PoolTemplate(Template):
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        extra = ("pointer",) * len(self.epilogue.operands)
+        extra = self.epilogue.parameters
         return "pointer", "pointer", extra, FourAxes, WindowAxis, WindowAxis, ImageSizes
 
 

@@ -17,7 +17,7 @@ from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.index_map import dense_strides
 from jitdelegate.targets.cuda.lanes import COMBINE, WARP, combine_lanes, combine_rows, neutral, power_of_two
 from jitdelegate.targets.cuda.sizes import Divisor, Kind, Number
-from jitdelegate.targets.cuda.template import Pointer, Template
+from jitdelegate.targets.cuda.template import Argument, Pointer, Template
 from jitdelegate.targets.cuda.writer import Writer
 from jitdelegate.targets.scalar.cast import cast
 
@@ -121,7 +121,7 @@ class ReduceTemplate(Template):
         kept, reduced = (
             (("int32",) * (DIVISOR_SIZES * (axes - 1)), ("int32",) * axes) for axes in (self.kept, self.reduced)
         )
-        extra = ("pointer",) * len(self.epilogue.operands)
+        extra = self.epilogue.parameters
         return "pointer", "pointer", extra, "float32", ReduceSizes, kept, reduced
 
     def write(
@@ -240,7 +240,7 @@ class Work:
     count: int
     channels: int
     epilogue: Epilogue
-    extra: tuple[Pointer, ...]
+    extra: tuple[Argument, ...]
 
     @property
     def along(self) -> bool:

@@ -53,7 +53,7 @@ class ResizeTemplate(Template):
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        extra = ("pointer",) * len(self.epilogue.operands)
+        extra = self.epilogue.parameters
         return "pointer", "pointer", ("pointer", "pointer"), extra, FourAxes, "int32", ImageSizes
 
     def write(

@@ -46,7 +46,7 @@ class SoftmaxTemplate(Template):
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        return "pointer", "pointer", ("pointer",) * len(self.epilogue.operands), "float32", "int32", "int32"
+        return "pointer", "pointer", self.epilogue.parameters, "float32", "int32", "int32"
 
     def write(
         self,

@@ -33,7 +33,7 @@ class Combine(Template):
 
     @property
     def parameters(self) -> tuple[Kind, ...]:
-        extra = ("pointer",) * len(self.epilogue.operands)
+        extra = self.epilogue.parameters
         return "pointer", "pointer", "pointer", extra, "int32", "int32", "int32"
 
     def write(

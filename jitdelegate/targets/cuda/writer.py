@@ -21,7 +21,7 @@ from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.sizes import flattened
 from jitdelegate.targets.cuda.template import Argument, Launch, Pointer, Template, TensorPointer, WeightsPointer
-from jitdelegate.targets.epilogue import reach
+from jitdelegate.targets.epilogue import reach, without_constants
 
 ALIGN = 256
 """Alignment of tensors and weights, in bytes."""
@@ -139,8 +139,9 @@ class Writer:
         self.temporaries[number] = nbytes
         return TensorPointer(number)
 
-    def epilogue(self, node: Node) -> tuple[Epilogue, tuple[Pointer, ...]]:
-        """A node's epilogue as part of a template, and its operands.
+    def epilogue(self, node: Node) -> tuple[Epilogue, tuple[Argument, ...]]:
+        """A node's epilogue as part of a template, and its operands. Where there are integers, its constants are
+        operands too, so that layers with other scales and zero points have the same template.
 
         Every epilogue operand has a `reach`; the planner splits nodes with an operand that has none.
         """
@@ -151,7 +152,12 @@ class Writer:
         assert None not in found
         kinds = tuple((one, self.element(index)) for one, index in zip(found, extra, strict=True) if one)
         own = form.own_type(self.graph.tensors[node.inputs[0]].dtype)
-        return Epilogue(form.epilogue, kinds, own), tuple(map(self.pointer, extra))
+        pointers = tuple(map(self.pointer, extra))
+        if own == self.element(node.outputs[0]).dtype == "float32":
+            return Epilogue(form.epilogue, kinds, own), pointers
+        expr, numbers = without_constants(form.epilogue, [own, *(element.dtype for _, element in kinds)])
+        types, values = tuple(dtype for dtype, _ in numbers), tuple(value for _, value in numbers)
+        return Epilogue(expr, kinds, own, types), (*pointers, *values)
 
     def launch(
         self,
