@@ -50,8 +50,9 @@ def _spread(numbers: tuple[float, ...], shape: tuple[int, ...], quant: Quant) ->
     return found.reshape(along)
 
 
-def requantized(data: np.ndarray, grid: Quant) -> tuple[np.ndarray, np.ndarray] | None:
-    """(int8[O, ...], f32[O, blocks]) whose products are exactly the floats `data` [O, ...]; None if there are none.
+def requantized(data: np.ndarray, grid: Quant, dtype: str = "int8") -> tuple[np.ndarray, np.ndarray] | None:
+    """(integers of type `dtype` [O, ...], f32[O, blocks]) whose products are exactly the floats `data` [O, ...]; None
+    if there are none.
 
     Each of the `blocks` equal parts of a row has a scale of its own.
     """
@@ -64,5 +65,6 @@ def requantized(data: np.ndarray, grid: Quant) -> tuple[np.ndarray, np.ndarray] 
         return None
     blocks = data.reshape(*parts.shape, -1)
     numbers = np.rint(blocks / np.where(parts, parts, 1)[..., None])
-    is_exact = np.abs(numbers + 0.5).max(initial=0) < 128 and np.array_equal(numbers * parts[..., None], blocks)
-    return (numbers.astype(np.int8).reshape(data.shape), parts) if is_exact else None
+    fits = np.abs(numbers + 0.5).max(initial=0) < -np.iinfo(dtype).min
+    is_exact = fits and np.array_equal(numbers * parts[..., None], blocks)
+    return (numbers.astype(dtype).reshape(data.shape), parts) if is_exact else None

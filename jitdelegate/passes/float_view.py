@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from jitdelegate.ir.dequantize import dequantized
 from jitdelegate.ir.expr import Arg, Cast, Const, Expr
 from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
@@ -116,7 +117,7 @@ class _FloatView:
         if not tensor.is_constant or tensor.data is None:
             return index
         if tensor.is_quantized:
-            return self.draft.constant(tensor.name, _real_values(tensor))
+            return self.draft.add(dequantized(tensor))
         if place == 2 and node.op in BIASED and tensor.dtype == "int32":
             data, weights = (self.graph.tensors[index].quant for index in node.inputs[:2])
             if data is not None and weights is not None:
@@ -166,16 +167,3 @@ def _rounded(tensor: Tensor) -> Expr:
     lowest = float(step * np.float32(element.minimum - zero(tensor)))
     steps = quantize((Arg(0) - lowest) / Const(float(step)), "uint8", rounding="away")
     return Cast(steps, "float32") * Const(float(step)) + lowest
-
-
-def _real_values(tensor: Tensor) -> np.ndarray:
-    """scale * (stored - zero point) of a constant, per tensor or by slice."""
-    quant, data = tensor.quant, tensor.data
-    assert quant is not None and data is not None
-    shape = [1] * data.ndim
-    if len(quant.scales) > 1:
-        shape[quant.axis] = -1
-    scales = np.array(quant.scales, np.float32).reshape(shape if data.ndim else ())
-    zeros = np.array(quant.zero_points or (0,), np.int64).reshape(shape if len(quant.zero_points) > 1 else ())
-    found: np.ndarray = scales * (data.astype(np.int64) - zeros).astype(np.float32)
-    return found

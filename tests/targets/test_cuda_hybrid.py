@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from jitdelegate.ir.dequantize import dequantized
 from jitdelegate.ir.expr import RESULT, Arg
 from jitdelegate.ir.forms import Contract, Depthwise, Window
-from jitdelegate.ir.graph import Graph, Tensor
+from jitdelegate.ir.graph import Graph, Quant, Tensor
 from jitdelegate.targets.cuda import back_end
 from jitdelegate.targets.cuda.ffma import Ffma
 from jitdelegate.targets.cuda.gemv import Gemv
@@ -89,6 +91,25 @@ def test_a_depthwise_convolution_agrees_with_the_reference(dtype: str) -> None:
     form = Depthwise(RESULT * Arg(1), kernel=(3, 3), padding=(1, 1, 1, 1))
     graph = problem(form, (1, 6, 7, 20), (1, 3, 3, 20), (1, 6, 7, 20), dtype)
     compare(graph, feeds=feeds(graph), tolerance=1e-5)
+
+
+def test_floats_that_were_integers_are_integers_again() -> None:
+    """int8 by channel, and uint8 with a zero point; a scale that does not fit leaves floats."""
+    sizes = {}
+    for name, dtype, scales, zero in ("int8", "int8", tuple(0.01 + 0.003 * k for k in range(80)), 0), (
+        "uint8", "uint8", (0.02,), 7
+    ), ("other", "int8", (0.02,), 0):  # fmt: skip
+        quant = Quant(scales, (zero,) * len(scales))
+        stored = Tensor("w", (80, 64), dtype, whole_range((80, 64), dtype, 1), quant)
+        weights = dequantized(stored)
+        if name == "other":
+            weights = weights.holding(weights.data * np.float32(0.7))
+        graph = contract((9, 64), (80, 64), (9, 80))
+        tensors = [weights if one.name == "w" else one for one in graph.tensors]
+        graph = replace(graph, tensors=tuple(tensors))
+        compare(graph, feeds=feeds(graph), tolerance=1e-5)
+        sizes[name] = len(plan(graph, GPUS["sm_90"], "float32").weights)
+    assert sizes["int8"] < 1.2 * 80 * 64 + 2048 < sizes["uint8"] < 1.2 * 2 * 80 * 64 + 2048 < sizes["other"]
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])

@@ -31,6 +31,7 @@ from jitdelegate.targets.buffer_plan import Buffers, check_steps, lives_of, plac
 from jitdelegate.targets.cuda.element import OWN
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.map import copy
+from jitdelegate.targets.cuda.narrow_weights import narrow_weights
 from jitdelegate.targets.cuda.template import Launch, TensorPointer
 from jitdelegate.targets.cuda.writer import ALIGN, Writer, check_memory
 from jitdelegate.targets.epilogue import reach
@@ -94,7 +95,7 @@ def plan(graph: Graph, gpu: Gpu, precision: str) -> Plan:
             precision.
     """
     _check_size(graph)
-    graph = split_epilogues(graph, reach)
+    graph = narrow_weights(split_epilogues(graph, reach))
     writer = Writer(graph, gpu, precision)
     buffers = _write(writer)
     lives = dict(sorted(lives_of(_touched(writer, buffers), lambda index: _bytes(writer, index)).items()))
