@@ -49,7 +49,6 @@ REFUSED = {
         node_of(Contract(groups=1 << 20), (1, 1, 5, 1 << 20), (1 << 20, 1, 1, 1), (1, 1, 5, 1 << 20)),
         "A constant of",
     ),
-    "weights padded to whole warps": (node_of(Contract(), (1, 1), (1 << 22, 1), (1, 1 << 22)), "A constant of"),
     "an offset": (
         mapped((2, 1 << 20), IndexMap((0, -1), (-(1 << 20), 0), (1, 1), 0.0), (1 << 21, 1)),
         "expected 32 bits",
