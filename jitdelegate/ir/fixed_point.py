@@ -25,6 +25,8 @@ SEVENTEENTHS = 1515870810, -1010580540
 """48/17 and -32/17, in 32 bits with two integer bits."""
 
 
+HALF_ROOT = 1518500250
+"""sqrt(1/2), in 32 bits without integer bits."""
 MOST_WHOLE = 6
 """Most integer bits of a FixedPoint's value."""
 
@@ -143,12 +145,47 @@ def normal_reciprocal(m: Arithmetic[V], x: V, whole: int) -> V:
     return m.select(m.compare("sgt", found, half), 2 * half + 1, found * 2)
 
 
+def _root(m: Arithmetic[V], x: V) -> tuple[V, V]:
+    """(factor, shift): 1 / sqrt(x) = factor / 2**(31 + shift), for an x of 32 bits from 1 on; 0 counts as 1."""
+    is_large = m.compare("sgt", x, (1 << 29) - 1)
+    shift = m.select(is_large, x * 0 + 12, 11)
+    found = m.select(is_large, m.ashr(x, 2), x)
+    for pairs in (8, 4, 2, 1):
+        is_small = m.compare("slt", found, 1 << 29 - 2 * pairs)
+        shift = m.select(is_small, shift - pairs, shift)
+        found = m.select(is_small, found * (1 << 2 * pairs), found)
+    fine = m.ashr(found, 1)
+    root, half = x * 0 + (1 << 28), halved(m, fine, 1)
+    for _ in range(5):  # 3 / 2 * root - x / 2 * root**3, with three integer bits
+        cube = m.high_product(m.high_product(root, root), root) * 64
+        root = (m.high_product(root, 3 << 27) - m.high_product(half, cube)) * 8
+    factor = m.high_product(root, HALF_ROOT)
+    for bits in (1, 2):
+        is_left = m.compare("slt", shift, -bits + 1)
+        factor = m.select(is_left, factor * 2, factor)
+    is_unit = m.compare("slt", x, 2)
+    factor = m.select(is_unit, (1 << 31) - 1, factor)
+    return factor, m.select(is_unit, 0, m.select(m.compare("slt", shift, 0), 0, shift))
+
+
+def root_factor(m: Arithmetic[V], x: V, whole: int) -> V:
+    """The factor of an inverse square root: see `_root`."""
+    return _root(m, x)[0]
+
+
+def root_shift(m: Arithmetic[V], x: V, whole: int) -> V:
+    """The shift of an inverse square root: see `_root`."""
+    return _root(m, x)[1]
+
+
 FUNCTIONS: Mapping[str, Callable[[Any, Any, int], Any]] = {
     "logistic": logistic,
     "tanh": tanh,
     "leading_zeros": leading_zeros,
     "normalized": normalized,
     "normal_reciprocal": normal_reciprocal,
+    "root_factor": root_factor,
+    "root_shift": root_shift,
 }
 """Name of a `FixedPoint` -> the function, of (arithmetic, value, integer bits)."""
 SOURCES = {"logistic": "int16", "tanh": "int16"}

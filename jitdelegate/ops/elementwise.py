@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,10 +14,20 @@ from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.fourier import part, rank_problems
 from jitdelegate.ops.pointwise import Pointwise, X, Y, pointwise
 from jitdelegate.ops.quantization import centred, multiple, per_tensor_problems, tabulated
-from jitdelegate.ops.quantized_elementwise import elu, gelu, hard_swish, leaky_relu, looked_up, magnitude, prelu
+from jitdelegate.ops.quantized_elementwise import (
+    elu,
+    gelu,
+    hard_swish,
+    inverse_root,
+    leaky_relu,
+    looked_up,
+    magnitude,
+    prelu,
+)
+from jitdelegate.ops.quantized_words import logistic_16, sigmoid_problems, square_root, tabulated_16, tanh_16
 from jitdelegate.ops.registry import ANY, BYTES, NUMBERS, QUANTIZED, Lowering, Op, cast, op
 from jitdelegate.ops.rounding import AWAY
-from jitdelegate.ops.scales import scale
+from jitdelegate.ops.scales import scale, zero
 
 SHAPES = (Case(((1, 8, 8, 4),)), Case(((5,),)), Case(((1, 1, 1, 1),)), Case(((),)))
 WHOLE = tuple(Case((Fed((2, 3, 5), dtype),)) for dtype in ("int32", "int64"))
@@ -116,15 +126,30 @@ class Square(Elementwise):
     formula = X * X
 
 
+class Curve(Elementwise):
+    """A function that is a table of int16 numbers too, between whose entries values are interpolated."""
+
+    quantized: ClassVar[tuple[str, ...]] = ("int8", "int16")
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from super().quantized_problems(call)
+        if call.tensor(0).dtype == "int16" and (zero(call.tensor(0)) or zero(call.output)):
+            yield f"{self.name} of int16 has zero points, expected 0."
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        is_word = call.tensor(0).dtype == "int16"
+        return pointwise(tabulated_16(call), call) if is_word else super().quantized_lowering(call)
+
+
 @op("EXP")
-class Exp(Elementwise):
+class Exp(Curve):
     """y = e to the power of x"""
 
     formula = unary("exp", X)
 
 
 @op("LOG")
-class Log(Elementwise):
+class Log(Curve):
     """y = the natural logarithm of x"""
 
     cases = POSITIVE
@@ -133,32 +158,59 @@ class Log(Elementwise):
 
 @op("SQRT")
 class Sqrt(Elementwise):
-    """y = the square root of x"""
+    """y = the square root of x; of quantized values below 0, at which LiteRT stops, any number"""
 
+    quantized = ("int8", "int16")
     cases = POSITIVE
     formula = unary("sqrt", X)
 
+    def quantized_lowering(self, call: Call) -> Lowering:
+        data, output = call.tensor(0), call.output
+        return pointwise(looked_up(square_root(data, output), data, output), call)
+
 
 @op("RSQRT")
-class Rsqrt(Elementwise):
-    """y = 1 / the square root of x"""
+class Rsqrt(Curve):
+    """y = 1 / the square root of x; of quantized values below 0, at which LiteRT stops, any number"""
 
     cases = POSITIVE
     formula = unary("rsqrt", X)
 
+    def quantized_lowering(self, call: Call) -> Lowering:
+        data, output = call.tensor(0), call.output
+        return pointwise(inverse_root(data, output), call) if data.dtype == "int8" else super().quantized_lowering(call)
+
+
+class Sigmoid(Elementwise):
+    """A function whose results are in (-1, 1); that of int16 numbers is computed with integers alone."""
+
+    quantized = ("int8", "uint8", "int16")
+    words: ClassVar[Callable[[Call], Expr]]
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from super().quantized_problems(call)
+        if call.tensor(0).dtype == "int16":
+            yield from sigmoid_problems(call)
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        is_word = call.tensor(0).dtype == "int16"
+        return pointwise(type(self).words(call), call) if is_word else super().quantized_lowering(call)
+
 
 @op("TANH")
-class Tanh(Elementwise):
+class Tanh(Sigmoid):
     """y = the hyperbolic tangent of x"""
 
     formula = unary("tanh", X)
+    words = tanh_16
 
 
 @op("LOGISTIC")
-class Logistic(Elementwise):
+class Logistic(Sigmoid):
     """y = 1 / (1 + e to the power of -x)"""
 
     formula = unary("logistic", X)
+    words = logistic_16
 
 
 class Activation(Elementwise):
@@ -196,7 +248,7 @@ class ReluN1To1(Activation):
 
 
 @op("RELU_0_TO_1")
-class Relu0To1(Elementwise):
+class Relu0To1(Activation):
     """y = x limited to [0, 1]"""
 
     formula = clamp(X, 0, 1)
@@ -243,9 +295,10 @@ class Elu(Elementwise):
 
 
 @op("GELU")
-class Gelu(Elementwise):
+class Gelu(Curve):
     """y = x / 2 * (1 + erf(x / sqrt(2))), or x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))"""
 
+    quantized = ("int8", "uint8", "int16")
     cases = tuple(Case(case.inputs, {"approximate": approximate}) for case in SHAPES for approximate in (True, False))
 
     def expression(self, attrs: Mapping[str, Any]) -> Expr:
@@ -254,7 +307,7 @@ class Gelu(Elementwise):
         return X * 0.5 * (unary("erf", X * 0.7071067811865476) + 1)
 
     def quantized_lowering(self, call: Call) -> Lowering:
-        if call.option("approximate", False):
+        if call.option("approximate", False) or call.tensor(0).dtype == "int16":
             return super().quantized_lowering(call)
         return pointwise(gelu(call.tensor(0), call.output), call)
 

@@ -51,10 +51,12 @@ def limits(tensor: Tensor, activation: str = "NONE") -> tuple[int, int]:
     """The smallest and the largest stored number after a fused activation."""
     element = ELEMENT_TYPES[tensor.dtype]
     low, high = element.minimum, element.maximum
-    if activation in ("RELU", "RELU6"):
+    if activation in ("RELU", "RELU6", "RELU_0_TO_1"):
         low = max(low, _stored(0.0, tensor))
     if activation == "RELU6":
         high = min(high, _stored(6.0, tensor))
+    if activation == "RELU_0_TO_1":
+        high = min(high, _stored(1.0, tensor))
     if activation == "RELU_N1_TO_1":
         low, high = max(low, _stored(-1.0, tensor)), min(high, _stored(1.0, tensor))
     return low, max(low, high)

@@ -12,15 +12,16 @@ from math import erfc
 import numpy as np
 
 from jitdelegate.ir.expr import Arg, Const, Expr, binary, evaluate, maximum, select
+from jitdelegate.ir.fixed_point import Arrays, root_factor, root_shift
 from jitdelegate.ir.graph import Tensor
-from jitdelegate.ir.quantized import Table
+from jitdelegate.ir.quantized import Table, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.call import Call
 from jitdelegate.ops.quantization import centred, half_away, limits, multiple, multiplier, shifted
 from jitdelegate.ops.rounding import AWAY, EVEN, INTEGER, rounding
 from jitdelegate.ops.scales import scale, zero
 
-X, Y = Arg(0), Arg(1)
+X, Y, Z = Arg(0), Arg(1), Arg(2)
 
 
 def looked_up(formula: Expr, data: Tensor, output: Tensor) -> Expr:
@@ -99,6 +100,17 @@ def gelu(data: Tensor, output: Tensor) -> Expr:
     tails = [erfc(value) for value in (real * np.float32(-(0.5**0.5))).tolist()]
     steps = np.float32(0.5) * real * np.array(tails, np.float32) * (np.float32(1) / scale(output))
     return _table(half_away(steps) + zero(output), output)
+
+
+def inverse_root(data: Tensor, output: Tensor) -> Expr:
+    """RSQRT: a root with 20 more bits, then one multiple; the largest number for 0."""
+    m, shift = multiplier(float(1 / (np.sqrt(scale(data)) * scale(output))))
+    value, arrays = _stored(data).astype(np.int64) - zero(data), Arrays()
+    roots, rights = (function(arrays, np.maximum(value, 0), 0) for function in (root_factor, root_shift))
+    places = [np.ones(256, np.int32), roots.astype(np.int32), (rights + (31 - 20)).astype(np.int32)]
+    fine = evaluate(rescale(X, Y, Z, "int32"), places)
+    found = evaluate(rescale(X, m, shift + 20, "int32"), [fine])
+    return _table(np.where(value > 0, found + zero(output), limits(output)[1]), output)
 
 
 def hard_swish(data: Tensor, output: Tensor) -> Expr:

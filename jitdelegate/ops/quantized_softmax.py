@@ -7,20 +7,20 @@ optimized/optimized_ops.h, reference/softmax.h), by experiment.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import e, floor, log2
+from math import floor
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, clamp, minimum, select, unary
+from jitdelegate.ir.expr import Arg, Cast, Const, binary, minimum, select, unary
 from jitdelegate.ir.fixed_point import Arrays, FixedPoint, exponential
 from jitdelegate.ir.forms import IndexMap, Reduce
 from jitdelegate.ir.index_forms import Scan
-from jitdelegate.ir.quantized import DIGITS, Table, quantize, rescale
+from jitdelegate.ir.quantized import Table, quantize, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.call import Call, Shape
 from jitdelegate.ops.pointwise import X, Y, Z, mapped
-from jitdelegate.ops.quantization import FIXED, half_away, limits, multiplier
+from jitdelegate.ops.quantization import FIXED, limits, multiplier
+from jitdelegate.ops.quantized_words import HALF, RANGE, exponential_32, interpolated, table_16
 from jitdelegate.ops.registry import Lowering, moved
 from jitdelegate.ops.rounding import AWAY
 from jitdelegate.ops.scales import scale, zero
@@ -31,12 +31,6 @@ WHOLE, SUM_WHOLE = 5, 12
 """Integer bits of a difference from the largest number, and of the sum of exponentials."""
 BELOW = Cast(Cast(Y, "int32") - Cast(X, "int32"), "uint8")
 """How far an 8-bit number, X, is below the largest one, Y."""
-HALF, RANGE = 1 << 15, (1 << 16) - 1
-EXPONENT = 32
-POLYNOMIAL = tuple(
-    c / EXPONENT**k for c, k in ((0.05550361559341535, 3), (0.2402284522445722, 2), (0.6931471806916203, 1))
-)
-"""Of 2**(r / EXPONENT), by powers of r: source: glibc, sysdeps/ieee754/flt-32/e_exp2f_data.c."""
 LONGEST = 10.0
 """The difference, in real numbers, that int16's table of exponentials reaches down to."""
 
@@ -68,16 +62,6 @@ def summed_in_order(source: Lowering, shape: Shape) -> tuple[Lowering, Shape]:
 def exponentials(step: np.float32) -> Table:
     """e**(-step * how far a number is below the largest one), in float32."""
     return Table(BELOW, tuple(exponential_32(-step * np.arange(256, dtype=np.float32)).tolist()), "float32")
-
-
-def exponential_32(x: np.ndarray) -> np.ndarray:
-    """e**x of float32 as glibc's expf gives it, which not always is the nearest float32: 2**(k / 32) * a polynomial."""
-    turns = x.astype(np.float64) * (EXPONENT * log2(e))
-    k = np.rint(turns)
-    cubic, square, line = POLYNOMIAL
-    r = turns - k
-    found = (cubic * r + square) * (r * r) + (line * r + 1)
-    return np.asarray(found * np.exp2(k / EXPONENT), np.float32)
 
 
 def _by_floats(call: Call) -> Lowering:
@@ -129,37 +113,13 @@ def _interpolated(call: Call) -> Lowering:
     data, top = (call.index(0), shape), reduced("max", call.index(0), shape, "int16")
     factor = float(scale(call.tensor(0))) * float(call.option("beta", 0.0)) / (LONGEST / RANGE)
     below = rescale(Cast(X, "int32") - Cast(Y, "int32"), *multiplier(factor), "int32", rounding=FIXED[AWAY])
-    power = interpolated(below + Const(HALF - 1), table_16(np.exp, LONGEST / RANGE, HALF - 1, 2.0 / RANGE))
+    power = interpolated(below + Const(HALF - 1), table_16(np.exp, LONGEST / RANGE, HALF - 1, 2.0 / RANGE, "float64"))
     powers = mapped(Cast(power, "int16"), data, top, shape=shape, dtype="int16")
     total = reduced("sum", powers, shape, "int32")
     # the sum is 1 + x, times a power of two; x is a number from the lowest int16 on
     over = binary("shift_right", FixedPoint("normalized", X) + Const(1 << 13), Const(14)) - Const(3 * HALF)
-    entries = table_16(lambda x: 1 / (1 + x), 1.0 / RANGE, -HALF, 2.0 / RANGE)
+    entries = table_16(lambda x: 1 / (1 + x), 1.0 / RANGE, -HALF, 2.0 / RANGE, "float64")
     share = mapped(interpolated(over, entries), total, shape=total[1], dtype="int32")
     shift = mapped(Const(31) - FixedPoint("leading_zeros", X), total, shape=total[1], dtype="int32")
     found = rescale(X, Y, Z, "int16", low=0, rounding="single")
     return mapped(found, (powers, shape), (share, total[1]), (shift, total[1]), shape=shape, dtype="int16")
-
-
-def interpolated(value: Expr, entries: tuple[int, ...]) -> Expr:
-    """A table's function of an int32, which is limited to the range of an int16 before."""
-    found = Table(Cast(clamp(value, -HALF, HALF - 1), "int16"), entries, "int32")
-    return binary("shift_right", found + Const(1 << DIGITS - 1), Const(DIGITS))
-
-
-def table_16(
-    function: Callable[[np.ndarray], np.ndarray], step: float, middle: int, result: float, dtype: str = "float64"
-) -> tuple[int, ...]:
-    """The 513 entries of a function of int16 numbers with scale `step` and zero point `middle`.
-
-    Entries lie so that the largest errors between and at them are alike. LiteRT calculates them in `dtype`.
-    """
-    real = np.dtype(dtype).type
-    first, last = (real(step) * real(limit - middle) for limit in (-HALF, HALF - 1))
-    steps, fine = (last - first) / real(512), real(RANGE + 1) / (real(result) * real(RANGE))
-    at = first + np.arange(512, dtype=dtype) * steps
-    values, between = (half_away(function(each) * fine) for each in (at, at + steps / real(2)))
-    following = function(first + np.arange(1, 513, dtype=dtype) * steps) * fine
-    error = half_away((following + values) / real(2)) - between
-    entries = np.append(values - half_away(error / real(2)), half_away(function(np.array([last])) * fine))
-    return tuple(np.clip(entries, -HALF, HALF - 1).astype(int).tolist())

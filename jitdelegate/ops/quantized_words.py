@@ -1,0 +1,161 @@
+"""Elementwise functions of int16 numbers: interpolated tables of 513 entries, LOGISTIC and TANH of fixed-point numbers.
+
+Source: experiments with LiteRT 2.3, and the kernels of its sources (tflite/kernels/internal/common.h,
+reference/integer_ops/logistic.h and tanh.h).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import e, erf, frexp, log2, tanh
+
+import numpy as np
+
+from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, clamp, minimum, select, unary
+from jitdelegate.ir.fixed_point import FixedPoint
+from jitdelegate.ir.graph import Tensor
+from jitdelegate.ir.quantized import DIGITS, Table
+from jitdelegate.ops.call import Call
+from jitdelegate.ops.quantization import half_away, limits
+from jitdelegate.ops.scales import scale, zero
+
+X = Arg(0)
+HALF, RANGE = 1 << 15, (1 << 16) - 1
+EXPONENT = 32
+POLYNOMIAL = tuple(
+    c / EXPONENT**k for c, k in ((0.05550361559341535, 3), (0.2402284522445722, 2), (0.6931471806916203, 1))
+)
+"""Of 2**(r / EXPONENT), by powers of r. Source: glibc, sysdeps/ieee754/flt-32/e_exp2f_data.c."""
+SIGMOID = tuple(int(65536 / (1 + e ** (-k / 24)) + 0.5) for k in range(257))
+"""The logistic of k / 24, in 16 bits of fraction."""
+
+
+def exponential_32(x: np.ndarray) -> np.ndarray:
+    """e**x of float32 as glibc's expf gives it, which not always is the nearest float32: 2**(k / 32) * a polynomial."""
+    turns = x.astype(np.float64) * (EXPONENT * log2(e))
+    k = np.rint(turns)
+    cubic, square, line = POLYNOMIAL
+    r = turns - k
+    found = (cubic * r + square) * (r * r) + (line * r + 1)
+    return np.asarray(found * np.exp2(k / EXPONENT), np.float32)
+
+
+def interpolated(value: Expr, entries: tuple[int, ...]) -> Expr:
+    """A table's function of an int32, which is limited to the range of an int16 before; an int32."""
+    found = Table(Cast(clamp(value, -HALF, HALF - 1), "int16"), entries, "int32")
+    return binary("shift_right", found + Const(1 << DIGITS - 1), Const(DIGITS))
+
+
+def table_16(
+    function: Callable[[np.ndarray], np.ndarray], step: float, middle: int, result: float, dtype: str = "float32"
+) -> tuple[int, ...]:
+    """The 513 entries of a function of int16 numbers with scale `step` and zero point `middle`.
+
+    Entries lie so that the largest errors between and at them are alike. LiteRT calculates them in `dtype`.
+    """
+    real = np.dtype(dtype).type
+    first, last = (real(step) * real(limit - middle) for limit in (-HALF, HALF - 1))
+    steps = (last - first) / real(512)
+    fine = real(RANGE + 1) / (real(result) * real(HALF - 1) - real(result) * real(-HALF))
+    at = first + np.arange(512, dtype=dtype) * steps
+    values, between = (half_away(function(each) * fine) for each in (at, at + steps / real(2)))
+    following = function(first + np.arange(1, 513, dtype=dtype) * steps) * fine
+    error = half_away((following + values) / real(2)) - between
+    entries = np.append(values - half_away(error / real(2)), half_away(function(np.array([last])) * fine))
+    return tuple(np.clip(entries, -HALF, HALF - 1).astype(int).tolist())
+
+
+def tabulated_16(call: Call) -> Expr:
+    """EXP, LOG, RSQRT and GELU."""
+    data, output = call.tensor(0), call.output
+    below, above = (np.float32(limit) * scale(output) for limit in (-HALF, HALF - 1))
+
+    def logarithm(x: np.ndarray) -> np.ndarray:
+        return np.where(x > 0, np.log(np.maximum(x, 1e-38).astype(np.float64)).astype(np.float32), below)
+
+    def inverse_root(x: np.ndarray) -> np.ndarray:
+        return np.where(x > 0, np.float32(1) / np.sqrt(np.maximum(x, np.float32(1e-38))), above)
+
+    def gelu(x: np.ndarray) -> np.ndarray:
+        return np.asarray(np.float32(0.5) * x * (np.float32(1) + _each(erf, x * np.float32(0.5**0.5))))
+
+    def approximate_gelu(x: np.ndarray) -> np.ndarray:
+        inner = np.float32((2 / np.pi) ** 0.5) * (x + np.float32(0.044715) * x * x * x)
+        return np.asarray(np.float32(0.5) * x * (np.float32(1) + _each(tanh, inner)))
+
+    functions = {"EXP": exponential_32, "LOG": logarithm, "RSQRT": inverse_root, "GELU": gelu}
+    function = approximate_gelu if call.option("approximate", False) else functions[call.node.op]
+    return Cast(
+        interpolated(Cast(X, "int32"), table_16(function, float(scale(data)), 0, float(scale(output)))), "int16"
+    )
+
+
+def _each(function: Callable[[float], float], x: np.ndarray) -> np.ndarray:
+    """A function of doubles, rounded to float32."""
+    return np.array([function(value) for value in x.tolist()], np.float32)
+
+
+def square_root(data: Tensor, output: Tensor) -> Expr:
+    """SQRT: the real root, divided by the scale and truncated."""
+    real = Cast(Cast(X, "int32") - Const(zero(data)), "float32") * Const(float(scale(data)))
+    found = Cast(unary("sqrt", real) / Const(float(scale(output))), "int32") + Const(zero(output))
+    return Cast(clamp(found, *limits(output)), output.dtype)
+
+
+def sigmoid_problems(call: Call) -> Iterator[str]:
+    """Reasons to refuse LOGISTIC or TANH of int16 data."""
+    if zero(call.tensor(0)) or zero(call.output) or scale(call.output) != np.float32(2.0**-15):
+        yield f"{call.node.op} of int16 has other zero points than 0, or another scale of the output than 2**-15."
+
+
+def logistic_16(call: Call) -> Expr:
+    """LOGISTIC: gemmlowp's where the data has 12 bits of fraction, else a table of the sigmoid."""
+    if _whole(call) == 3:
+        return Cast(FixedPoint("logistic", X, 3), "int16")
+    size, result = _sigmoid(_thirds(call, (0,)), 9)
+    found = select(binary("ge", size, 0), result + Const(1 << 9), Const((1 << 25) + (1 << 9) - 1) - result)
+    return Cast(binary("shift_right", found, Const(10)), "int16")
+
+
+def tanh_16(call: Call) -> Expr:
+    """TANH: gemmlowp's where the data has 12 or 11 bits of fraction, else 2 * the sigmoid of 2 * x - 1."""
+    whole = _whole(call)
+    if whole in (3, 4):
+        return Cast(FixedPoint("tanh", X, whole), "int16")
+    size, result = _sigmoid(_thirds(call, (0, 1)), 8)
+    middle, half = (1 << 23), 1 << 7
+    found = select(binary("ge", size, 0), result - Const(middle - half), Const(middle + half - 1) - result)
+    return Cast(binary("shift_right", found, Const(8)), "int16")
+
+
+def _whole(call: Call) -> int | None:
+    """The integer bits of the data, if its scale is a power of two and LiteRT's optimized kernels compute the node."""
+    mantissa, exponent = frexp(scale(call.tensor(0)))
+    is_power = mantissa == 0.5 and call.graph.quantized.rounding != "reference"
+    return exponent + 14 if is_power else None
+
+
+def _thirds(call: Call, shifts: tuple[int, ...]) -> Expr:
+    """The data in steps of 1 / (3 * 4096), an int32.
+
+    shifts: for scales that are 1 / 4096 times 2 to one of these powers, the factor is a whole number.
+    """
+    mantissa, exponent = frexp(scale(call.tensor(0)))
+    if mantissa == 0.5 and exponent + 11 in shifts:
+        return Cast(X, "int32") * Const(3 << exponent + 11)
+    factor, shift = float(scale(call.tensor(0))) * 4096 * 3, 0
+    while factor <= 32767 / 2 and shift <= 30:
+        factor, shift = 2 * factor, shift + 1
+    half = 1 << shift >> 1
+    return binary("shift_right", Cast(X, "int32") * Const(int(factor)) + Const(half), Const(shift))
+
+
+def _sigmoid(value: Expr, bits: int) -> tuple[Expr, Expr]:
+    """The value, and the logistic of its magnitude / 24 / 2**bits: between two entries of SIGMOID, by `bits` bits."""
+    size = unary("abs", value)
+    place, rest = binary("shift_right", size, Const(bits)), binary("and", size, Const((1 << bits) - 1))
+    at = Cast(minimum(place, 255), "uint8")
+    low, high = (Table(at, tuple(SIGMOID[k : k + 256]), "int32") for k in (0, 1))
+    between = low * Const(1 << bits) + rest * (high - low)
+    most = HALF - 1 << 10 if bits == 9 else RANGE << 8
+    return value, select(binary("ge", place, 255), most, between)
