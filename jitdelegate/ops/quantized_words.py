@@ -7,6 +7,7 @@ reference/integer_ops/logistic.h and tanh.h).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from math import e, erf, frexp, log2, tanh
 
 import numpy as np
@@ -26,8 +27,6 @@ POLYNOMIAL = tuple(
     c / EXPONENT**k for c, k in ((0.05550361559341535, 3), (0.2402284522445722, 2), (0.6931471806916203, 1))
 )
 """Of 2**(r / EXPONENT), by powers of r. Source: glibc, sysdeps/ieee754/flt-32/e_exp2f_data.c."""
-SIGMOID = tuple(int(65536 / (1 + e ** (-k / 24)) + 0.5) for k in range(257))
-"""The logistic of k / 24, in 16 bits of fraction."""
 
 
 def exponential_32(x: np.ndarray) -> np.ndarray:
@@ -150,12 +149,22 @@ def _thirds(call: Call, shifts: tuple[int, ...]) -> Expr:
     return binary("shift_right", Cast(X, "int32") * Const(int(factor)) + Const(half), Const(shift))
 
 
+@cache
+def _sigmoid_entries() -> tuple[int, ...]:
+    """The logistic of k / 24 in 16 bits of fraction, and half of what a straight line to the next entry lacks. The last
+    one is the largest number."""
+    ends, middles = (65536 / (1 + np.exp(-(np.arange(256) + place) / 24)) for place in (0, 0.5))
+    balanced = ends[:-1] + (middles[:-1] - (ends[:-1] + ends[1:]) / 2) / 2
+    return (*half_away(balanced).astype(int).tolist(), RANGE)
+
+
 def _sigmoid(value: Expr, bits: int) -> tuple[Expr, Expr]:
-    """The value, and the logistic of its magnitude / 24 / 2**bits: between two entries of SIGMOID, by `bits` bits."""
+    """The value, and the logistic of its magnitude / 24 / 2**bits: between two entries, by `bits` bits."""
     size = unary("abs", value)
     place, rest = binary("shift_right", size, Const(bits)), binary("and", size, Const((1 << bits) - 1))
     at = Cast(minimum(place, 255), "uint8")
-    low, high = (Table(at, tuple(SIGMOID[k : k + 256]), "int32") for k in (0, 1))
+    entries = _sigmoid_entries()
+    low, high = (Table(at, each, "int32") for each in (entries, (*entries[1:], RANGE)))
     between = low * Const(1 << bits) + rest * (high - low)
     most = HALF - 1 << 10 if bits == 9 else RANGE << 8
     return value, select(binary("ge", place, 255), most, between)

@@ -148,3 +148,30 @@ def fixed_point_case(expr: FixedPoint, step: int) -> tuple[list[np.ndarray], lis
     real = REAL[expr.function](stored / 2.0 ** (15 - expr.whole)) * 32768
     assert abs(found - real).max() < 13
     return [stored], found.tolist()
+
+
+NORMAL = FixedPoint("normalized", Arg(0))
+EXACT: dict[str, tuple[FixedPoint, Callable[[int], float], float]] = {
+    "leading zeros": (FixedPoint("leading_zeros", Arg(0)), lambda x: 32 - x.bit_length(), 0),
+    "normalized": (NORMAL, lambda x: x << 31 - x.bit_length(), 0),
+    "reciprocal": (FixedPoint("normal_reciprocal", NORMAL), lambda x: 2.0 ** (29 + x.bit_length()) / x, 9),
+    "root's factor": (FixedPoint("root_factor", Arg(0)), lambda x: 2.0 ** (31 + _right(x)) / x**0.5, 2**11),
+    "root's shift": (FixedPoint("root_shift", Arg(0)), lambda x: _right(x), 0),
+}
+"""Functions of positive numbers of 32 bits: expression, plain Python, and the largest error."""
+
+
+def _right(x: int) -> int:
+    """The shift that leaves 1 / sqrt(x) 31 bits."""
+    return max(0, (x.bit_length() + 1) // 2 - 3) if x > 1 else 0
+
+
+def positive_case(name: str) -> tuple[FixedPoint, list[np.ndarray], list[int]]:
+    """An expression of EXACT, numbers next to powers of two and random ones, and what numpy gives."""
+    expr, exact, most = EXACT[name]
+    powers = [1 << k for k in range(31)]
+    random = np.random.default_rng(0).integers(1, 1 << 31, 100).tolist()
+    stored = np.array([*powers, *(x - 1 for x in powers[1:]), *(x + 1 for x in powers), *random], np.int32)
+    found = evaluate(expr, [stored]).tolist()
+    assert all(abs(one - exact(x)) <= most for one, x in zip(found, stored.tolist(), strict=True))
+    return expr, [stored], found

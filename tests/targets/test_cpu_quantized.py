@@ -17,11 +17,13 @@ from tests.targets.execute import execute
 from tests.targets.levels import RUNNABLE
 from tests.targets.quantized_cases import (
     BY_CONSTANTS,
+    EXACT,
     FIXED_POINT,
     FLOATS,
     TABLES,
     channel_case,
     fixed_point_case,
+    positive_case,
     rescale_case,
     table_case,
 )
@@ -60,6 +62,12 @@ def test_a_table_is_looked_up_and_interpolated(expr: Table, dtype: str, features
 @pytest.mark.parametrize("expr", FIXED_POINT, ids=str)
 def test_functions_of_fixed_point_numbers_use_integers_alone(expr: FixedPoint, features: str) -> None:
     check(expr, *fixed_point_case(expr, 1), features)
+
+
+@pytest.mark.parametrize("features", RUNNABLE)
+@pytest.mark.parametrize("name", EXACT)
+def test_reciprocals_and_roots_use_integers_alone(name: str, features: str) -> None:
+    check(*positive_case(name), features)
 
 
 @pytest.mark.parametrize("features", RUNNABLE)

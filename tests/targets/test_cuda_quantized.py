@@ -12,11 +12,13 @@ from tests.targets.cuda_execute import assert_compiles_everywhere, run, template
 from tests.targets.elementwise_graphs import of_elements
 from tests.targets.quantized_cases import (
     BY_CONSTANTS,
+    EXACT,
     FIXED_POINT,
     FLOATS,
     TABLES,
     channel_case,
     fixed_point_case,
+    positive_case,
     rescale_case,
     table_case,
 )
@@ -45,6 +47,11 @@ def test_a_table_is_looked_up_and_interpolated(expr: Table, dtype: str) -> None:
 @pytest.mark.parametrize("expr", FIXED_POINT, ids=str)
 def test_functions_of_fixed_point_numbers_use_integers_alone(expr: FixedPoint) -> None:
     check(expr, *fixed_point_case(expr, 257))
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_reciprocals_and_roots_use_integers_alone(name: str) -> None:
+    check(*positive_case(name))
 
 
 def test_a_table_holds_floats() -> None:
