@@ -331,7 +331,7 @@ class Reduce(Form):
         return self.accumulator or source
 
     def loads_exactly(self, operand: Shape) -> bool:
-        return len(operand) != 4
+        return len(operand) != 4 or self.kind not in ("mean", "max")
 
     def reads_images(self, operand: Shape, result: Shape) -> bool:
         """Whether it is a pool over the whole image: a reduction over H and W of an image whose result is an image."""

@@ -10,7 +10,7 @@ import numpy as np
 from jitdelegate.ir.expr import RESULT, Cast, Expr
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.element import load, store
-from jitdelegate.targets.cpu.kernel import Kernel, Memory
+from jitdelegate.targets.cpu.kernel import ALIGN, Kernel, Memory
 from jitdelegate.targets.cpu.vector_ir import POINTER, Function, Value, lanes_of
 from jitdelegate.targets.epilogue import EpilogueOperand, Number, without_constants
 from jitdelegate.targets.scalar.expression import emit
@@ -147,8 +147,9 @@ class Epilogue:
 
     @staticmethod
     def _read(f: Function, stream: Stream, at: Value, lanes: int, mask: Value | None) -> Value:
-        step = 0 if stream.splat else stream.memory.layout.element
-        return load(f, stream.dtype, at, lanes, step, mask if stream.memory.exact else None)
+        element = stream.memory.layout.element
+        is_exact = stream.memory.exact or lanes * element > ALIGN  # so much may be read beyond the end
+        return load(f, stream.dtype, at, lanes, 0 if stream.splat else element, mask if is_exact else None)
 
 
 def _of_floats(expr: Expr) -> Expr | None:

@@ -141,16 +141,12 @@ def _combine(f: Function, kind: str, total: Value, value: Value) -> Value:
 
 
 def pieces(count: int, width: int) -> list[tuple[int, int]]:
-    """[(first element, elements)]: parts of a row of `count` elements after its whole vectors of `width`.
+    """[(first element, elements)]: vectors for a row of `count` elements after its whole vectors of `width`.
 
-    It is one vector that overlaps the one before it, or in shorter rows, ever smaller powers of two.
+    It is one that overlaps the vector before it, or in shorter rows two that overlap, powers of two.
     """
-    left = count % width
-    if left and count >= width:
-        return [(count - width, width)]
-    found, done = [], 0
-    while width := width // 2:
-        if left & width:
-            found.append((done, width))
-            done += width
-    return found
+    if count % width == 0:
+        return []
+    size = min(width, 1 << count.bit_length() - 1)
+    first = [(0, size)] if count < width else []
+    return [*first, (count - size, size)] if count > size else first

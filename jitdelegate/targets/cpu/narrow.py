@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr, minimum, result_type
-from jitdelegate.ir.quantized import Quantize, Rescale
+import numpy as np
+
+from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr, evaluate, minimum, result_type
+from jitdelegate.ir.quantized import Quantize, Rescale, Table
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.vector_ir import Function, Value, vector
 from jitdelegate.targets.scalar.expression import emit
@@ -21,6 +24,11 @@ NARROW = {
 """Bytes of a vector -> LLVM's functions that narrow int32 to int16, and int16 to int8 and to uint8."""
 ROUND = {64: "x86.avx512.mask.cvtps2dq.512", 32: "x86.avx.cvt.ps2dq.256", 16: "x86.sse2.cvtps2dq"}
 """Bytes of a vector -> LLVM's function that rounds floats to int32; those out of range become the smallest one."""
+BYTES = ("int8", "uint8")
+LEAST_OPERATIONS = 3
+"""Operations from which on a look-up takes fewer instructions."""
+KEPT = 256
+"""Tables that are kept: kernels emit the same one many times."""
 
 
 def wide(expr: Expr) -> Expr:
@@ -46,8 +54,12 @@ def to_bytes(f: Function, words: Sequence[Value], dtype: str) -> Value:
 
 
 def emitted(f: Function, expr: Expr, arguments: Sequence[Value], types: Sequence[str], dtype: str, lanes: int) -> Value:
-    """As `scalar.expression.emit`, with the last step of XNNPACK's roundings by packs, for whole registers of bytes."""
+    """As `scalar.expression.emit`, for whole registers of bytes: a function of one byte as a table, where that takes
+    fewer instructions, or the last step of XNNPACK's roundings by packs."""
     width = 4 * f.module.machine.lanes
+    table = _tabulated(expr, tuple(types), dtype) if lanes == 64 and f.module.machine.has_vbmi else None
+    if table is not None:
+        return emit(f, table, arguments, types, dtype, lanes)
     inner, low, zero = _inside(expr, types) if lanes == width and f.module.machine.has_fma else (None, 0, 0)
     if inner is None:
         return emit(f, expr, arguments, types, dtype, lanes)
@@ -63,6 +75,29 @@ def emitted(f: Function, expr: Expr, arguments: Sequence[Value], types: Sequence
     if low == ELEMENT_TYPES[dtype].minimum:
         return found
     return f.intrinsic("smax" if dtype == "int8" else "umax", found.type, found, f.constant(dtype, low, lanes))
+
+
+@lru_cache(KEPT)
+def _tabulated(expr: Expr, types: tuple[str, ...], dtype: str) -> Table | None:
+    """The expression as a table, if its operand is one byte, and it takes some operations to a byte."""
+    parts = list(_all_parts(expr))
+    operands = {part for part in parts if isinstance(part, Arg)}
+    operations = sum(bool(part.parts) for part in parts)
+    if len(operands) != 1 or operations < LEAST_OPERATIONS or dtype not in BYTES:
+        return None
+    (operand,) = operands
+    source = types[operand.index]
+    if source not in BYTES:
+        return None
+    element = ELEMENT_TYPES[source]
+    every = np.arange(element.minimum, element.maximum + 1).astype(source)
+    return Table(operand, tuple(evaluate(expr, [every] * (operand.index + 1)).tolist()), dtype)
+
+
+def _all_parts(expr: Expr) -> Iterator[Expr]:
+    yield expr
+    for part in expr.parts:
+        yield from _all_parts(part)
 
 
 def _inside(expr: Expr, types: Sequence[str]) -> tuple[Expr | None, int, int]:

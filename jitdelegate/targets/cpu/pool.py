@@ -126,8 +126,13 @@ class ImageWriter(JobWriter):
                 f.loop(whole, lambda number: block(number, width))
             if tail:
                 block(f.index(whole), width, f.first_lanes(f.index(tail), width))
-            for channel, part in pieces(channels, width) if width > lanes else ():
-                block(f.index(0), part, channel=channel)
+            left = channels % width if width > lanes else 0
+            if left and f.module.machine.avx512_lanes:
+                part = 1 << (left - 1).bit_length()
+                block(f.index(0), part, f.first_lanes(f.index(left), part), channels - left)
+            elif left:
+                for channel, part in pieces(channels, width):
+                    block(f.index(0), part, channel=channel)
 
         return [self.generator.job(name, images * rows // at_once, body, worth=images * rows / at_once)]
 
