@@ -18,11 +18,13 @@ from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Me
 from jitdelegate.targets.cpu.narrow import emitted
 from jitdelegate.targets.cpu.nest import Box, Loop, Nest, Operand, nests, regions, whole
 from jitdelegate.targets.cpu.transpose import TransposeWriter, Transposition
-from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, Function, Value
+from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, INDEX, Function, Value
 from jitdelegate.targets.cpu.writer import Writer
 
 CHUNK_ELEMENTS = 16384
 """Elements that are worth a chunk of their own."""
+LONG = 8
+"""Rounds of whole vectors from which on a row is written so that vectors begin at cache lines."""
 TOGETHER = 4
 """Vectors in one round of the innermost loop. Their chains of operations are independent and overlap."""
 
@@ -146,7 +148,7 @@ class MapWriter(JobWriter):
         def walk(depth: int, at: list[Value]) -> None:
             if depth == len(remaining) - 1:
                 steps = [remaining[-1].steps[k] for k in present]
-                row = Row(self.generator, f, expr, output.layout.dtype, nest.operands, present, steps)
+                row = Row(self.generator, f, expr, output, nest.operands, present, steps)
                 row.write(at, remaining[-1].count)
                 return
 
@@ -170,10 +172,15 @@ class Row:
     generator: Generator
     f: Function
     expr: Expr
-    dtype: str
+    output: Memory
     operands: tuple[Operand, ...]
     present: list[int]
     steps: list[int]
+
+    @property
+    def dtype(self) -> str:
+        """The type of the output's elements."""
+        return self.output.layout.dtype
 
     def write(self, at: list[Value], count: int) -> None:
         """`count` elements, starting at the pointers `at`: whole vectors, then the rest, masked or one by one."""
@@ -198,14 +205,34 @@ class Row:
         lanes = self.generator.vector_bytes // smallest
         # calculations take several registers for each vector
         each = TOGETHER if self.expr == Arg(0) else 1 if smallest == FLOAT_BYTES else smallest
+        if self.output.exact and count >= LONG * lanes * each:
+            self._write_aligned(at, count, lanes, each)
+            return
         together, single = divmod(count // lanes, each)
         moved = self._vectors(at, lanes, together, each)
         self._vectors(moved, lanes, single, 1)
         for first, width in pieces(count, lanes):
             self._store([p + step * first for p, step in zip(at, self.steps, strict=True)], width, None)
 
+    def _write_aligned(self, at: list[Value], count: int, lanes: int, each: int) -> None:
+        """A long row in the caller's memory: vectors between the first and the last ones begin at cache lines. A store
+        that crosses them takes twice as long."""
+        f, size = self.f, self.generator.vector_bytes
+        before = (f.index(0) - f.cast("ptrtoint", at[0], INDEX)) % size // self._sizes()[0]
+        self._store(at, lanes, None)
+        self._rounds(_moved(at, before, self.steps), lanes, (f.index(count) - before) // (lanes * each), each)
+        for number in range(each):
+            last = count - (number + 1) * lanes
+            self._store([p + step * last for p, step in zip(at, self.steps, strict=True)], lanes, None)
+
     def _vectors(self, at: list[Value], lanes: int, rounds: int, each: int) -> list[Value]:
         """Writes `rounds` times `each` whole vectors; returns the pointers after them."""
+        if rounds:
+            self._rounds(at, lanes, rounds, each)
+        return [pointer + step * lanes * each * rounds for pointer, step in zip(at, self.steps, strict=True)]
+
+    def _rounds(self, at: list[Value], lanes: int, rounds: Value | int, each: int) -> None:
+        """Writes `rounds` times `each` whole vectors, at least once."""
         width = [step * lanes for step in self.steps]
 
         def one_round(i: Value) -> None:
@@ -213,9 +240,7 @@ class Row:
             for number in range(each):
                 self._store([p + step * number for p, step in zip(start, width, strict=True)], lanes, None)
 
-        if rounds:
-            self.f.loop(rounds, one_round)
-        return [pointer + step * each * rounds for pointer, step in zip(at, width, strict=True)]
+        self.f.loop(rounds, one_round)
 
     def _runs_along(self) -> bool:
         """True if every operand either advances to the neighbouring element or does not advance."""
