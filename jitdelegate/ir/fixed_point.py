@@ -139,7 +139,7 @@ def normalized(m: Arithmetic[V], x: V, whole: int) -> V:
 
 
 def normal_reciprocal(m: Arithmetic[V], x: V, whole: int) -> V:
-    """2**60 / x for a `normalized` x, at most 2**31 - 1."""
+    """2**61 / x for a `normalized` x, at most 2**31 - 1."""
     half = (1 << 30) - 1
     found = reciprocal(m, (x - (1 << 30)) * 2, 32)
     return m.select(m.compare("sgt", found, half), 2 * half + 1, found * 2)

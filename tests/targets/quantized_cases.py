@@ -154,8 +154,8 @@ NORMAL = FixedPoint("normalized", Arg(0))
 EXACT: dict[str, tuple[FixedPoint, Callable[[int], float], float]] = {
     "leading zeros": (FixedPoint("leading_zeros", Arg(0)), lambda x: 32 - x.bit_length(), 0),
     "normalized": (NORMAL, lambda x: x << 31 - x.bit_length(), 0),
-    "reciprocal": (FixedPoint("normal_reciprocal", NORMAL), lambda x: 2.0 ** (29 + x.bit_length()) / x, 9),
-    "root's factor": (FixedPoint("root_factor", Arg(0)), lambda x: 2.0 ** (31 + _right(x)) / x**0.5, 2**11),
+    "reciprocal": (FixedPoint("normal_reciprocal", NORMAL), lambda x: 2.0 ** (30 + x.bit_length()) / x, 9),
+    "root's factor": (FixedPoint("root_factor", Arg(0)), lambda x: 2.0 ** (31 + _right(x)) / x**0.5, 1 << 12),
     "root's shift": (FixedPoint("root_shift", Arg(0)), lambda x: _right(x), 0),
 }
 """Functions of positive numbers of 32 bits: expression, plain Python, and the largest error."""
@@ -163,7 +163,7 @@ EXACT: dict[str, tuple[FixedPoint, Callable[[int], float], float]] = {
 
 def _right(x: int) -> int:
     """The shift that leaves 1 / sqrt(x) 31 bits."""
-    return max(0, (x.bit_length() + 1) // 2 - 3) if x > 1 else 0
+    return max(0, 12 - (31 - x.bit_length()) // 2)
 
 
 def positive_case(name: str) -> tuple[FixedPoint, list[np.ndarray], list[int]]:
