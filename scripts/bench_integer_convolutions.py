@@ -95,7 +95,7 @@ def model(
         quant = Quant(steps, (0,) * outputs, axis=3 if depthwise else 0)
         weights = builder.constant(random.integers(-127, 128, filters, np.int8), quant=quant)
         scales = tuple(float(np.float32(scale) * np.float32(each)) for each in steps)
-        numbers = random.integers(-2000, 2000, outputs, np.int32)
+        numbers = random.integers(-2000, 2000, outputs).astype(np.int64 if dtype == "int16" else np.int32)
         bias = builder.constant(numbers, quant=Quant(scales, (0,) * outputs))
         size = -(-shape[1] // stride) if edge else 0
         shape = (1, size, size, outputs) if edge else (1, outputs)

@@ -78,6 +78,26 @@ class Multiplication:
     epilogue: Epilogue
     has_segments: bool
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether rows of pixels follow each other without a gap. Tiles of floats do not look at it."""
+        sweep, is_integer = self.sweep, self.products.accumulator != "float32"
+        steps = [(sweep.a_row, sweep.a_pixel), (sweep.c_row, sweep.c_pixel), *((s.row, s.pixel) for s in self.streams)]
+        return is_integer and all(row == sweep.columns * pixel for row, pixel in steps)
+
+    @property
+    def still(self) -> tuple[bool, ...]:
+        """For each stream, whether it is the same for all pixels. Tiles of floats do not look at it."""
+        return () if self.products.accumulator == "float32" else tuple(s.row == s.pixel == 0 for s in self.streams)
+
+    def stored_together(self, panels: Panels) -> int:
+        """Bytes that a tile stores together of each pixel; 0 where they are no bytes that lie side by side."""
+        lanes, is_byte = self.c.lanes, self.epilogue.dtype in ("int8", "uint8")
+        if self.products.accumulator != "int32" or not is_byte or self.c.blocked or not self.products.machine.pairs:
+            return 0
+        tail = len(self.sweep.weights) % lanes
+        return panels.vectors * lanes - (lanes - tail if panels.masked else 0)
+
 
 def write_contract(writer: Writer, node: Node, form: Contract) -> list[Job]:
     """The jobs of a Contract node."""
@@ -194,7 +214,7 @@ class ContractWriter(JobWriter):
         few chunks for threads to end at about the same time. Chunks that convert weights have more pixels.
         """
         outputs, depth = sweep.weights.shape
-        work = 2 * sweep.pixels * outputs * depth // products.speed
+        work = products.work(sweep.pixels, outputs * depth)
         wanted = 1 if work * images < SMALL_WORK else max(-(-FEWEST_CHUNKS // images), work // CHUNK_WORK)
         by_panel = wanted > 1 and outputs * depth > sweep.pixels * sweep.depth
         rows = self._rows(products, outputs)
@@ -246,8 +266,7 @@ class ContractWriter(JobWriter):
                 f.when_last(part, parts, lambda: run(sizes[0]), lambda: run(sizes[-1]))
 
         outputs = sum(panels.count * panels.vectors for panels in group) * self.generator.lanes
-        depth = product.sweep.weights.shape[1] // product.products.speed
-        work = 2 * c.layout.shape[0] * product.sweep.pixels * outputs * depth
+        work = c.layout.shape[0] * product.products.work(sweep.pixels, outputs * sweep.weights.shape[1])
         return self.generator.job(
             "contract",
             c.layout.shape[0] * count * parts,
@@ -324,6 +343,9 @@ class ContractWriter(JobWriter):
                 has_singles=product.singles > 0,
                 masked=panels.masked,
                 epilogue=product.epilogue,
+                is_linear=product.is_linear,
+                packed=product.stored_together(panels),
+                still=product.still,
             )
             name = tile_function(self.generator, shape)
             f.call(name, a, weights, pointers[0], geometry, first, f.index(count), *pointers[1:], *numbers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jitdelegate.ir.types import ELEMENT_TYPES
-from jitdelegate.targets.cpu.vector_ir import FLOAT, Function, Value, lanes_of, vector
+from jitdelegate.targets.cpu.vector_ir import BOOL, FLOAT, Function, Value, lanes_of, vector
 
 
 def load(f: Function, dtype: str, at: Value, lanes: int, step: int, mask: Value | None = None) -> Value:
@@ -45,6 +45,21 @@ def store(f: Function, dtype: str, value: Value, at: Value, mask: Value | None =
         f.store(value, at, nbytes)
     else:
         f.store_masked(value, at, mask, nbytes)
+
+
+def store_first(f: Function, dtype: str, value: Value, count: int, at: Value) -> None:
+    """Stores the first `count` lanes of a vector: by a mask where that is one instruction, else in pieces."""
+    lanes = value.lanes
+    if count < lanes and f.module.machine.avx512_lanes and count.bit_count() > 1:
+        flags = ", ".join(f"i1 {int(lane < count)}" for lane in range(lanes))
+        store(f, dtype, value, at, Value(f, vector(lanes, BOOL), f"<{flags}>"))
+        return
+    done = 0
+    while done < count:
+        size = 1 << (count - done).bit_length() - 1
+        piece = value if size == lanes else f.part(value, done, size)
+        store(f, dtype, piece, at + done * ELEMENT_TYPES[dtype].nbytes)
+        done += size
 
 
 def stored(dtype: str) -> str:

@@ -126,13 +126,17 @@ class Epilogue:
             pointers: to the streams at this pixel and block.
             numbers: pointer to the `numbers`, if there are any.
         """
-        value, lanes = result, lanes_of(result.type)
-        if self.expr != RESULT:
-            pairs = zip(self.streams, pointers, strict=True)
-            values = [result, *(self._read(f, stream, pointer, lanes, mask) for stream, pointer in pairs)]
-            values += self.numbers_at(f, numbers, lanes)
-            value = emit(f, self.expr, values, self.types, self.dtype, lanes)
-        store(f, self.dtype, value, at, mask)
+        store(f, self.dtype, self.value(f, result, pointers, mask, numbers), at, mask)
+
+    def value(
+        self, f: Function, result: Value, pointers: Sequence[Value], mask: Value | None, numbers: Value | None
+    ) -> Value:
+        """The elements that `store` stores."""
+        if self.expr == RESULT:
+            return result
+        lanes, pairs = lanes_of(result.type), zip(self.streams, pointers, strict=True)
+        values = [result, *(self._read(f, stream, pointer, lanes, mask) for stream, pointer in pairs)]
+        return emit(f, self.expr, [*values, *self.numbers_at(f, numbers, lanes)], self.types, self.dtype, lanes)
 
     @property
     def types(self) -> list[str]:

@@ -9,14 +9,15 @@ import llvmlite
 import llvmlite.binding as llvm
 
 PREFIX = {
-    "x86-64-v4-vbmi": ("x86-64-v4", "-prefer-256-bit,+avx512vnni,+avx512vbmi"),
-    "x86-64-v4-vnni": ("x86-64-v4", "-prefer-256-bit,+avx512vnni"),
+    "x86-64-v4-vbmi": ("x86-64-v4", "-prefer-256-bit,+avx512vnni,+fast-dpwssd,+avx512vbmi"),
+    "x86-64-v4-vnni": ("x86-64-v4", "-prefer-256-bit,+avx512vnni,+fast-dpwssd"),
     "x86-64-v4": ("x86-64-v4", "-prefer-256-bit"),
-    "x86-64-v3-vnni": ("x86-64-v3", "+avxvnni"),
+    "x86-64-v3-vnni": ("x86-64-v3", "+avxvnni,+fast-dpwssd"),
     "x86-64-v3": ("x86-64-v3", ""),
 }
 """Instruction set -> LLVM's CPU name and feature string. Levels are used instead of the host's CPU name, so that a
-program runs on every machine of its level. LLVM would split 512-bit vectors on x86-64-v4 if it preferred 256 bits."""
+program runs on every machine of its level. LLVM would split 512-bit vectors on x86-64-v4 if it preferred 256 bits, and
+take products of int16 and their sums apart if it were not told that one instruction for both is fast."""
 
 
 @dataclass(frozen=True, slots=True)

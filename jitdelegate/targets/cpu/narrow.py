@@ -11,6 +11,7 @@ import numpy as np
 from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr, evaluate, minimum, result_type
 from jitdelegate.ir.quantized import Quantize, Rescale, Table
 from jitdelegate.ir.types import ELEMENT_TYPES
+from jitdelegate.targets.cpu.epilogue import Epilogue
 from jitdelegate.targets.cpu.vector_ir import Function, Value, vector
 from jitdelegate.targets.scalar.expression import emit
 
@@ -151,6 +152,39 @@ class Limits:
         words = to_words(f, [_rounded(f, f.minimum(value, self.high)) for value in values])
         found = to_bytes(f, [f.intrinsic("sadd.sat", word.type, word, self.zero) for word in words], dtype)
         return f.intrinsic("smax" if dtype == "int8" else "umax", found.type, found, self.low)
+
+
+@dataclass(frozen=True)
+class Narrowing:
+    """An epilogue with results of bytes in two steps.
+
+    Attributes:
+        epilogue: the first step, for single vectors; its results have 32 bits.
+        dtype: of the bytes.
+        limits: of the second step, for four vectors; None where it narrows int32.
+    """
+
+    epilogue: Epilogue
+    dtype: str
+    limits: Limits | None
+
+    @classmethod
+    def of(cls, f: Function, epilogue: Epilogue, numbers: Value | None, lanes: int) -> Narrowing:
+        """For vectors of `lanes` results; what is the same for all results is computed at once."""
+        expr, known = epilogue.expr, epilogue.numbers_at(f, numbers, 1)
+        limits = Limits.of(f, expr, epilogue.types, known, QUAD * lanes)
+        first, computed = (expr.parts[0], "float32") if limits else (wide(expr), "int32")
+        return cls(replace(epilogue, expr=first, dtype=computed), epilogue.dtype, limits)
+
+    def in_order(self, f: Function, parts: Sequence[Value]) -> Value:
+        """One to four vectors as one of bytes, one part after the other."""
+        count, lanes = len(parts), parts[0].lanes
+        pair = (parts[0], parts[-1] if count < 3 else parts[1])
+        four = (*pair, *((parts[2], parts[-1]) if count > 2 else pair))
+        narrow = self.limits.quantized if self.limits else interleaved_bytes
+        dwords = f.cast("bitcast", narrow(f, four, self.dtype), vector(lanes, "i32"))
+        order = [QUAD * piece + part for part in range(count) for piece in range(lanes // QUAD)]
+        return f.cast("bitcast", f.shuffle(dwords, dwords, order), vector(count * lanes, "i8"))
 
 
 def _rounded(f: Function, value: Value) -> Value:

@@ -75,6 +75,11 @@ class Products:
         raise NotImplementedError
 
     @property
+    def starts_at_bias(self) -> bool:
+        """Whether sums start with the bias. A large one would cost every partial sum of floats its low bits."""
+        return False
+
+    @property
     def lanes(self) -> int:
         return self.machine.lanes
 
@@ -102,6 +107,10 @@ class Products:
     def rows(self) -> tuple[int, ...]:
         """Rows of the register tile that is 1, 2, ... vectors wide."""
         return self.machine.tiles
+
+    def work(self, pixels: int, weights: int) -> int:
+        """Operations of floats that take as long as the products of pixels and weights; few pixels wait for memory."""
+        return 2 * pixels * weights // min(self.speed, 2 * pixels)
 
     def segments(self, quads: int) -> tuple[int, int]:
         """(number, quads of each) of the equal segments into which a sum is cut; they may have more quads together."""
@@ -168,6 +177,10 @@ class IntegerProducts(Products):
     @property
     def sum_type(self) -> str:
         return vector(self.lanes, "i32")
+
+    @property
+    def starts_at_bias(self) -> bool:
+        return self.sum_type == self.result_type
 
     @property
     def offset(self) -> int:

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jitdelegate.targets.cpu.element import store_first
 from jitdelegate.targets.cpu.epilogue import Epilogue
 from jitdelegate.targets.cpu.kernel import Generator
+from jitdelegate.targets.cpu.narrow import Narrowing
 from jitdelegate.targets.cpu.products import QUAD, STEP_BYTES, Products
 from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Value
 
@@ -21,13 +23,21 @@ GEOMETRY = (
 )
 """The geometry of a layer that a tile function reads: distances in bytes, and counts (quads per segment). Each stream
 adds pixel, row and block; the offsets of all quads and singles follow."""
+UNDER_WAY = 10
+"""Products that a core computes at the same time, each of which takes several cycles."""
 STACK_ALIGN = 16
 """Stack alignment in bytes that the calling convention guarantees; more would cost a register for the frame."""
 
 
 @dataclass(frozen=True)
 class TileShape:
-    """The facts that are fixed in a tile function's code; it reads all others from its layer's geometry."""
+    """The facts that are fixed in a tile function's code; it reads all others from its layer's geometry.
+
+    Attributes:
+        is_linear: whether rows of pixels follow each other without a gap, in data, results and streams.
+        packed: bytes that are stored together of each pixel; 0 where vectors of results are stored one by one.
+        still: for each stream, whether it is the same for all pixels; () if that is not known.
+    """
 
     products: Products
     rows: int
@@ -37,11 +47,15 @@ class TileShape:
     has_singles: bool
     masked: bool
     epilogue: Epilogue
+    is_linear: bool = False
+    packed: int = 0
+    still: tuple[bool, ...] = ()
 
     @property
     def key(self) -> str:
         flags = "".join("01"[f] for f in (self.has_segments, self.has_quads, self.has_singles, self.masked))
-        return f"tile {self.products.key} {self.rows}x{self.vectors} {flags} {self.epilogue.key}"
+        steps = f"{self.is_linear} {self.packed} {self.still}"
+        return f"tile {self.products.key} {self.rows}x{self.vectors} {flags} {steps} {self.epilogue.key}"
 
 
 def tile_function(generator: Generator, shape: TileShape) -> str:
@@ -74,14 +88,27 @@ class Tile:
         if self.shape.has_segments:
             size = self.shape.rows * self.shape.vectors * self.products.bias_bytes
             self.totals = f.emit(POINTER, f"alloca [{size} x i8], align {STACK_ALIGN}")
-        y, x = first // g["width"], first % g["width"]
+        self.epilogue = self.shape.epilogue
+        if self.shape.packed:
+            self.narrowing = Narrowing.of(f, self.shape.epilogue, self.numbers, self.products.lanes)
+            self.epilogue = self.narrowing.epilogue
         self.steps = [(g["a_pixel"], g["a_row"]), (g["c_pixel"], g["c_row"])]
         self.steps += [(g[f"pixel{k}"], g[f"row{k}"]) for k in range(len(streams))]
-        starts = [p + (y * row + x * pixel) for p, (pixel, row) in zip((a, c, *streams), self.steps, strict=True)]
-        # At the end of a row, a pointer continues at the start of the next row.
-        self.wraps = [row - (g["width"] - 1) * pixel for pixel, row in self.steps]
+        pointers, x = [a, c, *streams], first
+        if self.shape.is_linear:
+            starts = [self._moved(number, p, first * self.steps[number][0]) for number, p in enumerate(pointers)]
+        else:
+            y, x = first // g["width"], first % g["width"]
+            starts = [p + (y * row + x * pixel) for p, (pixel, row) in zip(pointers, self.steps, strict=True)]
+            # At the end of a row, a pointer continues at the start of the next row.
+            self.wraps = [row - (g["width"] - 1) * pixel for pixel, row in self.steps]
         f.loop(tiles, lambda _, x, *pointers: self._tile(x, list(pointers)), x, *starts)
         f.finish()
+
+    def _moved(self, number: int, pointer: Value, distance: Value) -> Value:
+        """Pointer `number` moved along the pixels, unless it is that of a stream that stands still."""
+        still = self.shape.still and number > 1 and self.shape.still[number - 2]
+        return pointer if still else pointer + distance
 
     def _tile(self, x: Value, pointers: list[Value]) -> list[Value]:
         rows = []
@@ -95,29 +122,33 @@ class Tile:
 
     def _next_pixel(self, x: Value, pointers: list[Value]) -> tuple[Value, list[Value]]:
         f = self.f
+        if self.shape.is_linear:
+            return x, [self._moved(number, p, self.steps[number][0]) for number, p in enumerate(pointers)]
         following = x + 1
         at_end = f.compare("eq", following, self.g["width"])
         moved = [
-            p + f.select(at_end, wrap, pixel)
-            for p, wrap, (pixel, _) in zip(pointers, self.wraps, self.steps, strict=True)
+            self._moved(number, p, f.select(at_end, wrap, pixel))
+            for number, (p, wrap, (pixel, _)) in enumerate(zip(pointers, self.wraps, self.steps, strict=True))
         ]
         return f.select(at_end, f.index(0), following), moved
 
     def _accumulate(self, rows: list[Value]) -> list[Value]:
-        """bias + sum over K for each row and vector, row by row.
-
-        The bias comes last: a large one would cost every partial sum of floats its low bits.
-        """
+        """bias + sum over K for each row and vector, row by row."""
         f, g, shape, products = self.f, self.g, self.shape, self.products
-        sums = [f.literal(products.sum_type, 0)] * (shape.rows * shape.vectors)
+        zero, count = f.literal(products.sum_type, 0), shape.rows * shape.vectors
+        sums = self._line(0) * shape.rows if products.starts_at_bias else [zero] * count
         heads = g["segments"] + 1 if products.scales > 1 else self.f.index(1 + products.scales)
         w, table = self.w + heads * (shape.vectors * products.bias_bytes), self.offsets
         if shape.has_segments:
             w, table, *sums = self._walk_segments(rows, w, table, sums)
         elif shape.has_quads:
+            sums += [zero] * (count * (self._sets - 1))
             w, table, *sums = self._walk(rows, w, table, sums, g["quads"], QUAD)
+            sums = [self._total(sums[position::count]) for position in range(count)]
         if shape.has_singles:
             w, table, *sums = self._walk(rows, w, table, sums, g["singles"], 1)
+        if products.starts_at_bias:
+            return sums
         type_ = products.result_type
         results = sums if sums[0].type == type_ else [products.widened(f, total) for total in sums]
         bias = self._line(0)
@@ -126,6 +157,20 @@ class Tile:
             products.result(f, result, bias[position % shape.vectors], scales[position % shape.vectors])
             for position, result in enumerate(results)
         ]
+
+    @property
+    def _sets(self) -> int:
+        """Sets of sums, to which the steps of a quad add in turn: few sums would wait for each other's products. Sums
+        of floats are not split, since this would round them otherwise."""
+        size = self.shape.rows * self.shape.vectors
+        return max(1, min(QUAD, UNDER_WAY // size)) if self.products.starts_at_bias else 1
+
+    @staticmethod
+    def _total(parts: Sequence[Value]) -> Value:
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        return total
 
     def _line(self, number: Value | int) -> list[Value]:
         """A number of each channel, from a line at the panel's beginning."""
@@ -169,22 +214,29 @@ class Tile:
 
     def _multiply(self, rows: list[Value], at: Value, w: Value, sums: list[Value], steps: int) -> list[Value]:
         f, vectors, products = self.f, self.shape.vectors, self.products
+        size = len(rows) * vectors
         # One shared offset and a fixed displacement: a row costs one general register.
         addresses = [row + at for row in rows]
         for k, line in enumerate(products.lines(f, w, vectors, steps)):
+            first = k * size % len(sums)
             for row, address in enumerate(addresses):
                 data = products.data(f, address + k * STEP_BYTES)
-                for v in range(vectors):
-                    sums[row * vectors + v] = products.add(f, data, line[v], sums[row * vectors + v])
+                for place, weights in enumerate(line, first + row * vectors):
+                    sums[place] = products.add(f, data, weights, sums[place])
         return sums
 
     def _finish_pixel(self, pointers: list[Value], results: Sequence[Value]) -> None:
-        f, g, shape = self.f, self.g, self.shape
+        f, g, shape, packed = self.f, self.g, self.shape, list[Value]()
         _, c, *streams = pointers
         for v, result in enumerate(results):
             last = v == shape.vectors - 1
             mask = f.first_lanes(g["lanes_left"], self.products.lanes) if shape.masked and last else None
-            shape.epilogue.store(f, result, streams, c, mask, self.numbers)
+            if shape.packed:
+                packed.append(self.epilogue.value(f, result, streams, mask, self.numbers))
+            else:
+                self.epilogue.store(f, result, streams, c, mask, self.numbers)
             if not last:
-                c = c + g["c_block"]
+                c = c if shape.packed else c + g["c_block"]
                 streams = [s + g[f"block{k}"] for k, s in enumerate(streams)]
+        if packed:
+            store_first(f, shape.epilogue.dtype, self.narrowing.in_order(f, packed), shape.packed, c)
