@@ -14,7 +14,7 @@ import pytest
 INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_.]+)", re.MULTILINE)
 LOCAL = ("LDL", "STL")
 """Loads and stores of local memory, which is slow: registers did not suffice."""
-TENSOR_CORE = ("HMMA", "HGMMA")
+TENSOR_CORE = ("HMMA", "HGMMA", "IMMA")
 
 
 def disassembler() -> Path:

@@ -28,7 +28,8 @@ from tests.targets.sass import LOCAL, TENSOR_CORE, instructions
 SAMPLE = 60
 """Kernels that CI looks at; scripts/check_cuda.py looks at all of every model."""
 BUILT = {"mobilenet_v1": mobilenet_v1, "detector": detector}
-REAL = ("deeplabv3_257_mv_gpu", "prisma-net", "palm_detection_lite", "face_landmark", "keyword_spotting_alexa.float32")
+REAL = ("deeplabv3_257_mv_gpu", "prisma-net", "palm_detection_lite", "face_landmark", "keyword_spotting_alexa.float32",
+        "mobilenet_v2_1.0_224_quant", "style_transfer_quantized_384")  # fmt: skip
 
 
 @cache

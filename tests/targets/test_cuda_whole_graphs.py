@@ -25,6 +25,7 @@ from tests.cuda_stub.simulator import SimulatedMemory, simulate
 from tests.ops.recurrent_models import LstmModel
 from tests.targets.audio import birds, words
 from tests.targets.detector import detector
+from tests.targets.integer_graphs import whole_range
 
 pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
 
@@ -76,11 +77,12 @@ def _teach(gpu: Library, program: Program) -> None:
     gpu.kinds.update({names[launch.kernel]: launch.kinds for launch in program.launches})  # type: ignore[attr-defined]
 
 
-def _load(content: bytes, folder: Path, gpu: Library, precision: str = "float32") -> jitdelegate.Model:
+def _load(content: bytes, folder: Path, gpu: Library, precision: str = "float32", **options: str) -> jitdelegate.Model:
     """The model on the simulated GPU."""
-    _teach(gpu, _compile(content, folder, precision=precision))
+    options = {"precision": precision} | options
+    _teach(gpu, _compile(content, folder, **options))
     cache = str(folder / "cache")
-    model = jitdelegate.load(content, target="cuda", serialization_dir=cache, options={"precision": precision})
+    model = jitdelegate.load(content, target="cuda", serialization_dir=cache, options=options)
     assert model.report().cache.hit
     assert model.report().fully_delegated
     assert model.report().target == "cuda"
@@ -135,6 +137,29 @@ def test_a_model_on_the_gpu_matches_the_cpu(make: Any, precision: str, gpu: Libr
         reference = np.asarray(value)
         error = np.linalg.norm(np.asarray(found[name]) - reference) / np.linalg.norm(reference)
         assert error <= TOLERANCES[precision], (name, error)
+
+
+@pytest.mark.parametrize("execution, most", [("auto", 0), ("float_view", 1)])
+@pytest.mark.parametrize("name", ["pretrainedResnet_quant", "toycar_int8_intio"])
+def test_a_quantized_model_on_the_gpu_answers_as_litert_does(
+    name: str, execution: str, most: int, gpu: Library, tmp_path: Path
+) -> None:
+    path = models_dir() / "real" / f"{name}.tflite"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not there")
+    content = path.read_bytes()
+    litert = Interpreter(model_content=content)
+    litert.allocate_tensors()
+    (entry,), (result,) = litert.get_input_details(), litert.get_output_details()
+    feed = whole_range(tuple(entry["shape"]), "int8", 1)
+    litert.set_tensor(entry["index"], feed)
+    litert.invoke()
+    model = _load(content, tmp_path, gpu, quantized_execution=execution)
+    found = np.asarray(model(feed))
+    assert gpu.calls["cuGraphLaunch"] == 1
+    model.close()
+    assert np.abs(found.astype(int) - litert.get_tensor(result["index"])).max() <= most
+    assert len(np.unique(found)) > 1
 
 
 @pytest.mark.parametrize(
