@@ -80,15 +80,23 @@ def without_constants(expr: Expr, types: Sequence[str]) -> tuple[Expr, tuple[Num
     Args:
         types: of the Args that the expression has; the new ones follow them. Multipliers and shifts of a Rescale stay.
     """
-    numbers: dict[Number, Arg] = {}
+    numbers: list[Number] = []  # equal ones are not joined, so that layers where some happen to be equal share code too
+    known: dict[tuple[Expr, str], Expr] = {}
+
+    def numbered(part: Const, dtype: str) -> Expr:
+        if dtype not in SHARED:
+            return part
+        numbers.append((dtype, converted(np.asarray(part.value), dtype).item()))
+        return Arg(len(types) + len(numbers) - 1)
 
     def replaced(part: Expr, dtype: str) -> Expr:
         if isinstance(part, Const):
-            known = converted(np.asarray(part.value), dtype).item()
-            return numbers.setdefault((dtype, known), Arg(len(types) + len(numbers))) if dtype in SHARED else part
-        if isinstance(part, Rescale):
-            return part.rebuilt((replaced(part.value, part_types(part)[0]), part.multiplier, part.shift))
-        return part.rebuilt(tuple(map(replaced, part.parts, part_types(part))))
+            return numbered(part, dtype)
+        if (part, dtype) not in known:
+            parts = part.parts if not isinstance(part, Rescale) else (part.value,)
+            inner = tuple(map(replaced, parts, part_types(part)))
+            known[part, dtype] = part.rebuilt((*inner, *part.parts[len(inner) :]))
+        return known[part, dtype]
 
     def part_types(part: Expr) -> tuple[str, ...]:
         return argument_types(part, types)
