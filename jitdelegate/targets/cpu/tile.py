@@ -225,6 +225,12 @@ class Tile:
                     sums[place] = products.add(f, data, weights, sums[place])
         return sums
 
+    def _at_next_vector(self, number: int, pointer: Value) -> Value:
+        """The pointer to stream `number` at the next vector. One element for all of them is read once, as far as no
+        store comes between."""
+        is_same = self.shape.packed and self.shape.epilogue.streams[number].splat
+        return pointer if is_same else pointer + self.g[f"block{number}"]
+
     def _finish_pixel(self, pointers: list[Value], results: Sequence[Value]) -> None:
         f, g, shape, packed = self.f, self.g, self.shape, list[Value]()
         _, c, *streams = pointers
@@ -235,8 +241,9 @@ class Tile:
                 packed.append(self.epilogue.value(f, result, streams, mask, self.numbers))
             else:
                 self.epilogue.store(f, result, streams, c, mask, self.numbers)
+            if not last and not shape.packed:
+                c = c + g["c_block"]
             if not last:
-                c = c if shape.packed else c + g["c_block"]
-                streams = [s + g[f"block{k}"] for k, s in enumerate(streams)]
+                streams = [self._at_next_vector(k, s) for k, s in enumerate(streams)]
         if packed:
             store_first(f, shape.epilogue.dtype, self.narrowing.in_order(f, packed), shape.packed, c)
