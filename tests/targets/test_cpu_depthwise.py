@@ -30,6 +30,7 @@ class Case:
 
     Attributes:
         weights_zero: the zero point of uint8 weights, which is subtracted from them; None for `weights` as they are.
+        wide_row: the only row of such weights whose differences may be larger than an int8.
         bias: its largest magnitude.
         result: "int8" or "uint8" where sums are rounded; "added" where an int8 of the same shape is added too, which
             saturates; "twice" where they are rounded by a multiplier per channel; "" for the sums themselves.
@@ -40,6 +41,7 @@ class Case:
     data: str = "int8"
     weights: str = "int8"
     weights_zero: int | None = None
+    wide_row: int | None = None
     bias: int = 1000
     result: str = "int8"
     options: dict[str, Any] = field(default_factory=lambda: SAME)
@@ -80,7 +82,9 @@ class Case:
     def filters(self, shape: tuple[int, ...]) -> np.ndarray:
         if self.weights_zero is None:
             return whole_range(shape, self.weights, 1)
-        return np.asarray(whole_range(shape, "uint8", 1).astype(np.int16) - np.int16(self.weights_zero))
+        weights = whole_range(shape, "uint8", 1).astype(np.int16) - np.int16(self.weights_zero)
+        is_wide = np.arange(shape[1])[:, None, None] == self.wide_row
+        return weights if self.wide_row is None else np.where(is_wide, weights, weights.clip(-128, 127))
 
 
 def times(multiplier: int, **options: Any) -> dict[str, Any]:
@@ -103,6 +107,7 @@ CASES = {
     "uint8": Case(40, data="uint8", result="uint8"),
     "uint8 by int16": Case(40, data="uint8", weights="int16"),
     "uint8 by the sum of two int8": Case(72, data="uint8", weights_zero=150, options=LARGE),
+    "uint8 by int8 and a repeated row": Case(72, data="uint8", weights_zero=150, wide_row=1),
     "uint8 by uint8": Case(72, data="uint8", weights_zero=0),
     "added": Case(80, result="added"),
     "added to a part": Case(24, result="added"),

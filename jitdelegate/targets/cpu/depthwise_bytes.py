@@ -7,8 +7,9 @@ of `_places`; the instructions that narrow results to bytes put them back in ord
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from jitdelegate.ir.forms import Depthwise
 from jitdelegate.ir.layout import Layout
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.depthwise_row import Filters, Row, RowShape, folded
+from jitdelegate.targets.cpu.depthwise_terms import QUAD, terms_of
 from jitdelegate.targets.cpu.element import load, store, stored
 from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.kernel import Generator
@@ -25,8 +27,6 @@ from jitdelegate.targets.cpu.shuffles import joined
 from jitdelegate.targets.cpu.vector_ir import Function, Value, vector
 from jitdelegate.targets.scalar.expression import emit
 
-QUAD = 4
-"""Taps that one instruction adds up, and vectors of 32-bit lanes that hold a block's channels."""
 UNPACKED = 16
 """Bytes within which unpacking instructions interleave."""
 LEAST = 12
@@ -37,7 +37,6 @@ SUMS = 20
 """Vectors of sums that fit the registers besides other values."""
 LARGEST = 64
 """Bytes of the longest vector."""
-MOST_INT8 = 127
 SIGN = -128
 """The sign bit: a byte with the other one is larger by 128, as a uint8."""
 
@@ -52,27 +51,19 @@ def byte_filters(
     target: Layout,
 ) -> tuple[Filters, Epilogue] | None:
     """As `Filters.of`, for results that are stored by layout `target`; None if the Depthwise is not computed so."""
-    taps, (*_, columns, channels) = weights.reshape(-1, weights.shape[3]), target.shape
-    terms, reads_beyond = _terms(taps), channels % QUAD != 0 and any(s.memory.exact for s in epilogue.streams)
-    is_row_major = not any(
-        layout.blocked for layout in (target, *(s.memory.layout for s in epilogue.streams if s.pixel))
-    )
-    if not machine.has_vnni or data not in ("int8", "uint8") or terms[-1].max() > MOST_INT8:
+    if not machine.has_vnni or data not in ("int8", "uint8") or form.multiplier > 1 or prod(form.kernel) > MOST_TAPS:
         return None
-    if form.multiplier > 1 or len(taps) > MOST_TAPS or not is_row_major or reads_beyond:
+    found, (*_, columns, channels) = terms_of(weights[0]), target.shape
+    layouts = target, *(s.memory.layout for s in epilogue.streams if s.pixel)
+    reads_beyond = channels % QUAD != 0 and any(s.memory.exact for s in epilogue.streams)
+    if found is None or reads_beyond or any(layout.blocked for layout in layouts):
         return None
-    zero = form.input_zero + (-SIGN if data == "int8" else 0)
-    filters = ByteFilters(
-        taps, folded(bias, taps, zero, "int32"), data, "int32", "int32", terms=terms, kernel=form.kernel
-    )
-    joined = QUAD * machine.lanes // channels
+    (rows, terms), taps = found, weights.reshape(-1, channels)
+    folds = folded(bias, taps, form.input_zero + (-SIGN if data == "int8" else 0), "int32")
+    filters = ByteFilters(taps, folds, data, "int32", "int32", rows=rows, terms=terms)
+    joined, rest = divmod(QUAD * machine.lanes, channels)
     is_dense = all(stream.pixel in (0, channels * stream.memory.layout.element) for stream in epilogue.streams)
-    if (
-        form.stride[1] == 1 < joined <= columns
-        and joined * channels == QUAD * machine.lanes
-        and channels % QUAD == 0
-        and is_dense
-    ):
+    if form.stride[1] == 1 < joined <= columns and rest == channels % QUAD == 0 and is_dense:
         filters = filters.of_pixels(joined)
         epilogue = replace(epilogue, streams=tuple(replace(s, pixel=joined * s.pixel) for s in epilogue.streams))
     elif channels < LEAST:
@@ -86,13 +77,12 @@ class ByteFilters(Filters):
     """As `Filters`, for blocks of as many channels as a vector has bytes; the last block's vectors may be shorter.
 
     Attributes:
-        terms: one or two int8[kh * kw, C], whose sum is the taps.
-        kernel: taps along y and x.
+        rows, terms: of `terms_of`.
         live: columns of results that see the same column of the data.
     """
 
+    rows: tuple[int, ...] = ()
     terms: tuple[np.ndarray, ...] = ()
-    kernel: tuple[int, int] = (1, 1)
     live: int = 1
 
     def of_pixels(self, count: int) -> ByteFilters:
@@ -102,12 +92,7 @@ class ByteFilters(Filters):
 
     @property
     def key(self) -> tuple[str, ...]:
-        return *Filters.key.__get__(self), f"{len(self.terms)} of {self.channels % LARGEST} x {self.joined}"
-
-    @property
-    def groups(self) -> int:
-        """Groups of four rows of taps."""
-        return -(-self.kernel[0] // QUAD)
+        return *Filters.key.__get__(self), f"{self.rows} {len(self.terms)} {self.channels % LARGEST} {self.joined}"
 
     def block_channels(self, generator: Generator) -> int:
         return generator.vector_bytes
@@ -116,37 +101,28 @@ class ByteFilters(Filters):
         return self.channels % generator.vector_bytes
 
     def block_bytes(self, generator: Generator) -> int:
-        return generator.vector_bytes * QUAD * (1 + len(self.terms) * self.groups * self.kernel[1])
+        return generator.vector_bytes * (QUAD + sum(term[..., 0].size for term in self.terms))
 
     def columns_at_once(self, generator: Generator) -> int:
         return 8 if min(self.live, 8) * QUAD <= SUMS else SUMS // QUAD
 
     def row(self, f: Function, shape: RowShape, generator: Generator, numbers: Value | None) -> Row:
         count = self.channels % generator.vector_bytes if shape.masked else generator.vector_bytes
-        return ByteRow(f, shape, _width(count) // QUAD, numbers, count, len(self.terms))
+        return ByteRow(f, shape, _width(count) // QUAD, numbers, count, self.rows, len(self.terms))
 
     def pack(self, generator: Generator) -> int:
         """[block][bias, taps by column, group of rows and term][vector][lane], each lane with four rows of taps; the
         offset in the weights."""
-        step, (rows, columns) = generator.vector_bytes, self.kernel
-        bias = np.zeros(self.channels + step, np.int32)
-        taps = np.zeros((len(self.terms), self.groups * QUAD, columns, bias.size), np.int8)
-        bias[: self.channels] = self.bias
-        taps[:, :rows, :, : self.channels] = np.reshape(self.terms, (-1, rows, columns, self.channels))
+        step, (height, width, channels) = generator.vector_bytes, self.terms[0].shape
+        bias = np.zeros(channels + step, np.int32)
+        taps = np.zeros((len(self.terms), height, width, bias.size), np.int8)
+        bias[:channels], taps[..., :channels] = self.bias, self.terms
         packed: list[np.ndarray] = []
-        for start in range(0, self.channels, step):
-            order = start + np.array(_places(_width(min(step, self.channels - start))))
-            quads = taps[..., order].reshape(-1, self.groups, QUAD, columns, *order.shape)
+        for start in range(0, channels, step):
+            order = start + np.array(_places(_width(min(step, channels - start))))
+            quads = taps[..., order].reshape(len(taps), -1, QUAD, width, *order.shape)
             packed += [bias[order], quads.transpose(3, 1, 0, 4, 5, 2)]
         return generator.weights.add(np.concatenate([part.reshape(-1).view(np.uint8) for part in packed]))
-
-
-def _terms(taps: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Taps as one int8, or as the sum of two; int16 if they are too large."""
-    first = np.clip(taps, SIGN, MOST_INT8)
-    rest = taps - first
-    terms = (first, rest) if rest.any() else (first,)
-    return tuple(term.astype(np.int8) if term.max() <= MOST_INT8 else term for term in terms)
 
 
 def _width(channels: int) -> int:
@@ -168,6 +144,7 @@ class ByteRow(Row):
     """
 
     count: int
+    interleaved: tuple[int, ...]
     terms: int
 
     def write(self, a: Value, tap: Value, w: Value, at: list[Value], size: int, mask: Value | None) -> None:
@@ -175,7 +152,7 @@ class ByteRow(Row):
         rows = [a]
         while len(rows) < height:
             rows.append(rows[-1] + tap)
-        groups = [rows[first : first + QUAD] for first in range(0, height, QUAD)]
+        groups = [self.interleaved[first : first + QUAD] for first in range(0, len(self.interleaved), QUAD)]
         bias = self._four(vector(self.lanes, "i32"), w)
         finish = self._finisher(at[1:])
         sums: dict[int, list[Value]] = {}
@@ -183,7 +160,7 @@ class ByteRow(Row):
             steps = [divmod(column - tap * shape.dilation, shape.stride) for tap in range(width)]
             uses = [(tap, i) for tap, (i, rest) in enumerate(steps) if rest == 0 and 0 <= i < size]
             for number, group in enumerate(groups if uses else ()):
-                quads = self._interleaved([self._loaded(row + column * shape.a_pixel) for row in group])
+                quads = self._interleaved(group, {row: rows[row] + column * shape.a_pixel for row in group})
                 for tap_x, i in uses:
                     sums[i] = self._plus_products(sums.get(i, bias), quads, w, tap_x * len(groups) + number)
             for tap_x, i in uses:
@@ -209,11 +186,13 @@ class ByteRow(Row):
         found = self.f.load(vector(QUAD * self.lanes, "i8"), at, 1)
         return found ^ SIGN if self.shape.filters.data == "int8" else found
 
-    def _interleaved(self, rows: Sequence[Value]) -> list[Value]:
-        """Rows of bytes as vectors of quads of bytes. Missing rows are represented by others: their taps are zeros."""
-        first, second = ((part[0], part[-1]) for part in (rows[:2], rows[2:] or rows[:2]))
-        pairs = [self._unpacked(*part, 1) for part in dict.fromkeys((first, second))]
-        return [quad for low, high in zip(pairs[0], pairs[-1], strict=True) for quad in self._unpacked(low, high, 2)]
+    def _interleaved(self, group: tuple[int, ...], at: Mapping[int, Value]) -> list[Value]:
+        """The bytes of four rows, which may be equal, as vectors of quads of bytes; `at` has the address of each."""
+        loaded = {row: self._loaded(place) for row, place in at.items()}
+        first, second = (group[0], group[1]), (group[2], group[3])
+        pairs = {(a, b): self._unpacked(loaded[a], loaded[b], 1) for a, b in dict.fromkeys((first, second))}
+        halves = zip(pairs[first], pairs[second], strict=True)
+        return [quad for low, high in halves for quad in self._unpacked(low, high, 2)]
 
     def _unpacked(self, a: Value, b: Value, size: int) -> list[Value]:
         """Elements of `size` bytes of a and b in turn: the first ones of every 16 bytes, then the others."""

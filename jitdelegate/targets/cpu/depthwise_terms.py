@@ -1,0 +1,46 @@
+"""Taps of a Depthwise as int8 that VNNI multiplies by four interleaved rows of bytes.
+
+A tap of nine bits, the difference of two uint8, is the sum of two int8. Where a window does not fill the four rows, a
+further one repeats one of its rows, and takes the rest of that row's taps at no cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+QUAD = 4
+"""Taps that one instruction adds up."""
+MOST_TERMS = 2
+
+
+def terms_of(taps: np.ndarray) -> tuple[tuple[int, ...], tuple[np.ndarray, ...]] | None:
+    """(rows, terms): the row of the window that each interleaved row is, and int8[rows, kw, C] of which each row of
+    `taps` [kh, kw, C] is the sum. There are one or two terms; None if the taps are too large for two."""
+    found = [(rows, _terms(taps, rows)) for rows in _choices(len(taps))]
+    rows, terms = min(found, key=lambda choice: len(choice[1]))
+    return (rows, terms) if len(terms) <= MOST_TERMS else None
+
+
+def _choices(height: int) -> Iterator[tuple[int, ...]]:
+    """Ways to fill up the last four of the rows; pairs of rows that are repeated cost no instruction."""
+    whole, left = divmod(height, QUAD)
+    first = tuple(range(whole * QUAD))
+    last = range(whole * QUAD, height)
+    if left == QUAD - 1:
+        for row in reversed(last):
+            yield (*first, *last, row)
+    else:
+        yield (*first, *(tuple(last) * (QUAD // left) if left else ()))
+
+
+def _terms(taps: np.ndarray, rows: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    limits, left = np.iinfo(np.int8), taps.astype(np.int32)
+    terms = list[np.ndarray]()
+    while not terms or (left.any() and len(terms) <= MOST_TERMS):
+        terms.append(np.zeros((len(rows), *taps.shape[1:]), np.int8))
+        for place, row in enumerate(rows):
+            terms[-1][place] = np.clip(left[row], limits.min, limits.max)
+            left[row] -= terms[-1][place]
+    return tuple(terms)
