@@ -13,7 +13,7 @@ from jitdelegate.ir.expr import RESULT, Arg, Cast
 from jitdelegate.ir.forms import Contract, Shape
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ir.quantized import quantize, rescale
-from jitdelegate.targets.cpu import machine
+from jitdelegate.targets.cpu import machine, target
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute, program_of
@@ -101,6 +101,11 @@ def test_levels_with_vnni_sum_up_four_bytes_by_one_instruction(features: str) ->
     texts = {}
     generate(contract_graph("matrix", "uint8"), features, lambda stage, make: texts.update({stage: make()}))
     assert ("{vex}\tvpdpbusd" if "v3" in features else "\tvpdpbusd") in texts["assembly"]
+
+
+def test_the_target_knows_the_levels_with_vnni() -> None:
+    assert list(target.LEVELS) == list(machine.MACHINES)[::-1]
+    assert set(target.WITH_VNNI) == {name for name, each in machine.MACHINES.items() if each.has_vnni}
 
 
 @pytest.mark.parametrize("features", INTEGERS)

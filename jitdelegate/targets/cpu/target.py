@@ -29,6 +29,8 @@ LEVELS = {
     **dict.fromkeys(("x86-64-v4", "x86-64-v4-vnni", "x86-64-v4-vbmi"), 16),
 }
 """Instruction set -> floats in one of its vectors."""
+WITH_VNNI = ("x86-64-v3-vnni", "x86-64-v4-vnni", "x86-64-v4-vbmi")
+"""Those that multiply and add up four bytes by one instruction."""
 SLOWER = "code for CPUs without AVX2 is slower than LiteRT's kernels"
 """Why "auto" leaves models to LiteRT on such CPUs."""
 IN_LITERT = "linux x86_64 "
@@ -110,7 +112,7 @@ class CpuTarget:
         return {"delegate": INSIDE, "partitions": BESIDE}.get(loader, WHOLE).at_level(features)
 
     def multiplies_bytes(self, features: str) -> bool:
-        return features.endswith("-vnni")
+        return features in WITH_VNNI
 
     def channel_unit(self, features: str) -> int:
         return LEVELS.get(features, 1)
