@@ -46,7 +46,7 @@ ON_GPU = Rates(saved=0.9, crossing=3e-5, copied=1e10)
 MULTIPLIES = 6e10
 """Multiply-adds per second of LiteRT's kernels on one thread of a CPU with AVX-512. The medians of sixteen networks lie
 within a fifth of the estimates from this number and the next two."""
-INTEGER_MULTIPLIES = 1.6e11
+INTEGER_MULTIPLIES = 1.8e11
 """The same of 8-bit integers, on a CPU with VNNI; also of hybrid operators, whose kernels multiply such integers."""
 BYTES = 2e10
 """Bytes per second that LiteRT's kernels read and write."""

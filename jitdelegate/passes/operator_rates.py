@@ -20,6 +20,7 @@ from jitdelegate.ops.pointwise import Pointwise
 from jitdelegate.ops.pooling import Pooling
 from jitdelegate.ops.quantize import Dequantize, Quantize
 from jitdelegate.ops.recurrent import Recurrence
+from jitdelegate.ops.recurrent_network import Svdf
 from jitdelegate.ops.reduction import Reduction
 from jitdelegate.ops.registry import Op
 from jitdelegate.ops.resize import Resizing
@@ -69,28 +70,29 @@ RATES: dict[type[Op], OperatorRate] = {
 
 INTEGER_RATES: dict[type[Op], OperatorRate] = {
     Op: OperatorRate(),
-    Weighted: OperatorRate(saved=0.2),
-    FullyConnected: OperatorRate(saved=0.1, slowdown=0.3),
-    TransposeConv: OperatorRate(saved=0.2),
+    Weighted: OperatorRate(saved=0.3),
+    FullyConnected: OperatorRate(saved=0.1, slowdown=0.5),
+    TransposeConv: OperatorRate(saved=0.3),
     DepthwiseConv2D: OperatorRate(saved=0.7, slowdown=10.0),
-    Pooling: OperatorRate(saved=0.4, slowdown=2.0),
-    Resizing: OperatorRate(saved=0.3, slowdown=4.0),
-    Padding: OperatorRate(saved=0.8),
-    Softmax: OperatorRate(saved=0.5, slowdown=6.0),
-    Recurrence: OperatorRate(saved=0.5),
-    Reduction: OperatorRate(saved=0.3, slowdown=2.0),
-    Transpose: OperatorRate(saved=0.1),
-    Quantize: OperatorRate(saved=-0.5, slowdown=0.3, fuses=True),
+    Pooling: OperatorRate(saved=0.3, slowdown=1.5),
+    Resizing: OperatorRate(saved=0.3, slowdown=8.0),
+    Padding: OperatorRate(saved=0.8, slowdown=2.0),
+    Softmax: OperatorRate(saved=0.5, slowdown=30.0),
+    Recurrence: OperatorRate(saved=0.9, slowdown=100.0),
+    Svdf: OperatorRate(saved=0.4, slowdown=5.0),
+    Reduction: OperatorRate(saved=0.6, slowdown=2.0),
+    Transpose: OperatorRate(saved=0.2, slowdown=0.7),
+    Quantize: OperatorRate(saved=-0.1, slowdown=0.3, fuses=True),
     Dequantize: OperatorRate(slowdown=0.5, fuses=True),
-    Pointwise: OperatorRate(slowdown=1.5, fuses=True),
+    Pointwise: OperatorRate(saved=0.4, slowdown=1.5, fuses=True),
     Relabel: OperatorRate(fuses=True),
 }
 """As RATES, of operators on quantized values; on a CPU with VNNI."""
 HYBRID_RATES: dict[type[Op], OperatorRate] = {
     Op: OperatorRate(),
-    Weighted: OperatorRate(),
-    FullyConnected: OperatorRate(slowdown=0.3),
-    DepthwiseConv2D: OperatorRate(saved=0.9, slowdown=30.0),
+    Weighted: OperatorRate(saved=-0.2),
+    FullyConnected: OperatorRate(slowdown=0.5),
+    DepthwiseConv2D: OperatorRate(saved=0.7, slowdown=7.0),
 }
 """As RATES, of operators on float32 values with quantized weights."""
 
