@@ -15,8 +15,8 @@ from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case
 from jitdelegate.ops.pointwise import X, Y, Z, mapped
 from jitdelegate.ops.quantization import per_tensor_problems
-from jitdelegate.ops.quantized_softmax import PAIRS, quantized_softmax
-from jitdelegate.ops.registry import Lowering, Op, op
+from jitdelegate.ops.quantized_rows import PAIRS, quantized_l2_normalization, quantized_log_softmax, quantized_softmax
+from jitdelegate.ops.registry import BYTES, Lowering, Op, op
 
 MAX_CHANNELS = 1 << 12
 """Most channels of a local response normalization: its sums are a product with a matrix of all pairs of channels."""
@@ -77,6 +77,16 @@ class Softmax(Rows):
 class LogSoftmax(Rows):
     """x - max - log(sum of exp(x - max)), over the last axis."""
 
+    quantized = BYTES
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from per_tensor_problems(call, call.tensor(0), call.output)
+        if call.graph.quantized.rounding == "reference":
+            yield "LOG_SOFTMAX of quantized data is not supported in the rounding of LiteRT's reference kernels."
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        return quantized_log_softmax(call)
+
     def lowering(self, call: Call) -> Lowering:
         shape, data = call.shape(0), (call.index(0), call.shape(0))
         top = self.reduced("max", call.index(0), shape)
@@ -94,12 +104,20 @@ class LogSoftmax(Rows):
 class L2Normalization(Rows):
     """x / max(sqrt(sum of x * x), 1e-6), over the last axis."""
 
+    quantized = BYTES
+
     cases = (*ROWS, Case(((2, 5),), low=0, high=1e-12))
 
     def lowering(self, call: Call) -> Lowering:
         shape, data = call.shape(0), (call.index(0), call.shape(0))
         total = self.reduced("sum", mapped(X * X, data, shape=shape), shape)
         return mapped(X / maximum(unary("sqrt", Y), 1e-6), data, total, shape=shape)
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from per_tensor_problems(call, call.tensor(0), call.output)
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        return quantized_l2_normalization(call)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         (data,) = given(arrays)

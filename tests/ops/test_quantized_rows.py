@@ -1,4 +1,4 @@
-"""SOFTMAX of quantized data gives what LiteRT gives, bit for bit."""
+"""Operators on rows of quantized data give what LiteRT gives, bit for bit."""
 
 from __future__ import annotations
 
@@ -47,3 +47,25 @@ def test_the_reference_arithmetic_rounds_shares_below_a_512th_to_zero() -> None:
     content = one_op("SOFTMAX", [((1, 700), "int8", 0.1, 0)], ((1, 700), "int8", 2.0**-8, -128), 2, beta=1.0)
     model = load(content, target="cpu", quantized_rounding="reference")
     assert set(model(np.full((1, 700), 9, np.int8)).flat) == {-128}
+
+
+UNITS = {
+    ("LOG_SOFTMAX", "int8"): (2.0**-4, 127),
+    ("LOG_SOFTMAX", "uint8"): (2.0**-4, 255),
+    ("L2_NORMALIZATION", "int8"): (2.0**-7, 0),
+    ("L2_NORMALIZATION", "uint8"): (2.0**-7, 128),
+}
+"""Operator and type -> the output's scale and zero point, which LiteRT asks for."""
+
+
+@pytest.mark.parametrize("scale, zero", [(0.1, 3), (2.0**-5, 100)])
+@pytest.mark.parametrize("shape", [(64, 10), (5, 1), (2, 3, 300)], ids=str)
+@pytest.mark.parametrize("op, dtype", UNITS)
+def test_logarithms_and_unit_vectors_are_what_litert_computes(
+    op: str, dtype: str, shape: tuple[int, ...], scale: float, zero: int
+) -> None:
+    content, data = one_op(op, [(shape, dtype, scale, zero)], (shape, dtype, *UNITS[op, dtype])), rows(shape, dtype)
+    data.reshape(-1, shape[-1])[0] = zero
+    ours = load(content, target="cpu")
+    assert ours.report().target == "cpu", str(ours.report())
+    np.testing.assert_array_equal(ours(data), LiteRT(content).run(data))

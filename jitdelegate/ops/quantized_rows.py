@@ -1,8 +1,8 @@
-"""SOFTMAX of quantized data, in LiteRT's three ways.
+"""SOFTMAX, LOG_SOFTMAX and L2_NORMALIZATION of quantized data.
 
-Bytes: by default, float32 exponentials from a table, summed one after another; in LiteRT's reference kernels, fixed
-point throughout. int16: tables of 513 entries, interpolated. Source: LiteRT's kernels (tflite/kernels/internal/
-optimized/optimized_ops.h, reference/softmax.h), by experiment.
+LiteRT has three ways for a SOFTMAX. Bytes: by default, float32 exponentials from a table, summed one after another; in
+its reference kernels, fixed point throughout. int16: tables of 513 entries, interpolated. Source: LiteRT's kernels
+(tflite/kernels/internal/optimized/optimized_ops.h, reference/softmax.h, reference/l2normalization.h), by experiment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jitdelegate.ir.quantized import Table, quantize, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.call import Call, Shape
 from jitdelegate.ops.pointwise import X, Y, Z, mapped
-from jitdelegate.ops.quantization import FIXED, limits, multiplier
+from jitdelegate.ops.quantization import FIXED, centred, limits, multiplier
 from jitdelegate.ops.quantized_words import HALF, RANGE, exponential_32, interpolated, table_16
 from jitdelegate.ops.registry import Lowering, moved
 from jitdelegate.ops.rounding import AWAY
@@ -31,6 +31,8 @@ WHOLE, SUM_WHOLE = 5, 12
 """Integer bits of a difference from the largest number, and of the sum of exponentials."""
 BELOW = Cast(Cast(Y, "int32") - Cast(X, "int32"), "uint8")
 """How far an 8-bit number, X, is below the largest one, Y."""
+FRACTION = 7
+"""Bits of fraction of what L2_NORMALIZATION gives."""
 LONGEST = 10.0
 """The difference, in real numbers, that int16's table of exponentials reaches down to."""
 
@@ -62,6 +64,35 @@ def summed_in_order(source: Lowering, shape: Shape) -> tuple[Lowering, Shape]:
 def exponentials(step: np.float32) -> Table:
     """e**(-step * how far a number is below the largest one), in float32."""
     return Table(BELOW, tuple(exponential_32(-step * np.arange(256, dtype=np.float32)).tolist()), "float32")
+
+
+def quantized_log_softmax(call: Call) -> Lowering:
+    """The logarithms of the shares, in float32."""
+    shape, output = call.shape(0), call.output
+    data, step = (call.index(0), shape), scale(call.tensor(0))
+    top = reduced("max", call.index(0), shape, call.tensor(0).dtype)
+    total = summed_in_order(mapped(exponentials(step), data, top, shape=shape), shape)
+    most = (Cast(Y, "float32") * Const(float(step)) + unary("log", X)) / Const(float(scale(output)))
+    below = mapped(most, total, top, shape=total[1])
+    found = Cast(X, "float32") * Const(float(step / scale(output))) - Y
+    return mapped(quantize(found, output.dtype, zero(output)), data, (below, total[1]), shape=shape, dtype=output.dtype)
+
+
+def quantized_l2_normalization(call: Call) -> Lowering:
+    """Each number times the inverse square root of the sum of squares, in steps of 1 / 128."""
+    shape, data, output = call.shape(0), call.tensor(0), call.output
+    value, low, high = centred(X, data), *limits(output)
+    squares = mapped(value * value, (call.index(0), shape), shape=shape, dtype="int32")
+    total = reduced("sum", squares, shape, "int32")
+    factor = mapped(FixedPoint("root_factor", X), total, shape=total[1], dtype="int32")
+    # LiteRT shifts an int8 to the left later than a uint8, where the last of two roundings sees it
+    bits = 0 if output.dtype == "int8" else FRACTION
+    places = FixedPoint("root_shift", X) + Const(31 - FRACTION + bits)
+    shift = mapped(places, total, shape=total[1], dtype="int32")
+    middle = 0 if output.dtype == "int8" else 1 << FRACTION
+    found = rescale(value * Const(1 << bits), Y, Z, output.dtype, output_zero=middle, low=low, high=high)
+    columns = [(each, total[1]) for each in (factor, shift)]
+    return mapped(found, (call.index(0), shape), *columns, shape=shape, dtype=output.dtype)
 
 
 def _by_floats(call: Call) -> Lowering:

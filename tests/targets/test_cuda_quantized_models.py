@@ -1,0 +1,37 @@
+"""Quantized operators of several kernels on CUDA, in the simulator: what numpy computes of the same graph."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from jitdelegate import passes
+from jitdelegate.ir.graph import Graph
+from jitdelegate.passes.specialize_subgraph import specialize_subgraph
+from jitdelegate.targets.reference.evaluate import run_graph
+from jitdelegate.tflite.read import read
+from tests.ops.quantized_models import LstmModel, SvdfModel, numbers, one_op
+from tests.targets.cuda_execute import run
+
+MODELS = {
+    "lstm": LstmModel(steps=2, depth=6, units=5, outputs=3, coupled=True, peepholes=False).content(),
+    "svdf": SvdfModel(batch=1, depth=5, units=3, length=4).content(),
+    "softmax": one_op("SOFTMAX", [((3, 7), "int8", 0.1, 3)], ((3, 7), "int8", 2.0**-8, -128), 2, beta=1.0),
+    "softmax of int16": one_op("SOFTMAX", [((3, 7), "int16", 5e-4, 0)], ((3, 7), "int16", 2.0**-15, 0), 2, beta=1.0),
+    "unit vectors": one_op("L2_NORMALIZATION", [((3, 7), "int8", 0.1, 3)], ((3, 7), "int8", 2.0**-7, 0)),
+}
+
+
+def lowered(content: bytes) -> Graph:
+    graph = specialize_subgraph(read(content), 0, (), ()).graphs[0]
+    for stage in (passes.FOLD, passes.REWRITE):
+        graph = passes.run(graph, lambda *_: None, stage)
+    return graph
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_answers_and_states_are_those_of_the_reference(name: str) -> None:
+    graph, random = lowered(MODELS[name]), np.random.default_rng(0)
+    feeds = [numbers(random, graph.tensors[index].shape, graph.tensors[index].dtype) for index in graph.inputs]
+    for found, expected in zip(run(graph, feeds), run_graph(graph, feeds), strict=True):
+        np.testing.assert_array_equal(found, expected)
