@@ -9,9 +9,11 @@ from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, clamp, select
 from jitdelegate.ir.forms import Concat, Form, IndexMap, Map
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ir.quantized import Table, quantize
+from jitdelegate.runtime.cpu.session import Session
+from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.elementwise_graphs import of_elements
-from tests.targets.execute import execute
+from tests.targets.execute import execute, program_of
 from tests.targets.integer_graphs import whole_range
 from tests.targets.levels import INTEGERS, RUNNABLE
 
@@ -168,3 +170,22 @@ def row(expr: Expr, types: tuple[str, str], features: str) -> None:
 @pytest.mark.parametrize("features", RUNNABLE)
 def test_bytes_are_calculated_with_by_rows(features: str) -> None:
     row(*EXPRESSIONS["sum"], features)
+
+
+@pytest.mark.parametrize("features", RUNNABLE)
+@pytest.mark.parametrize("name", ["table", "dequantized", "product"])
+def test_long_rows_may_begin_anywhere(name: str, features: str) -> None:
+    """The whole of an output that begins at any byte of a cache line is written, and nothing around it."""
+    expr, types = EXPRESSIONS[name]
+    graph = of_elements(expr, types, 2003)
+    session = Session(program_of(graph, generate(graph, features), features), 1)
+    feeds = [whole_range((2003,), dtype, number) for number, dtype in enumerate(types)]
+    (expected,) = run_graph(graph, feeds)
+    memory = np.zeros(expected.nbytes + 256, np.uint8)
+    for offset in range(0, 64, expected.itemsize):
+        memory[:] = 77
+        first = -memory.ctypes.data % 64 + offset
+        session.run_on([*(feed.ctypes.data for feed in feeds), memory.ctypes.data + first])
+        assert memory[first : first + expected.nbytes].tobytes() == expected.tobytes()
+        assert {*memory[:first], *memory[first + expected.nbytes :]} == {77}
+    session.close()

@@ -215,10 +215,11 @@ class Row:
             self._store([p + step * first for p, step in zip(at, self.steps, strict=True)], width, None)
 
     def _write_aligned(self, at: list[Value], count: int, lanes: int, each: int) -> None:
-        """A long row in the caller's memory: vectors between the first and the last ones begin at cache lines. A store
-        that crosses them takes twice as long."""
-        f, size = self.f, self.generator.vector_bytes
-        before = (f.index(0) - f.cast("ptrtoint", at[0], INDEX)) % size // self._sizes()[0]
+        """A long row in the caller's memory: no store between the first and the last ones crosses cache lines, which
+        takes twice as long."""
+        f, element = self.f, self._sizes()[0]
+        size = min(self.generator.vector_bytes, lanes * element)
+        before = (f.index(0) - f.cast("ptrtoint", at[0], INDEX)) % size // element
         self._store(at, lanes, None)
         self._rounds(_moved(at, before, self.steps), lanes, (f.index(count) - before) // (lanes * each), each)
         for number in range(each):
