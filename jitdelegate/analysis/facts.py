@@ -43,6 +43,7 @@ class NodeFact:
         reason: why LiteRT runs it; "" if it does not, or only because of other operators.
         partition: the number of its partition, None for none.
         kernel: the form of its kernel, None for none.
+        execution: how compiled code computes a quantized operator, "integer", "dynamic" or "float_view"; "" for others.
         multiply_adds: estimate for one run, None if unknown; for a folded operator, the work saved.
         bytes: read and written by one run, constants included.
         inputs: None for absent ones.
@@ -58,6 +59,7 @@ class NodeFact:
     reason: str
     partition: int | None
     kernel: str | None
+    execution: str
     multiply_adds: int | None
     bytes: int
     inputs: tuple[TensorFact | None, ...]
@@ -107,6 +109,7 @@ class Totals:
         multiply_adds: of a run, as far as known.
         unknown_work: number of operators that run with unknown multiply-adds.
         share_of_work_delegated: of the known multiply-adds of a run; None if there are none.
+        share_of_work_in_integers: of the same, what compiled code multiplies as integers.
         crossing_bytes: bytes of tensors that pass between partitions, or to and from LiteRT, in one run.
         saved_seconds_estimate: the sum over the partitions; None if there is no estimate.
     """
@@ -119,6 +122,7 @@ class Totals:
     multiply_adds: int
     unknown_work: int
     share_of_work_delegated: float | None
+    share_of_work_in_integers: float | None
     crossing_bytes: int
     saved_seconds_estimate: float | None
 

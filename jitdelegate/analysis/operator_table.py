@@ -44,7 +44,7 @@ def operator_table(facts: SubgraphFacts, key: str) -> Iterator[str]:
         cells = (
             _number(node, key, is_drawn=node.index in boxes),
             _operator(node),
-            f"<td>{mark(facts, node)} {safe(node.kernel or _reason(node))}</td>",
+            f"<td>{mark(facts, node)} {safe(_kernel(node) or _reason(node))}</td>",
             _share(facts.share(node)),
             _amount(node.multiply_adds),
             _amount(node.bytes),
@@ -59,6 +59,10 @@ def mark(facts: SubgraphFacts, node: NodeFact) -> str:
     """An operator's place in its colour; with the partition, if there are several."""
     text = label(node) if len(facts.partitions) > 1 else node.place
     return f'<span class="mark {style_class(node)}">{safe(text)}</span>'
+
+
+def _kernel(node: NodeFact) -> str:
+    return ", ".join(filter(None, (node.kernel, node.execution)))
 
 
 def _reason(node: NodeFact) -> str:

@@ -52,7 +52,7 @@ def _is_quantized(node: NodeFact) -> bool:
     tensors = [tensor for tensor in (*node.inputs, *node.outputs) if tensor is not None]
     if not any(tensor.quantized for tensor in tensors):
         return False
-    about_types = re.search(r"quantized|(?:is|are) u?int(?:4|8|16)\b", node.reason) is not None
+    about_types = re.search(r"quanti[sz]|\bscales?\b|zero point|(?:is|are) u?int(?:4|8|16)\b", node.reason) is not None
     return about_types or (node.op in ("QUANTIZE", "DEQUANTIZE") and bool(node.reason))
 
 
@@ -80,6 +80,12 @@ REASONS: tuple[Reason, ...] = (
         "options that are for debugging leave them to LiteRT",
     ),
     Reason(
+        "quantized_not_allowed",
+        _says(r"quantized_models_allowed=False"),
+        "Set the option quantized_models_allowed to True, and experimental_flags to some with ENABLE_QUANT.",
+        "options leave quantized values to LiteRT",
+    ),
+    Reason(
         "too_many_partitions",
         _says(r"is beyond max_delegated_partitions="),
         "Leave out the option max_delegated_partitions, or raise it.",
@@ -100,8 +106,8 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         "quantized",
         _is_quantized,
-        "Convert the model without quantization, or with float16 weights (target_spec.supported_types = [tf.float16]).",
-        "integer-quantized values are not compiled yet",
+        "Quantize these operators as the column quantized of docs/ops.md has it, or leave them in float32.",
+        "nothing is compiled for their quantized types or scales",
     ),
     Reason(
         "custom_operators",

@@ -152,6 +152,7 @@ def _node(entry: Entry, operator: Operator, measure: Measure, tensors: _Tensors)
         reason=operator.reason,
         partition=_partition_number(entry, operator),
         kernel=None if operator.kernel == NO_KERNEL else kernels[operator.kernel].form,
+        execution=operator.execution,
         multiply_adds=measure.work(operator.index),
         bytes=measure.bytes(operator.index),
         inputs=tensors.facts(node.inputs),
@@ -225,6 +226,7 @@ def _totals(nodes: Sequence[NodeFact], partitions: Sequence[Partition], crossing
     places = {place: _place_totals(place, nodes, partitions) for place in dict.fromkeys(node.place for node in nodes)}
     running = sum(each.multiply_adds for place, each in places.items() if place != FOLDED)
     compiled = sum(each.multiply_adds for place, each in places.items() if place not in (FOLDED, LITERT))
+    integers = _work(node for node in nodes if node.execution in ("integer", "dynamic"))
     saved = [each.saved_seconds_estimate for each in partitions if each.saved_seconds_estimate is not None]
     return Totals(
         operators=len(nodes),
@@ -235,6 +237,7 @@ def _totals(nodes: Sequence[NodeFact], partitions: Sequence[Partition], crossing
         multiply_adds=running,
         unknown_work=sum(node.multiply_adds is None for node in nodes if node.place != FOLDED),
         share_of_work_delegated=compiled / running if running else None,
+        share_of_work_in_integers=integers / running if running else None,
         crossing_bytes=crossing,
         saved_seconds_estimate=sum(saved) if saved else None,
     )

@@ -43,7 +43,7 @@ def _subgraph(facts: SubgraphFacts, told: str) -> Iterator[str]:
     if facts.shape_inputs:
         yield f"shape_inputs   values of {', '.join(map(repr, facts.shape_inputs))}; compiled when they are known"
     for group in groups(facts.nodes):
-        yield f"{span(group):>10} {_place(group[0]):<9} {_ops(group)}{_reason(group[0])}"
+        yield f"{span(group):>10} {_place(group[0]):<9} {_ops(group)}{_way(group[0])}{_reason(group[0])}"
 
 
 def _totals(totals: Totals) -> Iterator[str]:
@@ -52,7 +52,8 @@ def _totals(totals: Totals) -> Iterator[str]:
     yield f"operators  {totals.delegated} of {totals.operators} delegated{folded}; {totals.litert} on LiteRT"
     share = totals.share_of_work_delegated
     unknown = f"; the work of {totals.unknown_work} is not known" if totals.unknown_work else ""
-    yield f"work       {'unknown' if share is None else f'{100 * share:.1f} % delegated'}{unknown}"
+    integers = f", {100 * whole:.1f} % in integers" if (whole := totals.share_of_work_in_integers) else ""
+    yield f"work       {'unknown' if share is None else f'{100 * share:.1f} % delegated{integers}'}{unknown}"
     yield from (f"{place:<10} {_place_line(each)}" for place, each in totals.places.items())
     yield f"crossing   {totals.crossing_bytes:,} bytes a run between partitions"
     if totals.saved_seconds_estimate is not None:
@@ -68,15 +69,18 @@ def _place_line(totals: PlaceTotals) -> str:
 
 
 def groups(nodes: Sequence[NodeFact]) -> list[list[NodeFact]]:
-    """Sequences of operators with the same place, partition and reason."""
+    """Sequences of operators with the same place, partition and reason, which are computed alike."""
     found: list[list[NodeFact]] = []
     for node in nodes:
-        last = found[-1][-1] if found else None
-        if last and (last.place, last.partition, last.reason) == (node.place, node.partition, node.reason):
+        if found and _kind(found[-1][-1]) == _kind(node):
             found[-1].append(node)
         else:
             found.append([node])
     return found
+
+
+def _kind(node: NodeFact) -> tuple[object, ...]:
+    return node.place, node.partition, node.reason, node.execution
 
 
 def span(group: Sequence[NodeFact]) -> str:
@@ -90,6 +94,10 @@ def _place(node: NodeFact) -> str:
 
 def _ops(group: Sequence[NodeFact]) -> str:
     return ", ".join(name[:LONGEST_NAME] for name in dict.fromkeys(node.op for node in group))
+
+
+def _way(node: NodeFact) -> str:
+    return f" ({node.execution})" if node.execution else ""
 
 
 def _reason(node: NodeFact) -> str:

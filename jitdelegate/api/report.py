@@ -122,7 +122,7 @@ class Report:
         kernels: number of compiled kernels in the program.
         kernel_times: one `KernelTime` per kernel of the main program, if the option `profile` is set.
         launches: number of kernel launches of one inference on a GPU.
-        operators: per operator of the main subgraph, its index, op, place and reason.
+        operators: per operator of the main subgraph, its index, op, place, reason and, if quantized, execution.
         subgraphs: the further subgraphs that run, those of further signatures included.
         cache: the cache's part.
         seconds: stage name to seconds, in the order in which the stages ran.
@@ -343,4 +343,4 @@ def _delegated(target: str, operators: Sequence[Operator]) -> int:
 
 
 def _operator(one: Operator) -> dict[str, Any]:
-    return {"index": one.index, "op": one.op, "place": one.place, "reason": one.reason}
+    return {name: getattr(one, name) for name in ("index", "op", "place", "reason", "execution")}

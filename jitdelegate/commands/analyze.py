@@ -7,11 +7,12 @@ may lack.
 
 schema, model, headline, error, bytes, fingerprint, description, asked, notes
 subgraphs: index, name, headline, entry, signatures, target, features, loader, how, shape_inputs, inputs, outputs
-    totals: operators, delegated, folded, litert, multiply_adds, unknown_work, share_of_work_delegated, crossing_bytes,
-        saved_seconds_estimate
+    totals: operators, delegated, folded, litert, multiply_adds, unknown_work, share_of_work_delegated,
+        share_of_work_in_integers, crossing_bytes, saved_seconds_estimate
         places: by place operators, partitions, multiply_adds, bytes
     partitions: index, place, nodes, inputs, outputs, multiply_adds, bytes, crossing_bytes, saved_seconds_estimate
-    nodes: index, op, code, version, custom, delegated, place, reason, partition, kernel, multiply_adds, bytes
+    nodes: index, op, code, version, custom, delegated, place, reason, partition, kernel, execution, multiply_adds,
+        bytes
         inputs, outputs: index, name, shape, shape_signature, type, quantized, constant, variable
 suggestions: rule, subgraph, nodes, change, why, gain
 """

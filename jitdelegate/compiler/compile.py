@@ -19,6 +19,7 @@ from jitdelegate.compiler.partitioned import NOTHING_ELSE, PartitionedModel
 from jitdelegate.compiler.program_metadata import (
     as_in_file,
     compiled_operators,
+    executions,
     idle_subgraphs,
     litert_operators,
     ports,
@@ -152,7 +153,9 @@ def _whole_program(model: Model, folded: Graph, options: Options, key: Key, trac
         program, origins = target_program(lowered, options, key, trace)
     except CompileError as error:
         return litert_program(model, key, [(WHOLE_MODEL, str(error))])
-    program.operators = compiled_operators(model.graphs[key.subgraph], lowered, origins, program.target)
+    program.operators = compiled_operators(
+        model.graphs[key.subgraph], lowered, origins, program.target, executions(folded, lowered)
+    )
     return program
 
 

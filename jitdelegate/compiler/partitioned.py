@@ -12,7 +12,7 @@ from xxhash import xxh3_128_hexdigest
 from jitdelegate import passes
 from jitdelegate.cache.key import FEATURES, Key
 from jitdelegate.compiler.codegen import Origins, target_program
-from jitdelegate.compiler.program_metadata import as_in_file, code, ports
+from jitdelegate.compiler.program_metadata import as_in_file, code, executions, ports
 from jitdelegate.compiler.trace import Trace
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.graph import ABSENT, Graph, Model, Node
@@ -57,6 +57,7 @@ class Content:
     kernels: list[Kernel] = field(default_factory=list)
     states: list[State] = field(default_factory=list)
     kernel_of: dict[int, int] = field(default_factory=dict)
+    executions: dict[int, str] = field(default_factory=dict)
 
     def add(self, place: str, nodes: Iterable[int], graph_ports: tuple[tuple[int, ...], ...], *parts: Bytes) -> None:
         """Append a partition, whose file has these parts and which computes the operators at these positions."""
@@ -212,6 +213,7 @@ class PartitionedModel:
             raise RefusedError(nodes, str(error)) from error
         program.key = ()
         program.outputs = as_in_file(program.outputs, part, part.returned)
+        content.executions |= executions(part, lowered)
         content.add_compiled(program, positions or origins_of(graph, nodes), origins)
 
     def _program(self, loader: str, content: Content, delegation: Delegation, graph: Graph) -> Program:
@@ -264,6 +266,7 @@ class PartitionedModel:
                     kernel=kernel,
                     partition=partition,
                     code=code(node),
+                    execution=content.executions.get(index, ""),
                 )
             )
         return tuple(found)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from jitdelegate.ir.graph import Graph, Model, Node, Tensor
+from jitdelegate.ops.call import Call
 from jitdelegate.passes.running_subgraphs import running_subgraphs
 from jitdelegate.passes.support import WHOLE_MODEL
 from jitdelegate.program.program import (
@@ -47,8 +48,25 @@ def litert_operators(graph: Graph, reasons: Iterable[tuple[int, str]]) -> tuple[
     )
 
 
+def executions(folded: Graph, lowered: Graph) -> dict[int, str]:
+    """By position in the file, how code for quantized operators computes; as `Operator.execution`."""
+    summing = {position for node in lowered.nodes if _sums_integers(lowered, node) for position in node.origin}
+    found = {}
+    for node in folded.nodes:
+        kind = Call(folded, node).quantization
+        for position in node.origin if kind else ():
+            hybrid = "dynamic" if position in summing else "float_view"
+            found[position] = hybrid if kind == "hybrid" else kind
+    return found
+
+
+def _sums_integers(lowered: Graph, node: Node) -> bool:
+    form, data = node.form, lowered.tensors[node.inputs[0]].dtype if node.inputs else ""
+    return form is not None and form.own_type(data) in ("int32", "int64")
+
+
 def compiled_operators(
-    graph: Graph, lowered: Graph, origins: Sequence[tuple[int, ...]], place: str
+    graph: Graph, lowered: Graph, origins: Sequence[tuple[int, ...]], place: str, ways: Mapping[int, str]
 ) -> tuple[Operator, ...]:
     """Every operator of a compiled graph: in a kernel, or "folded" if nothing is computed at run time.
 
@@ -57,6 +75,7 @@ def compiled_operators(
         lowered: the compiled graph; an operator that is only a View has no kernel.
         origins: per kernel, the positions of the operators that it computes.
         place: name of the target.
+        ways: as `executions` finds them.
     """
     kernels = {position: kernel for kernel, origin in enumerate(origins) for position in origin}
     present = {position for node in lowered.nodes for position in node.origin}
@@ -67,6 +86,7 @@ def compiled_operators(
             place=place if index in present else "folded",
             kernel=kernels.get(index, NO_KERNEL),
             code=code(node),
+            execution=ways.get(index, "") if index in present else "",
         )
         for index, node in enumerate(graph.nodes)
     )

@@ -29,23 +29,28 @@ def log_decisions(executable: Executable) -> None:
 
 
 def operator_lines(operators: Sequence[Operator]) -> list[str]:
-    """One line per sequence of operators with the same place and reason, so that large models stay readable."""
+    """One line per sequence of operators with the same place and reason, which are computed alike, so that large models
+    stay readable."""
     lines: list[str] = []
     for group in _groups(operators):
         first, last = group[0], group[-1]
         span = str(first.index) if first is last else f"{first.index}-{last.index}"
         ops = ", ".join(dict.fromkeys(operator.op for operator in group))
         reason = first.reason.removeprefix(f"{ops}: ")
-        lines.append(f"{span:>10} {first.place:<7} {ops}" + (f": {reason}" if reason else ""))
+        way = f" ({first.execution})" if first.execution else ""
+        lines.append(f"{span:>10} {first.place:<7} {ops}{way}" + (f": {reason}" if reason else ""))
     return lines
 
 
 def _groups(operators: Sequence[Operator]) -> list[list[Operator]]:
     groups: list[list[Operator]] = []
     for operator in operators:
-        last = groups[-1][-1] if groups else None
-        if last is not None and (last.place, last.reason) == (operator.place, operator.reason):
+        if groups and _kind(groups[-1][-1]) == _kind(operator):
             groups[-1].append(operator)
         else:
             groups.append([operator])
     return groups
+
+
+def _kind(operator: Operator) -> tuple[str, str, str]:
+    return operator.place, operator.reason, operator.execution

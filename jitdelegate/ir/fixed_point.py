@@ -115,8 +115,44 @@ def tanh(m: Arithmetic[V], x: V, whole: int) -> V:
     return m.select(m.compare("eq", x, 0), 0, found)
 
 
-FUNCTIONS: Mapping[str, Callable[[Any, Any, int], Any]] = {"logistic": logistic, "tanh": tanh}
+def _leading(m: Arithmetic[V], x: V) -> tuple[V, V]:
+    """(number of leading zeros, x without them but one) of a positive number of 32 bits."""
+    zeros = m.select(m.compare("slt", x, 1 << 15), 17, x * 0 + 1)
+    found = m.select(m.compare("slt", x, 1 << 15), x * (1 << 16), x)
+    for bits in (8, 4, 2, 1):
+        is_small = m.compare("slt", found, 1 << 31 - bits)
+        zeros = m.select(is_small, zeros + bits, zeros)
+        found = m.select(is_small, found * (1 << bits), found)
+    return zeros, found
+
+
+def leading_zeros(m: Arithmetic[V], x: V, whole: int) -> V:
+    """The leading zeros of a positive number of 32 bits."""
+    return _leading(m, x)[0]
+
+
+def normalized(m: Arithmetic[V], x: V, whole: int) -> V:
+    """x * 2**n in [2**30, 2**31), for a positive number of 32 bits."""
+    return _leading(m, x)[1]
+
+
+def normal_reciprocal(m: Arithmetic[V], x: V, whole: int) -> V:
+    """2**60 / x for a `normalized` x, at most 2**31 - 1."""
+    half = (1 << 30) - 1
+    found = reciprocal(m, (x - (1 << 30)) * 2, 32)
+    return m.select(m.compare("sgt", found, half), 2 * half + 1, found * 2)
+
+
+FUNCTIONS: Mapping[str, Callable[[Any, Any, int], Any]] = {
+    "logistic": logistic,
+    "tanh": tanh,
+    "leading_zeros": leading_zeros,
+    "normalized": normalized,
+    "normal_reciprocal": normal_reciprocal,
+}
 """Name of a `FixedPoint` -> the function, of (arithmetic, value, integer bits)."""
+SOURCES = {"logistic": "int16", "tanh": "int16"}
+"""Name of a `FixedPoint` -> the type of its value, an int32 where it is not here."""
 
 
 class Arrays:
@@ -129,7 +165,7 @@ class Arrays:
         return np.asarray(COMPARED[condition](left, right))
 
     def select(self, condition: np.ndarray, if_true: Any, if_false: Any) -> np.ndarray:
-        return np.where(condition, if_true, if_false)
+        return np.asarray(np.where(condition, if_true, if_false))
 
     def high_product(self, a: np.ndarray, b: Any) -> np.ndarray:
         return np.asarray((a * b + (1 << 30)) >> 31)
@@ -140,19 +176,20 @@ COMPARED = {"eq": np.equal, "ne": np.not_equal, "slt": np.less, "sgt": np.greate
 
 @dataclass(frozen=True, slots=True)
 class FixedPoint(Expr):
-    """A function of an int16 with `whole` integer bits; an int32 in the range of an int16, without integer bits.
+    """A function of a fixed-point number; an int32.
 
     Attributes:
         function: a name of FUNCTIONS.
-        whole: from 0 to MOST_WHOLE.
+        value: an integer of the function's type in SOURCES.
+        whole: the value's integer bits, from 0 to MOST_WHOLE; of those functions that ask for them.
     """
 
     function: str
     value: Expr
-    whole: int
+    whole: int = 0
 
     def __str__(self) -> str:
-        return f"{self.function}16({self.value}, {self.whole} whole bits)"
+        return f"fixed.{self.function}({self.value}, {self.whole} whole bits)"
 
     @property
     def parts(self) -> tuple[Expr, ...]:
@@ -162,7 +199,7 @@ class FixedPoint(Expr):
         return replace(self, value=parts[0])
 
     def part_types(self, found: Sequence[str | None]) -> tuple[str, ...]:
-        return (found[0] or "int16",)
+        return (found[0] or SOURCES.get(self.function, "int32"),)
 
     def type_of(self, part_types: Sequence[str]) -> str:
         return "int32"

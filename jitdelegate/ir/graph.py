@@ -112,6 +112,7 @@ class Node:
         version: the operator version, a hint only.
         custom: True for CUSTOM operators; `custom_options` then holds their raw bytes.
         origin: positions of the .tflite operators that this node stands for.
+        intermediates: quantization of the values inside the operator, as the file lists them: an LSTM's gates.
         form: how the node is computed; None until `passes.lower` has run.
     """
 
@@ -123,6 +124,7 @@ class Node:
     custom: bool = False
     custom_options: bytes = b""
     origin: tuple[int, ...] = ()
+    intermediates: tuple[Quant | None, ...] = ()
     form: Form | None = None
 
 
@@ -155,7 +157,7 @@ class QuantizedOptions:
 
     Attributes:
         rounding: "litert" rounds as LiteRT does by default, "reference" as its reference kernels do.
-        execution: "auto", "integer", "dynamic" or "float_view".
+        execution: "auto", "dynamic" or "float_view".
         multiplies_bytes: whether the device multiplies bytes several times faster than floats.
     """
 

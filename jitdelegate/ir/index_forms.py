@@ -65,6 +65,8 @@ class Scan(IndexForm):
 class ArgReduce(IndexForm):
     """The index along `axis` of the largest ("max") or smallest ("min") element, the first of equals: int32 or int64.
 
+    Elements are float32 or integers.
+
     NaN is neither larger nor smaller than anything: its index is the result only where it comes first.
     """
 

@@ -112,54 +112,57 @@ def rescale(
 
 @dataclass(frozen=True, slots=True)
 class Quantize(Expr):
-    """clamp(round(value) + zero, low, high), an integer of type `dtype`; some number between the limits for NaN.
+    """round(clamp(value, low, high)) + zero, an integer of type `dtype`; some number between the limits for NaN.
 
     Attributes:
         value: a float32 or a float64.
-        zero: the result's zero point.
-        low, high: limits, within the range of `dtype`; less than 2**22 from the zero point.
+        low, high: limits in the type of the value, whole numbers below 2**22: those of the result without `zero`.
+        zero: the result's zero point, an int32.
         rounding: "even" takes halves to the even number, "away" away from zero.
     """
 
     value: Expr
+    low: Expr
+    high: Expr
+    zero: Expr
     dtype: str
-    zero: int
-    low: int
-    high: int
     rounding: str
 
     def __str__(self) -> str:
-        return f"{self.dtype}.quantize({self.value}, {self.zero}, {self.low} ... {self.high}, {self.rounding})"
+        return f"{self.dtype}.quantize({self.value}, {self.low} ... {self.high}, {self.zero}, {self.rounding})"
 
     @property
     def parts(self) -> tuple[Expr, ...]:
-        return (self.value,)
+        return (self.value, self.low, self.high, self.zero)
 
     def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
-        return replace(self, value=parts[0])
+        value, low, high, zero = parts
+        return replace(self, value=value, low=low, high=high, zero=zero)
 
     def part_types(self, found: Sequence[str | None]) -> tuple[str, ...]:
-        return (found[0] or "float32",)
+        value = found[0] or "float32"
+        return (value, value, value, "int32")
 
     def type_of(self, part_types: Sequence[str]) -> str:
         return self.dtype
 
     def compute(self, parts: Sequence[np.ndarray], dtype: str) -> Any:
-        limited = np.clip(np.nan_to_num(parts[0]), self.low - self.zero, self.high - self.zero)
+        value, low, high, zero = parts
+        limited = np.clip(np.nan_to_num(value), low, high)
         whole = np.rint(limited)
         if self.rounding == "away":
             whole = np.trunc(limited)
             whole = whole + np.where(np.abs(limited - whole) >= 0.5, np.sign(limited), 0)
-        return whole.astype(np.int64) + self.zero
+        return whole.astype(np.int64) + zero
 
 
 def quantize(
     value: Expr, dtype: str, zero: int = 0, low: int | None = None, high: int | None = None, rounding: str = "even"
 ) -> Quantize:
-    """A Quantize; the limits are by default those of `dtype`."""
+    """A Quantize with results from `low` to `high`, by default the limits of `dtype`."""
     element = ELEMENT_TYPES[dtype]
     low, high = element.minimum if low is None else low, element.maximum if high is None else high
-    return Quantize(value, dtype, zero, low, high, rounding)
+    return Quantize(value, Const(float(low - zero)), Const(float(high - zero)), Const(zero), dtype, rounding)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jitdelegate.ir.expr import RESULT, Apply, Arg, Const, Expr, argument_types, result_type
-from jitdelegate.ir.fixed_point import FUNCTIONS, MOST_WHOLE, FixedPoint
+from jitdelegate.ir.fixed_point import FUNCTIONS, MOST_WHOLE, SOURCES, FixedPoint
 from jitdelegate.ir.forms import Form, Map, View, Window
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ir.quantized import HIGHEST_SHIFT, ROUNDINGS, SIZES, Quantize, Rescale, Table
@@ -107,8 +107,9 @@ def verify_expression(expr: Expr, types: Sequence[str], where: str) -> None:
     elif isinstance(expr, Table):
         _verify_table(expr, found, where)
     elif isinstance(expr, FixedPoint):
-        good = found[0] in (None, "int16") and expr.function in FUNCTIONS and expr.whole in range(MOST_WHOLE + 1)
-        assert good, f"{where}: {expr} of {found[0]}, expected int16 with up to {MOST_WHOLE} integer bits"
+        source = SOURCES.get(expr.function, "int32")
+        good = found[0] in (None, source) and expr.function in FUNCTIONS and expr.whole in range(MOST_WHOLE + 1)
+        assert good, f"{where}: {expr} of {found[0]}, expected {source} with up to {MOST_WHOLE} integer bits"
 
 
 def _verify_rescale(expr: Rescale, found: Sequence[str | None], where: str) -> None:
@@ -129,11 +130,14 @@ def _verify_rescale(expr: Rescale, found: Sequence[str | None], where: str) -> N
 
 def _verify_quantize(expr: Quantize, found: Sequence[str | None], where: str) -> None:
     assert found[0] in (None, "float32", "float64"), f"{where}: {expr} of {found[0]}, expected a float"
-    element, largest = ELEMENT_TYPES[expr.dtype], max(abs(expr.low - expr.zero), abs(expr.high - expr.zero))
-    limits = element.minimum, expr.low, expr.high, element.maximum
-    assert list(limits) == sorted(limits), f"{where}: the limits of {expr} are out of range or order"
-    assert largest < 1 << 22, f"{where}: {expr} has limits too far from its zero point"
+    element = ELEMENT_TYPES[expr.dtype]
     assert expr.rounding in ("even", "away"), f"{where}: {expr} has an unknown rounding"
+    numbers = [each.value for each in (expr.low, expr.high, expr.zero) if isinstance(each, Const)]
+    if len(numbers) == 3:
+        low, high, zero = numbers
+        limits = [element.minimum, low + zero, high + zero, element.maximum]
+        assert limits == sorted(limits), f"{where}: the limits of {expr} are out of range or order"
+        assert max(-low, high) < 1 << 22, f"{where}: {expr} has limits too far from its zero point"
 
 
 def _verify_number(expr: Rescale, part: Expr, numbers: range, where: str) -> None:

@@ -17,10 +17,10 @@ from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import WORDS, Call, given
 from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.pointwise import Pointwise, X, Y, mapped, pointwise
-from jitdelegate.ops.quantization import centred, fixed, multiple, per_tensor_problems, shifted
+from jitdelegate.ops.quantization import centred, fixed, multiple, per_tensor_problems, same_scale_problems, shifted
 from jitdelegate.ops.registry import FLOATS, MAX_PARTS, NUMBERS, QUANTIZED, Lowering, Op, op
 from jitdelegate.ops.rounding import INTEGER, rounding
-from jitdelegate.ops.scales import parameters, scale
+from jitdelegate.ops.scales import scale
 
 BROADCASTS = (
     Case(((1, 4, 5, 6), (1, 4, 5, 6))),
@@ -70,14 +70,22 @@ class Arithmetic(Pointwise):
     cases: ClassVar[tuple[Case, ...]] = (*BROADCASTS, *typed("int32", "int64"))
 
 
+def _is_power(number: float) -> bool:
+    """Whether a positive number is a power of two."""
+    return frexp(number)[0] == 0.5
+
+
 class QuantizedArithmetic(Arithmetic):
     """Of quantized values too: both operands and the output have their own scales."""
 
-    quantized = ("int8", "uint8", "int16")
+    quantized: ClassVar[tuple[str, ...]] = ("int8", "uint8", "int16")
     activates = True
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
         yield from per_tensor_problems(call, call.tensor(0), call.tensor(1), call.output)
+        scales = [float(scale(tensor)) for tensor in (*call.operands, call.output)]
+        if call.output.dtype == "int16" and call.option("pot_scale_int16", False) and all(map(_is_power, scales)):
+            yield f"{self.name} of int16 with scales that are powers of two is not supported."
 
     def quantized_lowering(self, call: Call) -> Lowering:
         rule = rounding(call, call.output.dtype)
@@ -177,9 +185,7 @@ class Selection(Arithmetic):
     quantized = QUANTIZED
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
-        yield from per_tensor_problems(call, *call.operands, call.output)
-        if len({parameters(tensor) for tensor in (*call.operands, call.output)}) > 1:
-            yield f"{self.name}: the quantization parameters of inputs and output differ."
+        yield from same_scale_problems(call, *call.operands, call.output)
 
 
 @op("MAXIMUM")
@@ -197,12 +203,23 @@ class Minimum(Selection):
 
 
 @op("SQUARED_DIFFERENCE")
-class SquaredDifference(Arithmetic):
+class SquaredDifference(QuantizedArithmetic):
     """y = (a - b) * (a - b)"""
 
     types = WORDS
+    quantized = ("int8",)
+    activates = False
     cases = (*BROADCASTS, *typed("int32"))
     formula = (X - Y) * (X - Y)
+
+    def rounded(self, rule: str, a: Tensor, b: Tensor, call: Call) -> Expr:
+        """Both scaled to twice the larger scale with 7 further bits, then the square to the output."""
+        twice, output = 2.0 * float(max(scale(a), scale(b))), call.output
+        parts = [fixed(centred(v, t) * Const(1 << 7), float(scale(t)) / twice) for v, t in ((X, a), (Y, b))]
+        difference = parts[0] - parts[1]
+        factor = twice * twice / ((1 << 14) * float(scale(output)))
+        found, _ = multiple(difference * difference, np.asarray(factor), rule, output, "NONE", 2)
+        return found
 
 
 @op("ATAN2")

@@ -14,7 +14,7 @@ from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.fourier import part, rank_problems
 from jitdelegate.ops.pointwise import Pointwise, X, Y, pointwise
 from jitdelegate.ops.quantization import centred, multiple, per_tensor_problems, tabulated
-from jitdelegate.ops.quantized_elementwise import elu, gelu, hard_swish, leaky_relu, looked_up, magnitude
+from jitdelegate.ops.quantized_elementwise import elu, gelu, hard_swish, leaky_relu, looked_up, magnitude, prelu
 from jitdelegate.ops.registry import ANY, BYTES, NUMBERS, QUANTIZED, Lowering, Op, cast, op
 from jitdelegate.ops.rounding import AWAY
 from jitdelegate.ops.scales import scale
@@ -299,6 +299,7 @@ class Prelu(Pointwise):
     """y = x where x is positive, alpha * x elsewhere; alpha broadcasts to x."""
 
     least = most = 2
+    quantized = BYTES
     formula = maximum(X, 0) + Y * minimum(X, 0)
     cases = (
         Case(((1, 4, 5, 6), Weights((1, 1, 6)))),
@@ -311,3 +312,9 @@ class Prelu(Pointwise):
         yield from super().problems(call)
         if self.shape(call) != call.shape(0):
             yield f"PRELU: alpha of shape {list(call.shape(1))} does not broadcast to {list(call.shape(0))}."
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from per_tensor_problems(call, *call.operands, call.output)
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        return pointwise(prelu(call), call)

@@ -7,12 +7,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import binary, evaluate, select, unary
+from jitdelegate.ir.expr import Const, binary, evaluate, select, substitute, unary
 from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ops.call import Call, given
 from jitdelegate.ops.case import Case, Fed
-from jitdelegate.ops.pointwise import Pointwise, X, Y, Z
-from jitdelegate.ops.registry import ANY, BOOLEANS, NUMBERS, Lowering, op
+from jitdelegate.ops.pointwise import Pointwise, X, Y, Z, pointwise
+from jitdelegate.ops.quantization import centred, fixed, per_tensor_problems, same_scale_problems
+from jitdelegate.ops.registry import ANY, BOOLEANS, BYTES, NUMBERS, QUANTIZED, Lowering, op
+from jitdelegate.ops.scales import scale
 
 SHAPES = (((1, 4, 5, 6), (1, 4, 5, 6)), ((2, 1, 5), (4, 1)), ((3,), ()), ((1, 2, 1, 3, 1, 2), (2, 1, 2, 1, 5, 1)))
 COMPARED = tuple(
@@ -27,7 +29,17 @@ class Comparison(Pointwise):
     least = most = 2
     types: ClassVar[tuple[str, ...]] = NUMBERS
     results: ClassVar = {0: BOOLEANS}
+    quantized = BYTES
     cases: ClassVar[tuple[Case, ...]] = (*(Case(shapes) for shapes in SHAPES), *COMPARED)
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from per_tensor_problems(call, call.tensor(0), call.tensor(1))
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        """Compares real numbers with 8 bits of fraction, as LiteRT's kernel does: nearer ones are equal."""
+        a, b = (call.tensor(operand) for operand in (0, 1))
+        values = [fixed(centred(x, t) * Const(256), float(scale(t))) for x, t in ((X, a), (Y, b))]
+        return pointwise(substitute(self.formula, values), call)
 
 
 @op("EQUAL")
@@ -113,8 +125,13 @@ class SelectV2(Pointwise):
 
     least = most = 3
     types = tuple(dtype for dtype in ANY if dtype != "float16")
+    quantized = QUANTIZED
     kinds: ClassVar = {0: BOOLEANS}
     formula = select(X, Y, Z)
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from same_scale_problems(call, call.tensor(1), call.tensor(2), call.output)
+
     cases = (
         *(Case((Fed((1, 4, 5, 6), "bool"), Fed((1, 4, 5, 6), dtype), Fed((1, 4, 5, 6), dtype))) for dtype in types),
         Case((Fed((4, 1, 6), "bool"), (2, 1, 5, 1), ())),

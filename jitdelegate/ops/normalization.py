@@ -14,6 +14,8 @@ from jitdelegate.ir.graph import ABSENT
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case
 from jitdelegate.ops.pointwise import X, Y, Z, mapped
+from jitdelegate.ops.quantization import per_tensor_problems
+from jitdelegate.ops.quantized_softmax import PAIRS, quantized_softmax
 from jitdelegate.ops.registry import Lowering, Op, op
 
 MAX_CHANNELS = 1 << 12
@@ -49,10 +51,21 @@ class Rows(Op):
 class Softmax(Rows):
     """exp(beta * (x - max)) / sum of the same, over the last axis."""
 
+    quantized = ("int8", "uint8", "int16")
+    quantized_results: ClassVar = {0: quantized}
     cases = tuple(Case(case.inputs, {"beta": beta}) for case, beta in zip(ROWS, (1, 0.5, 1, 2, 1, 1, 1), strict=True))
 
     def lowering(self, call: Call) -> Lowering:
         return Lowering(forms.Softmax(beta=float(call.option("beta", 0.0))), (call.index(0),))
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from per_tensor_problems(call, call.tensor(0), call.output)
+        types = call.tensor(0).dtype, call.output.dtype
+        if types not in PAIRS:
+            yield f"SOFTMAX from {types[0]} to {types[1]} is not supported."
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        return quantized_softmax(call)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         (data,) = given(arrays)

@@ -13,9 +13,9 @@ from jitdelegate.ir.expr import Arg, Expr, binary, select
 from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
-from jitdelegate.ops.quantization import per_tensor_problems
+from jitdelegate.ops.quantization import same_scale_problems
 from jitdelegate.ops.registry import ANY, MAX_NUMBERED, NUMBERS, QUANTIZED, Lowering, Op, moved, op
-from jitdelegate.ops.scales import parameters, zero
+from jitdelegate.ops.scales import zero
 
 Margins = list[tuple[int, int]]
 """The number of elements before and after each axis."""
@@ -45,9 +45,7 @@ class Padding(Op):
             yield f"{self.name}: the paddings are {list(call.integers(1))}, expected none below 0."
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
-        yield from per_tensor_problems(call, call.tensor(0), call.output)
-        if parameters(call.tensor(0)) != parameters(call.output):
-            yield f"{self.name}: the quantization parameters of input and output differ."
+        yield from same_scale_problems(call, call.tensor(0), call.output)
 
     @staticmethod
     def borders(call: Call) -> Margins:

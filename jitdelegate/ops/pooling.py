@@ -10,14 +10,14 @@ import numpy as np
 
 from jitdelegate.ir.expr import RESULT, Cast, clamp, substitute, unary
 from jitdelegate.ir.forms import Pool
+from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.activation import OPTION, activated
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case
 from jitdelegate.ops.convolution import image_problems
 from jitdelegate.ops.pointwise import X, mapped
-from jitdelegate.ops.quantization import limits, per_tensor_problems
+from jitdelegate.ops.quantization import limits, same_scale_problems
 from jitdelegate.ops.registry import BYTES, Lowering, Op, op
-from jitdelegate.ops.scales import parameters
 from jitdelegate.ops.window import Sliding, patches, slide, window_problems
 
 
@@ -32,7 +32,7 @@ class Pooling(Op):
     folds = 0
     activates = True
     kind: ClassVar[str]
-    quantized: ClassVar[tuple[str, ...]] = BYTES
+    quantized: ClassVar[tuple[str, ...]] = (*BYTES, "int16")
     cases: ClassVar[tuple[Case, ...]] = (
         _case((1, 8, 8, 4), (2, 2), (2, 2), "VALID", "NONE"),
         _case((1, 9, 7, 17), (3, 3), (2, 2), "SAME", "RELU"),
@@ -69,16 +69,15 @@ class Pooling(Op):
         return Lowering(Pool(self.epilogue(call), (), **window.geometry, kind=self.kind), (call.index(0),))
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
-        yield from per_tensor_problems(call, call.output)
-        if parameters(call.tensor(0)) != parameters(call.output):
-            yield f"{self.name}: the quantization parameters of input and output differ."
+        yield from same_scale_problems(call, call.tensor(0), call.output)
 
     def quantized_lowering(self, call: Call) -> Lowering:
         """The stored numbers are pooled as they are: input and output have the same scale."""
         window = self.window(call.shape(0), call.node.attrs)
         low, high = limits(call.output, call.option(OPTION, "NONE"))
         dtype = call.output.dtype
-        form = Pool(Cast(clamp(RESULT, low, high), dtype), (), **window.geometry, kind=self.kind, accumulator="int32")
+        result, sums = Cast(clamp(RESULT, low, high), dtype), ELEMENT_TYPES[dtype].accumulator
+        form = Pool(result, (), **window.geometry, kind=self.kind, accumulator=sums)
         return Lowering(form, (call.index(0),))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:

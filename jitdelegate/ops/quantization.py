@@ -17,7 +17,7 @@ from jitdelegate.ir.quantized import Table, quantize, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.call import Call
 from jitdelegate.ops.rounding import AWAY, DOUBLE, EVEN, UP, WIDE
-from jitdelegate.ops.scales import scale, zero
+from jitdelegate.ops.scales import parameters, scale, zero
 
 FIXED = {AWAY: "double", UP: "double_up", WIDE: "single"}
 """A rounding with a fixed-point multiplier -> the Rescale's."""
@@ -37,6 +37,14 @@ def per_tensor_problems(call: Call, *tensors: Tensor) -> Iterator[str]:
             yield f"{call.node.op}: '{tensor.name}' has {len(scales)} scales, expected one."
         elif not 0 < scales[0] < np.inf:
             yield f"{call.node.op}: the scale of '{tensor.name}' is {scales[0]}, expected it positive."
+
+
+def same_scale_problems(call: Call, *tensors: Tensor) -> Iterator[str]:
+    """Reasons to refuse tensors whose equal stored numbers do not stand for the same real number."""
+    found = list(per_tensor_problems(call, *tensors))
+    if not found and len({parameters(tensor) for tensor in tensors}) > 1:
+        found = [f"{call.node.op}: the quantization parameters of inputs and output differ."]
+    yield from found
 
 
 def limits(tensor: Tensor, activation: str = "NONE") -> tuple[int, int]:

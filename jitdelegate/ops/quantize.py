@@ -14,9 +14,12 @@ from jitdelegate.ir.quantized import quantize
 from jitdelegate.ops.call import Call, dequantization_problems
 from jitdelegate.ops.pointwise import X, mapped
 from jitdelegate.ops.quantization import centred, limits, multiple, per_tensor_problems, shifted
-from jitdelegate.ops.registry import FLOATS, QUANTIZED, Lowering, Op, op
-from jitdelegate.ops.rounding import EVEN, INTEGER, rounding
+from jitdelegate.ops.registry import BYTES, FLOATS, QUANTIZED, Lowering, Op, op
+from jitdelegate.ops.rounding import AWAY, EVEN, INTEGER, UP, rounding
 from jitdelegate.ops.scales import scale, zero
+
+VECTOR = 16
+"""Bytes that LiteRT's optimized kernel rescales at once."""
 
 
 @op("QUANTIZE")
@@ -31,6 +34,8 @@ class Quantize(Op):
         yield from per_tensor_problems(call, output, *([] if data.dtype == "float32" else [data]))
         if data.dtype == "float32" and output.dtype == "int32":
             yield "QUANTIZE to int32 is not supported."
+        elif _rounds_in_vectors(call) and data.size > VECTOR and data.size % VECTOR and scale(data) != scale(output):
+            yield f"QUANTIZE: LiteRT rounds the last {data.size % VECTOR} of {data.size} bytes in another way."
 
     def quantized_lowering(self, call: Call) -> Lowering:
         data, output = call.tensor(0), call.output
@@ -46,9 +51,16 @@ class Quantize(Op):
         return quantize(X / Const(float(scale(output))), output.dtype, zero(output), low, high, "away")
 
 
+def _rounds_in_vectors(call: Call) -> bool:
+    """Whether LiteRT's optimized kernel for bytes runs: it takes halves up, but those of the last bytes away from 0."""
+    return call.output.dtype in BYTES and call.tensor(0).dtype in BYTES and rounding(call, call.tensor(0).dtype) == UP
+
+
 def requantized(call: Call, data: Tensor, output: Tensor) -> Expr:
     """Stored numbers with the scale and zero point of `data` in those of `output`."""
     rule, value = rounding(call, data.dtype), centred(X, data)
+    if rule == UP and (data.size < VECTOR or not _rounds_in_vectors(call)):
+        rule = AWAY
     if rule == INTEGER:
         factor = int(np.rint(256 * (scale(data) / scale(output))))
         return shifted(value * Const(factor), 8, output)

@@ -20,7 +20,7 @@ from jitdelegate.ops.quantization import centred, half_away, limits, multiple, m
 from jitdelegate.ops.rounding import AWAY, EVEN, INTEGER, rounding
 from jitdelegate.ops.scales import scale, zero
 
-X = Arg(0)
+X, Y = Arg(0), Arg(1)
 
 
 def looked_up(formula: Expr, data: Tensor, output: Tensor) -> Expr:
@@ -70,6 +70,16 @@ def leaky_relu(call: Call) -> Expr:
         negative, _ = multiple(below, np.asarray(abs(slope), np.float64), AWAY, output, "NONE", 1)
         found = select(binary("ge", value, 0), positive, negative)
     return looked_up(found, data, output)
+
+
+def prelu(call: Call) -> Expr:
+    """PRELU: X and the slopes Y: two multiples."""
+    data, alpha, output = call.tensor(0), call.tensor(1), call.output
+    value, ratio = centred(X, data), scale(data) / scale(output)
+    slope = scale(data) * scale(alpha) / scale(output)
+    positive, _ = multiple(value, np.asarray(ratio, np.float64), AWAY, output, "NONE", 2)
+    negative, _ = multiple(value * centred(Y, alpha), np.asarray(slope, np.float64), AWAY, output, "NONE", 2)
+    return select(binary("ge", value, 0), positive, negative)
 
 
 def elu(call: Call) -> Expr:

@@ -18,7 +18,7 @@ from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, constant_problems
 from jitdelegate.ops.quantization import multiple, per_tensor_problems
 from jitdelegate.ops.registry import Lowering
-from jitdelegate.ops.rounding import AWAY, EVEN, WIDE, rounding
+from jitdelegate.ops.rounding import DOUBLE, EVEN, UP, rounding
 from jitdelegate.ops.scales import scale, zero
 
 MIDDLE = 128
@@ -97,8 +97,8 @@ def integer_sums(call: Call, lowering: Lowering, operands: Operands) -> Lowering
         total = total - Arg(1) * Const(offset - MIDDLE)
     rule = rounding(call, data.dtype)
     bias = call.array(operands.bias).reshape(-1) if call.given(operands.bias) else None
-    if rule == WIDE and bias is not None and bias.dtype == np.int32:
-        rule = AWAY
+    if rule == DOUBLE and call.graph.quantized.rounding == "litert" and (bias is None or bias.dtype == np.int32):
+        rule = UP  # LiteRT's optimized kernel of int16 sums in 32 bits then
     factors = _factors(data, weights, output, rule)
     found, constants = multiple(total, factors, rule, output, call.option(OPTION, "NONE"), 1 + len(extra))
     maps += [IndexMap.along(len(shape) - 1)] * len(constants)

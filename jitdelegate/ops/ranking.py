@@ -11,13 +11,17 @@ from jitdelegate.ir.index_forms import ArgReduce, Scan, TopK
 from jitdelegate.ir.index_forms import Gather as GatherForm
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given, with_axis
 from jitdelegate.ops.case import Case, Fed, ints
-from jitdelegate.ops.registry import NUMBERS, Lowering, Op, cast, op, view
+from jitdelegate.ops.registry import BYTES, NUMBERS, Lowering, Op, cast, op, view
 from jitdelegate.ops.shape import one_axis, one_axis_problems
 
+RANKED = (*BYTES, "int16")
+"""Types of quantized values whose order is that of the real numbers that they stand for."""
 
-def comparable(call: Call) -> int | Lowering:
-    """The data; small types are converted to int32."""
-    return call.index(0) if call.tensor(0).dtype in NUMBERS else cast(call.index(0), call.shape(0), "int32")
+
+def comparable(call: Call, *types: str) -> int | Lowering:
+    """The data; types other than numbers and `types` are converted to int32."""
+    known = call.tensor(0).dtype in (*NUMBERS, *types)
+    return call.index(0) if known else cast(call.index(0), call.shape(0), "int32")
 
 
 class ArgExtreme(Op):
@@ -26,6 +30,7 @@ class ArgExtreme(Op):
     least = most = 2
     parameters = (1,)
     types = ("float32", "int32", "bool", "int8", "uint8")
+    quantized = RANKED
     results: ClassVar = {0: INTEGERS}
     kind: ClassVar[str]
 
@@ -39,7 +44,7 @@ class ArgExtreme(Op):
         return with_axis(call.shape(0), one_axis(call, 1))
 
     def lowering(self, call: Call) -> Lowering:
-        return Lowering(ArgReduce(kind=self.kind, axis=one_axis(call, 1)), (comparable(call),))
+        return Lowering(ArgReduce(kind=self.kind, axis=one_axis(call, 1)), (comparable(call, *RANKED),))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, axis = given(arrays)
@@ -84,6 +89,7 @@ class TopKV2(Op):
     least = most = 2
     parameters = (1,)
     types = ("float32", "int32", "int16", "int8", "uint8")
+    quantized = RANKED
     results: ClassVar = {1: ("int32",)}
     cases = (
         Case(((3, 20), np.array(4, np.int32))),

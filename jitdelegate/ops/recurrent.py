@@ -14,6 +14,7 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Entry, Weights
+from jitdelegate.ops.lstm_integers import IntegerLstm, integer_problems
 from jitdelegate.ops.lstm_operands import Operands, lstm_output, lstm_update
 from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Run, Steps, apply
 from jitdelegate.ops.recurrent_reference import LstmReference, logistic
@@ -85,7 +86,8 @@ class Recurrence(Op):
         """The steps of the data: a sequence, or one step if the rank is 2."""
         shape = call.shape(0)
         if len(shape) == 2:
-            return Steps(view(call.index(0), (1, *shape)), 1, shape[0], reverse=reverse)
+            one = view(call.index(0), (1, *shape), call.tensor(0).dtype)
+            return Steps(one, 1, shape[0], reverse=reverse)
         time_major = bool(call.option("time_major", False))
         batch, count = (shape[1], shape[0]) if time_major else shape[:2]
         return Steps(call.index(0), count, batch, time_major, reverse)
@@ -93,7 +95,7 @@ class Recurrence(Op):
 
 def outcome(outputs: Sequence[Lowering], states: Sequence[Lowering]) -> tuple[Lowering, ...]:
     """The outputs of a node, then its states, which other kernels may have computed already."""
-    return (*outputs, *(view(state, state.shape or ()) for state in states))
+    return (*outputs, *(view(state, state.shape or (), state.dtype or "float32") for state in states))
 
 
 class Bidirectional(Recurrence):
@@ -153,6 +155,12 @@ class Lstm(Recurrence):
     least = 1
     most = 24
     states = (18, 19)
+    quantized = ("int8",)
+    quantized_kinds: ClassVar = {
+        **dict.fromkeys((9, 10, 11, 19, 20, 21, 22, 23), ("int16",)),
+        **dict.fromkeys((12, 13, 14, 15, 17), ("int32",)),
+    }
+    quantized_results: ClassVar = {2: ("int16",)}
     operands: ClassVar[Operands] = Operands(first=1, hidden=18, state=19, norm=20)
     ranks: ClassVar[tuple[int, ...]] = (2,)
 
@@ -173,6 +181,13 @@ class Lstm(Recurrence):
 
     def lowering(self, call: Call) -> tuple[Lowering, ...]:
         run = self.operands.cell(call).run(self.steps(call), call.index(18), call.index(19))
+        return outcome([run.outputs], [run.hidden, run.state])
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from integer_problems(call, self.operands, self.steps(call), MOST_KERNELS)
+
+    def quantized_lowering(self, call: Call) -> tuple[Lowering, ...]:
+        run = IntegerLstm(call, self.operands, self.steps(call)).run()
         return outcome([run.outputs], [run.hidden, run.state])
 
 
@@ -219,6 +234,11 @@ class LstmStep(Lstm):
 
     def problems(self, call: Call) -> Iterator[str]:
         yield from self._basic_problems(call) if self.is_basic(call.node) else super().problems(call)
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        if self.is_basic(call.node):
+            yield "LSTM of kernel BASIC is not supported for quantized values."
+        yield from super().quantized_problems(call)
 
     def _basic_problems(self, call: Call) -> Iterator[str]:
         missing = [k for k in range(BASIC_INPUTS) if not call.given(k)]

@@ -240,13 +240,13 @@ def clamped(x: Expr, limit: float) -> Expr:
     return clamp(x, -limit, limit) if limit > 0 else x
 
 
-def apply(expr: Expr, reads: Sequence[Read], shape: Shape) -> Lowering:
-    """A Map to float32 of `shape`, where Arg(k) is operand k; operands that it does not use are left out."""
+def apply(expr: Expr, reads: Sequence[Read], shape: Shape, dtype: str = FLOAT) -> Lowering:
+    """A Map to a value of `shape`, where Arg(k) is operand k; operands that it does not use are left out."""
     used = sorted(_arguments(expr))
     places = {old: Arg(new) for new, old in enumerate(used)}
     renamed = substitute(expr, [places.get(number, Arg(0)) for number in range(len(reads))])
     sources, accesses = zip(*(reads[number] for number in used), strict=True)
-    return Lowering(Map(renamed, accesses), sources, shape, FLOAT)
+    return Lowering(Map(renamed, accesses), sources, shape, dtype)
 
 
 def _arguments(expr: Expr) -> set[int]:

@@ -8,16 +8,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg
+from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr
 from jitdelegate.ir.forms import Concat, Contract, IndexMap, Reduce
+from jitdelegate.ir.graph import Quant, Tensor
 from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
 from jitdelegate.ops.call import Call, Shape, constant_problems, given
 from jitdelegate.ops.case import Case, Weights
 from jitdelegate.ops.pointwise import X, Y, mapped
+from jitdelegate.ops.quantization import multiple, per_tensor_problems
 from jitdelegate.ops.recurrent import Bidirectional, Recurrence, outcome
 from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Cell, Read, Run, apply
 from jitdelegate.ops.recurrent_reference import activation, times
 from jitdelegate.ops.registry import Lowering, op, view
+from jitdelegate.ops.rounding import AWAY
+from jitdelegate.ops.scales import scale, zero
 
 
 def rnn_case(data: Shape, batch: int, units: int, **attrs: Any) -> Case:
@@ -142,6 +146,9 @@ class Svdf(Recurrence):
     least = 3
     most = 5
     states = (4,)
+    quantized = ("int8",)
+    quantized_kinds: ClassVar = {2: ("int16",), 3: ("int32",), 4: ("int16",)}
+    quantized_results: ClassVar = {1: ("int16",)}
     cases = (
         Case(((2, 3), Weights((8, 3)), Weights((8, 5)), Weights((4,)), (2, 40)), {"rank": 2, OPTION: "RELU"}),
         Case(((1, 8), Weights((3, 8)), Weights((3, 10)), None, (1, 30)), {"rank": 1}),
@@ -171,18 +178,49 @@ class Svdf(Recurrence):
         return (call.shape(0)[0], call.shape(1)[0] // call.option("rank", 1)), call.shape(4)
 
     def lowering(self, call: Call) -> tuple[Lowering, ...]:
-        (batch, _), (filters, memory), (output, _) = call.shape(0), call.shape(2), self.shapes(call)
-        newest = Lowering(Contract(), (call.index(0), call.index(1), -1), (batch, filters), "float32")
-        kept = self._memory(call, view(newest, (batch, filters, 1)), batch, filters, memory)
-        shape = (batch, filters, memory)
-        weighted = mapped(X * Y, (kept, shape), (call.index(2), shape[1:]), shape=shape)
-        rows = view(weighted, (*output, filters // output[1] * memory))
-        total = Lowering(Reduce(kind="sum", axes=(2,)), (rows,), output, "float32")
+        newest = Lowering(Contract(), (call.index(0), call.index(1), -1), self._rows(call), "float32")
+        kept, reads = self._totals(call, newest, X * Y, "float32")
+        expr = ACTIVATIONS[call.option(OPTION, "NONE")](sum((Arg(k) for k in range(1, len(reads))), Arg(0)))
+        return outcome([apply(expr, reads, self.shapes(call)[0])], [view(kept, call.shape(4))])
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        tensors = [call.tensor(operand) for operand in (0, 1, 2, 4)]
+        yield from per_tensor_problems(call, *tensors, call.output)
+        if zero(tensors[1]) or zero(tensors[2]):
+            yield "SVDF: its weights have zero points, expected 0."
+        if call.option(OPTION, "NONE") != "RELU":
+            yield f"SVDF of quantized data with the activation {call.option(OPTION, 'NONE')}, expected RELU."
+
+    def quantized_lowering(self, call: Call) -> tuple[Lowering, ...]:
+        """The memory is an int16 without zero point; sums wrap. No activation but the limits of the output's type."""
+        data, features, weights, memory = (call.tensor(operand) for operand in (0, 1, 2, 4))
+        stored = Tensor("memory", (), "int16", quant=Quant((float(scale(memory)),), (0,)))
+        factor = np.asarray(scale(data) * scale(features) / scale(memory), np.float64)
+        found, _ = multiple(RESULT, factor, AWAY, stored, "NONE", 0)
+        form = Contract(found, input_zero=zero(data), halo_value=float(zero(data)), accumulator="int32")
+        newest = Lowering(form, (call.index(0), call.index(1), -1), self._rows(call), "int16")
+        kept, reads = self._totals(call, newest, Cast(X, "int32") * Cast(Y, "int32"), "int32")
+        total = sum((Arg(k) for k in range(1, len(reads))), Arg(0))
+        factor = np.asarray(scale(memory) * scale(weights) / scale(call.output), np.float64)
+        found, _ = multiple(total, factor, AWAY, call.output, "NONE", 0)
+        output = apply(found, reads, self.shapes(call)[0], "int8")
+        return outcome([output], [view(kept, call.shape(4), "int16")])
+
+    def _rows(self, call: Call) -> Shape:
+        """A number for each filter."""
+        return call.shape(0)[0], call.shape(2)[0]
+
+    def _totals(self, call: Call, newest: Lowering, product: Expr, dtype: str) -> tuple[Lowering, list[Read]]:
+        """The new memory; and what makes the sums, of type `dtype`, of its products with the weights over time."""
+        shape, (output, _) = (*self._rows(call), call.shape(2)[1]), self.shapes(call)
+        kept = self._memory(call, view(newest, (*shape[:2], 1), newest.dtype or dtype), *shape)
+        weighted = mapped(product, (kept, shape), (call.index(2), shape[1:]), shape=shape, dtype=dtype)
+        rows = view(weighted, (*output, shape[1] // output[1] * shape[2]), dtype)
+        total = Lowering(Reduce(kind="sum", axes=(2,)), (rows,), output, dtype)
         reads: list[Read] = [(total, IndexMap.broadcast(output, output))]
         if call.given(3):
             reads.append((call.index(3), IndexMap.along(1)))
-        expr = ACTIVATIONS[call.option(OPTION, "NONE")](sum((Arg(k) for k in range(1, len(reads))), Arg(0)))
-        return outcome([apply(expr, reads, output)], [view(kept, call.shape(4))])
+        return kept, reads
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, features, weights, memory = given([*arrays[:3], arrays[4]])
@@ -200,6 +238,8 @@ class Svdf(Recurrence):
         """The memory of every filter, with the newest product and without the oldest."""
         if memory == 1:
             return newest
-        before = view(call.index(4), (batch, filters, memory))
-        later = apply(Arg(0), [(before, IndexMap.along(0, 1, 2, starts=(0, 0, 1)))], (batch, filters, memory - 1))
-        return Lowering(Concat(axis=2), (later, newest), (batch, filters, memory), "float32")
+        dtype = newest.dtype or "float32"
+        before = view(call.index(4), (batch, filters, memory), dtype)
+        reads: list[Read] = [(before, IndexMap.along(0, 1, 2, starts=(0, 0, 1)))]
+        later = apply(Arg(0), reads, (batch, filters, memory - 1), dtype)
+        return Lowering(Concat(axis=2), (later, newest), (batch, filters, memory), dtype)

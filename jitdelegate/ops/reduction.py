@@ -16,8 +16,8 @@ from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.pointwise import X, mapped
-from jitdelegate.ops.quantization import FIXED, half_away, limits, multiplier, per_tensor_problems
-from jitdelegate.ops.registry import BOOLEANS, NUMBERS, Lowering, Op, cast, op
+from jitdelegate.ops.quantization import FIXED, half_away, limits, multiplier, per_tensor_problems, same_scale_problems
+from jitdelegate.ops.registry import BOOLEANS, BYTES, NUMBERS, Lowering, Op, cast, op
 from jitdelegate.ops.rounding import AWAY, EVEN, UP, rounding
 from jitdelegate.ops.scales import scale, zero
 from jitdelegate.ops.shape import axis_problems
@@ -72,6 +72,17 @@ class Reduction(Op):
         stays = all(call.shape(0)[axis] == 1 for axis in axes)
         return Lowering(View() if stays else Reduce(kind=self.kind, axes=axes), (call.index(0),))
 
+    def count(self, call: Call) -> int:
+        """The number of elements that become one."""
+        return prod(call.shape(0)[axis] for axis in self.axes(call))
+
+    def of_sum(self, call: Call, formula: Expr) -> Lowering:
+        """The formula of the sums of stored numbers, which X is, in the output's type."""
+        kept, accumulator = self.shape(call), ELEMENT_TYPES[call.tensor(0).dtype].accumulator
+        sums = Reduce(kind="sum", axes=self.axes(call), accumulator=accumulator)
+        total = Lowering(sums, (call.index(0),), kept, accumulator)
+        return mapped(formula, (total, kept), shape=kept, dtype=call.output.dtype)
+
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, axes = given(arrays)
         chosen = tuple({int(axis) % data.ndim for axis in axes.flat})
@@ -93,16 +104,11 @@ class Mean(Reduction):
 
     def quantized_lowering(self, call: Call) -> Lowering:
         """The sum, then one multiple of it."""
-        axes, shape, kept = self.axes(call), call.shape(0), self.shape(call)
-        data, output = call.tensor(0), call.output
-        count = prod(shape[axis] for axis in axes)
-        rule = rounding(call, data.dtype)
-        if rule == UP and not (axes == (1, 2) and len(shape) == 4 and call.option("keep_dims", False)):
+        data, rule = call.tensor(0), rounding(call, call.tensor(0).dtype)
+        is_image = self.axes(call) == (1, 2) and len(data.shape) == 4 and call.option("keep_dims", False)
+        if rule == UP and not is_image:
             rule = AWAY
-        sums = Reduce(kind="sum", axes=axes, accumulator=ELEMENT_TYPES[data.dtype].accumulator)
-        total = Lowering(sums, (call.index(0),), kept, sums.accumulator)
-        found = _mean(Cast(X, "int32"), count, data, output, rule)
-        return mapped(found, (total, kept), shape=kept, dtype=output.dtype)
+        return self.of_sum(call, _mean(Cast(X, "int32"), self.count(call), data, call.output, rule))
 
     def lowering(self, call: Call) -> Lowering:
         """For integers, the 64-bit sum, divided and truncated towards zero."""
@@ -117,14 +123,12 @@ class Mean(Reduction):
 def _mean(total: Expr, count: int, data: Tensor, output: Tensor, rule: str) -> Expr:
     """The mean of `count` stored numbers with this sum, an int32, in the output's type.
 
-    XNNPACK adds the zero point before it rounds, so its parity decides ties. LiteRT's optimized kernel for images
-    rounds the zero point's share apart. Its other kernels divide the multiplier by the count.
+    LiteRT's optimized kernel for images rounds the zero point's share apart. Its other kernels divide the multiplier by
+    the count.
     """
     middle, (low, high) = zero(data), limits(output)
     if rule == EVEN:
-        factor = scale(data) / scale(output) * (np.float32(1) / np.float32(count))
-        real = Cast(total - Const(middle * count), "float32") * Const(float(factor)) + float(zero(output))
-        return quantize(real, output.dtype, 0, low, high)
+        return _even(total, count, data, output, scale(data) / scale(output) * (np.float32(1) / np.float32(count)))
     if rule == UP:
         offset = int(half_away(np.float32(middle) * scale(data) / scale(output)))
         m, shift = multiplier(float(scale(data) / (np.float32(count) * scale(output))))
@@ -136,13 +140,35 @@ def _mean(total: Expr, count: int, data: Tensor, output: Tensor, rule: str) -> E
     return Cast(clamp(found + Const(zero(output)), low, high), output.dtype)
 
 
+def _even(total: Expr, count: int, data: Tensor, output: Tensor, factor: np.float32) -> Expr:
+    """XNNPACK's multiple of a sum: it adds both zero points before it rounds, so their parity decides ties."""
+    offset = np.float32(zero(output)) - np.float32(zero(data)) * np.float32(count) * factor
+    real = Cast(total, "float32") * Const(float(factor)) + Const(float(offset))
+    return quantize(real, output.dtype, 0, *limits(output))
+
+
 @op("SUM")
 class Sum(Reduction):
     """The sum over the axes."""
 
     takes_empty = True
     kind, function = "sum", np.sum
+    quantized = ("int8", "uint8", "int16")
     cases = (*Reduction.cases, *Reduction.whole)
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from per_tensor_problems(call, call.tensor(0), call.output)
+        if call.graph.quantized.rounding == "reference":
+            yield "SUM of quantized values is not supported in the rounding of LiteRT's reference kernels."
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        data, output, count = call.tensor(0), call.output, self.count(call)
+        factor = scale(data) / scale(output)
+        if rounding(call, data.dtype) == EVEN:
+            return self.of_sum(call, _even(Cast(X, "int32"), count, data, output, factor))
+        middle = np.float32(-zero(data)) * factor * np.float32(count)
+        real = Cast(Cast(X, "int32"), "float32") * Const(float(factor)) + Const(float(middle))
+        return self.of_sum(call, quantize(real, output.dtype, zero(output), *limits(output), "away"))
 
 
 @op("REDUCE_PROD")
@@ -157,8 +183,17 @@ class ReduceProd(Reduction):
     )
 
 
+class Extreme(Reduction):
+    """The largest or smallest element; of quantized values, in the scale of the output."""
+
+    quantized = (*BYTES, "int16")
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from same_scale_problems(call, call.tensor(0), call.output)
+
+
 @op("REDUCE_MAX")
-class ReduceMax(Reduction):
+class ReduceMax(Extreme):
     """The largest value over the axes."""
 
     kind, function = "max", np.max
@@ -166,7 +201,7 @@ class ReduceMax(Reduction):
 
 
 @op("REDUCE_MIN")
-class ReduceMin(Reduction):
+class ReduceMin(Extreme):
     """The smallest value over the axes."""
 
     kind, function = "min", np.min

@@ -12,10 +12,9 @@ from jitdelegate.ir import forms
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, ints
 from jitdelegate.ops.convolution import image_problems
-from jitdelegate.ops.quantization import per_tensor_problems
+from jitdelegate.ops.quantization import same_scale_problems
 from jitdelegate.ops.registry import Lowering, Op, op
 from jitdelegate.ops.rounding import rounding
-from jitdelegate.ops.scales import parameters
 
 MAX_SIZE = 1 << 20
 """Most rows or columns of a result: a table in the program holds the source of each, 24 bytes a row."""
@@ -106,9 +105,7 @@ class Resizing(Op):
             yield f"{self.name} with both align_corners and half_pixel_centers is not supported."
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
-        yield from per_tensor_problems(call, call.tensor(0), call.output)
-        if parameters(call.tensor(0)) != parameters(call.output):
-            yield f"{self.name}: the quantization parameters of input and output differ."
+        yield from same_scale_problems(call, call.tensor(0), call.output)
 
     def shape(self, call: Call) -> Shape:
         batch, _, _, channels = call.shape(0)

@@ -59,9 +59,13 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("MUL", "int8"): Rule(EVEN, AWAY, AWAY),
     ("MUL", "uint8"): Rule(EVEN, AWAY, AWAY),
     ("MUL", "int16"): Rule("", AWAY, AWAY),
+    ("SQUARED_DIFFERENCE", "int8"): Rule("", AWAY, AWAY),
     ("MEAN", "int8"): Rule(EVEN, UP, AWAY),
     ("MEAN", "uint8"): Rule(EVEN, UP, AWAY),
     ("MEAN", "int16"): Rule("", AWAY, AWAY),
+    ("SUM", "int8"): Rule(EVEN, AWAY, ""),
+    ("SUM", "uint8"): Rule(EVEN, AWAY, ""),
+    ("SUM", "int16"): Rule("", AWAY, ""),
     ("RESIZE_BILINEAR", "int8"): Rule(FIXED11, FIXED10, FIXED10),
     ("RESIZE_BILINEAR", "uint8"): Rule(FIXED11, FLOAT32, FLOAT32),
     ("RESIZE_BILINEAR", "int16"): Rule("", FIXED10, FIXED10),
@@ -72,8 +76,8 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("QUANTIZE", "float32"): Rule(EVEN, EVEN, AWAY),
     ("QUANTIZE", "int8"): Rule(INTEGER, UP, AWAY),
     ("QUANTIZE", "uint8"): Rule(INTEGER, UP, AWAY),
-    ("QUANTIZE", "int16"): Rule("", UP, AWAY),
-    ("QUANTIZE", "int32"): Rule("", UP, AWAY),
+    ("QUANTIZE", "int16"): Rule("", AWAY, AWAY),
+    ("QUANTIZE", "int32"): Rule("", AWAY, AWAY),
 }
 """(operator, type of its data) -> how its results are rounded. Operators that only move or compare need no rule."""
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from jitdelegate.ir.expr import Arg, Cast, Const
 from jitdelegate.ir.forms import Concat, IndexMap, View
+from jitdelegate.ir.quantized import quantize
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, Shape, given, with_axis
 from jitdelegate.ops.case import Case, ints
-from jitdelegate.ops.quantization import per_tensor_problems
+from jitdelegate.ops.pointwise import mapped
+from jitdelegate.ops.quantization import per_tensor_problems, same_scale_problems
 from jitdelegate.ops.registry import ANY, MAX_PARTS, MAX_RANK, QUANTIZED, Lowering, Op, moved, op, view
-from jitdelegate.ops.scales import parameters
+from jitdelegate.ops.scales import parameters, scale, zero
 
 
 def permuted(order: Shape) -> IndexMap:
@@ -220,9 +223,26 @@ class Concatenation(Op):
                 yield f"CONCATENATION: shapes {list(shapes[0])} and {list(shape)} differ beside axis {axis}."
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
-        yield from per_tensor_problems(call, *call.operands, call.output)
-        if len({parameters(tensor) for tensor in (*call.operands, call.output)}) > 1:
-            yield "CONCATENATION: the quantization parameters of inputs and output differ."
+        is_rescaled = call.output.dtype == "uint8"
+        yield from (per_tensor_problems if is_rescaled else same_scale_problems)(call, *call.operands, call.output)
+
+    def quantized_lowering(self, call: Call) -> Lowering:
+        """Parts of uint8 with parameters of their own are rescaled: rounded half away from zero in float32."""
+        return self._concatenated(call, lambda k: self._rescaled(call, k))
+
+    @staticmethod
+    def _rescaled(call: Call, operand: int) -> int | Lowering:
+        data, output = call.tensor(operand), call.output
+        if parameters(data) == parameters(output):
+            return call.index(operand)
+        factor = scale(data) * (np.float32(1) / scale(output))
+        real = Cast(Arg(0), "float32") * Const(float(factor)) + Const(float(np.float32(-zero(data)) * factor))
+        return mapped(
+            quantize(real, "uint8", zero(output), rounding="away"),
+            (call.index(operand), data.shape),
+            shape=data.shape,
+            dtype="uint8",
+        )
 
     @staticmethod
     def _others(call: Call, shape: Shape) -> Shape:
@@ -234,7 +254,11 @@ class Concatenation(Op):
         return tuple(shape)
 
     def lowering(self, call: Call) -> Lowering:
-        parts = tuple(call.index(k) for k in range(call.count) if call.tensor(k).size)
+        return self._concatenated(call, call.index)
+
+    @staticmethod
+    def _concatenated(call: Call, part: Callable[[int], int | Lowering]) -> Lowering:
+        parts = tuple(part(k) for k in range(call.count) if call.tensor(k).size)
         return Lowering(Concat(axis=call.option("axis", 0) % len(call.shape(0))), parts)
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:

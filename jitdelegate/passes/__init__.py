@@ -17,6 +17,7 @@ from jitdelegate.ir.verify import verify, verify_ports
 from jitdelegate.passes.copy_images import copy_images
 from jitdelegate.passes.copy_outputs import copy_outputs
 from jitdelegate.passes.decode_custom_options import decode_custom_options
+from jitdelegate.passes.float_view import float_view
 from jitdelegate.passes.fold_transposes import fold_transposes
 from jitdelegate.passes.fuse_activation import fuse_activation
 from jitdelegate.passes.fuse_dilation import fuse_dilation
@@ -47,7 +48,8 @@ FOLD: tuple[Pass, ...] = (
 """Passes before `support.unsupported`. After them, shapes are true; fp16 weights and shape arithmetic are folded."""
 
 REWRITE: tuple[Pass, ...] = (
-    widen_weights,  # first: other passes then see float nodes
+    float_view,  # first: what it makes of quantized operators is rewritten like other operators on floats
+    widen_weights,  # for the same reason
     fuse_dilation,  # before fuse_scale: a MUL after BATCH_TO_SPACE_ND then follows the convolution
     fuse_pad,  # before fuse_scale: only then does PAD stand right before the convolution
     fuse_scale,  # before fuse_activation: a scale cannot pass an activation

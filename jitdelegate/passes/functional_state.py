@@ -10,6 +10,7 @@ import numpy as np
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.graph import ABSENT, Graph, Model, Node, State, Tensor
 from jitdelegate.ops import find
+from jitdelegate.ops.scales import zero
 from jitdelegate.passes.graph_builder import GraphBuilder
 from jitdelegate.passes.infer_shapes import infer_shapes
 from jitdelegate.passes.resize_inputs import reshaped
@@ -68,7 +69,8 @@ class _Variables:
             self._draft.tensors[index] = replace(self._draft.tensors[index], is_variable=False)
         graph = self._draft.graph(nodes)
         graph = replace(graph, outputs=tuple(self._now.get(index, index) for index in graph.outputs))
-        return _with_states(graph, [State(index, self._now[index]) for index in changed])
+        states = [State(index, self._now[index], _first_value(self._graph.tensors[index])) for index in changed]
+        return _with_states(graph, states)
 
     def _node(self, node: Node) -> Node:
         """The node reading the variables' current values, with an additional output for each variable it updates."""
@@ -85,6 +87,12 @@ class _Variables:
 
     def _may_update(self, index: int) -> bool:
         return index != ABSENT and self._graph.tensors[index].is_variable and index not in self._graph.inputs
+
+
+def _first_value(variable: Tensor) -> np.ndarray | None:
+    """The value of a variable before the first run: the zero point of an int8, as in LiteRT, else zeros."""
+    first = zero(variable) if variable.dtype == "int8" else 0
+    return np.full(variable.shape, first, np.int8) if first else None
 
 
 @dataclass

@@ -15,11 +15,15 @@ from jitdelegate.passes.graph_builder import GraphBuilder
 def lower(graph: Graph) -> Graph:
     """%2 = RELU(%0) -> %2 = RELU(%0) by Map(max(a0, 0.0)), for every node.
 
-    An operator that takes several kernels becomes several nodes. Every node must have passed its operator's check.
+    An operator that takes several kernels becomes several nodes. Every node must have passed its operator's check, or
+    have a form already.
     """
     draft = GraphBuilder(graph)
     nodes: list[Node] = []
     for node in graph.nodes:
+        if node.form is not None:
+            nodes.append(node)
+            continue
         lowerings = OPS[node.op].lower(graph, node)
         expansion = _Expansion(draft, node, lowerings, nodes)
         for index, lowering in zip(node.outputs, lowerings, strict=True):

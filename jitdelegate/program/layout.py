@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Launch
 
 MAGIC = b"\x89JITDEL\n"
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 TABLE_IDENTIFIER = b"JITD"
 ALIGNMENT = 4096
 
@@ -112,6 +112,7 @@ OPERATOR = Layout(
         ("kernel", INTEGER),
         ("partition", INTEGER),
         ("code", INTEGER),
+        ("execution", STRING),
     ),
 )
 KERNEL = Layout(

@@ -154,9 +154,11 @@ class Operator(Record):
         kernel: index of its kernel, -1 for none.
         partition: index of its partition in the program, -1 for none.
         code: TFLite's number of the operator; CUSTOM for custom ones.
+        execution: how compiled code computes a quantized operator: "integer", "dynamic" or "float_view", as the option
+            `quantized_execution` says; "" for others.
     """
 
-    __slots__ = ("code", "index", "kernel", "op", "partition", "place", "reason")
+    __slots__ = ("code", "execution", "index", "kernel", "op", "partition", "place", "reason")
 
     def __init__(
         self,
@@ -168,6 +170,7 @@ class Operator(Record):
         kernel: int = NO_KERNEL,
         partition: int = NO_PARTITION,
         code: int = 0,
+        execution: str = "",
     ) -> None:
         self.index = index
         self.op = op
@@ -176,6 +179,7 @@ class Operator(Record):
         self.kernel = kernel
         self.partition = partition
         self.code = code
+        self.execution = execution
 
 
 class Kernel(Record):

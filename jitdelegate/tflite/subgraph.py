@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from jitdelegate.errors import ModelError
-from jitdelegate.ir.graph import ABSENT, Graph, Node, Sparsity, Tensor
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant, Sparsity, Tensor
 from jitdelegate.tflite.constants import UNSIZED, Buffers, constant, stored_values
 from jitdelegate.tflite.options import attributes
 from jitdelegate.tflite.quantization import quantization, with_block_scales
@@ -42,7 +42,7 @@ def read_subgraph(record: Record, index: int, codes: Sequence[Record], buffers: 
     """
     where = label("subgraph", index, record["name"])
     tensors = _tensors(record, buffers, where)
-    nodes = tuple(_node(each, i, codes, buffers, where) for i, each in enumerate(record["operators"]))
+    nodes = tuple(_node(each, i, codes, buffers, tensors, where) for i, each in enumerate(record["operators"]))
     inputs, outputs = record["inputs"], record["outputs"]
     graph = Graph(_with_empty_constants(tensors, nodes, inputs), nodes, inputs, outputs, record["name"])
     _check_ports(graph, where)
@@ -111,7 +111,9 @@ def _data(
     return values, sparsity(record["sparsity"], shape, values.size, where)
 
 
-def _node(record: Record, position: int, codes: Sequence[Record], buffers: Buffers, where: str) -> Node:
+def _node(
+    record: Record, position: int, codes: Sequence[Record], buffers: Buffers, tensors: Sequence[Tensor], where: str
+) -> Node:
     place = f"{where}, operator {position}"
     if record["opcode_index"] >= len(codes):
         raise ModelError(f"{place}: operator code {record['opcode_index']} does not exist, there are {len(codes)}")
@@ -127,7 +129,15 @@ def _node(record: Record, position: int, codes: Sequence[Record], buffers: Buffe
         custom,
         _custom_options(record, buffers, place) if custom else b"",
         (position,),
+        tuple(_quantization(tensors, index, place) for index in record["intermediates"]),
     )
+
+
+def _quantization(tensors: Sequence[Tensor], index: int, place: str) -> Quant | None:
+    """The quantization of a value inside an operator."""
+    if not 0 <= index < len(tensors):
+        raise ModelError(f"{place} has tensor {index} inside, which does not exist; there are {len(tensors)}")
+    return tensors[index].quant
 
 
 def operator_name(code: Record, where: str) -> str:

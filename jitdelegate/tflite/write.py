@@ -110,9 +110,11 @@ class GraphBuilder:
         self._inputs.append(index)
         return index
 
-    def variable(self, shape: Sequence[int], dtype: str = "float32", *, name: str = "") -> int:
+    def variable(
+        self, shape: Sequence[int], dtype: str = "float32", *, name: str = "", quant: Quant | None = None
+    ) -> int:
         """A tensor that starts as zeros and keeps its value from run to run; as `tensor`."""
-        return self.tensor(shape, dtype, name=name, is_variable=True)
+        return self.tensor(shape, dtype, name=name, quant=quant, is_variable=True)
 
     def constant(
         self,
@@ -167,6 +169,7 @@ class GraphBuilder:
         options: Mapping[str, Any] | None = None,
         version: int = 1,
         custom_options: bytes | None = None,
+        intermediates: Sequence[int] = (),
     ) -> None:
         """Add an operator over existing tensors.
 
@@ -176,6 +179,7 @@ class GraphBuilder:
             options: by TFLite's names, enums as their names; absent ones have the schema's defaults.
             version: of the operator.
             custom_options: the raw options of a custom operator; may be empty.
+            intermediates: tensors whose quantization is that of values inside the operator.
 
         Raises:
             OptionError: unknown operator or option; `finish` finds wrong values of options.
@@ -189,6 +193,7 @@ class GraphBuilder:
             "inputs": tuple(ABSENT if each is None else each for each in inputs),
             "outputs": tuple(outputs),
             "custom_options": custom_options,
+            "intermediates": tuple(intermediates) or None,
         }
         self._operators.append(operator if custom else operator | _options(op, options or {}))
 

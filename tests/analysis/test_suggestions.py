@@ -44,7 +44,8 @@ CASES: dict[str, tuple[Callable[[], bytes], dict[str, Any], tuple[int, ...]]] = 
         (0,),
     ),
     "not_worth_it": (lambda: analyzed_models.chain("RELU", "FAKE_QUANT"), {}, (0,)),
-    "quantized": (small_models.quantized, {}, (0,)),
+    "quantized": (small_models.quantized_by_channel, {}, (0,)),
+    "quantized_not_allowed": (small_models.quantized, {"quantized_models_allowed": False}, (0,)),
     "control_flow": (analyzed_models.loop, {}, (1,)),
     "unknown_operators": (small_models.uncompiled, {}, (0,)),
     "constant_operand": (analyzed_models.filled, {}, (1,)),
@@ -105,7 +106,7 @@ def test_what_moving_alone_costs_are_the_bytes_there_and_back(tmp_path: Path) ->
 def node(op: str, reason: str, *, custom: bool = False) -> NodeFact:
     """An operator on LiteRT, as a rule sees it."""
     whole = dict.fromkeys(("inputs", "outputs"), ())
-    return NodeFact(0, op, 0, 1, custom, False, "litert", reason, None, None, None, 0, **whole)
+    return NodeFact(0, op, 0, 1, custom, False, "litert", reason, None, None, "", None, 0, **whole)
 
 
 @pytest.mark.parametrize(

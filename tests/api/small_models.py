@@ -118,6 +118,44 @@ def quantized() -> bytes:
     return model.finish()
 
 
+def quantized_by_channel() -> bytes:
+    """f32[1,4] -> QUANTIZE -> i8[1,4], with a scale for each of the four; nobody compiles that."""
+    model, quant = ModelBuilder(), Quant((0.5, 1.0, 2.0, 4.0), (0, 0, 0, 0), axis=1)
+    model.output(model.op("QUANTIZE", [model.input((1, 4))], (1, 4), dtype="int8", name="stored", quant=quant))
+    return model.finish()
+
+
+def integers_and_floats(dtype: str, *, open_batch: bool = True) -> bytes:
+    """[?,5,5,4] of `dtype` -> CONV_2D, ADD, LOGISTIC, DEQUANTIZE, TANH, QUANTIZE, RESHAPE; three outputs of them."""
+    dice, model, image = np.random.default_rng(0), ModelBuilder(), (1, 5, 5, 6)
+    middle = 128 if dtype == "uint8" else 0
+
+    def op(name: str, inputs: list[int | None], scale: float, zero: int, **options: object) -> int:
+        quant = Quant((scale,), (zero + middle,)) if scale else None
+        shape = (1, 150) if name == "RESHAPE" else image
+        return model.op(name, inputs, shape, dtype=dtype if scale else "float32", quant=quant, options=options)
+
+    signature = (-1, 5, 5, 4) if open_batch else None
+    x = model.input((1, 5, 5, 4), dtype, quant=Quant((0.05,), (3 + middle,)), shape_signature=signature, name="x")
+    by_channel = Quant(tuple(dice.uniform(0.001, 0.01, 6)), (0,) * 6)
+    filters = dice.integers(-127, 128, (6, 3, 3, 4))
+    if dtype == "uint8":
+        by_channel, filters = Quant((0.004,), (120,)), filters + 127
+    weights = model.constant(filters.astype(dtype), quant=by_channel)
+    bias = model.constant(
+        dice.integers(-999, 999, 6).astype(np.int32),
+        quant=Quant(tuple(0.05 * each for each in by_channel.scales), (0,) * len(by_channel.scales)),
+    )
+    strides = {"padding": "SAME", "stride_w": 1, "stride_h": 1}
+    found = op("CONV_2D", [x, weights, bias], 0.1, -5, **strides, fused_activation_function="RELU")
+    total = op("ADD", [found, found], 0.2, 7)
+    soft = op("TANH", [op("DEQUANTIZE", [op("LOGISTIC", [total], 1 / 256, -128)], 0.0, 0)], 0.0, 0)
+    stored = op("QUANTIZE", [soft], 1 / 128, 0)
+    rows = op("RESHAPE", [stored, model.constant(np.array([-1, 150], np.int32))], 1 / 128, 0, new_shape=[-1, 150])
+    model.output(rows, total, soft)
+    return model.finish()
+
+
 def custom() -> bytes:
     """A custom operator that nobody has."""
     model = ModelBuilder()

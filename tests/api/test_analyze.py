@@ -84,7 +84,7 @@ def test_a_model_that_is_compiled_whole_is_one_partition(tmp_path: Path, capsys:
 
 
 def test_the_documented_names_are_those_of_the_facts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = facts(capsys, write(small_models.quantized(), tmp_path), "--target", "cpu")
+    found = facts(capsys, write(small_models.quantized_by_channel(), tmp_path), "--target", "cpu")
     documented = set((analyze.__doc__ or "").replace(",", " ").replace(":", " ").split())
     names: set[str] = set()
     pending: list[Any] = [found]
@@ -97,6 +97,20 @@ def test_the_documented_names_are_those_of_the_facts(tmp_path: Path, capsys: pyt
             pending += each
     assert names - documented == set()
     assert {"schema", "crossing_bytes", "why"} <= names
+
+
+def test_an_integer_model_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(small_models.integers_and_floats("int8"), tmp_path)
+    (subgraph,) = facts(capsys, path, "--target", "cpu")["subgraphs"]
+    ways = {node["op"]: node["execution"] for node in subgraph["nodes"]}
+    assert (ways["CONV_2D"], ways["TANH"]) == ("integer", "")
+    work = [
+        sum(node["multiply_adds"] for node in subgraph["nodes"] if node["execution"] in way)
+        for way in (("integer",), ("integer", ""))
+    ]
+    assert subgraph["totals"]["share_of_work_in_integers"] == work[0] / work[1] > 0.9
+    analyze.main([path, "--target", "cpu"])
+    assert " % in integers" in capsys.readouterr().out
 
 
 def test_a_model_in_partitions_says_what_crosses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,10 +175,10 @@ def test_no_cache_is_touched(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_the_text_groups_operators_and_ends_with_suggestions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert analyze.main([write(small_models.quantized(), tmp_path), "--target", "cpu"]) == 0
+    assert analyze.main([write(small_models.quantized_by_channel(), tmp_path), "--target", "cpu"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "operators  0 of 1 delegated; 1 on LiteRT" in lines
-    assert "         0 litert    QUANTIZE: QUANTIZE is not supported." in lines
+    assert "         0 litert    QUANTIZE: 'stored' has 4 scales, expected one." in lines
     assert lines[lines.index("suggestions") + 1].endswith("[quantized: operators 0]")
 
 

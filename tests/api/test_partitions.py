@@ -160,16 +160,21 @@ def test_what_is_compiled_whole_is_so_whatever_the_options_say_of_partitions(mon
         assert not model.report().notes
 
 
-def test_quantized_ports_stay_litert_s() -> None:
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("litert", ["TANH,ADD", "DEQUANTIZE,QUANTIZE"])
+def test_quantized_values_are_read_and_written_on_both_sides(litert: str, api: str) -> None:
     content = partial.stored()
-    model = loaded(content, only_ops=None)
-    assert places(model.report()) == ["litert", "cpu", "cpu", "cpu", "litert"]
+    only = sorted({"DEQUANTIZE", "TANH", "MUL", "ADD", "QUANTIZE"} - set(litert.split(",")))
+    model = loaded(content, only_ops=only)
+    assert {each.op for each in model.report().operators if each.place == "litert"} == set(litert.split(","))
+    assert [each.quantization.scales for each in (model.inputs[0], model.outputs[1]) if each.quantization] == [
+        pytest.approx((0.05,)),
+        pytest.approx((0.1,)),
+    ]
     rounds = partial.rounds_for(content)
-    for api in APIS:
-        found = ROADS[api](content, rounds, only_ops=None)
-        for ours, theirs in zip(found, partial.expected(content, rounds), strict=True):
-            np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-5)
-            assert np.abs(ours[1].astype(int) - theirs[1]).max() <= 1  # a sum right between two steps
+    for ours, theirs in zip(ROADS[api](content, rounds, only_ops=only), partial.expected(content, rounds), strict=True):
+        np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-5)
+        assert np.abs(ours[1].astype(int) - theirs[1]).max() <= 1  # a sum right between two steps
 
 
 def test_a_result_whose_size_only_the_values_say_has_the_size_of_every_run() -> None:

@@ -48,7 +48,7 @@ def test_the_plain_data_go_through_json(tmp_path: Path) -> None:
     report = jitdelegate.load(small_models.convolution(), serialization_dir=tmp_path).report()
     data = json.loads(json.dumps(report.to_dict()))
     assert data["fully_delegated"] is True
-    assert data["operators"] == [{"index": 0, "op": "CONV_2D", "place": "cpu", "reason": ""}]
+    assert data["operators"] == [{"index": 0, "op": "CONV_2D", "place": "cpu", "reason": "", "execution": ""}]
     assert data["cache"]["outcome"] == "miss"
 
 
@@ -69,16 +69,19 @@ def test_an_entry_that_could_not_be_written_has_no_path(tmp_path: Path, monkeypa
     assert "the disk is full" in report.cache.write_failure
 
 
-def test_neighbours_share_a_line_only_where_place_and_reason_agree() -> None:
+def test_neighbours_share_a_line_only_where_place_reason_and_execution_agree() -> None:
     operators = [
-        Operator(index=index, op=op, place=place, reason=reason)
-        for index, (op, place, reason) in enumerate(
+        Operator(index=index, op=op, place=place, reason=reason, execution=execution)
+        for index, (op, place, reason, execution) in enumerate(
             [
-                ("ADD", "cpu", ""),
-                ("MUL", "cpu", ""),
-                ("RESHAPE", "folded", ""),
-                ("X", "litert", "a"),
-                ("Y", "litert", "b"),
+                ("ADD", "cpu", "", ""),
+                ("MUL", "cpu", "", ""),
+                ("RESHAPE", "folded", "", ""),
+                ("X", "litert", "a", ""),
+                ("Y", "litert", "b", ""),
+                ("ADD", "cpu", "", "integer"),
+                ("MUL", "cpu", "", "integer"),
+                ("CONV_2D", "cpu", "", "float_view"),
             ]
         )
     ]
@@ -91,6 +94,8 @@ def test_neighbours_share_a_line_only_where_place_and_reason_agree() -> None:
         ["2", "folded", "RESHAPE"],
         ["3", "litert", "X:", "a"],
         ["4", "litert", "Y:", "b"],
+        ["5-6", "cpu", "ADD,", "MUL", "(integer)"],
+        ["7", "cpu", "CONV_2D", "(float_view)"],
     ]
 
 

@@ -47,7 +47,7 @@ def full_program() -> Program:
         outputs=(scores,),
         signatures=(Signature(key="serve", graph=1, inputs=(("x", 0),), outputs=(("y", 7), ("z", 7))),),
         operators=(
-            Operator(index=0, op="CONV_2D", place="cpu", kernel=0),
+            Operator(index=0, op="CONV_2D", place="cpu", kernel=0, execution="integer"),
             Operator(index=1, op="CUSTOM", place="litert", reason="custom ops are not compiled"),
         ),
         kernels=(Kernel(name="conv_0", form="Contract", chunks=8),),
@@ -330,7 +330,7 @@ def test_what_is_no_program_is_refused(content: object) -> None:
 def test_a_program_of_another_format_version_says_so() -> None:
     content = bytearray(small_content())
     content[8] += 1
-    with pytest.raises(ProgramError, match="format version 7, expected 6"):
+    with pytest.raises(ProgramError, match="format version 8, expected 7"):
         read(content)
 
 

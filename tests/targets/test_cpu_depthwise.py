@@ -16,7 +16,7 @@ from jitdelegate.ir.quantized import quantize, rescale
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 from tests.targets.integer_graphs import feeds_of, graph_of, whole_range
-from tests.targets.test_cpu_graphs import RUNNABLE
+from tests.targets.levels import INTEGERS
 
 SAME = {"kernel": (3, 3), "padding": (1, 1, 1, 1)}
 STRIDED = {"kernel": (3, 3), "stride": (2, 2), "padding": (0, 1, 1, 0)}
@@ -29,15 +29,17 @@ class Case:
     """A Depthwise over images of `size` pixels (images, rows, columns).
 
     Attributes:
+        weights_zero: the zero point of uint8 weights, which is subtracted from them; None for `weights` as they are.
         bias: its largest magnitude.
-        result: "int8" where sums are rounded; "added" where an int8 of the same shape is added, which saturates;
-            "twice" where they are rounded by a multiplier per channel; "" for the sums themselves.
+        result: "int8" or "uint8" where sums are rounded; "added" where an int8 of the same shape is added too, which
+            saturates; "twice" where they are rounded by a multiplier per channel; "" for the sums themselves.
     """
 
     channels: int
     size: tuple[int, int, int] = (1, 7, 9)
     data: str = "int8"
     weights: str = "int8"
+    weights_zero: int | None = None
     bias: int = 1000
     result: str = "int8"
     options: dict[str, Any] = field(default_factory=lambda: SAME)
@@ -50,8 +52,9 @@ class Case:
         spans = [size + sum(padding) - (form.kernel[k] - 1) * form.dilation[k] - 1 for size, padding, k in sizes]
         shape = (self.size[0], *(span // step + 1 for span, step in zip(spans, form.stride, strict=True)), outputs)
         epilogue, constants, streams = RESULT, list[np.ndarray](), list[Tensor]()
-        if self.result in ("int8", "added"):
-            epilogue = quantize(Cast(RESULT, "float32") * Arg(1), "int8", 3, -120, 127)
+        if self.result in ("int8", "uint8", "added"):
+            limits = (130, 8, 240) if self.result == "uint8" else (3, -120, 127)
+            epilogue = quantize(Cast(RESULT, "float32") * Arg(1), self.result.replace("added", "int8"), *limits)
             largest = np.iinfo(self.weights).max * 70 * prod(form.kernel) ** 0.5 + self.bias
             constants = [np.random.default_rng(3).uniform(60, 120, outputs).astype(np.float32) / np.float32(largest)]
         if self.result == "added":
@@ -67,12 +70,17 @@ class Case:
             replace(form, epilogue=epilogue),
             Tensor("x", (*self.size, self.channels), self.data),
             shape,
-            weights=whole_range((1, *form.kernel, outputs), self.weights, 1),
+            weights=self.filters((1, *form.kernel, outputs)),
             bias=np.random.default_rng(2).integers(-self.bias, self.bias, outputs).astype(accumulator),
             constants=constants,
             streams=streams,
             dtype={"added": "int8", "twice": "int16"}.get(self.result, self.result),
         )
+
+    def filters(self, shape: tuple[int, ...]) -> np.ndarray:
+        if self.weights_zero is None:
+            return whole_range(shape, self.weights, 1)
+        return np.asarray(whole_range(shape, "uint8", 1).astype(np.int16) - np.int16(self.weights_zero))
 
 
 def times(multiplier: int, **options: Any) -> dict[str, Any]:
@@ -90,8 +98,10 @@ CASES = {
     "stride of many": Case(96, (1, 8, 11), options=STRIDED),
     "dilation": Case(32, options=DILATED),
     "large": Case(48, (1, 6, 11), options=LARGE),
-    "uint8": Case(40, data="uint8"),
+    "uint8": Case(40, data="uint8", result="uint8"),
     "uint8 by int16": Case(40, data="uint8", weights="int16"),
+    "uint8 by the sum of two int8": Case(72, data="uint8", weights_zero=150, options=LARGE),
+    "uint8 by uint8": Case(72, data="uint8", weights_zero=0),
     "added": Case(80, result="added"),
     "added to a part": Case(24, result="added"),
     "sums": Case(40, result="", bias=1 << 30),
@@ -106,7 +116,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("features", RUNNABLE)
+@pytest.mark.parametrize("features", INTEGERS)
 @pytest.mark.parametrize("name", CASES)
 def test_sums_are_exact(name: str, features: str) -> None:
     graph = CASES[name].graph()

@@ -190,12 +190,12 @@ def test_tiles_load_every_pixel_that_they_see_once() -> None:
 
 
 EXTRA = Epilogue(RESULT + Arg(1) * Arg(2), ((Reach.ELEMENT, Element.FLOAT32), (Reach.CHANNEL, Element.FLOAT32)))
-FLOATS = Element.FLOAT32, Element.FLOAT32
-HALVES = Element.FLOAT16, Element.FLOAT16
+FLOATS = Element.FLOAT32, Element.FLOAT32, Element.FLOAT32
+HALVES = Element.FLOAT16, Element.FLOAT32, Element.FLOAT16
 
 
 def tile(
-    elements: tuple[Element, Element], width: int, kernel: int, stride: int, size: int, *, walked: bool = False
+    elements: tuple[Element, Element, Element], width: int, kernel: int, stride: int, size: int, *, walked: bool = False
 ) -> DepthwiseTile:
     steps = kernel, stride, 1
     return DepthwiseTile(width, False, *elements, EXTRA, None if walked else steps, steps, (1, size))
@@ -210,7 +210,7 @@ def test_templates_compile_everywhere_without_spills() -> None:
             tile(HALVES, 8, 5, 2, LONG, walked=True),
             tile(FLOATS, 4, 5, 1, 1),
             tile(FLOATS, 4, 9, 1, LONG, walked=True),
-            tile((Element.FLOAT32, Element.FLOAT16), 1, 3, 1, LONG),
+            tile((Element.FLOAT32, Element.FLOAT32, Element.FLOAT16), 1, 3, 1, LONG),
             DepthwiseWalk(4, False, *FLOATS, EXTRA, 1),
             DepthwiseWalk(8, False, *HALVES, EXTRA, 128),
         ]

@@ -22,7 +22,7 @@ from tests.targets.integer_graphs import graph_of, to_int8, whole_range
 from tests.targets.sass import instructions
 from tests.targets.test_cuda_integers import check
 
-ZERO = {"int8": -7, "uint8": 131}
+ZERO = {"int8": -7, "uint8": 131, "int16": 300}
 """Zero points, which pixels outside the image have, too."""
 
 
@@ -44,7 +44,7 @@ def problem(
         Tensor("x", data, dtype),
         output,
         weights=whole_range(weights, "int8", 1),
-        bias=whole_range(weights[:1], "int32", 2) // 50_000,
+        bias=whole_range(weights[:1], form.accumulator, 2) // 50_000,
         constants=[] if factors is None else [factors],
         dtype="int8" if quantized else "",
     )
@@ -104,6 +104,25 @@ def test_a_contraction_is_as_the_reference_has_it(name: str, architecture: str) 
     check(CASES[name], architecture=architecture)
 
 
+WIDE: dict[str, Any] = {"quantized": False, "accumulator": "int64"}
+LONG_SUMS = {
+    "one row": problem((1, 70), (33, 70), (1, 33), "int16", **WIDE),
+    "rows": problem((5, 64), (8, 64), (5, 8), "int16", **WIDE),
+    "window": windowed(12, 8, "int16", **WIDE),
+    "groups of odd sizes": problem(
+        (1, 4, 5, 9), (15, 2, 2, 3), (1, 3, 4, 15), "int16", kernel=(2, 2), groups=3, **WIDE
+    ),
+    "transposed with a stride beyond the kernel": problem(
+        (1, 2, 3, 8), (3, 1, 2, 8), (1, 5, 9, 3), "int16", kernel=(1, 2), stride=(3, 3), transposed=True, **WIDE
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LONG_SUMS)
+def test_sums_of_64_bits_are_as_the_reference_has_them(name: str) -> None:
+    check(LONG_SUMS[name])
+
+
 def test_sums_wrap() -> None:
     graph = problem((6, 64), (8, 64), (6, 8), quantized=False)
     constants = [
@@ -155,7 +174,7 @@ def test_they_compile_everywhere_without_spills() -> None:
     large = problem((1, 56, 56, 256), (256, 3, 3, 256), (1, 56, 56, 256), kernel=(3, 3), padding=(1, 1, 1, 1))
     found = set()
     for architecture in back_end.ARCHITECTURES:
-        for graph in *(CASES[name] for name in names), *gemv, large:
+        for graph in *(CASES[name] for name in names), *gemv, large, LONG_SUMS["window"]:
             for template in templates_of(graph, architecture):
                 cubin = back_end.cubin(ptx_of(template, architecture).encode(), architecture)
                 assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0), (architecture, template)

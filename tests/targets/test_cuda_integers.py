@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, Expr
-from jitdelegate.ir.forms import Concat, Form, IndexMap, Map, Pool, Reduce
+from jitdelegate.ir.forms import Concat, Form, IndexMap, Map, Pool, Reduce, Resize
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ir.quantized import Table, quantize, rescale
 from jitdelegate.targets.reference.evaluate import run_graph
@@ -120,6 +120,17 @@ def test_movements_keep_integers(dtype: str) -> None:
     check(of_form(padded, [(9, 17)], dtype, (12, 20), dtype))
 
 
+@pytest.mark.parametrize(
+    "weights, dtype",
+    [("float32", "uint8"), ("fixed10", "int8"), ("fixed10", "int16"), ("fixed11", "int8"), ("fixed11", "uint8")],
+)
+@pytest.mark.parametrize("half_pixel_centers", [False, True])
+def test_images_are_resampled_as_the_reference_does(weights: str, dtype: str, half_pixel_centers: bool) -> None:
+    for kind, size in ("bilinear", (9, 13)), ("bilinear", (3, 2)), ("nearest", (9, 13)):
+        form = Resize(kind=kind, half_pixel_centers=half_pixel_centers, weights=weights)
+        check(of_form(form, [(2, 5, 6, 12)], dtype, (2, *size, 12), dtype))
+
+
 def added(left: str, right: str) -> Expr:
     """XNNPACK's addition: two products of integers, one shift."""
     total = Cast(Arg(0), "int32") * 1234567 + Cast(Arg(1), "int32") * -765432 + 5555
@@ -146,6 +157,9 @@ def test_they_compile_everywhere_without_spills() -> None:
         graph_of(pool, Tensor("x", (1, 9, 9, 16), "int8"), (1, 7, 7, 16), dtype="int8"),
         of_form(Reduce(MEAN, kind="sum", axes=(1, 2), accumulator="int32"), [(2, 7, 7, 24)], "int8", (2, 24), "int8"),
         of_form(Reduce(kind="max", axes=(1,)), [(5, 64)], "int16", (5,), "int16"),
+        of_form(Resize(weights="float32"), [(1, 9, 9, 32)], "uint8", (1, 30, 30, 32), "uint8"),
+        of_form(Resize(weights="fixed10"), [(1, 9, 9, 32)], "int16", (1, 30, 30, 32), "int16"),
+        of_form(Resize(weights="fixed11"), [(1, 9, 9, 32)], "int8", (1, 30, 30, 32), "int8"),
         *(of_elements(*one, 1003) for one in ELEMENTWISE.values()),
         of_elements(quantize(Arg(0), "int8"), ["float32"], 1003),
     ]

@@ -97,8 +97,8 @@ EXTRA = Epilogue(RESULT + Arg(1) * Arg(2), ((Reach.ELEMENT, Element.FLOAT32), (R
 def test_templates_compile_everywhere_without_spills() -> None:
     assert_compiles_everywhere(
         [
-            ResizeTemplate("bilinear", 4, Element.FLOAT32, Element.FLOAT32, EXTRA),
-            ResizeTemplate("bilinear", 8, Element.FLOAT16, Element.FLOAT16, EXTRA),
-            ResizeTemplate("nearest", 1, Element.FLOAT16, Element.FLOAT32, EXTRA),
+            ResizeTemplate("bilinear", "float32", 4, Element.FLOAT32, Element.FLOAT32, EXTRA),
+            ResizeTemplate("bilinear", "float32", 8, Element.FLOAT16, Element.FLOAT16, EXTRA),
+            ResizeTemplate("nearest", "float32", 1, Element.FLOAT16, Element.FLOAT32, EXTRA),
         ]
     )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import ArgReduce
+from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.element import load, store
-from jitdelegate.targets.cpu.fold import INITIAL, neutral
+from jitdelegate.targets.cpu.fold import INITIAL, Fold, neutral
 from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel
 from jitdelegate.targets.cpu.reduce import offset_of
 from jitdelegate.targets.cpu.rows import Placed, along_row, job_of_rows, placed, size_of
-from jitdelegate.targets.cpu.vector_ir import FLOAT, INDEX, Function, Value, element_type, lanes_of, vector
+from jitdelegate.targets.cpu.vector_ir import FLOAT, FLOAT_BYTES, INDEX, Function, Value, element_type, lanes_of, vector
 from jitdelegate.targets.cpu.writer import Writer
 from jitdelegate.targets.scalar.cast import cast
 
@@ -96,6 +97,8 @@ class ArgReduceWriter(JobWriter):
         """One row per output if the last axis is reduced, else one per row of outputs."""
         if form.axis != len(data.shape) - 1:
             return self._across(form, data, out)
+        if data.nbytes < FLOAT_BYTES:
+            return self._along_narrow(form, data, out)
         if data.shape[-1] <= SHORT_VECTORS * self.generator.lanes:
             return self._along_short(form, data, out)
         return self._along(form, data, out)
@@ -131,6 +134,40 @@ class ArgReduceWriter(JobWriter):
         if data.dtype != "float32":
             return values
         return [f.select(f.compare("ord", value, value), value, rest) for value in values]
+
+    def _along_narrow(self, form: ArgReduce, data: Placed, out: Placed) -> list[Job]:
+        """Finds the extreme of integers of 8 or 16 bits, then the first equal one. The last vector of a row overlaps
+        the one before it, and a row shorter than a vector is two overlapping vectors."""
+        size, fold = data.shape[-1], Fold(form.kind, data.dtype, data.dtype)
+        lanes = min(self.generator.vector_bytes // data.nbytes, 1 << size.bit_length() - 1)
+        vectors, left = divmod(size, lanes)
+
+        def row(kernel: Kernel, number: Value) -> None:
+            f = kernel.f
+            start = kernel.pointer(data.memory) + offset_of(f, number, data.axes[:-1])
+
+            def scan(step: Callable[[Value, Value, Value], Value], value: Value) -> Value:
+                """value = step(first element, vector, value), from vector to vector."""
+
+                def one(first: Value, value: Value) -> Value:
+                    return step(first, fold.load(f, start + first * data.nbytes, lanes), value)
+
+                (value,) = f.loop(vectors, lambda i, value: [one(i * lanes, value)], value)
+                return one(f.index(size - lanes), value) if left else value
+
+            best = scan(lambda first, found, value: fold.combine(f, value, found), fold.start(f, lanes))
+            extreme = f.splat(fold.across(f, best), lanes)
+
+            def first_equal(first: Value, found: Value, place: Value) -> Value:
+                word = f.cast("bitcast", f.compare("eq", found, extreme), f"i{lanes}")
+                at = first + f.cast("zext", _first_bit(f, [word]), INDEX)
+                is_first = both(f, f.compare("ne", word, 0), f.compare("ult", at, place))
+                return f.select(is_first, at, place)
+
+            place = f.cast("trunc", scan(first_equal, f.index(size)), I32)
+            _store_place(f, out, place, kernel.pointer(out.memory) + number * out.nbytes, None)
+
+        return [job_of_rows(self.generator, "arg_reduce", size_of(data.axes[:-1]), size, row)]
 
     def _along(self, form: ArgReduce, data: Placed, out: Placed) -> list[Job]:
         size, lanes = data.shape[-1], self.generator.lanes
@@ -177,12 +214,12 @@ class ArgReduceWriter(JobWriter):
                 at, lanes = start + first * data.nbytes, self.generator.lanes
 
                 def step(i: Value, value: Value, place: Value) -> list[Value]:
-                    loaded = load(f, data.dtype, at + i * along.distance, lanes, data.nbytes, mask)
+                    loaded = _ordered(f, data, at + i * along.distance, lanes, mask)
                     found = Best(loaded, f.splat(f.cast("trunc", i, I32), lanes))
                     now = found.select(f, beats(f, loaded, value, form.kind), Best(value, place))
                     return [now.value, now.place]
 
-                value = load(f, data.dtype, at, lanes, data.nbytes, mask)
+                value = _ordered(f, data, at, lanes, mask)
                 _, place = f.loop(along.size, step, value, f.literal(vector(lanes, I32), 0))
                 _store_place(f, out, place, target + first * out.nbytes, mask)
                 return []
@@ -191,6 +228,14 @@ class ArgReduceWriter(JobWriter):
 
         rows = size_of([data.axes[axis] for axis in kept])
         return [job_of_rows(self.generator, "arg_reduce", rows, columns * along.size, row)]
+
+
+def _ordered(f: Function, data: Placed, at: Value, lanes: int, mask: Value | None) -> Value:
+    """Neighbouring elements, or signed integers in the order of unsigned ones."""
+    value = load(f, data.dtype, at, lanes, data.nbytes, mask)
+    if ELEMENT_TYPES[data.dtype].kind != "uint":
+        return value
+    return value ^ (1 << value.bits - 1)
 
 
 def _extreme_lane(f: Function, kind: str, value: Value) -> Value:
@@ -206,7 +251,7 @@ def _first_bit(f: Function, words: Sequence[Value]) -> Value:
     """Number of the first set bit in words of one bit per lane, counted through; at most 64 bits together."""
     joined = f.index(0)
     for number, word in enumerate(words):
-        wide = f.cast("zext", word, INDEX)
+        wide = word if word.bits == 64 else f.cast("zext", word, INDEX)
         shifted = f.emit(INDEX, f"shl {wide}, {number * int(word.type[1:])}")
         joined = f.emit(INDEX, f"or {joined}, {shifted.text}")
     f.module.declare("i64 @llvm.cttz.i64(i64, i1)")

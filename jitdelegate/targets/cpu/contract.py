@@ -14,7 +14,7 @@ import numpy as np
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout
-from jitdelegate.targets.cpu.epilogue import Epilogue, Stream, stream_pointers
+from jitdelegate.targets.cpu.epilogue import Epilogue, Stream, numbers_pointer, stream_pointers
 from jitdelegate.targets.cpu.indirect_gemm import Sweep, sweeps
 from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel, Memory, split
 from jitdelegate.targets.cpu.panels import ContractFilters, contract_filters, pack, panel_widths
@@ -169,7 +169,7 @@ class ContractWriter(JobWriter):
             panels=tuple(_panels(packed, widths, (count, len(singles)), weights, masked=masked)),
             streams=streams,
             c=c,
-            epilogue=epilogue,
+            epilogue=epilogue.shared(),
             has_segments=segments > 1,
         )
 
@@ -313,7 +313,7 @@ class ContractWriter(JobWriter):
         pixels: int,
     ) -> None:
         f = kernel.f
-        geometry = Value(f, POINTER, product.geometry)
+        geometry, numbers = Value(f, POINTER, product.geometry), numbers_pointer(kernel, product.epilogue.numbers)
         for rows, count in split(pixels, product.products.rows[panels.vectors - 1]):
             shape = TileShape(
                 product.products,
@@ -326,7 +326,7 @@ class ContractWriter(JobWriter):
                 epilogue=product.epilogue,
             )
             name = tile_function(self.generator, shape)
-            f.call(name, a, weights, pointers[0], geometry, first, f.index(count), *pointers[1:])
+            f.call(name, a, weights, pointers[0], geometry, first, f.index(count), *pointers[1:], *numbers)
             first = first + rows * count
 
 

@@ -10,10 +10,11 @@ import numpy as np
 
 from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.graph import Node
-from jitdelegate.ir.layout import Layout
+from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.targets.cpu.contract import ContractWriter
-from jitdelegate.targets.cpu.depthwise_row import Filters, RowShape, columns_at_once, row_function
-from jitdelegate.targets.cpu.epilogue import Epilogue, stream_pointers
+from jitdelegate.targets.cpu.depthwise_bytes import ByteFilters, suits
+from jitdelegate.targets.cpu.depthwise_row import Filters, RowShape, row_function
+from jitdelegate.targets.cpu.epilogue import Epilogue, numbers_pointer, stream_pointers
 from jitdelegate.targets.cpu.indirect_gemm import sweeps
 from jitdelegate.targets.cpu.kernel import ALIGN, Job, JobWriter, Kernel, Memory, divisor, split
 from jitdelegate.targets.cpu.panels import ContractFilters, contract_filters
@@ -45,13 +46,16 @@ def write_depthwise(writer: Writer, node: Node, form: Depthwise) -> list[Job]:
         weights, bias = writer.constant(node.inputs[1]), writer.optional(node.inputs[2])
         grouped = ContractFilters(np.ascontiguousarray(weights.transpose(3, 1, 2, 0)), bias=bias)
         return ContractWriter(generator).jobs(_as_groups(form, weights), a, c, grouped, writer.epilogue(node))
-    return DepthwiseWriter(generator).jobs(_layer(writer, node, form), a, c)
+    return DepthwiseWriter(generator).jobs(_layer(writer, node, form, c.layout), a, c)
 
 
-def _layer(writer: Writer, node: Node, form: Depthwise) -> Layer:
+def _layer(writer: Writer, node: Node, form: Depthwise, c: Layout) -> Layer:
+    """The layer of a Depthwise whose results are stored by layout `c`."""
     data, weights, bias = node.inputs[:3]
-    dtype, epilogue = writer.memory(data).layout.dtype, writer.epilogue(node)
-    return Layer(form, *Filters.of(form, dtype, writer.constant(weights), writer.optional(bias), epilogue))
+    dtype, taps, epilogue = writer.memory(data).layout.dtype, writer.constant(weights), writer.epilogue(node)
+    kind = ByteFilters if suits(writer.generator.machine, form, dtype, taps, epilogue, c) else Filters
+    filters, own = kind.of(form, dtype, taps, writer.optional(bias), epilogue)
+    return Layer(form, filters, own.shared())
 
 
 def _as_groups(form: Depthwise, weights: np.ndarray) -> Contract:
@@ -69,11 +73,12 @@ def write_fused(writer: Writer, depthwise: Node, contract: Node) -> list[Job]:
     """The jobs of a Depthwise and of the 1x1 Contract that is the only reader of its result."""
     assert isinstance(depthwise.form, Depthwise)
     assert isinstance(contract.form, Contract)
+    memories = writer.memory(depthwise.inputs[0]), writer.memory(contract.outputs[0])
+    between = Layout(image_shape(writer.shape(depthwise.outputs[0])), writer.generator.lanes, blocked=True)
     return DepthwiseWriter(writer.generator).fused_jobs(
-        _layer(writer, depthwise, depthwise.form),
+        _layer(writer, depthwise, depthwise.form, between),
         contract.form,
-        writer.memory(depthwise.inputs[0]),
-        writer.memory(contract.outputs[0]),
+        *memories,
         contract_filters(writer.generator.machine, writer.graph, contract),
         writer.epilogue(contract),
     )
@@ -87,11 +92,13 @@ class DepthwiseWriter(JobWriter):
         there are few rows."""
         form, epilogue, packed = layer.form, layer.epilogue, layer.filters.pack(self.generator)
         images, rows, columns, channels = c.layout.shape
-        blocks = c.layout.blocks
+        blocks = -(-channels // layer.filters.block_channels(self.generator))
         work = columns * channels * form.kernel[0] * form.kernel[1]
         at_once = divisor(rows, CHUNK_WORK // work)
-        is_halved = at_once == 1 < blocks and 1 < rows < FEWEST_CHUNKS and not epilogue.lanes_to_mask(c.layout)
-        is_halved = is_halved and _period(form, self.generator.lanes) == 1
+        is_regular = (
+            not layer.filters.tail(self.generator, epilogue, c.layout) and _period(form, self.generator.lanes) == 1
+        )
+        is_halved = at_once == 1 < blocks and 1 < rows < FEWEST_CHUNKS and is_regular
         parts = 2 if is_halved else 1
 
         def body(kernel: Kernel) -> None:
@@ -135,11 +142,12 @@ class DepthwiseWriter(JobWriter):
         end, block by block. A row-major one is walked along in groups of pixels, because all channels of a pixel are
         neighbours.
         """
-        f, generator, form, epilogue = kernel.f, self.generator, layer.form, layer.epilogue
+        f, generator = kernel.f, self.generator
+        form, filters, epilogue = layer.form, layer.filters, layer.epilogue
         (source, a_layout), (target, c_layout) = a, c
         top = y * form.stride[0] - form.padding[0]
         source = source + (top * a_layout.row - form.padding[2] * a_layout.pixel)
-        tail = epilogue.lanes_to_mask(c_layout)
+        tail = filters.tail(self.generator, epilogue, c_layout)
         shape = RowShape(
             form.kernel,
             form.stride[1],
@@ -148,26 +156,31 @@ class DepthwiseWriter(JobWriter):
             c_layout.pixel,
             c_layout.shape[2],
             masked=False,
-            filters=layer.filters,
+            filters=filters,
             epilogue=epilogue,
         )
-        lanes, period = generator.lanes, _period(form, generator.lanes)
-        a_period = period * lanes // form.multiplier * a_layout.element if form.multiplier > 1 else a_layout.block
-        moves = [layer.filters.block_bytes(lanes), c_layout.block, *(s.block for s in epilogue.streams)]
+        lanes, period, channels = generator.lanes, _period(form, generator.lanes), filters.block_channels(generator)
+        wide = channels // lanes
+        a_period = (
+            period * lanes // form.multiplier * a_layout.element if form.multiplier > 1 else wide * a_layout.block
+        )
+        moves = [filters.block_bytes(generator), wide * c_layout.block, *(wide * s.block for s in epilogue.streams)]
+        every = (a_period, *moves)
         steps = [form.stride[1] * a_layout.pixel, 0, c_layout.pixel, *(s.pixel for s in epilogue.streams)]
         tap = f.index(form.dilation[0] * a_layout.row)
         pointers = [source, kernel.constants(packed), target, *streams]
-        whole: Value | int = c_layout.blocks - (1 if tail else 0)
+        numbers = numbers_pointer(kernel, epilogue.numbers)
+        whole: Value | int = -(-c_layout.shape[3] // channels) - (1 if tail else 0)
         if some:
             first, whole = some
-            pointers = [p + first * move for p, move in zip(pointers, (a_period, *moves), strict=True)]
+            pointers = [p + first * move for p, move in zip(pointers, every, strict=True)]
 
         def block(number: int, shape: RowShape, *at: Value) -> list[Value]:
             """Block `number` of a period; the first pointer is that to the channels of the period's first block."""
-            start, channels = _channels(form, number, lanes)
-            function = row_function(generator, replace(shape, channels=channels))
+            start, sources = _channels(form, number, lanes)
+            function = row_function(generator, replace(shape, channels=sources))
             source, weights, target, *streams = at
-            f.call(function, source + start * a_layout.element, tap, weights, target, f.index(tail), *streams)
+            f.call(function, source + start * a_layout.element, tap, weights, target, f.index(tail), *streams, *numbers)
             a_move = a_period if number == period - 1 else 0
             return [p + move for p, move in zip(at, (a_move, *moves), strict=True)]
 
@@ -186,10 +199,10 @@ class DepthwiseWriter(JobWriter):
                 block(rest, replace(shape, masked=True), *at)
             return [p + shape.columns * step for p, step in zip(pointers, steps, strict=True)]
 
-        if a_layout.blocked or c_layout.blocks == 1:
+        if a_layout.blocked or c_layout.shape[3] <= channels:
             blocks(shape, *pointers)
             return
-        for columns, count in split(shape.columns, columns_at_once(generator)):
+        for columns, count in split(shape.columns, filters.columns_at_once(generator)):
             group = replace(shape, columns=columns)
             pointers = f.loop(count, lambda _, *at, group=group: blocks(group, *at), *pointers)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jitdelegate.ir.forms import Depthwise
+from jitdelegate.ir.layout import Layout
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.element import load
 from jitdelegate.targets.cpu.epilogue import Epilogue
@@ -47,10 +48,9 @@ class Filters:
     ) -> tuple[Filters, Epilogue]:
         """Weights [1, kh, kw, C] and the bias, with the epilogue of their results."""
         taps = weights.reshape(-1, weights.shape[3])
-        bias = np.zeros(taps.shape[1], form.accumulator) if bias is None else bias
+        bias = folded(bias, taps, form.input_zero, form.accumulator)
         if form.accumulator == "float32":
             return cls(taps, bias, data, "float32", "float32"), epilogue
-        bias = (bias.astype(np.int64) - form.input_zero * taps.sum(0, dtype=np.int64)).astype(form.accumulator)
         element = ELEMENT_TYPES[data]
         largest = max(element.maximum, -element.minimum) * np.abs(taps.astype(np.int64)).sum(0)
         products = next((name for name, end in EXACT.items() if largest.max() < end), "int64")
@@ -64,26 +64,48 @@ class Filters:
         """The types, which the code depends on."""
         return self.data, self.products, self.result, str(self.taps.dtype), str(self.bias.dtype)
 
-    def tap_bytes(self, lanes: int) -> int:
-        """Bytes of one tap of a block."""
-        return lanes * self.taps.itemsize
+    @property
+    def channels(self) -> int:
+        return self.bias.size
 
-    def block_bytes(self, lanes: int) -> int:
-        """Bytes of all taps of a block, and of its bias."""
-        return lanes * self.bias.itemsize + len(self.taps) * self.tap_bytes(lanes)
+    def block_channels(self, generator: Generator) -> int:
+        """Channels of a block, which a row function computes."""
+        return generator.lanes
+
+    def tail(self, generator: Generator, epilogue: Epilogue, c: Layout) -> int:
+        """Channels of the last block, if it is not computed like the others; else 0."""
+        return epilogue.lanes_to_mask(c)
+
+    def block_bytes(self, generator: Generator) -> int:
+        """Bytes of a block's packed constants."""
+        return generator.lanes * (self.bias.itemsize + len(self.taps) * self.taps.itemsize)
+
+    def columns_at_once(self, generator: Generator) -> int:
+        """Output pixels that are computed together."""
+        return 8 if len(generator.machine.tiles) > 2 else 4
+
+    def row(self, f: Function, shape: RowShape, generator: Generator, numbers: Value | None) -> Row:
+        """Writes a row function."""
+        return Row(f, shape, generator.lanes, numbers)
 
     def pack(self, generator: Generator) -> int:
         """[C / lanes][bias, taps ...][lanes]; the offset in the weights."""
-        lanes, channels = generator.lanes, self.taps.shape[1]
-        blocks = -(-channels // lanes)
+        lanes, blocks = generator.lanes, -(-self.channels // generator.lanes)
 
         def blocked(rows: np.ndarray) -> np.ndarray:
             padded = np.zeros((len(rows), blocks * lanes), rows.dtype)
-            padded[:, :channels] = rows
+            padded[:, : self.channels] = rows
             return np.ascontiguousarray(padded.reshape(-1, blocks, lanes).swapaxes(0, 1)).reshape(blocks, -1)
 
         parts = [blocked(rows).view(np.uint8) for rows in (self.bias[None], self.taps)]
         return generator.weights.add(np.concatenate(parts, axis=1))
+
+
+def folded(bias: np.ndarray | None, taps: np.ndarray, zero: int, dtype: str) -> np.ndarray:
+    """The bias, of type `dtype`, minus what the data's zero point adds to the sums, which wrap."""
+    if bias is None:
+        bias = np.zeros(taps.shape[1], dtype)
+    return bias if zero == 0 else (bias.astype(np.int64) - zero * taps.sum(0, dtype=np.int64)).astype(dtype)
 
 
 @dataclass(frozen=True)
@@ -112,11 +134,6 @@ class RowShape:
         return f"{fixed} {self.channels} {self.filters.key} {pixels} {self.epilogue.key}"
 
 
-def columns_at_once(generator: Generator) -> int:
-    """Output pixels in registers."""
-    return 8 if len(generator.machine.tiles) > 2 else 4
-
-
 def row_function(generator: Generator, shape: RowShape) -> str:
     """`void row(a, tap row distance, weights, c, lanes, stream pointers ...)` for one row and channel block.
 
@@ -129,18 +146,18 @@ def _write_row(generator: Generator, shape: RowShape, name: str) -> None:
     streams = shape.epilogue.streams
     parameters = [("a", POINTER), ("tap", INDEX), ("w", POINTER), ("c", POINTER), ("lanes", INDEX)]
     parameters += [(f"s{k}", POINTER) for k in range(len(streams))]
+    parameters += [("n", POINTER)] if shape.epilogue.numbers else []
     f = generator.module.function(name, parameters)
     a, tap, w, c, lanes, *at = f.parameters
+    numbers = at.pop() if shape.epilogue.numbers else None
     mask = f.first_lanes(lanes, generator.lanes) if shape.masked else None
     moves = [shape.a_pixel * shape.stride, shape.c_pixel, *(s.pixel for s in streams)]
     pointers = [a, c, *at]
-    row = Row(f, shape, generator.lanes)
-    for size, count in split(shape.columns, columns_at_once(generator)):
+    row = shape.filters.row(f, shape, generator, numbers)
+    for size, count in split(shape.columns, shape.filters.columns_at_once(generator)):
 
         def group(_: Value, *pointers: Value, size: int = size) -> list[Value]:
-            for i, value in enumerate(row.sums(pointers[0], tap, w, size)):
-                extra = [p + i * move for p, move in zip(pointers[2:], moves[2:], strict=True)]
-                shape.epilogue.store(f, value, extra, pointers[1] + i * shape.c_pixel, mask)
+            row.write(pointers[0], tap, w, list(pointers[1:]), size, mask)
             return [p + size * move for p, move in zip(pointers, moves, strict=True)]
 
         pointers = f.loop(count, group, *pointers)
@@ -149,16 +166,25 @@ def _write_row(generator: Generator, shape: RowShape, name: str) -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """Writes the sums of a row function."""
+    """Writes the sums of a row function; `numbers` points to those of its epilogue."""
 
     f: Function
     shape: RowShape
     lanes: int
+    numbers: Value | None
 
-    def sums(self, a: Value, tap: Value, w: Value, size: int) -> list[Value]:
+    def write(self, a: Value, tap: Value, w: Value, at: list[Value], size: int, mask: Value | None) -> None:
+        """Stores `size` neighbouring pixels; `at` points to their result and its streams."""
+        epilogue = self.shape.epilogue
+        moves = self.shape.c_pixel, *(s.pixel for s in epilogue.streams)
+        for i, value in enumerate(self._sums(a, tap, w, size)):
+            target, *extra = (p + i * move for p, move in zip(at, moves, strict=True))
+            epilogue.store(self.f, value, extra, target, mask, self.numbers)
+
+    def _sums(self, a: Value, tap: Value, w: Value, size: int) -> list[Value]:
         """The sums of the window's products, plus the bias, for `size` neighbouring pixels."""
         f, shape, filters = self.f, self.shape, self.shape.filters
-        bias, tap_bytes = w, filters.tap_bytes(self.lanes)
+        bias, tap_bytes = w, self.lanes * filters.taps.itemsize
         rows, columns = shape.kernel
 
         def column(_: Value, a: Value, w: Value, *sums: Value) -> list[Value]:
@@ -196,7 +222,7 @@ class Row:
         found = list(sums)
         loaded: dict[int, Value] = {}
         for x in range(columns):
-            tap = self._constant(filters.taps, w + x * filters.tap_bytes(self.lanes))
+            tap = self._constant(filters.taps, w + x * self.lanes * filters.taps.itemsize)
             factor = self._factor(tap, str(filters.taps.dtype))
             for i in range(len(found)):
                 distance = (i * shape.stride + x * shape.dilation) * shape.a_pixel

@@ -16,6 +16,7 @@ from jitdelegate.targets.cpu.machine import MACHINES, assembly, compile_object, 
 from jitdelegate.targets.cpu.plan import plan, plan_text
 from jitdelegate.targets.cpu.schedule import sync_bytes, write_entries
 from jitdelegate.targets.cpu.stamps import Stamps
+from jitdelegate.targets.cpu.unsigned import store_unsigned
 from jitdelegate.targets.cpu.vector_ir import Module
 from jitdelegate.targets.cpu.write import write_steps
 from jitdelegate.targets.target import Generated, Trace
@@ -39,6 +40,7 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore, *, profile: bo
         CompileError: the code would take too long to compile.
     """
     machine = MACHINES[features]
+    graph = store_unsigned(graph) if machine.has_vnni else graph
     layouts = choose_layout(graph, machine.lanes)
     planned = plan(graph, layouts)
     trace("plan", lambda: plan_text(planned))

@@ -7,9 +7,10 @@ from functools import partial
 
 from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.element import store
+from jitdelegate.targets.cpu.fold import pieces
 from jitdelegate.targets.cpu.kernel import Generator, Job, Kernel, Memory
 from jitdelegate.targets.cpu.schedule import RANGES
-from jitdelegate.targets.cpu.vector_ir import Value
+from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, Value
 
 
 def halo_jobs(generator: Generator, memory: Memory) -> list[Job]:
@@ -69,7 +70,10 @@ def _fill(kernel: Kernel, layout: Layout, start: Value, size: int) -> None:
     if vectors:
         value = f.constant(layout.dtype, layout.halo_value, lanes)
         f.loop(vectors, lambda i: store(f, layout.dtype, value, start + i * generator.vector_bytes))
-    rest = start + vectors * generator.vector_bytes
-    if left:
-        one = f.constant(layout.dtype, layout.halo_value)
+    if left and layout.element < FLOAT_BYTES:
+        for first, width in pieces(size // layout.element, lanes):
+            value = f.constant(layout.dtype, layout.halo_value, width)
+            store(f, layout.dtype, value, start + first * layout.element)
+    elif left:
+        rest, one = start + vectors * generator.vector_bytes, f.constant(layout.dtype, layout.halo_value)
         f.loop(left // layout.element, lambda i: store(f, layout.dtype, one, rest + i * layout.element))

@@ -12,10 +12,11 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.element import load, store
+from jitdelegate.targets.cpu.fold import pieces
 from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory
 from jitdelegate.targets.cpu.nest import Box, Loop, Nest, Operand, nests, regions, whole
 from jitdelegate.targets.cpu.transpose import TransposeWriter, Transposition
-from jitdelegate.targets.cpu.vector_ir import Function, Value
+from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, Function, Value
 from jitdelegate.targets.cpu.writer import Writer
 from jitdelegate.targets.scalar.expression import emit
 
@@ -174,18 +175,33 @@ class Row:
     def write(self, at: list[Value], count: int) -> None:
         """`count` elements, starting at the pointers `at`: whole vectors, then the rest, masked or one by one."""
         f, lanes = self.f, self.generator.lanes
+        if min(self._sizes()) < FLOAT_BYTES and self._runs_along():
+            self._write_narrow(at, count)
+            return
         vectors, left = divmod(count, lanes)
         together, single = divmod(vectors, TOGETHER)
-        at = self._vectors(at, together, TOGETHER)
-        at = self._vectors(at, single, 1)
+        moved = self._vectors(at, lanes, together, TOGETHER)
+        moved = self._vectors(moved, lanes, single, 1)
         if left > 1 and self._runs_along():
-            self._store(at, lanes, f.first_lanes(f.index(left), lanes))
+            self._store(moved, lanes, f.first_lanes(f.index(left), lanes))
         elif left:
-            f.loop(left, lambda i: self._store(_moved(at, i, self.steps), 1, None))
+            f.loop(left, lambda i: self._store(_moved(moved, i, self.steps), 1, None))
 
-    def _vectors(self, at: list[Value], rounds: int, each: int) -> list[Value]:
+    def _write_narrow(self, at: list[Value], count: int) -> None:
+        """`count` elements, of which some have less than four bytes: whole registers of the smallest ones. Elements
+        after them are a vector that overlaps the one before it, or smaller vectors, since masks of bytes are slow
+        without AVX-512."""
+        smallest = min(self._sizes())
+        lanes = self.generator.vector_bytes // smallest
+        each = TOGETHER if self.expr == Arg(0) else smallest  # calculations take several registers for each vector
+        together, single = divmod(count // lanes, each)
+        moved = self._vectors(at, lanes, together, each)
+        self._vectors(moved, lanes, single, 1)
+        for first, width in pieces(count, lanes):
+            self._store([p + step * first for p, step in zip(at, self.steps, strict=True)], width, None)
+
+    def _vectors(self, at: list[Value], lanes: int, rounds: int, each: int) -> list[Value]:
         """Writes `rounds` times `each` whole vectors; returns the pointers after them."""
-        lanes = self.generator.lanes
         width = [step * lanes for step in self.steps]
 
         def one_round(i: Value) -> None:
@@ -199,8 +215,12 @@ class Row:
 
     def _runs_along(self) -> bool:
         """True if every operand either advances to the neighbouring element or does not advance."""
+        return all(step in (0, size) for size, step in zip(self._sizes(), self.steps, strict=True))
+
+    def _sizes(self) -> list[int]:
+        """Bytes of an element of the output and of each operand in memory."""
         sizes = (ELEMENT_TYPES[self.dtype].nbytes, *(operand.element for operand in self.operands))
-        return all(step in (0, sizes[k]) for k, step in zip(self.present, self.steps, strict=True))
+        return [sizes[k] for k in self.present]
 
     def _store(self, at: list[Value], lanes: int, mask: Value | None) -> None:
         f = self.f

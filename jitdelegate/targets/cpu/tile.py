@@ -57,6 +57,7 @@ class Tile:
         streams = shape.epilogue.streams
         parameters = [("a", POINTER), ("w", POINTER), ("c", POINTER), ("g", POINTER), ("first", INDEX)]
         parameters += [("tiles", INDEX), *((f"s{k}", POINTER) for k in range(len(streams)))]
+        parameters += [("n", POINTER)] if shape.epilogue.numbers else []
         self.shape = shape
         self.products = shape.products
         self.f = generator.module.function(name, parameters)
@@ -69,6 +70,7 @@ class Tile:
         """Writes the function, which computes `tiles` tiles, starting at pixel `first`."""
         f, g = self.f, self.g
         a, self.w, c, _, first, tiles, *streams = f.parameters
+        self.numbers = streams.pop() if self.shape.epilogue.numbers else None
         if self.shape.has_segments:
             size = self.shape.rows * self.shape.vectors * self.products.bias_bytes
             self.totals = f.emit(POINTER, f"alloca [{size} x i8], align {STACK_ALIGN}")
@@ -159,21 +161,31 @@ class Tile:
         """Adds the products of `count` table entries of `steps` steps of K each."""
         f = self.f
 
-        def entry(_: Value, w: Value, table: Value, *sums: Value) -> list[Value]:
-            after = self._multiply(rows, f.load(INDEX, table, 8), w, list(sums), steps)
+        chains = self.products.chains(len(sums)) if steps == QUAD else 1
+        zeros = [f.literal(self.products.sum_type, 0)] * (len(sums) * (chains - 1))
+
+        def entry(_: Value, w: Value, table: Value, *parts: Value) -> list[Value]:
+            after = self._multiply(rows, f.load(INDEX, table, 8), w, list(parts), steps)
             return [w + self.shape.vectors * self.products.line_bytes(steps), table + 8, *after]
 
-        return f.loop(count, entry, w, table, *sums)
+        w, table, *parts = f.loop(count, entry, w, table, *sums, *zeros)
+        found = parts[: len(sums)]
+        for chain in range(1, chains):
+            found = [a + b for a, b in zip(found, parts[chain * len(sums) :], strict=False)]
+        return [w, table, *found]
 
     def _multiply(self, rows: list[Value], at: Value, w: Value, sums: list[Value], steps: int) -> list[Value]:
+        """The partial sums after `steps` steps of K, which take turns between the chains."""
         f, vectors, products = self.f, self.shape.vectors, self.products
+        count = len(rows) * vectors
         # One shared offset and a fixed displacement: a row costs one general register.
         addresses = [row + at for row in rows]
         for k, line in enumerate(products.lines(f, w, vectors, steps)):
             for row, address in enumerate(addresses):
                 data = products.data(f, address + k * STEP_BYTES)
                 for v in range(vectors):
-                    sums[row * vectors + v] = products.add(f, data, line[v], sums[row * vectors + v])
+                    place = (k * count + row * vectors + v) % len(sums)
+                    sums[place] = products.add(f, data, line[v], sums[place])
         return sums
 
     def _finish_pixel(self, pointers: list[Value], results: Sequence[Value]) -> None:
@@ -182,7 +194,7 @@ class Tile:
         for v, result in enumerate(results):
             last = v == shape.vectors - 1
             mask = f.first_lanes(g["lanes_left"], self.products.lanes) if shape.masked and last else None
-            shape.epilogue.store(f, result, streams, c, mask)
+            shape.epilogue.store(f, result, streams, c, mask, self.numbers)
             if not last:
                 c = c + g["c_block"]
                 streams = [s + g[f"block{k}"] for k, s in enumerate(streams)]

@@ -330,10 +330,19 @@ class Function:
 
     def native(self, name: str, *values: Value) -> Value | None:
         """A function of floats as one instruction; None if there is no such instruction."""
+        if name == "nearest":
+            return self._nearest(values[0])
         if name in INTRINSICS:
             return self.intrinsic(INTRINSICS[name], values[0].type, *values)
         has_scale = name == "scale" and values[0].lanes == self.module.avx512_lanes
         return self._scale(*values) if has_scale else None
+
+    def _nearest(self, value: Value) -> Value:
+        """The nearest whole numbers of floats, halves to even (cvtps2dq)."""
+        type_ = vector(value.lanes, "i32")
+        name = f"llvm.lrint.{_suffix(type_)}.{_suffix(value.type)}"
+        self.module.declare(f"{type_} @{name}({value.type})")
+        return self.emit(type_, f"call {type_} @{name}({value})")
 
     def _scale(self, a: Value, n: Value) -> Value:
         """a * 2**floor(n), rounded once (vscalefps)."""
@@ -372,6 +381,12 @@ class Function:
         places = ", ".join(f"i32 {place}" for place in order)
         type_ = vector(len(order), element_type(a.type))
         return self.emit(type_, f"shufflevector {a}, {b}, <{len(order)} x i32> <{places}>")
+
+    def part(self, value: Value, first: int, count: int) -> Value:
+        """`count` neighbouring lanes; one lane is the scalar itself."""
+        if count == 1:
+            return self.emit(element_type(value.type), f"extractelement {value}, i64 {first}")
+        return self.shuffle(value, value, range(first, first + count))
 
     def first_lanes(self, count: Value, lanes: int) -> Value:
         """A mask whose first `count` lanes are set."""

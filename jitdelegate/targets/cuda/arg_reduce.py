@@ -15,6 +15,7 @@ from jitdelegate.targets.cuda.lanes import WARP, combine_lanes, power_of_two
 from jitdelegate.targets.cuda.sizes import Kind, Number
 from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.cuda.writer import Writer
+from jitdelegate.targets.scalar.cast import cast
 
 THREADS = 256
 LONG_ROW = 1024
@@ -44,15 +45,21 @@ class ArgReduceTemplate(Template):
         row, lane = thread // self.lanes, thread & (self.lanes - 1)
         exists = row < rows.number
         first = rows.first(code, code.select(exists, row, 0))
-        start = [load(code, self.source, data, first)[0], code.integer(0)]
+        start = [self._load(code, data, first), code.integer(0)]
         with code.carried(rows.length, start, lane, self.lanes) as (place, (best, at), following):
-            value = load(code, self.source, data, first + place * rows.pitch.size)[0]
+            value = self._load(code, data, first + place * rows.pitch.size)
             better = self._beats(value, best)
             following[:] = code.select(better, value, best), code.select(better, place, at)
         best, at = self._combined(code, *following)
         with code.when(exists & lane.equals(0)):
             place = at if self.target is Element.INT32 else Value(code, code.builder.zext(at.value, I64))
             store(code, self.target, [place], out, row)
+
+    def _load(self, code: Code, data: Value, index: Value) -> Value:
+        """An element; integers of 8 and 16 bits as int32."""
+        (value,) = load(code, self.source, data, index)
+        is_narrow = not value.is_float and value.bits < 8 * WORD
+        return cast(code, value, self.source.dtype, "int32") if is_narrow else value
 
     def _beats(self, a: Value, b: Value) -> Value:
         return a > b if self.kind == "max" else a < b

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jitdelegate.ir.graph import Node
-from jitdelegate.targets.cuda import ffma, gemv
+from jitdelegate.targets.cuda import contract_wide, ffma, gemv
 from jitdelegate.targets.cuda.conv_problem import problem_of
 from jitdelegate.targets.cuda.element import Element
 from jitdelegate.targets.cuda.writer import Writer
@@ -18,7 +18,9 @@ def write_contract(writer: Writer, node: Node) -> None:
     """
     problem = problem_of(writer, node)
     is_float = problem.sums is Element.FLOAT32
-    if gemv.fits(problem):
+    if problem.sums is Element.INT64:
+        contract_wide.write(writer, problem)
+    elif gemv.fits(problem):
         gemv.write(writer, problem)
     elif is_float and writer.precision == "float32":
         ffma.write(writer, problem)

@@ -3,6 +3,9 @@
 The sizes of usual windows are compiled in: a thread loads the data under its tile's windows once, row by row, and uses
 it from registers for all pixels and taps. Kernels for other windows loop over the taps at run time; where windows are
 large and pixels few, several threads share each window.
+
+Of integers, the value of pixels outside the image is subtracted from the data, so that these pixels count as zeros. The
+bias makes up for its difference from the zero point.
 """
 
 from __future__ import annotations
@@ -19,14 +22,15 @@ import numpy as np
 from jitdelegate.ir.forms import Depthwise
 from jitdelegate.ir.graph import ABSENT, Node
 from jitdelegate.targets.cuda.axes import FourAxes
+from jitdelegate.targets.cuda.conv_problem import check_floats
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.division import divided, divisor
-from jitdelegate.targets.cuda.element import Element, common_width, load_where
+from jitdelegate.targets.cuda.element import OWN, Element, common_width, load_where
 from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.image_parts import Part, fills
 from jitdelegate.targets.cuda.output import Output
 from jitdelegate.targets.cuda.sizes import Divisor, Kind, Number
-from jitdelegate.targets.cuda.template import Template, WeightsPointer
+from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.cuda.window import (
     LEAST_THREADS,
     Span,
@@ -37,6 +41,7 @@ from jitdelegate.targets.cuda.window import (
     slices_of,
 )
 from jitdelegate.targets.cuda.writer import Writer
+from jitdelegate.targets.scalar.cast import cast
 
 Steps = tuple[int, int, int]
 """(kernel, stride, dilation) along an axis."""
@@ -54,6 +59,8 @@ NARROW = 4
 threads that use fewer registers."""
 WIDE = 5
 """Columns of a window above which wide vectors use too many registers."""
+MOST_BYTES = 32
+"""Most bytes of the sums of a pixel in one thread."""
 RESIDENT, RESIDENT_HEAVY = 4, 2
 """Blocks on a multiprocessor, with usual and with heavy tiles: more blocks would leave too few registers for each."""
 HEAVY, HEAVY_UNROLLED = 84, 124
@@ -70,20 +77,32 @@ class DepthwiseTemplate(Template):
     Attributes:
         width: neighbouring output channels of a thread.
         is_repeated: whether these channels all read the same input channel; otherwise each reads its own.
-        source, target: element types of data and output.
+        source, weights, target: element types of data, weights and output.
     """
 
     family: ClassVar[str] = "depthwise"
     width: int
     is_repeated: bool
     source: Element
+    weights: Element
     target: Element
     epilogue: Epilogue
 
     @property
+    def sums(self) -> str:
+        """The type of the sums."""
+        return self.epilogue.dtype
+
+    @property
+    def factors(self) -> str:
+        """The type in which data and weights are multiplied."""
+        return "float32" if self.sums == "float32" else "int32"
+
+    @property
     def parameters(self) -> tuple[Kind, ...]:
         extra = ("pointer",) * len(self.epilogue.operands)
-        return "pointer", "pointer", "pointer", extra, FourAxes, WindowAxis, WindowAxis, DepthwiseSizes
+        bias, halo = ("pointer",) * (self.weights is not Element.FLOAT32), ("int32",) * (self.factors == "int32")
+        return "pointer", "pointer", "pointer", bias, halo, extra, FourAxes, WindowAxis, WindowAxis, DepthwiseSizes
 
 
 class DepthwiseSizes(NamedTuple):
@@ -105,13 +124,21 @@ class DepthwiseKernel(WindowKernel):
         out: Value,
         data: Value,
         weights: Value,
+        bias: Sequence[Value],
+        halo: Sequence[Value],
         extra: Sequence[Value],
         parts: FourAxes,
         rows: WindowAxis,
         columns: WindowAxis,
         sizes: DepthwiseSizes,
     ) -> None:
+        """Args:
+        weights: [taps, channels]; the bias follows if both are float32.
+        bias: [channels], of the type of the sums.
+        halo: the value of pixels outside the image.
+        """
         super().__init__(code, parts, (rows, columns))
+        self.own_bias, self.halo = bias, halo
         self.template, self.data, self.weights, self.sizes = template, data, weights, sizes
         self.channels = sizes.depth * sizes.multiplier.size
         self.output = Output(code, template.epilogue, template.target, out, extra, self.channels)
@@ -129,23 +156,45 @@ class DepthwiseKernel(WindowKernel):
     def pixel(self, inside: Value, index: Value) -> list[Value]:
         """The data from an index on, one value per output channel; zeros where it is not inside the image."""
         count = 1 if self.template.is_repeated else self.template.width
-        values = load_where(self.code, self.template.source, inside, self.data, index, count)
+        code, source = self.code, self.template.source
+        values = load_where(code, source, inside, self.data, index, count)
+        for halo in self.halo:
+            centred = [cast(code, value, source.dtype, "int32") - halo for value in values]
+            values = [code.select(inside, value, 0) for value in centred]
         return values * (self.template.width // count)
 
     def tap(self, number: Value | int) -> list[Value]:
-        """The weights of tap `number`; the bias follows the last tap."""
+        """The weights of tap `number`."""
         index = self.channel + self.channels * number
-        return load_run(self.code, Element.FLOAT32, self.weights, index, self.template.width)
+        return self._factors(load_run(self.code, self.template.weights, self.weights, index, self.template.width))
+
+    def _factors(self, weights: Sequence[Value]) -> list[Value]:
+        """Weights in the type in which they are multiplied."""
+        stored, wanted = self.template.weights.dtype, self.template.factors
+        return [cast(self.code, value, stored, wanted) for value in weights]
+
+    def bias(self, taps: Value | int) -> list[Value]:
+        """The bias, for a window of so many taps."""
+        if not self.own_bias:
+            return self.tap(taps)
+        (base,) = self.own_bias
+        return load_run(self.code, OWN[self.template.sums], base, self.channel, self.template.width)
+
+    def product(self, a: Value, b: Value, sum_: Value) -> Value:
+        """sum_ + a * b."""
+        if self.template.factors == "float32":
+            return self.code.fma(a, b, sum_)
+        return sum_ + cast(self.code, a * b, "int32", self.template.sums)
 
     def tap_where(self, condition: Value, number: Value) -> list[Value]:
         """The weights of tap `number`, or zeros."""
         start, step = self.channel + self.channels * number, min(self.template.width, NARROW)
         places = range(0, self.template.width, step)
-        read = partial(load_where, self.code, Element.FLOAT32, condition, self.weights)
-        return [value for at in places for value in read(start + at, step)]
+        read = partial(load_where, self.code, self.template.weights, condition, self.weights)
+        return self._factors([value for at in places for value in read(start + at, step)])
 
     def nothing(self) -> list[Value]:
-        return [self.code.real(0)] * self.template.width
+        return [self.code.constant(self.template.sums, 0)] * self.template.width
 
     def add(
         self, me: Part, spans: tuple[Span, Span], exists: Value, row: Value, column: Value, values: Sequence[Value]
@@ -155,13 +204,13 @@ class DepthwiseKernel(WindowKernel):
         pixel = self.pixel(inside, start + (columns.start + column * columns.step) * self.sizes.depth)
         number = (rows.first + row) * self.axes[1].kernel + columns.first + column
         products = zip(pixel, self.tap_where(inside, number), values, strict=True)
-        return [self.code.fma(*three) for three in products]
+        return [self.product(*three) for three in products]
 
     def combined(self, a: Value, b: Value) -> Value:
         return a + b
 
     def finish(self, me: Part, spans: tuple[Span, Span], values: list[Value]) -> None:
-        bias = self.tap(self.axes[0].kernel * self.axes[1].kernel)
+        bias = self.bias(self.axes[0].kernel * self.axes[1].kernel)
         self.store(me.y, me.x, [a + b for a, b in zip(values, bias, strict=True)])
 
     def store(self, y: Value, x: Value, results: Sequence[Value]) -> None:
@@ -208,7 +257,7 @@ class DepthwiseTile(WindowTile, DepthwiseTemplate):
         """The sums of all pixels of the tile; all taps are unrolled."""
         code, taps = kernel.code, steps[0] * self.columns[0]
         top = y * steps[1] - kernel.axes[0].padding
-        sums: list[list[Sums]] = [[kernel.tap(taps)] * self.tile[1] for _ in range(self.tile[0])]
+        sums: list[list[Sums]] = [[kernel.bias(taps)] * self.tile[1] for _ in range(self.tile[0])]
         weights = cache(lambda number: row.weights(number * self.columns[0]))
         for place, users in seen(self.tile[0], steps):
             pixels = row.pixels(code.within(top + place, kernel.axes[0].size), kernel.row(top + place))
@@ -219,7 +268,7 @@ class DepthwiseTile(WindowTile, DepthwiseTemplate):
     def _walked(self, kernel: DepthwiseKernel, row: Row, y: Value) -> list[Sums]:
         """The sums of the tile's only row: a loop over the window's rows that are inside the image."""
         code, rows = kernel.code, kernel.axes[0].span(kernel.code, y)
-        bias = kernel.tap(kernel.axes[0].kernel * self.columns[0])
+        bias = kernel.bias(kernel.axes[0].kernel * self.columns[0])
         with code.carried(rows.count, bias * self.tile[1]) as (number, values, following):
             pixels = row.pixels(code.boolean(True), kernel.row(rows.start + number * rows.step))
             weights = row.weights((rows.first + number) * self.columns[0])
@@ -266,7 +315,7 @@ class Row:
         for pixel, users in zip(pixels, self.users, strict=True):
             for output, tap in users:
                 products = zip(pixel, weights[tap], added[output], strict=True)
-                added[output] = [self.kernel.code.fma(*three) for three in products]
+                added[output] = [self.kernel.product(*three) for three in products]
         return added
 
 
@@ -300,12 +349,18 @@ class DepthwiseWalk(WindowWalk, DepthwiseTemplate):
 
 
 def write_depthwise(writer: Writer, node: Node) -> None:
-    """Writes the launches of a Depthwise node."""
+    """Writes the launches of a Depthwise node.
+
+    Raises:
+        CompileError: the weights or the bias are not constant, or floats have a zero point or other pixels than zeros
+            around the image.
+    """
     form = node.form
     assert isinstance(form, Depthwise)
+    check_floats(form)
     source, target = node.inputs[0], node.outputs[0]
     epilogue, extra = writer.epilogue(node)
-    elements = writer.element(source), writer.element(target)
+    elements = writer.element(source), writer.element(node.inputs[1]), writer.element(target)
     output = writer.shape(target)
     template = _template(writer, form, elements, epilogue, output)
     data = writer.shape(source)
@@ -313,7 +368,7 @@ def write_depthwise(writer: Writer, node: Node) -> None:
     parts = FourAxes.of((output[0], *tiles, output[3] // template.width))
     axes = [WindowAxis.of(form, axis, data[1 + axis]) for axis in range(2)]
     sizes = DepthwiseSizes(data[3], Divisor(*divisor(form.multiplier)), *output[1:3])
-    pointers = writer.pointer(target), writer.pointer(source), _weights(writer, node), extra
+    pointers = writer.pointer(target), writer.pointer(source), *_constants(writer, node, form), extra
     writer.launch(
         template,
         (-(-parts.number // template.parts), 1, 1),
@@ -322,22 +377,34 @@ def write_depthwise(writer: Writer, node: Node) -> None:
     )
 
 
-def _weights(writer: Writer, node: Node) -> WeightsPointer:
-    """f32[taps + 1, O]: the weights of each tap, then the bias."""
+def _constants(writer: Writer, node: Node, form: Depthwise) -> tuple[Any, ...]:
+    """(weights, bias, halo) as `DepthwiseKernel` takes them."""
     _, weights, bias = node.inputs[:3]
-    taps = writer.array(weights).reshape(-1, writer.shape(weights)[-1])
-    last = np.zeros(taps.shape[1:], np.float32) if bias == ABSENT else writer.array(bias)
-    return writer.constant(np.concatenate([taps, last.reshape(1, -1)]))
+    stored = writer.element(weights).dtype
+    taps = writer.array(weights, stored).reshape(-1, writer.shape(weights)[-1])
+    last = np.zeros(taps.shape[1:], form.accumulator) if bias == ABSENT else writer.array(bias, form.accumulator)
+    if form.accumulator == "float32":
+        if stored == "float32":
+            return writer.constant(np.concatenate([taps, last.reshape(1, -1)])), (), ()
+        return writer.constant(taps), (writer.constant(last),), ()
+    halo = form.input_zero if form.halo_value is None else int(form.halo_value)
+    last = last + (halo - form.input_zero) * taps.sum(axis=0, dtype=np.int64)
+    return writer.constant(taps), (writer.constant(last.astype(form.accumulator)),), (halo,)
 
 
 def _width(form: Depthwise, elements: Sequence[Element], output: Sequence[int]) -> int:
     """Output channels per thread: whole vectors of data, or the output channels of one data channel."""
-    most = min(element.widest for element in elements)
+    source, _, target = elements
+    most = min(source.widest, target.widest, MOST_BYTES // OWN[form.accumulator].nbytes)
     return common_width((output[3] if form.multiplier == 1 else form.multiplier,), most)
 
 
 def _template(
-    writer: Writer, form: Depthwise, elements: tuple[Element, Element], epilogue: Epilogue, output: Sequence[int]
+    writer: Writer,
+    form: Depthwise,
+    elements: tuple[Element, Element, Element],
+    epilogue: Epilogue,
+    output: Sequence[int],
 ) -> DepthwiseTile | DepthwiseWalk:
     width = _width(form, elements, output)
     slices = slices_of(writer.gpu, prod(output) // width, prod(form.kernel))

@@ -57,7 +57,7 @@ WRITERS: Writers = {
     TopK: "arg_reduce.write_top_k",
 }
 """The function that writes the launches of each form, called with the Writer and the node; Views have none."""
-SUM_INTEGERS = frozenset({Contract, Pool})
+SUM_INTEGERS = frozenset({Contract, Depthwise, Pool})
 """Forms whose kernels sum integers."""
 MOST_ELEMENTS = 1 << 30
 """Most elements of a tensor, however narrow they are: threads past the last element must have int32 numbers too."""

@@ -10,10 +10,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from jitdelegate.errors import CompileError
 from jitdelegate.ir.forms import Resize
 from jitdelegate.ir.graph import Node
-from jitdelegate.ops.resize import bilinear_places, nearest_places
+from jitdelegate.ops.resize import sample_places
 from jitdelegate.targets.cuda.axes import FourAxes
 from jitdelegate.targets.cuda.device_code import I32, Code, Value
 from jitdelegate.targets.cuda.element import Element, common_width, load
@@ -24,7 +23,10 @@ from jitdelegate.targets.cuda.sizes import Kind
 from jitdelegate.targets.cuda.template import Template
 from jitdelegate.targets.cuda.window import LEAST_THREADS
 from jitdelegate.targets.cuda.writer import Writer
+from jitdelegate.targets.scalar.cast import cast
 
+WHOLE_BITS = {"fixed10": 10, "fixed11": 11}
+"""Weights of whole parts -> bits of a part's fraction."""
 ENTRY_WORDS = 4
 """Number of int32s in a table's entry, which one access reads."""
 
@@ -35,6 +37,7 @@ class ResizeTemplate(Template):
 
     Attributes:
         kind: "bilinear" or "nearest".
+        weights: as in `Resize`.
         width: neighbouring channels of a thread.
         source, target: element types of data and output.
     """
@@ -42,6 +45,7 @@ class ResizeTemplate(Template):
     family: ClassVar[str] = "resize"
     threads: ClassVar[int] = LEAST_THREADS
     kind: str
+    weights: str
     width: int
     source: Element
     target: Element
@@ -76,7 +80,7 @@ class ResizeTemplate(Template):
     def _sample(self, code: Code, data: Value, start: Value, me: Part, tables: Sequence[Value]) -> list[Value]:
         """One output pixel; `start` is the image's first element at the part's channels."""
         (top, bottom, dy), (left, right, dx) = (
-            _entry(code, table, place) for table, place in zip(tables, (me.y, me.x), strict=True)
+            self._entry(code, table, place) for table, place in zip(tables, (me.y, me.x), strict=True)
         )
 
         def pixel(y: Value, x: Value) -> list[Value]:
@@ -85,8 +89,40 @@ class ResizeTemplate(Template):
         if self.kind == "nearest":
             return pixel(top, left)
         corners = pixel(top, left), pixel(bottom, left), pixel(top, right), pixel(bottom, right)
+        if self.source.dtype != "float32":
+            mix = self._mixed_floats if self.weights == "float32" else self._mixed_integers
+            return [mix(code, pixels, dy, dx) for pixels in zip(*corners, strict=True)]
         parts = (1.0 - dy) * (1.0 - dx), dy * (1.0 - dx), (1.0 - dy) * dx, dy * dx
         return [_mixed(pixels, parts) for pixels in zip(*corners, strict=True)]
+
+    def _mixed_floats(self, code: Code, corners: Sequence[Value], dy: Value, dx: Value) -> Value:
+        """Integers weighed in float32, in the order of TFLite's kernel, each product rounded."""
+        wide = [cast(code, pixel, self.source.dtype, "float32") for pixel in corners]
+        code.rounds_products = True
+        pairs = ((1.0 - dy), (1.0 - dx)), (dy, (1.0 - dx)), ((1.0 - dy), dx), (dy, dx)
+        shares = [pixel * down * across for pixel, (down, across) in zip(wide, pairs, strict=True)]
+        code.rounds_products = False
+        return code.to_integer(shares[0] + shares[1] + shares[2] + shares[3] + 0.5, self.source.dtype)
+
+    def _mixed_integers(self, code: Code, corners: Sequence[Value], dy: Value, dx: Value) -> Value:
+        """Integers weighed by whole 1024ths or 2048ths of each axis."""
+        bits, calculated = WHOLE_BITS[self.weights], "int64" if self.source.nbytes > 1 else "int32"
+        top_left, bottom_left, top_right, bottom_right = (
+            cast(code, pixel, self.source.dtype, calculated) for pixel in corners
+        )
+        dy, dx = (cast(code, weight, "int32", calculated) for weight in (dy, dx))
+        above, before, half = (1 << bits) - dy, (1 << bits) - dx, 1 << 2 * bits - 1
+        left, right = top_left * above + bottom_left * dy, top_right * above + bottom_right * dy
+        total = left * before + right * dx
+        if self.weights == "fixed11":
+            return cast(code, code.ashr(total + half, 2 * bits), calculated, self.source.dtype)
+        size = code.select(total < 0, -total, total) + half >> 2 * bits
+        return cast(code, code.select(total < 0, -size, size), calculated, self.source.dtype)
+
+    def _entry(self, code: Code, table: Value, place: Value) -> tuple[Value, Value, Value]:
+        """The entry of `_table` for a row or column."""
+        lower, upper, weight, _ = code.load(table, place * (4 * ENTRY_WORDS), I32, ENTRY_WORDS)
+        return lower, upper, weight if self.weights in WHOLE_BITS else code.from_bits(weight)
 
 
 def _mixed(pixels: Sequence[Value], parts: Sequence[Value]) -> Value:
@@ -97,42 +133,24 @@ def _mixed(pixels: Sequence[Value], parts: Sequence[Value]) -> Value:
     return first
 
 
-def _entry(code: Code, table: Value, place: Value) -> tuple[Value, Value, Value]:
-    """The entry of `_table` for a row or column."""
-    lower, upper, weight, _ = code.load(table, place * (4 * ENTRY_WORDS), I32, ENTRY_WORDS)
-    return lower, upper, code.from_bits(weight)
-
-
 def _table(form: Resize, source: int, target: int, distance: int) -> np.ndarray:
     """int32[target, 4]: for each sample, the offsets of its lower and upper neighbour in elements, the weight of the
-    upper one as float32 bits, and an unused number; neighbours are `distance` elements apart."""
-    options = source, target, form.align_corners, form.half_pixel_centers
-    table = np.zeros((target, ENTRY_WORDS), np.int32)
-    if form.kind == "nearest":
-        table[:, 0] = nearest_places(*options) * distance
-    else:
-        lower, upper, weight = bilinear_places(*options)
-        table[:, 0], table[:, 1], table[:, 2] = lower * distance, upper * distance, weight.view(np.int32)
-    return table
+    upper one as it is or as float32 bits, and an unused number; neighbours are `distance` elements apart."""
+    lower, upper, weight = sample_places(form, source, target)
+    bits = weight.view(np.int32) if weight.dtype == np.float32 else weight
+    return np.stack([lower * distance, upper * distance, bits, np.zeros_like(lower)], axis=1).astype(np.int32)
 
 
 def write_resize(writer: Writer, node: Node) -> None:
-    """Writes the launches of a Resize node.
-
-    Raises:
-        CompileError: integers are to be mixed.
-    """
+    """Writes the launches of a Resize node."""
     form = node.form
     assert isinstance(form, Resize)
     source, target = node.inputs[0], node.outputs[0]
-    dtype = writer.graph.tensors[source].dtype
-    if form.kind == "bilinear" and dtype != "float32":
-        raise CompileError(f"{node.op} of {dtype} has no CUDA kernel.")
     epilogue, extra = writer.epilogue(node)
     data, output = writer.shape(source), writer.shape(target)
     elements = writer.element(source), writer.element(target)
     width = common_width((output[3],), min(element.widest for element in elements))
-    template = ResizeTemplate(form.kind, width, *elements, epilogue)
+    template = ResizeTemplate(form.kind, form.weights, width, *elements, epilogue)
     tables = [writer.constant(_table(form, data[axis], output[axis], prod(data[axis + 1 :]))) for axis in (1, 2)]
     parts = FourAxes.of((*output[:3], output[3] // width))
     pointers = writer.pointer(target), writer.pointer(source), tables, extra

@@ -85,7 +85,7 @@ class Builder(Protocol[V]):
         """A function of floats by the target's own instruction or library; None if the target has none.
 
         Every target has the functions in NATIVE. It may also have other functions of `ir.expr`, C's "fmod", and
-        "scale": a * 2**n for whole numbers n.
+        "scale": a * 2**n for whole numbers n; and "nearest": an int32, halves to even.
         """
 
     def look_up(self, entries: Sequence[int], place: V) -> V:

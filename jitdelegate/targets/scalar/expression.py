@@ -44,7 +44,7 @@ def _result(b: Builder[V], part: Expr, values: list[V], types: tuple[str, ...]) 
     if isinstance(part, Rescale):
         return rescale(b, part, values, types)
     if isinstance(part, Quantize):
-        return quantize(b, part, values[0])
+        return quantize(b, part, values)
     if isinstance(part, Table):
         return table(b, part, values[0], types[0])
     if isinstance(part, FixedPoint):

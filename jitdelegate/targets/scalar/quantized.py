@@ -42,18 +42,25 @@ def _rounding(b: Builder[V], expr: Rescale, value: V, shift: V) -> V:
     return half + b.select(b.compare("sgt", shift, 31), twice, 0)
 
 
-def quantize(b: Builder[V], expr: Quantize, value: V) -> V:
+def quantize(b: Builder[V], expr: Quantize, parts: list[V]) -> V:
     """Limits come first: they are whole numbers, so the result is the same, and no later step can overflow. NaN becomes
     the lower limit."""
-    lowest = float(expr.low - expr.zero)
-    limited = b.minimum(b.select(b.compare("ogt", value, lowest), value, lowest), float(expr.high - expr.zero))
-    if expr.rounding == "even" and value.bits == 32:
-        # the sum's last bits are the whole number: floats of this size have no fraction
-        whole = b.convert("bitcast", limited + MAGIC, "i32") + (expr.zero - MAGIC_BITS)
-    else:
-        rounded = native(b, "round", limited) if expr.rounding == "even" else _half_away(b, limited)
-        whole = b.convert("fptosi", rounded, "i32") + expr.zero
-    return cast(b, whole, "int32", expr.dtype)
+    value, low, high, zero = parts
+    limited = b.minimum(b.select(b.compare("ogt", value, low), value, low), high)
+    return cast(b, _nearest(b, limited, expr.rounding) + zero, "int32", expr.dtype)
+
+
+def _nearest(b: Builder[V], value: V, rounding: str) -> V:
+    """The nearest whole number of a small float, as an int32."""
+    if rounding == "away":
+        return b.convert("fptosi", _half_away(b, value), "i32")
+    if value.bits == 64:
+        return b.convert("fptosi", native(b, "round", value), "i32")
+    found = b.native("nearest", value)
+    if found is not None:
+        return found
+    # the sum's last bits are the whole number: floats of this size have no fraction
+    return b.convert("bitcast", value + MAGIC, "i32") - MAGIC_BITS
 
 
 def _half_away(b: Builder[V], value: V) -> V:

@@ -1,0 +1,236 @@
+"""LSTM of quantized data: values of 8 bits, gates and states of 16, every step rounded where LiteRT rounds it.
+
+Gates have three integer bits; their logistic and tanh are computed by `ir.fixed_point`. Source: LiteRT's kernel
+(tflite/kernels/lstm_eval.cc, 8x8_16), by experiment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import log2
+
+import numpy as np
+
+from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, Expr, binary, clamp
+from jitdelegate.ir.fixed_point import MOST_WHOLE, FixedPoint
+from jitdelegate.ir.forms import Concat, Contract, IndexMap
+from jitdelegate.ir.graph import ABSENT, Quant, Tensor
+from jitdelegate.ops.call import Call, Shape
+from jitdelegate.ops.lstm_operands import (
+    BIAS,
+    FORGET_PEEPHOLE,
+    INPUT_PEEPHOLE,
+    OUTPUT_PEEPHOLE,
+    PROJECTION,
+    RECURRENT,
+    Operands,
+)
+from jitdelegate.ops.quantization import multiple, per_tensor_problems
+from jitdelegate.ops.recurrent_cell import Read, Run, Source, Steps, apply
+from jitdelegate.ops.registry import Lowering, view
+from jitdelegate.ops.rounding import AWAY
+from jitdelegate.ops.scales import scale, zero
+
+WHOLE, BITS = 3, 15
+"""Integer bits of a gate; bits of fraction of its logistic or tanh."""
+GATE = Tensor("a gate", (), "int16", quant=Quant((2.0 ** (WHOLE - BITS),), (0,)))
+WORD = Tensor("a product", (), "int32")
+INTERMEDIATES, HIDDEN = 5, 4
+"""Values inside the operator that the file has the quantization of; the number of the hidden value."""
+LOWEST, HIGHEST = -(1 << 15), (1 << 15) - 1
+INPUT, FORGET, CELL, OUTPUT = -4, -3, -2, -1
+"""Places of gates, counted from the last one: the first may be missing."""
+KERNELS = 3
+"""Kernels of a step without projection."""
+
+
+def integer_problems(call: Call, operands: Operands, steps: Steps, most: int) -> Iterator[str]:
+    """Reasons to refuse an LSTM of quantized data whose operands are those of a cell."""
+    name, first, cell = call.node.op, operands.first, call.tensor(operands.state)
+    weights = [call.tensor(k) for k in (*range(first, first + BIAS), first + PROJECTION) if call.given(k)]
+    yield from per_tensor_problems(call, call.tensor(0), *weights, call.tensor(operands.hidden), cell)
+    if any(map(zero, (*weights, cell))):
+        yield f"{name}: weights or cell state have zero points, expected 0."
+    if operands.is_normalized(call):
+        yield f"{name} of quantized data with layer normalization is not supported."
+    if operands.is_projected(call) and call.given(first + OUTPUT_PEEPHOLE):
+        yield f"{name} of quantized data with peepholes and projection: LiteRT counts outputs where it means units."
+    if call.option("fused_activation_function", "NONE") != "TANH":
+        yield f"{name} of quantized data is supported with the activation TANH only."
+    power = log2(scale(cell))
+    if power != int(power) or not 0 <= BITS + power <= MOST_WHOLE:
+        yield (
+            f"{name}: the scale of the cell state is {scale(cell)}, expected a power of two from 2**{-BITS} to "
+            f"2**{MOST_WHOLE - BITS}; LiteRT answers with numbers that mean nothing."
+        )
+    inside = call.node.intermediates
+    hidden = inside[HIDDEN] if len(inside) == INTERMEDIATES else None
+    if hidden is None or len(hidden.scales) != 1 or not 0 < hidden.scales[0] < np.inf:
+        yield f"{name}: the quantization of the hidden value is not given as intermediate {HIDDEN} of {INTERMEDIATES}."
+    kernels = (KERNELS + operands.is_projected(call)) * steps.count
+    if kernels > most:
+        yield f"{name}: {steps.count} steps of quantized data take {kernels} kernels, over {most}."
+
+
+def halved(value: Expr, times: int) -> Expr:
+    """value / 2**times, rounded, halves away from zero; an int32 of up to 31 bits."""
+    negative = binary("shift_right", value, Const(31))
+    return binary("shift_right", value + negative + Const(1 << times - 1), Const(times))
+
+
+def saturated(value: Expr) -> Expr:
+    """An int32 limited to the range of an int16."""
+    return clamp(value, LOWEST, HIGHEST)
+
+
+@dataclass(frozen=True)
+class IntegerLstm:
+    """The run of a node without `integer_problems` over the steps of its data; each step has kernels of its own.
+
+    Expressions of a step read: Arg(2 * k) what the hidden value adds to gate k, Arg(2 * k + 1) what the data adds, then
+    the cell state, then the peepholes.
+    """
+
+    call: Call
+    operands: Operands
+    steps: Steps
+
+    def run(self) -> Run:
+        """The kernels of the whole sequence."""
+        steps, call, operands = self.steps, self.call, self.operands
+        gates = steps.shape(len(self._gates) * self._units)
+        bias = np.concatenate([call.array(operands.first + BIAS + gate) for gate in self._gates])
+        data = self._product(steps.source, call.tensor(0), 0, bias, GATE, gates)
+        hidden: Source = call.index(operands.hidden)
+        state: Source = call.index(operands.state)
+        made: dict[int, Lowering] = {}
+        for time in steps.order():
+            made[time], state = self._step(time, data, hidden, state)
+            hidden = made[time]
+        assert isinstance(hidden, Lowering)
+        assert isinstance(state, Lowering)
+        return Run(self._joined([made[time] for time in range(steps.count)]), hidden, state)
+
+    def _step(self, time: int, data: Lowering, hidden: Source, state: Source) -> tuple[Lowering, Lowering]:
+        """The new hidden value and the new cell state."""
+        units, shape = self._units, (self.steps.batch, self._units)
+        before, own = self.call.tensor(self.operands.hidden), IndexMap.broadcast(shape, shape)
+        product = self._product(hidden, before, RECURRENT, None, WORD, (shape[0], len(self._gates) * units))
+        dims, start = ((-1, 0, 1), (time, 0)) if self.steps.time_major else ((0, -1, 1), (0, time))
+        reads: list[Read] = []
+        for number in range(len(self._gates)):
+            reads.append((product, IndexMap.along(0, 1, starts=(0, number * units))))
+            reads.append((data, IndexMap(dims, (*start, number * units), (1, 1, 1))))
+        peepholes = [(self.call.index(operand), IndexMap.along(1)) for operand in self._peepholes.values()]
+        now = apply(self._new_state(), [*reads, (state, own), *peepholes], shape, "int16")
+        value = apply(self._new_hidden(), [*reads, (now, own), *peepholes], shape, "int8")
+        return self._projected(value), now
+
+    def _product(
+        self, source: Source, data: Tensor, place: int, bias: np.ndarray | None, result: Tensor, shape: Shape
+    ) -> Lowering:
+        """The weights of all gates from operand `place` of the cell on, times data, in steps of gates."""
+        numbers = [self.operands.first + place + gate for gate in self._gates]
+        factors = [float(scale(self.call.tensor(k)) * scale(data) / scale(GATE)) for k in numbers]
+        weights = np.concatenate([self.call.array(k) for k in numbers])
+        return _contract(source, data, weights, bias, np.repeat(factors, self._units), result, shape)
+
+    def _new_state(self) -> Expr:
+        """forget * state + input * cell, limited to the option `cell_clip`."""
+        forget = FixedPoint("logistic", self._gate(FORGET), WHOLE)
+        entry = FixedPoint("logistic", self._gate(INPUT), WHOLE) if len(self._gates) == 4 else HIGHEST - forget
+        added = entry * FixedPoint("tanh", self._gate(CELL), WHOLE)
+        kept = forget * Cast(self._state, "int32")
+        total = saturated(halved(kept, BITS) + halved(added, 2 * BITS + self._power))
+        clip = float(self.call.option("cell_clip", 0.0))
+        if clip > 0:
+            limit = int(min(float(np.float32(clip) / scale(self.call.tensor(self.operands.state))), HIGHEST))
+            total = clamp(total, -limit, limit)
+        return Cast(total, "int16")
+
+    def _new_hidden(self) -> Expr:
+        """output * tanh(state)."""
+        value = FixedPoint("logistic", self._gate(OUTPUT), WHOLE) * FixedPoint("tanh", self._state, BITS + self._power)
+        factor = np.float32(2.0**-BITS) / scale(self._hidden) * np.float32(2.0**-BITS)
+        found, _ = multiple(value, np.asarray(factor, np.float64), AWAY, self._hidden, "NONE", 0)
+        return found
+
+    def _gate(self, place: int) -> Expr:
+        """A gate with its peephole, an int16; places are counted from the last gate."""
+        number, count = len(self._gates) + place, len(self._gates)
+        total = saturated(Arg(2 * number) + Cast(Arg(2 * number + 1), "int32"))
+        if place in self._peepholes:
+            weights = Arg(2 * count + 1 + list(self._peepholes).index(place))
+            tensor, state = self.call.tensor(self._peepholes[place]), self.call.tensor(self.operands.state)
+            factor = np.asarray(scale(state) * scale(tensor) / scale(GATE), np.float64)
+            product = Cast(weights, "int32") * Cast(self._state, "int32")
+            total = saturated(multiple(product, factor, AWAY, WORD, "NONE", 0)[0] + total)
+        return Cast(total, "int16")
+
+    def _projected(self, hidden: Lowering) -> Lowering:
+        if not self.operands.is_projected(self.call):
+            return hidden
+        place, result = self.operands.first + PROJECTION, self.call.tensor(self.operands.hidden)
+        bias = self.call.array(place + 1) if self.call.given(place + 1) else None
+        factor = float(scale(self.call.tensor(place)) * scale(self._hidden) / scale(result))
+        weights = self.call.array(place)
+        found = _contract(hidden, self._hidden, weights, bias, np.asarray(factor), result, result.shape)
+        clip = float(self.call.option("proj_clip", 0.0))
+        if clip <= 0:
+            return found
+        limit = int(min(float(np.float32(clip) / scale(result)), 127))
+        return replace(found, form=replace(found.form, epilogue=clamp(found.form.epilogue, -limit, limit)))
+
+    def _joined(self, rows: list[Lowering]) -> Lowering:
+        """The hidden values of all steps."""
+        steps, width = self.steps, self.call.shape(self.operands.hidden)[1]
+        shape = (1, steps.batch, width) if steps.time_major else (steps.batch, 1, width)
+        parts = tuple(view(row, shape, "int8") for row in rows)
+        return Lowering(Concat(axis=0 if steps.time_major else 1), parts, steps.shape(width), "int8")
+
+    @property
+    def _gates(self) -> range:
+        return self.operands.gates(self.call)
+
+    @property
+    def _units(self) -> int:
+        return self.call.shape(self.operands.state)[1]
+
+    @property
+    def _state(self) -> Arg:
+        return Arg(2 * len(self._gates))
+
+    @property
+    def _power(self) -> int:
+        """The logarithm of the cell state's scale."""
+        return int(log2(scale(self.call.tensor(self.operands.state))))
+
+    @property
+    def _hidden(self) -> Tensor:
+        """The hidden value before its projection."""
+        return Tensor("hidden", (), "int8", quant=self.call.node.intermediates[HIDDEN])
+
+    @property
+    def _peepholes(self) -> dict[int, int]:
+        """Place of a gate, counted from the last one -> the operand that is its peephole."""
+        places = {INPUT: INPUT_PEEPHOLE, FORGET: FORGET_PEEPHOLE, OUTPUT: OUTPUT_PEEPHOLE}
+        found = {place: self.operands.first + operand for place, operand in places.items()}
+        return {place: operand for place, operand in found.items() if self.call.given(operand)}
+
+
+def _contract(
+    source: Source,
+    data: Tensor,
+    weights: np.ndarray,
+    bias: np.ndarray | None,
+    factors: np.ndarray,
+    result: Tensor,
+    shape: Shape,
+) -> Lowering:
+    """Weights times data plus a bias, times factors, in the type of `result`."""
+    found, constants = multiple(RESULT, factors, AWAY, result, "NONE", 1)
+    accesses = tuple(IndexMap.along(len(shape) - 1) for _ in constants)
+    form = Contract(found, accesses, input_zero=zero(data), halo_value=float(zero(data)), accumulator="int32")
+    inputs = (source, weights, ABSENT if bias is None else bias, *constants)
+    return Lowering(form, inputs, shape, result.dtype)

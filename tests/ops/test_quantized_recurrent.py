@@ -1,0 +1,70 @@
+"""Recurrent operators of quantized data give what LiteRT gives, bit for bit, run after run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from jitdelegate import load
+from jitdelegate.errors import DelegateWarning
+from tests.ops.quantized_models import LiteRT, LstmModel, SvdfModel, numbers
+
+MODELS = {
+    "plain": LstmModel(),
+    "batch major": LstmModel(time_major=False, batch=3),
+    "one sequence, whole vectors": LstmModel(batch=1, units=32, depth=64, time_major=False),
+    "zero point": LstmModel(zero=7),
+    "another hidden value than the output": LstmModel(hidden=(0.005, 9)),
+    "clipped": LstmModel(cell_clip=3.0),
+    "clipped by the type": LstmModel(cell_clip=20.0, power=-11),
+    "largest states": LstmModel(power=-9, bias=300000, steps=50, units=5),
+    "smallest states": LstmModel(power=-15),
+    "coupled": LstmModel(coupled=True),
+    "peepholes": LstmModel(peepholes=True),
+    "peepholes, coupled": LstmModel(peepholes=True, coupled=True),
+    "projection": LstmModel(outputs=12, hidden=(0.009, 5)),
+    "clipped projection": LstmModel(outputs=12, proj_clip=0.3, coupled=True),
+    "one step": LstmModel(op="LSTM"),
+    "svdf": SvdfModel(),
+    "svdf of one filter, no bias": SvdfModel(units=16, rank=1, bias=False),
+    "svdf of no memory": SvdfModel(length=1, rank=1),
+}
+
+
+COMPILED = ("plain", "projection", "peepholes, coupled", "svdf")
+CASES = [
+    *((name, "reference", "litert") for name in MODELS),
+    *((name, "cpu", rounding) for name in COMPILED for rounding in ("litert", "reference")),
+]
+
+
+@pytest.mark.parametrize("name, target, rounding", CASES)
+def test_runs_one_after_another_are_what_litert_computes(name: str, target: str, rounding: str) -> None:
+    model = MODELS[name]
+    content, random = model.content(), np.random.default_rng(3)
+    shape = (model.batch, model.depth) if isinstance(model, SvdfModel) else model.data_shape
+    theirs, ours = LiteRT(content, rounding), load(content, target=target, quantized_rounding=rounding)
+    assert ours.report().target == target, str(ours.report())
+    for number in range(3):
+        data = numbers(random, shape, "int8")
+        expected = theirs.run(data)
+        assert len(np.unique(expected)) > 8
+        np.testing.assert_array_equal(ours(data), expected, err_msg=f"run {number}")
+    ours.reset_all_variables()
+    data = numbers(random, shape, "int8")
+    np.testing.assert_array_equal(ours(data), LiteRT(content, rounding).run(data), err_msg="after a reset")
+
+
+REFUSED = {
+    "the scale of the cell state is": LstmModel(power=-16),
+    "from 2**-15 to 2**-9": LstmModel(power=-8),
+    "layer normalization is not supported": LstmModel(norm=True),
+    "LiteRT counts outputs where it means units": LstmModel(outputs=12, peepholes=True),
+    "400 steps of quantized data take 1200 kernels, over 1024": LstmModel(steps=400, units=2, depth=2),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_litert_computes_otherwise_stays_there(reason: str) -> None:
+    with pytest.warns(DelegateWarning, match=reason.replace("*", r"\*")):
+        assert load(REFUSED[reason].content(), target="cpu").report().target == "litert"

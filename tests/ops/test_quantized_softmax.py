@@ -1,0 +1,49 @@
+"""SOFTMAX of quantized data gives what LiteRT gives, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from jitdelegate import load
+from tests.ops.quantized_models import LiteRT, numbers, one_op
+
+TYPES = {
+    "int8": ("int8", 3, 0.1, (2.0**-8, -128)),
+    "uint8": ("uint8", 3, 0.1, (2.0**-8, 0)),
+    "int16": ("int8", 3, 0.1, (2.0**-15, 0)),
+    "int16 of int16": ("int16", 0, 0.0005, (2.0**-15, 0)),
+}
+"""Output -> data, its zero point and scale, the output's scale and zero point."""
+SHAPES = [(64, 10), (3, 1001), (2, 3, 5, 33), (7,), (5, 1)]
+
+
+def rows(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Random rows; one of equal numbers, and one with a single large number."""
+    data = numbers(np.random.default_rng(len(shape)), shape, dtype)
+    flat = data.reshape(-1, shape[-1])
+    if len(flat) > 2:
+        flat[1], flat[2] = 5, np.iinfo(dtype).min
+        flat[2, -1] = np.iinfo(dtype).max
+    return data
+
+
+@pytest.mark.parametrize("rounding", ["litert", "reference"])
+@pytest.mark.parametrize("beta", [1.0, 0.07])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", TYPES)
+def test_shares_are_what_litert_computes(name: str, shape: tuple[int, ...], beta: float, rounding: str) -> None:
+    source, zero, scale, (share, least) = TYPES[name]
+    if rounding == "reference" and shape[-1] > 511 and source != "int16":
+        pytest.skip("LiteRT's reference kernel aborts where a row has many numbers near its largest one")
+    output = (shape, name.split()[0], share, least)
+    content, data = one_op("SOFTMAX", [(shape, source, scale, zero)], output, 2, beta=beta), rows(shape, source)
+    ours = load(content, target="cpu", quantized_rounding=rounding)
+    assert ours.report().target == "cpu", str(ours.report())
+    np.testing.assert_array_equal(ours(data), LiteRT(content, rounding).run(data))
+
+
+def test_the_reference_arithmetic_rounds_shares_below_a_512th_to_zero() -> None:
+    content = one_op("SOFTMAX", [((1, 700), "int8", 0.1, 0)], ((1, 700), "int8", 2.0**-8, -128), 2, beta=1.0)
+    model = load(content, target="cpu", quantized_rounding="reference")
+    assert set(model(np.full((1, 700), 9, np.int8)).flat) == {-128}
