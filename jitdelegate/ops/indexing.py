@@ -8,12 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg, Expr, binary, clamp, minimum, select
+from jitdelegate.ir.expr import Arg, Cast, Expr, binary, clamp, minimum, select
 from jitdelegate.ir.forms import IndexMap, Map
+from jitdelegate.ir.graph import Tensor
 from jitdelegate.ir.index_forms import Gather as GatherForm
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
-from jitdelegate.ops.registry import ANY, MAX_PARTS, QUANTIZED, Lowering, Op, cast, op, view
+from jitdelegate.ops.pointwise import X, Y, mapped
+from jitdelegate.ops.registry import ANY, HYBRID, MAX_PARTS, QUANTIZED, Lowering, Op, cast, op, view
 from jitdelegate.ops.shape import axis_problems
 
 MAX_PLACES = 1 << 22
@@ -163,9 +165,11 @@ class GatherNd(Lookup):
 
 @op("EMBEDDING_LOOKUP")
 class EmbeddingLookup(Lookup):
-    """Rows of the second operand at the indices in the first."""
+    """Rows of the second operand at the indices in the first. Quantized rows become float32 after they are found."""
 
     kinds: ClassVar = {0: ("int32",)}
+    weights: ClassVar[tuple[int, ...]] = (1,)
+    hybrid: ClassVar[tuple[str, ...]] = HYBRID
     places = 0
     cases = (
         Case((Fed((4,), "int32"), (6, 17)), low=0, high=6),
@@ -185,6 +189,39 @@ class EmbeddingLookup(Lookup):
 
     def lowering(self, call: Call) -> Lowering:
         return Lowering(GatherForm(), (call.index(1), places_of(call, 0, (*call.shape(0), 1))))
+
+    def widens(self, call: Call) -> bool:
+        quant, shape = call.tensor(1).quant, call.shape(1)
+        is_plain = quant is not None and not any(quant.zero_points) and (len(quant.scales) == 1 or quant.axis == 0)
+        return not is_plain or len(shape) != 2 or shape[1] % 2 > 0
+
+    def hybrid_lowering(self, call: Call) -> Lowering:
+        """Each row has one scale, or one for each of its equal parts."""
+        table, (rows, depth), (count,) = call.tensor(1), call.shape(1), call.shape(0)
+        assert table.quant is not None and table.data is not None
+        places = places_of(call, 0, (count, 1))
+        scales = np.array(table.quant.scales, np.float32).reshape(-1, 1)
+        scales = np.repeat(scales, rows, axis=0) if len(scales) == 1 else scales.reshape(rows, -1)
+        parts = scales.shape[1]
+        found = self._whole(table, places, (count, depth)) if table.dtype == "int4" else None
+        found = found or Lowering(GatherForm(), (call.index(1), places), (count, depth), "int8")
+        chosen = Lowering(GatherForm(), (scales, places), (count, parts), "float32")
+        shape, own = (count, parts, depth // parts), (count, parts, 1)
+        numbers, factors = view(found, shape, found.dtype or ""), view(chosen, own)
+        return mapped(Cast(X, "float32") * Y, (numbers, shape), (factors, own), shape=shape)
+
+    @staticmethod
+    def _whole(table: Tensor, places: Lowering | np.ndarray, shape: Shape) -> Lowering:
+        """Rows of an int4 table as int32: of a byte, the lower half comes first."""
+        (count, depth), (rows, _) = shape, table.shape
+        assert table.data is not None
+        pairs, own = (count, depth // 2, 2), (count, depth // 2, 1)
+        packed = table.data.view(np.int8).reshape(rows, depth // 2)
+        found = view(Lowering(GatherForm(), (packed, places), own[:2], "int8"), own, "int8")
+        both, half = Cast(X, "int32"), np.array([0, 1], np.int32)
+        lower = binary("xor", binary("and", both, 15), 8) - 8
+        chosen = select(binary("eq", Y, 0), lower, binary("shift_right", both, 4))
+        return view(mapped(chosen, (found, own), (half, half.shape), shape=pairs, dtype="int32"), shape, "int32")
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         ids, rows = given(arrays)

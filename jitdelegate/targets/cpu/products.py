@@ -27,8 +27,6 @@ WORDS_SEGMENT = 63
 """Most quads in one segment of a sum of int16: each of its steps adds up to 2**23 to an int32."""
 SIGN_BITS = -0x7F7F7F80
 """The sign bits of four bytes; a byte with the other sign bit is larger by 128, as a uint8."""
-SHORT = 4
-"""Sums that are too few to hide the time of an addition."""
 WORD, BYTE = "i16", "i8"
 
 
@@ -105,10 +103,6 @@ class Products:
         """Rows of the register tile that is 1, 2, ... vectors wide."""
         return self.machine.tiles
 
-    def chains(self, sums: int) -> int:
-        """Partial sums into which each of so many sums of a tile is cut, so that additions overlap in time."""
-        return 1
-
     def segments(self, quads: int) -> tuple[int, int]:
         """(number, quads of each) of the equal segments into which a sum is cut; they may have more quads together."""
         count = segments_of(quads)
@@ -179,9 +173,6 @@ class IntegerProducts(Products):
     def offset(self) -> int:
         """What `data` adds to every element."""
         return 0
-
-    def chains(self, sums: int) -> int:
-        return 2 if sums <= SHORT else 1
 
     def segments(self, quads: int) -> tuple[int, int]:
         return 1, quads

@@ -161,31 +161,21 @@ class Tile:
         """Adds the products of `count` table entries of `steps` steps of K each."""
         f = self.f
 
-        chains = self.products.chains(len(sums)) if steps == QUAD else 1
-        zeros = [f.literal(self.products.sum_type, 0)] * (len(sums) * (chains - 1))
-
-        def entry(_: Value, w: Value, table: Value, *parts: Value) -> list[Value]:
-            after = self._multiply(rows, f.load(INDEX, table, 8), w, list(parts), steps)
+        def entry(_: Value, w: Value, table: Value, *sums: Value) -> list[Value]:
+            after = self._multiply(rows, f.load(INDEX, table, 8), w, list(sums), steps)
             return [w + self.shape.vectors * self.products.line_bytes(steps), table + 8, *after]
 
-        w, table, *parts = f.loop(count, entry, w, table, *sums, *zeros)
-        found = parts[: len(sums)]
-        for chain in range(1, chains):
-            found = [a + b for a, b in zip(found, parts[chain * len(sums) :], strict=False)]
-        return [w, table, *found]
+        return f.loop(count, entry, w, table, *sums)
 
     def _multiply(self, rows: list[Value], at: Value, w: Value, sums: list[Value], steps: int) -> list[Value]:
-        """The partial sums after `steps` steps of K, which take turns between the chains."""
         f, vectors, products = self.f, self.shape.vectors, self.products
-        count = len(rows) * vectors
         # One shared offset and a fixed displacement: a row costs one general register.
         addresses = [row + at for row in rows]
         for k, line in enumerate(products.lines(f, w, vectors, steps)):
             for row, address in enumerate(addresses):
                 data = products.data(f, address + k * STEP_BYTES)
                 for v in range(vectors):
-                    place = (k * count + row * vectors + v) % len(sums)
-                    sums[place] = products.add(f, data, line[v], sums[place])
+                    sums[row * vectors + v] = products.add(f, data, line[v], sums[row * vectors + v])
         return sums
 
     def _finish_pixel(self, pointers: list[Value], results: Sequence[Value]) -> None:
