@@ -2,10 +2,11 @@
 
     python -m scripts.bench_integer_convolutions [--threads 1 2] [--rounds 40] [--only TEXT] [--dtype int8] [--json]
 
-Models are chains of one to three CONV_2D or FULLY_CONNECTED, shapes those of real networks: in a chain, data comes from
-another layer as in a network, not from the caller. Both sides run `Interpreter.invoke`. The speed is LiteRT's time over
-ours, the median of the rounds' ratios: above 1 we are faster. `peak` is the share of the multiply-adds per second that
-a loop of the level's own instruction for products of bytes reaches on one thread, which is measured first.
+Models are chains of one to three CONV_2D, DEPTHWISE_CONV_2D or FULLY_CONNECTED, shapes those of real networks: in a
+chain, data comes from another layer as in a network, not from the caller. Both sides run `Interpreter.invoke`. The
+speed is LiteRT's time over ours, the median of the rounds' ratios: above 1 we are faster. `peak` is the share of the
+multiply-adds per second that a loop of the level's own instruction for products of bytes reaches on one thread, which
+is measured first.
 """
 
 from __future__ import annotations
@@ -56,33 +57,58 @@ LAYERS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
     "classifier": (0, 1, 1, (1024, 1000)),
     "autoencoder": (0, 1, 1, (640, 128, 128, 8, 128)),
 }
+DEPTHWISE: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
+    "mobilenet_v1 112 depthwise": (112, 3, 1, (32, 32, 32)),
+    "mobilenet_v1 56 depthwise": (56, 3, 1, (128, 128, 128)),
+    "mobilenet_v1 14 depthwise": (14, 3, 1, (512, 512, 512, 512)),
+    "mobilenet_v1 7 depthwise": (7, 3, 1, (1024, 1024, 1024)),
+    "mobilenet_v2 112 depthwise stride 2": (112, 3, 2, (96, 96)),
+    "mobilenet_v2 56 depthwise": (56, 3, 1, (144, 144, 144)),
+    "mobilenet_v2 56 depthwise stride 2": (56, 3, 2, (144, 144)),
+    "mobilenet_v2 28 depthwise": (28, 3, 1, (192, 192, 192)),
+    "mobilenet_v2 14 depthwise": (14, 3, 1, (576, 576, 576)),
+    "mobilenet_v2 7 depthwise": (7, 3, 1, (960, 960, 960)),
+    "mobilenet_v3 56 depthwise 5x5 stride 2": (56, 5, 2, (72, 72)),
+    "mobilenet_v3 28 depthwise 5x5": (28, 5, 1, (120, 120, 120)),
+    "mobilenet_v3 14 depthwise 5x5": (14, 5, 1, (480, 480, 480)),
+    "person detection 48 depthwise": (48, 3, 1, (16, 16, 16)),
+    "keyword spotting 25 depthwise": (25, 3, 1, (64, 64, 64)),
+    "single channels 96 depthwise": (96, 3, 1, (8, 8, 8)),
+}
 """Name -> edge of the image (0 for one row of numbers), edge of the windows, stride, channels before and after each."""
 SUMS = 24
 
 
-def model(edge: int, kernel: int, stride: int, channels: tuple[int, ...], dtype: str) -> tuple[bytes, int]:
+def model(
+    edge: int, kernel: int, stride: int, channels: tuple[int, ...], dtype: str, *, depthwise: bool
+) -> tuple[bytes, int]:
     """A chain of layers with random weights, and its multiply-adds. Results fill their range."""
     random, builder = np.random.default_rng(0), ModelBuilder()
     zero, scale, work = (128 if dtype == "uint8" else 0), 0.05, 0
     shape: tuple[int, ...] = (1, edge, edge, channels[0]) if edge else (1, channels[0])
     value = builder.input(shape, dtype, quant=Quant((scale,), (zero,)))
     for depth, outputs in pairwise(channels):
-        filters = (outputs, kernel, kernel, depth) if edge else (outputs, depth)
+        filters: tuple[int, ...] = (outputs, kernel, kernel, depth) if edge else (outputs, depth)
+        filters = (1, kernel, kernel, outputs) if depthwise else filters
+        taps = prod(filters) // outputs
         steps = tuple(float(each) for each in random.uniform(0.001, 0.002, outputs).astype(np.float32))
-        weights = builder.constant(random.integers(-127, 128, filters, np.int8), quant=Quant(steps, (0,) * outputs))
+        quant = Quant(steps, (0,) * outputs, axis=3 if depthwise else 0)
+        weights = builder.constant(random.integers(-127, 128, filters, np.int8), quant=quant)
         scales = tuple(float(np.float32(scale) * np.float32(each)) for each in steps)
         numbers = random.integers(-2000, 2000, outputs, np.int32)
         bias = builder.constant(numbers, quant=Quant(scales, (0,) * outputs))
         size = -(-shape[1] // stride) if edge else 0
         shape = (1, size, size, outputs) if edge else (1, outputs)
-        work += prod(shape) * prod(filters[1:])
+        work += prod(shape) * taps
         options: dict[str, Any] = {"fused_activation_function": "NONE"}
         if edge:
             options |= {"padding": "SAME", "stride_h": stride, "stride_w": stride}
-        scale *= 0.0015 * 40 * prod(filters[1:]) ** 0.5
-        name = "CONV_2D" if edge else "FULLY_CONNECTED"
-        quant = Quant((scale,), (zero,))
-        value = builder.op(name, [value, weights, bias], shape, options=options, dtype=dtype, quant=quant)
+        if depthwise:
+            options["depth_multiplier"] = 1
+        scale *= 0.0015 * 40 * taps**0.5
+        name = "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D" if edge else "FULLY_CONNECTED"
+        result = Quant((scale,), (zero,))
+        value = builder.op(name, [value, weights, bias], shape, options=options, dtype=dtype, quant=result)
     builder.output(value)
     return builder.finish(), work
 
@@ -118,7 +144,7 @@ def _thread_seconds(run: Callable[[], object]) -> float:
 
 def compare(name: str, dtype: str, threads: int, rounds: int, most: float) -> dict[str, Any]:
     """Medians in microseconds, ours and LiteRT's, and the median ratio."""
-    content, work = model(*LAYERS[name], dtype)
+    content, work = model(*(LAYERS | DEPTHWISE)[name], dtype, depthwise=name in DEPTHWISE)
     delegate = jitdelegate.GpuDelegate(serialization_dir=False, target="cpu")
     ours = ready(jitdelegate.Interpreter(model_content=content, num_threads=threads, experimental_delegates=[delegate]))
     theirs = ready(litert.Interpreter(model_content=content, num_threads=threads))
@@ -151,11 +177,11 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     most, results = peak(), []
     for threads in arguments.threads:
-        for name in (name for name in LAYERS if arguments.only in name):
+        for name in (name for name in (*LAYERS, *DEPTHWISE) if arguments.only in name):
             results.append(compare(name, arguments.dtype, threads, arguments.rounds, most))
             if not arguments.json:
                 print(
-                    "{layers:22} {threads} threads {ours_us:9.1f} us  LiteRT {litert_us:9.1f} us  speed {speed:.2f}  "
+                    "{layers:38} {threads} threads {ours_us:9.1f} us  LiteRT {litert_us:9.1f} us  speed {speed:.2f}  "
                     "peak {peak:4.0%}  {}".format("equal" if results[-1]["equal"] else "DIFFERENT", **results[-1]),
                     flush=True,
                 )

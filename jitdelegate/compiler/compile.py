@@ -37,7 +37,7 @@ from jitdelegate.program.program import NO_TENSOR, Program
 from jitdelegate.program.write import parts
 from jitdelegate.targets import target_named
 from jitdelegate.tflite.read import read
-from jitdelegate.tflite.svdf_states import narrow_states
+from jitdelegate.tflite.svdf_states import narrow_states, widened
 
 if TYPE_CHECKING:
     from jitdelegate.program.program import FileParts
@@ -60,12 +60,18 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
     """
     trace = open_trace(key)
     with _stage(seconds, "read"):
-        model = _with_options(read(content), options, key)
+        model = read(content)
+        is_narrow = bool(narrow_states(model))
+        if is_narrow and not key.hosted:
+            content = widened(content)
+            model = read(content)
+        model = _with_options(model, options, key)
     if not key.hosted:
-        program = _program(content, model, options, key, seconds, trace)
+        program = _program(content, model, options, key, seconds, trace, may_host=not is_narrow)
     if key.hosted or program is None:
         program = _hosted_program(content, model, options, key, seconds, trace)
     _describe(program, model, key)
+    program.narrow_states = int(is_narrow)
     with _stage(seconds, "write"):
         return parts(program)
 
@@ -86,22 +92,26 @@ def uncompiled_program(content: bytes, key: Key, reason: str) -> Program:
     model = read(content)
     program = litert_program(model, key, [(WHOLE_MODEL, reason)])
     _describe(program, model, key)
+    program.narrow_states = int(bool(narrow_states(model)))
     return program
 
 
 def _program(
-    content: bytes, model: Model, options: Options, key: Key, seconds: MutableMapping[str, float], trace: Trace
+    content: bytes,
+    model: Model,
+    options: Options,
+    key: Key,
+    seconds: MutableMapping[str, float],
+    trace: Trace,
+    *,
+    may_host: bool,
 ) -> Program | None:
     """A program that runs by itself, or one without code that says why LiteRT runs the model; None where only LiteRT's
-    own interpreter can combine LiteRT's and compiled partitions."""
+    own interpreter can combine LiteRT's and compiled partitions, which it may unless `may_host` is false."""
     with _stage(seconds, "passes"):
         entered = specialize_subgraph(model, key.subgraph, key.shapes, key.values)
         folded = _folded(entered.graphs[key.subgraph], trace)
         reasons = _reasons(entered, folded, key)
-    narrow = narrow_states(model)
-    if narrow:  # nothing of it is compiled, and LiteRT runs a copy
-        own = [(each.position, each.reason) for each in narrow if each.graph == key.subgraph]
-        return litert_program(model, key, [*own, *reasons, (WHOLE_MODEL, narrow[0].reason)])
     deciding = shape_inputs(folded) if reasons else ()
     if deciding or any(position == WHOLE_MODEL for position, _ in reasons):
         return litert_program(model, key, reasons, deciding)
@@ -111,7 +121,7 @@ def _program(
         refuse_unsafe(model, key)
         partitioned = PartitionedModel(content, model, options, key, trace)
         program = partitioned.cut(folded)
-        return program if program or partitioned.needs_host else _undelegated(model, partitioned, key)
+        return program if program or (may_host and partitioned.needs_host) else _undelegated(model, partitioned, key)
 
 
 def _hosted_program(
@@ -201,7 +211,6 @@ def litert_program(
         outputs=ports(graph, graph.outputs),
         operators=litert_operators(graph, reasons),
         shape_inputs=shape_inputs,
-        narrow_states=int(bool(narrow_states(model))),
     )
 
 

@@ -54,9 +54,10 @@ def executions(folded: Graph, lowered: Graph) -> dict[int, str]:
     found = {}
     for node in folded.nodes:
         kind = Call(folded, node).quantization
+        in_floats = kind == "hybrid" or folded.quantized.execution == "float_view"
         for position in node.origin if kind else ():
-            hybrid = "dynamic" if position in summing else "float_view"
-            found[position] = hybrid if kind == "hybrid" else kind
+            in_integers = "dynamic" if kind == "hybrid" else "integer"
+            found[position] = in_integers if position in summing or not in_floats else "float_view"
     return found
 
 

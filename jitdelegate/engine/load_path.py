@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.io_binding import IOBinding
     from jitdelegate.targets.target import Device
 
+WIDENED = "SVDF: LiteRT's kernel takes states of int8 for int16, so a copy of the model runs, whose states are int16."
 OPENINGS = 3
 """Attempts to open a model whose file changes meanwhile."""
 
@@ -174,6 +175,8 @@ def make_session(executable: Executable) -> None:
     """
     source, program = executable.source, executable.program
     source.narrow_states = bool(program.narrow_states)
+    if source.narrow_states:
+        executable.note(WIDENED)
     executable.session = None
     if executable.hosted:
         return

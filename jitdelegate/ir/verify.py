@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jitdelegate.ir.expr import RESULT, Apply, Arg, Const, Expr, argument_types, result_type
+from jitdelegate.ir.expr import RESULT, Apply, Arg, Const, Expr
 from jitdelegate.ir.fixed_point import FUNCTIONS, MOST_WHOLE, SOURCES, FixedPoint
 from jitdelegate.ir.forms import Form, Map, View, Window
 from jitdelegate.ir.graph import ABSENT, Graph, Node
@@ -84,20 +84,20 @@ def verify_ports(before: Graph, after: Graph, stage: str) -> None:
         assert types[0] == types[1], f"after {stage}: output %{old} was {types[0]} and is {types[1]}"
 
 
-def verify_expression(expr: Expr, types: Sequence[str], where: str) -> None:
-    """Passes if every part of `expr` has the types that it takes, where Arg(i) has types[i].
+def verify_expression(expr: Expr, types: Sequence[str], where: str) -> str | None:
+    """The type of `expr`, where Arg(i) has types[i], if every part has the types that it takes; None for constants.
 
     Raises:
         AssertionError: a part has another type.
     """
     if isinstance(expr, Arg):
         assert expr.index < len(types), f"{where}: {expr} of {len(types)} operands"
-        return
-    for part in expr.parts:
-        verify_expression(part, types, where)
-    found = tuple(result_type(part, types) for part in expr.parts)
+        return types[expr.index]
+    if isinstance(expr, Const):
+        return None
+    found = tuple(verify_expression(part, types, where) for part in expr.parts)
+    expected = expr.part_types(found)
     if isinstance(expr, Apply):
-        expected = argument_types(expr, types)
         pairs = zip(found, expected, strict=True)
         assert all(one in (None, other) for one, other in pairs), f"{where}: {expr} of {found}, expected {expected}"
     elif isinstance(expr, Rescale):
@@ -110,6 +110,7 @@ def verify_expression(expr: Expr, types: Sequence[str], where: str) -> None:
         source = SOURCES.get(expr.function, "int32")
         good = found[0] in (None, source) and expr.function in FUNCTIONS and expr.whole in range(MOST_WHOLE + 1)
         assert good, f"{where}: {expr} of {found[0]}, expected {source} with up to {MOST_WHOLE} integer bits"
+    return expr.type_of(expected)
 
 
 def _verify_rescale(expr: Rescale, found: Sequence[str | None], where: str) -> None:

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-CPU_FEATURES = ("auto", "x86-64-v4-vnni", "x86-64-v4", "x86-64-v3-vnni", "x86-64-v3", "generic")
+CPU_FEATURES = (
+    *("auto", "x86-64-v4-vbmi", "x86-64-v4-vnni", "x86-64-v4"),
+    *("x86-64-v3-vnni", "x86-64-v3", "generic"),
+)
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
 PREFERENCES = ("FAST_SINGLE_ANSWER", "SUSTAINED_SPEED", "BALANCED")
 """In the order of TFLite's numbers, as `PRIORITIES`."""

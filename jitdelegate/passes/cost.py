@@ -6,13 +6,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from math import inf, prod
 
-import numpy as np
-
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ops import find
 from jitdelegate.ops.call import Call
-from jitdelegate.passes.operator_rates import LEVEL_SLOWDOWNS, operator_rate
+from jitdelegate.passes.operator_rates import LEVEL_SLOWDOWNS, OperatorRate, operator_rate
 from jitdelegate.passes.partition import borders
+from jitdelegate.tflite.constants import bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +46,8 @@ ON_GPU = Rates(saved=0.9, crossing=3e-5, copied=1e10)
 MULTIPLIES = 6e10
 """Multiply-adds per second of LiteRT's kernels on one thread of a CPU with AVX-512. The medians of sixteen networks lie
 within a fifth of the estimates from this number and the next two."""
+INTEGER_MULTIPLIES = 1.6e11
+"""The same of 8-bit integers, on a CPU with VNNI; also of hybrid operators, whose kernels multiply such integers."""
 BYTES = 2e10
 """Bytes per second that LiteRT's kernels read and write."""
 CALL = 4e-7
@@ -62,11 +63,8 @@ def node_bytes(graph: Graph, node: Node) -> int:
 
 
 def tensor_bytes(tensor: Tensor) -> int:
-    """Bytes of the dense tensor; one per element for types that numpy lacks."""
-    try:
-        return prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
-    except TypeError:
-        return prod(tensor.shape)
+    """Bytes of the dense tensor; one per element for types without a fixed size."""
+    return (prod(tensor.shape) * (bits(tensor.dtype) or 8) + 7) // 8
 
 
 def node_work(graph: Graph, node: Node) -> int:
@@ -81,25 +79,28 @@ def litert_seconds(graph: Graph, node: Node) -> float:
 
 
 def _kernel_seconds(graph: Graph, node: Node) -> float:
-    op = find(node)
-    usual = max(node_work(graph, node) / MULTIPLIES, node_bytes(graph, node) / BYTES)
-    return usual * (operator_rate(op).slowdown if op is not None else 1.0)
+    multiplies = INTEGER_MULTIPLIES if Call(graph, node).quantization else MULTIPLIES
+    return max(node_work(graph, node) / multiplies, node_bytes(graph, node) / BYTES) * _rate(graph, node).slowdown
+
+
+def _rate(graph: Graph, node: Node) -> OperatorRate:
+    """The node's rates; those of any operator for an unknown one."""
+    return operator_rate(find(node), Call(graph, node).quantization)
 
 
 def saved_seconds(graph: Graph, nodes: Collection[int], rates: Rates) -> float:
     """Seconds that one run saves if these nodes are one delegated partition; negative if the run takes longer."""
     chosen = [graph.nodes[position] for position in nodes]
     written, read = {i for node in chosen for i in node.outputs}, {i for node in chosen for i in node.inputs}
-    gained = sum(CALL + _share(node, written, read, rates) * _kernel_seconds(graph, node) for node in chosen)
+    gained = sum(CALL + _share(graph, node, written, read, rates) * _kernel_seconds(graph, node) for node in chosen)
     return gained - rates.crossing - _moved_bytes(graph, nodes, rates) / rates.copied
 
 
-def _share(node: Node, written: Collection[int], read: Collection[int], rates: Rates) -> float:
+def _share(graph: Graph, node: Node, written: Collection[int], read: Collection[int], rates: Rates) -> float:
     """The share of its kernel's time that a node saves in a partition that writes and reads these tensors."""
-    op = find(node)
-    if rates.saved is not None or op is None:
-        return rates.saved or 0.0
-    rate = operator_rate(op)
+    if rates.saved is not None:
+        return rates.saved
+    rate = _rate(graph, node)
     follows = any(index in written for index in node.inputs)
     if follows and rate.fuses:
         return _at_level(FUSED, rates)
@@ -113,12 +114,11 @@ def _at_level(saved: float, rates: Rates) -> float:
 
 def _moved_bytes(graph: Graph, nodes: Collection[int], rates: Rates) -> int:
     """Bytes copied between a partition's own memory and memory outside; on a CPU, only tensors that change layout."""
-    touched = {index for position in nodes for index in _laid_out(graph.nodes[position], rates)}
+    touched = {index for position in nodes for index in _laid_out(graph, graph.nodes[position], rates)}
     crossing = {index for side in borders(graph, tuple(nodes)) for index in side}
     return sum(tensor_bytes(graph.tensors[index]) for index in crossing & touched)
 
 
-def _laid_out(node: Node, rates: Rates) -> tuple[int, ...]:
-    op = find(node)
-    moves = rates.saved is not None or (op is not None and operator_rate(op).changes_layout)
+def _laid_out(graph: Graph, node: Node, rates: Rates) -> tuple[int, ...]:
+    moves = rates.saved is not None or _rate(graph, node).changes_layout
     return (*node.inputs, *node.outputs) if moves else ()

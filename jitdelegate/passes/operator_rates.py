@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jitdelegate.ops.attention import ScaledDotProductAttention
-from jitdelegate.ops.convolution import TransposeConv, Weighted
+from jitdelegate.ops.convolution import FullyConnected, TransposeConv, Weighted
 from jitdelegate.ops.depthwise import DepthwiseConv2D
 from jitdelegate.ops.fourier import ComplexAbs, Rfft2d
 from jitdelegate.ops.mediapipe import Convolution2DTransposeBias
@@ -18,6 +18,7 @@ from jitdelegate.ops.normalization import Rows, Softmax
 from jitdelegate.ops.padding import Padding
 from jitdelegate.ops.pointwise import Pointwise
 from jitdelegate.ops.pooling import Pooling
+from jitdelegate.ops.quantize import Dequantize, Quantize
 from jitdelegate.ops.recurrent import Recurrence
 from jitdelegate.ops.reduction import Reduction
 from jitdelegate.ops.registry import Op
@@ -66,8 +67,35 @@ RATES: dict[type[Op], OperatorRate] = {
 }
 """Rates by operator class; a class without a row has those of its nearest base class."""
 
+INTEGER_RATES: dict[type[Op], OperatorRate] = {
+    Op: OperatorRate(),
+    Weighted: OperatorRate(saved=0.2),
+    FullyConnected: OperatorRate(saved=0.1, slowdown=0.3),
+    TransposeConv: OperatorRate(saved=0.2),
+    DepthwiseConv2D: OperatorRate(saved=0.7, slowdown=10.0),
+    Pooling: OperatorRate(saved=0.4, slowdown=2.0),
+    Resizing: OperatorRate(saved=0.3, slowdown=4.0),
+    Padding: OperatorRate(saved=0.8),
+    Softmax: OperatorRate(saved=0.5, slowdown=6.0),
+    Recurrence: OperatorRate(saved=0.5),
+    Reduction: OperatorRate(saved=0.3, slowdown=2.0),
+    Transpose: OperatorRate(saved=0.1),
+    Quantize: OperatorRate(saved=-0.5, slowdown=0.3, fuses=True),
+    Dequantize: OperatorRate(slowdown=0.5, fuses=True),
+    Pointwise: OperatorRate(slowdown=1.5, fuses=True),
+    Relabel: OperatorRate(fuses=True),
+}
+"""As RATES, of operators on quantized values; on a CPU with VNNI."""
+HYBRID_RATES: dict[type[Op], OperatorRate] = {
+    Op: OperatorRate(),
+    Weighted: OperatorRate(),
+    FullyConnected: OperatorRate(slowdown=0.3),
+    DepthwiseConv2D: OperatorRate(saved=0.9, slowdown=30.0),
+}
+"""As RATES, of operators on float32 values with quantized weights."""
+
 LEVEL_SLOWDOWNS = {
-    **dict.fromkeys(("x86-64-v4-vnni", "x86-64-v4", "x86-64-v3-vnni", "x86-64-v3"), 1.0),
+    **dict.fromkeys(("x86-64-v4-vbmi", "x86-64-v4-vnni", "x86-64-v4", "x86-64-v3-vnni", "x86-64-v3"), 1.0),
     "generic": 4.0,
 }
 """By instruction set: how many times as long compiled code takes as RATES say, which hold for AVX-512.
@@ -76,6 +104,11 @@ Measured on whole networks, one thread: x86-64-v3 code takes 1.1 to 1.6 times th
 vector costs LiteRT's kernels no less. Generic code takes 2.6 to 5.1 times the time of x86-64-v4 code."""
 
 
-def operator_rate(op: Op) -> OperatorRate:
-    """The rates of `op`."""
-    return next(RATES[each] for each in type(op).__mro__ if each in RATES)
+def operator_rate(op: Op | None, quantization: str = "") -> OperatorRate:
+    """The rates of `op`; of any operator for None.
+
+    Args:
+        quantization: as in `Call`.
+    """
+    table = {"integer": INTEGER_RATES, "hybrid": HYBRID_RATES}.get(quantization, RATES)
+    return next(table[each] for each in (type(op).__mro__ if op else (Op,)) if each in table)

@@ -1,7 +1,7 @@
 """SVDF's states and time weights, which LiteRT's integer kernel treats as int16 whatever their type.
 
-It would write past the end of int8 states, which TensorFlow Lite for Microcontrollers supports. So LiteRT gets such
-models with both widened to int16, with the same values.
+It would write past the end of int8 states, which TensorFlow Lite for Microcontrollers supports. So such models are
+compiled, and LiteRT gets them, with both widened to int16, with the same values.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def narrow_states(model: Model) -> tuple[NarrowState, ...]:
             operands = " and ".join(_WORDS[operand] for operand in reversed(_narrow(graph, node, position)))
             if operands:
                 taken = f"LiteRT's kernel takes {operands} for {_WIDE}"
-                reason = f"SVDF: {taken}; LiteRT runs a copy of the model that has such."
+                reason = f"SVDF: {taken}, so a copy of the model has to run that has such."
                 found.append(NarrowState(number, position, reason))
     return tuple(found)
 

@@ -210,13 +210,14 @@ def test_what_litert_cannot_run_carries_its_message() -> None:
         jitdelegate.load(small_models.custom(), serialization_dir=False)
 
 
+@pytest.mark.parametrize("target", ["cpu", "litert"])
 @pytest.mark.parametrize("time", ["int8", "int16"])
-def test_states_that_litert_would_overrun_are_widened(time: str, tmp_path: Path) -> None:
+def test_states_that_litert_would_overrun_are_widened(time: str, target: str, tmp_path: Path) -> None:
     """Where LiteRT's kernel is safe with the model, it answers the same."""
     content, wide = small_models.narrow_state(time=time), small_models.narrow_state("int16")
     interpreters = jitdelegate.Interpreter(model_content=content), LiteRT(model_content=wide)
     for _ in range(2):
-        model = jitdelegate.load(content, serialization_dir=tmp_path)
+        model = jitdelegate.load(content, target=target, serialization_dir=tmp_path)
         for interpreter in interpreters:
             interpreter.allocate_tensors()
             interpreter.reset_all_variables()
@@ -230,8 +231,8 @@ def test_states_that_litert_would_overrun_are_widened(time: str, tmp_path: Path)
             assert answers[0].tolist() == answers[1].tolist() == answers[2].tolist()
     (operator,) = model.report().operators
     assert model.report().cache.hit
-    assert "takes its state" in operator.reason
-    assert ("and its weights over time" in operator.reason) == (time == "int8")
+    assert operator.place == target
+    assert "takes states of int8 for int16" in model.report().notes[0]
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,16 @@ def test_sections_beside_and_inside_litert(loader: str, monkeypatch: pytest.Monk
         partial.assert_same(partial.called(model, rounds), wanted)
 
 
+def test_the_float_view_answers_nearly_the_same_and_says_so() -> None:
+    content, rounds = small_models.integers_and_floats("int8"), rounds_of("int8", (1, 1))
+    wanted = partial.invoked(LiteRT(model_content=content), rounds)
+    with jitdelegate.load(content, target="cpu", serialization_dir=False, quantized_execution="float_view") as model:
+        ways = {each.op: each.execution for each in model.report().operators}
+        assert ways == dict.fromkeys(ways, "float_view") | {"TANH": "", "DEQUANTIZE": ""}  # which has nothing to do
+        for ours, theirs in zip(partial.called(model, rounds), wanted, strict=True):
+            assert all(np.abs(a - b.astype(np.float32)).max() <= 2 for a, b in zip(ours, theirs, strict=True))
+
+
 @pytest.mark.parametrize("only", list(SECTIONS))
 def test_details_of_quantized_tensors_are_litert_s(only: str) -> None:
     content = small_models.integers_and_floats("int8")

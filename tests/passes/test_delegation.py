@@ -10,12 +10,25 @@ import numpy as np
 import pytest
 
 from jitdelegate import passes
-from jitdelegate.ir.graph import Graph, Model, Node, Quant
+from jitdelegate.ir.graph import Graph, Model, Node, Quant, Tensor
+from jitdelegate.ops.convolution import Weighted
 from jitdelegate.options import Options
 from jitdelegate.passes import delegation
-from jitdelegate.passes.cost import BESIDE, INSIDE, ON_GPU, WHOLE, Rates, litert_seconds, saved_seconds
+from jitdelegate.passes.cost import (
+    BESIDE,
+    CALL,
+    INSIDE,
+    INTEGER_MULTIPLIES,
+    MULTIPLIES,
+    ON_GPU,
+    WHOLE,
+    Rates,
+    litert_seconds,
+    saved_seconds,
+    tensor_bytes,
+)
 from jitdelegate.passes.delegation import Delegation, delegate, needs_host
-from jitdelegate.passes.operator_rates import LEVEL_SLOWDOWNS
+from jitdelegate.passes.operator_rates import INTEGER_RATES, LEVEL_SLOWDOWNS, RATES
 from jitdelegate.passes.partition import Subset, partition
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.targets import target_named
@@ -352,3 +365,28 @@ def test_complex_numbers_from_litert_are_left_to_it_in_one_step(monkeypatch: pyt
     assert groups(found) == [(18,)]
     assert found.reasons[5] == "REAL: 'RFFT2D' is complex64, which does not pass to and from LiteRT."
     assert len(cuts) == 2
+
+
+def test_quantized_operators_have_rates_of_their_own() -> None:
+    model, quant, image, size = ModelBuilder(), Quant((0.5,), (0,)), (1, 16, 16, 64), (64, 3, 3, 64)
+    options = {"padding": "SAME", "stride_w": 1, "stride_h": 1}
+    for data, weights in (("float32", "float32"), ("int8", "int8"), ("float32", "int8")):
+        own = None if data == "float32" else quant
+        filters = model.constant(np.ones(size, weights), quant=None if weights == "float32" else quant)
+        x = model.input(image, data, quant=own)
+        model.output(model.op("CONV_2D", [x, filters], image, dtype=data, quant=own, options=options))
+    _, graph = folded(model.finish())
+    floats, integers, hybrid = (litert_seconds(graph, node) - CALL for node in graph.nodes)
+    assert floats / integers == floats / hybrid == pytest.approx(INTEGER_MULTIPLIES / MULTIPLIES)
+    gains = [saved_seconds(graph, (each,), WHOLE) - CALL for each in range(2)]
+    alone = RATES[Weighted].saved_alone, INTEGER_RATES[Weighted].saved
+    assert [gain / own for gain, own in zip(gains, (floats, integers), strict=True)] == pytest.approx(alone)
+
+
+def test_packed_elements_count_as_the_bytes_that_they_take() -> None:
+    assert [tensor_bytes(Tensor("x", (3, 3), dtype)) for dtype in ("int4", "int8", "float32", "string")] == [
+        5,
+        9,
+        36,
+        9,
+    ]

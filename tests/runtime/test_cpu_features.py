@@ -21,8 +21,9 @@ FLAGS = {
     "x86-64-v3-vnni": V3 | {"avx_vnni"},
     "x86-64-v4": V4,
     "x86-64-v4-vnni": V4 | {"avx512_vnni"},
+    "x86-64-v4-vbmi": V4 | {"avx512_vnni", "avx512vbmi"},
 }
-ALL = V4 | {"avx_vnni", "avx512_vnni"}
+ALL = V4 | {"avx_vnni", "avx512_vnni", "avx512vbmi"}
 
 linux_x86 = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64", reason="only Linux on x86-64 is asked"

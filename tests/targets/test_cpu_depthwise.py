@@ -94,6 +94,8 @@ CASES = {
     "vectors and a part": Case(72, (1, 7, 9), options=LARGE),
     "many vectors": Case(208, (1, 4, 5)),
     "two pixels a vector": Case(32, (1, 6, 13)),
+    "eight pixels a vector": Case(8, (2, 6, 21), options=LARGE),
+    "added to four pixels": Case(16, (2, 6, 11), result="added"),
     "stride": Case(32, (2, 8, 11), options=STRIDED),
     "stride of many": Case(96, (1, 8, 11), options=STRIDED),
     "dilation": Case(32, options=DILATED),

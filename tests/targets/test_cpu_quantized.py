@@ -113,7 +113,7 @@ WRONG = [
     (Table(Arg(0), (40000,) * 513, "int32"), "int16", "range of int16"),
     (FixedPoint("tanh", Arg(0), 7), "int16", "up to 6 integer bits"),
     (FixedPoint("tanh", Arg(0), 3), "int32", "expected int16"),
-    (FixedPoint("sin", Arg(0), 3), "int16", "expected int16"),
+    (FixedPoint("sin", Arg(0), 3), "int16", "expected int32"),
     (Arg(0) + Cast(Arg(0), "int32"), "int8", "expected ('int8', 'int8')"),
     (Arg(1) + 1, "int8", "of 1 operands"),
 ]

@@ -1,5 +1,5 @@
 """Runs programs for the CPU. Read `session.py` first.
 
 - `session.py`: `Session(program, num_threads=1)`. `library.py`: loads machine code. `workers.py`: native threads.
-- `features.py`: `level() -> "x86-64-v4-vnni" | ... | "generic"`. `profile.py`: time stamps of kernels.
+- `features.py`: `level() -> "x86-64-v4-vbmi" | ... | "generic"`. `profile.py`: time stamps of kernels.
 """

@@ -25,7 +25,7 @@ _BITS = {
     **{name: (1, _EBX, bit) for name, bit in (("bmi1", 3), ("avx2", 5), ("bmi2", 8), ("avx512f", 16))},
     **{name: (1, _EBX, bit) for name, bit in (("avx512dq", 17), ("avx512cd", 28), ("avx512bw", 30), ("avx512vl", 31))},
     "abm": (2, _ECX, 5),
-    "avx512_vnni": (1, _ECX, 11),
+    **{name: (1, _ECX, bit) for name, bit in (("avx512vbmi", 1), ("avx512_vnni", 11))},
     "avx_vnni": (6, _EAX, 4),
 }
 """Linux's name of a flag -> number of its leaf, register, bit."""
@@ -36,8 +36,9 @@ _NEEDED = {
     "x86-64-v3-vnni": (*_V3, "avx_vnni"),
     "x86-64-v4": _V4,
     "x86-64-v4-vnni": (*_V4, "avx512_vnni"),
+    "x86-64-v4-vbmi": (*_V4, "avx512_vnni", "avx512vbmi"),
 }
-"""Level -> the flags that it needs. VNNI multiplies and adds up four bytes by one instruction."""
+"""Level -> the flags that it needs. VNNI multiplies and adds up four bytes by one instruction, VBMI looks up bytes."""
 
 _known: tuple[str, ...] = ()
 

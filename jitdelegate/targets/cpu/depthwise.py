@@ -12,7 +12,7 @@ from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.targets.cpu.contract import ContractWriter
-from jitdelegate.targets.cpu.depthwise_bytes import ByteFilters, suits
+from jitdelegate.targets.cpu.depthwise_bytes import byte_filters
 from jitdelegate.targets.cpu.depthwise_row import Filters, RowShape, row_function
 from jitdelegate.targets.cpu.epilogue import Epilogue, numbers_pointer, stream_pointers
 from jitdelegate.targets.cpu.indirect_gemm import sweeps
@@ -53,8 +53,8 @@ def _layer(writer: Writer, node: Node, form: Depthwise, c: Layout) -> Layer:
     """The layer of a Depthwise whose results are stored by layout `c`."""
     data, weights, bias = node.inputs[:3]
     dtype, taps, epilogue = writer.memory(data).layout.dtype, writer.constant(weights), writer.epilogue(node)
-    kind = ByteFilters if suits(writer.generator.machine, form, dtype, taps, epilogue, c) else Filters
-    filters, own = kind.of(form, dtype, taps, writer.optional(bias), epilogue)
+    operands = form, dtype, taps, writer.optional(bias), epilogue
+    filters, own = byte_filters(writer.generator.machine, *operands, c) or Filters.of(*operands)
     return Layer(form, filters, own.shared())
 
 
@@ -147,14 +147,14 @@ class DepthwiseWriter(JobWriter):
         (source, a_layout), (target, c_layout) = a, c
         top = y * form.stride[0] - form.padding[0]
         source = source + (top * a_layout.row - form.padding[2] * a_layout.pixel)
-        tail = filters.tail(self.generator, epilogue, c_layout)
+        tail, stride = filters.tail(self.generator, epilogue, c_layout), form.stride[1] * filters.joined
         shape = RowShape(
             form.kernel,
-            form.stride[1],
+            stride,
             form.dilation[1],
             a_layout.pixel,
-            c_layout.pixel,
-            c_layout.shape[2],
+            c_layout.pixel * filters.joined,
+            c_layout.shape[2] // filters.joined,
             masked=False,
             filters=filters,
             epilogue=epilogue,
@@ -166,11 +166,11 @@ class DepthwiseWriter(JobWriter):
         )
         moves = [filters.block_bytes(generator), wide * c_layout.block, *(wide * s.block for s in epilogue.streams)]
         every = (a_period, *moves)
-        steps = [form.stride[1] * a_layout.pixel, 0, c_layout.pixel, *(s.pixel for s in epilogue.streams)]
+        steps = [stride * a_layout.pixel, 0, shape.c_pixel, *(s.pixel for s in epilogue.streams)]
         tap = f.index(form.dilation[0] * a_layout.row)
         pointers = [source, kernel.constants(packed), target, *streams]
         numbers = numbers_pointer(kernel, epilogue.numbers)
-        whole: Value | int = -(-c_layout.shape[3] // channels) - (1 if tail else 0)
+        whole: Value | int = -(-filters.channels // channels) - (1 if tail else 0)
         if some:
             first, whole = some
             pointers = [p + first * move for p, move in zip(pointers, every, strict=True)]
@@ -199,8 +199,11 @@ class DepthwiseWriter(JobWriter):
                 block(rest, replace(shape, masked=True), *at)
             return [p + shape.columns * step for p, step in zip(pointers, steps, strict=True)]
 
-        if a_layout.blocked or c_layout.shape[3] <= channels:
+        if a_layout.blocked or filters.channels <= channels:
             blocks(shape, *pointers)
+            if rest := c_layout.shape[2] % filters.joined:
+                left = [step * (shape.columns - 1) + step // filters.joined * rest for step in steps]
+                blocks(replace(shape, columns=1), *(p + step for p, step in zip(pointers, left, strict=True)))
             return
         for columns, count in split(shape.columns, filters.columns_at_once(generator)):
             group = replace(shape, columns=columns)

@@ -12,17 +12,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jitdelegate.ir.expr import Cast, Expr
 from jitdelegate.ir.forms import Depthwise
 from jitdelegate.ir.layout import Layout
-from jitdelegate.ir.quantized import Quantize, Rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.depthwise_row import Filters, Row, RowShape, folded
 from jitdelegate.targets.cpu.element import load, store, stored
 from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.kernel import Generator
 from jitdelegate.targets.cpu.machine import Machine
-from jitdelegate.targets.cpu.narrow import WIDTHS, Limits, to_bytes, to_words
+from jitdelegate.targets.cpu.narrow import NARROW, Limits, interleaved_bytes, wide
 from jitdelegate.targets.cpu.shuffles import joined
 from jitdelegate.targets.cpu.vector_ir import Function, Value, vector
 from jitdelegate.targets.scalar.expression import emit
@@ -44,16 +42,43 @@ SIGN = -128
 """The sign bit: a byte with the other one is larger by 128, as a uint8."""
 
 
-def suits(
-    machine: Machine, form: Depthwise, data: str, weights: np.ndarray, epilogue: Epilogue, target: Layout
-) -> bool:
-    """Whether the Depthwise is computed so."""
-    has_types = machine.has_vnni and data in ("int8", "uint8") and _terms(weights)[-1].max() <= MOST_INT8
-    is_small = form.multiplier == 1 and form.kernel[0] * form.kernel[1] <= MOST_TAPS
-    channels, layouts = target.shape[3], (target, *(s.memory.layout for s in epilogue.streams if s.pixel))
-    reads_beyond = channels % QUAD != 0 and any(s.memory.exact for s in epilogue.streams)
-    is_row_major = not any(layout.blocked for layout in layouts)
-    return has_types and is_small and is_row_major and channels >= LEAST and not reads_beyond
+def byte_filters(
+    machine: Machine,
+    form: Depthwise,
+    data: str,
+    weights: np.ndarray,
+    bias: np.ndarray | None,
+    epilogue: Epilogue,
+    target: Layout,
+) -> tuple[Filters, Epilogue] | None:
+    """As `Filters.of`, for results that are stored by layout `target`; None if the Depthwise is not computed so."""
+    taps, (*_, columns, channels) = weights.reshape(-1, weights.shape[3]), target.shape
+    terms, reads_beyond = _terms(taps), channels % QUAD != 0 and any(s.memory.exact for s in epilogue.streams)
+    is_row_major = not any(
+        layout.blocked for layout in (target, *(s.memory.layout for s in epilogue.streams if s.pixel))
+    )
+    if not machine.has_vnni or data not in ("int8", "uint8") or terms[-1].max() > MOST_INT8:
+        return None
+    if form.multiplier > 1 or len(taps) > MOST_TAPS or not is_row_major or reads_beyond:
+        return None
+    zero = form.input_zero + (-SIGN if data == "int8" else 0)
+    filters = ByteFilters(
+        taps, folded(bias, taps, zero, "int32"), data, "int32", "int32", terms=terms, kernel=form.kernel
+    )
+    joined = QUAD * machine.lanes // channels
+    is_dense = all(stream.pixel in (0, channels * stream.memory.layout.element) for stream in epilogue.streams)
+    if (
+        form.stride[1] == 1 < joined <= columns
+        and joined * channels == QUAD * machine.lanes
+        and channels % QUAD == 0
+        and is_dense
+    ):
+        filters = filters.of_pixels(joined)
+        epilogue = replace(epilogue, streams=tuple(replace(s, pixel=joined * s.pixel) for s in epilogue.streams))
+    elif channels < LEAST:
+        return None
+    live = (form.kernel[1] - 1) * form.dilation[1] // (form.stride[1] * filters.joined) + 1
+    return replace(filters, live=live), epilogue
 
 
 @dataclass(frozen=True)
@@ -70,19 +95,14 @@ class ByteFilters(Filters):
     kernel: tuple[int, int] = (1, 1)
     live: int = 1
 
-    @classmethod
-    def of(
-        cls, form: Depthwise, data: str, weights: np.ndarray, bias: np.ndarray | None, epilogue: Epilogue
-    ) -> tuple[Filters, Epilogue]:
-        taps = weights.reshape(-1, weights.shape[3])
-        zero = form.input_zero + (-SIGN if data == "int8" else 0)
-        live = (form.kernel[1] - 1) * form.dilation[1] // form.stride[1] + 1
-        types = data, "int32", "int32"
-        return cls(taps, folded(bias, taps, zero, "int32"), *types, _terms(taps), form.kernel, live), epilogue
+    def of_pixels(self, count: int) -> ByteFilters:
+        """The same for blocks of `count` neighbouring pixels, whose channels count as those of one pixel."""
+        taps, bias, *terms = (np.tile(each, count) for each in (self.taps, self.bias, *self.terms))
+        return replace(self, taps=taps, bias=bias, terms=tuple(terms), joined=count)
 
     @property
     def key(self) -> tuple[str, ...]:
-        return *Filters.key.__get__(self), f"{len(self.terms)} bytes of {self.channels % LARGEST}"
+        return *Filters.key.__get__(self), f"{len(self.terms)} of {self.channels % LARGEST} x {self.joined}"
 
     @property
     def groups(self) -> int:
@@ -131,7 +151,7 @@ def _terms(taps: np.ndarray) -> tuple[np.ndarray, ...]:
 
 def _width(channels: int) -> int:
     """Bytes of the shortest vector with so many channels."""
-    return min(width for width in WIDTHS if width >= channels)
+    return min(width for width in NARROW if width >= channels)
 
 
 def _places(width: int) -> list[list[int]]:
@@ -225,9 +245,12 @@ class ByteRow(Row):
         if stream.splat:
             return [load(f, stream.dtype, at, self.lanes, 0)] * QUAD
         nothing = f.literal(vector(QUAD, stored(stream.dtype)), 0)
+        channels = self.count // self.shape.filters.joined if stream.pixel == 0 else self.count
 
         def piece(place: int) -> Value:
-            return load(f, stream.dtype, at + place * nbytes, QUAD, nbytes) if place < self.count else nothing
+            if place >= self.count:
+                return nothing
+            return load(f, stream.dtype, at + place % channels * nbytes, QUAD, nbytes)
 
         return [joined(f, [piece(place) for place in places[::QUAD]]) for places in _places(QUAD * self.lanes)]
 
@@ -239,11 +262,12 @@ class ByteRow(Row):
         f, epilogue, width = self.f, self.shape.epilogue, QUAD * self.lanes
         pairs = list(zip(epilogue.streams, streams, strict=True))
         constants = [self._read(stream, pointer) if stream.pixel == 0 else [] for stream, pointer in pairs]
-        limits, numbers = Limits.of(f, epilogue, self.numbers, width), epilogue.numbers_at(f, self.numbers, self.lanes)
+        numbers, scalars = (epilogue.numbers_at(f, self.numbers, lanes) for lanes in (self.lanes, 1))
+        limits = Limits.of(f, epilogue.expr, epilogue.types, scalars, width)
         dtype = computed = epilogue.dtype
         expr, narrow = epilogue.expr, dtype in ("int8", "uint8")
         if narrow:
-            expr, computed = (expr.parts[0], "float32") if limits else (_wide(expr), "int32")
+            expr, computed = (expr.parts[0], "float32") if limits else (wide(expr), "int32")
 
         def finish(sums: list[Value], target: Value, *streams: Value) -> None:
             triples = zip(epilogue.streams, streams, constants, strict=True)
@@ -251,7 +275,7 @@ class ByteRow(Row):
             operands = ((*each, *numbers) for each in zip(sums, *extra, strict=True))
             found = [emit(f, expr, each, epilogue.types, computed, self.lanes) for each in operands]
             if narrow:
-                whole = limits.quantized(f, found, dtype) if limits else to_bytes(f, to_words(f, found), dtype)
+                whole = limits.quantized(f, found, dtype) if limits else interleaved_bytes(f, found, dtype)
                 self._store(whole, 0, target)
                 return
             for value, places in zip(found, _places(width), strict=True):
@@ -269,8 +293,3 @@ class ByteRow(Row):
             piece = value if size == value.lanes else f.part(value, done, size)
             store(f, dtype, piece, target + (first + done) * ELEMENT_TYPES[dtype].nbytes)
             done += size
-
-
-def _wide(expr: Expr) -> Expr:
-    """A byte as an int32."""
-    return replace(expr, dtype="int32") if isinstance(expr, Quantize | Rescale) else Cast(expr, "int32")

@@ -34,6 +34,7 @@ class Filters:
         data: the type of the data.
         products: the type that holds products and their sums exactly: float32, int32 or int64.
         result: the type of sums plus bias: that of the bias, or float32 where this is exact too and saves conversions.
+        joined: neighbouring pixels of a row whose channels are those of one pixel here.
     """
 
     taps: np.ndarray
@@ -41,6 +42,7 @@ class Filters:
     data: str
     products: str
     result: str
+    joined: int = 1
 
     @classmethod
     def of(

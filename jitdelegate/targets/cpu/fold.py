@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,8 +17,12 @@ INITIAL = {"sum": 0.0, "mean": 0.0, "max": float("-inf"), "min": float("inf"), "
 HORIZONTAL = {"sum": "fadd", "mean": "fadd", "max": "fmax", "min": "fmin", "prod": "fmul"}
 BINARY = {"sum": "add", "mean": "add", "prod": "mul", "max": "max", "min": "min"}
 """Kind -> the function of two integers, by its name in `ir.expr`."""
-FLOAT_SUMS = 1 << 24
-"""Sums below this have a quotient in float32 whose whole part is exact."""
+EXACT = 1 << 21
+"""Sums below this have a mean in float32 whose whole part is exact."""
+SHORT = 128
+"""Elements of 8 bits whose sum is an int16."""
+FEW = 16
+"""Elements up to which sums in int16 do not pay for the conversion to int32."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,9 @@ class Fold:
     def mean(self, f: Function, total: Value, count: Value | int, most: int) -> Value:
         """total / count; for integers rounded half away from zero.
 
+        Half the count and a half are added, so that no quotient is near a whole number, and a product with the
+        reciprocal, truncated, is exact.
+
         Args:
             most: the largest count.
         """
@@ -70,12 +78,38 @@ class Fold:
             return total / f.splat(f.cast("sitofp", count, FLOAT), total.lanes)
         element = ELEMENT_TYPES[self.dtype]
         largest = (max(element.maximum, -element.minimum) + 1) * most
-        calculated = "float32" if largest < FLOAT_SUMS else "float64"
-        size, type_ = (f.index(count) if isinstance(count, int) else count), f"i{total.bits}"
-        half = f.splat(cast(f, size // 2, "int64", self.result), total.lanes)
-        moved = total + f.select(f.compare("slt", total, 0), -half, half)
-        divisor = f.splat(cast(f, size, "int64", calculated), total.lanes)
-        return f.convert("fptosi", cast(f, moved, self.result, calculated) / divisor, type_)
+        calculated = "float32" if largest < EXACT else "float64"
+        real, size = cast(f, total, self.result, calculated), f.index(count) if isinstance(count, int) else count
+        half, whole = (f.splat(cast(f, part, "int64", calculated), total.lanes) for part in (size // 2, size))
+        moved = real + f.intrinsic("copysign", real.type, half + 0.5, real)
+        return f.convert("fptosi", moved * (f.literal(whole.type, 1.0) / whole), f"i{total.bits}")
+
+    def sums(self, count: int) -> Fold:
+        """The fold that combines so many elements: sums of few bytes are an int16, with twice the elements a vector."""
+        is_sum = self.kind in ("sum", "mean") and ELEMENT_TYPES[self.dtype].bits == 8 and self.result == "int32"
+        return replace(self, result="int16") if is_sum and count <= SHORT else self
+
+    def many(self, f: Function, count: int, load: Callable[[Fold, Value], Value], lanes: int) -> Value:
+        """The reduction of load(fold, i), vectors of the fold's result, for all i < count."""
+
+        def folded(fold: Fold, first: Value | int, count: int) -> Value:
+            def one(i: Value, total: Value) -> list[Value]:
+                return [fold.combine(f, total, load(fold, i + first))]
+
+            (total,) = f.loop(count, one, fold.start(f, lanes))
+            return total
+
+        narrow, (blocks, left) = self.sums(SHORT), divmod(count, SHORT)
+        if narrow == self or count < FEW:
+            return folded(self, 0, count)
+
+        def block(first: Value | int, count: int, total: Value) -> Value:
+            return self.combine(f, total, cast(f, folded(narrow, first, count), narrow.result, self.result))
+
+        total = self.start(f, lanes)
+        if blocks:
+            (total,) = f.loop(blocks, lambda i, total: [block(i * SHORT, SHORT, total)], total)
+        return block(blocks * SHORT, left, total) if left else total
 
 
 def horizontal(f: Function, kind: str, value: Value) -> Value:

@@ -44,7 +44,7 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore, *, profile: bo
     layouts = choose_layout(graph, machine.lanes)
     planned = plan(graph, layouts)
     trace("plan", lambda: plan_text(planned))
-    generator = Generator(machine, Module(has_fma=machine.has_fma, avx512_lanes=machine.avx512_lanes))
+    generator = Generator(machine, Module(machine))
     write_steps(generator, graph, planned)
     steps = generator.steps
     own_sync_bytes = sync_bytes(len(steps))

@@ -177,11 +177,11 @@ class Kernel:
     def scratch(self) -> Value:
         return self.f.parameters[1]
 
-    def pointer(self, memory: Memory) -> Value:
-        """The address of element (0, 0, 0, 0)."""
+    def pointer(self, memory: Memory, start: int = 0) -> Value:
+        """The address `start` bytes after element (0, 0, 0, 0)."""
         if memory.space == "scratch":
-            return self.scratch + (memory.offset + memory.layout.base)
-        return self._address(Place(memory.space, memory.offset, memory.layout.base))
+            return self.scratch + (memory.offset + memory.layout.base + start)
+        return self._address(Place(memory.space, memory.offset, memory.layout.base + start))
 
     def constants(self, offset: int) -> Value:
         """The address of byte `offset` of the weights."""

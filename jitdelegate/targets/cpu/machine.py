@@ -9,6 +9,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 PREFIX = {
+    "x86-64-v4-vbmi": ("x86-64-v4", "-prefer-256-bit,+avx512vnni,+avx512vbmi"),
     "x86-64-v4-vnni": ("x86-64-v4", "-prefer-256-bit,+avx512vnni"),
     "x86-64-v4": ("x86-64-v4", "-prefer-256-bit"),
     "x86-64-v3-vnni": ("x86-64-v3", "+avxvnni"),
@@ -32,7 +33,9 @@ class Machine:
         avx512_lanes: floats in a vector for AVX-512's own instructions; 0 without AVX-512.
         has_threads: whether workers may wait in a futex (Linux on x86-64).
         pairs: LLVM's function that multiplies int16 and adds up neighbours; "" without such an instruction.
+        shuffle_bytes: LLVM's function that looks up bytes of 16; "" without such an instruction.
         has_vnni: whether one instruction multiplies and adds up four bytes or two int16.
+        has_vbmi: whether one instruction looks up bytes in a table of 128.
     """
 
     features: str
@@ -43,7 +46,9 @@ class Machine:
     avx512_lanes: int
     has_threads: bool
     pairs: str = ""
+    shuffle_bytes: str = ""
     has_vnni: bool = False
+    has_vbmi: bool = False
 
 
 V4 = Machine(
@@ -53,14 +58,22 @@ V4 = Machine(
     avx512_lanes=16,
     has_threads=True,
     pairs="x86.avx512.pmaddw.d.512",
+    shuffle_bytes="x86.avx512.pshuf.b.512",
 )
 V3 = Machine(
-    *("x86-64-v3", 8, (8, 6)), has_fma=True, has_half=True, avx512_lanes=0, has_threads=True, pairs="x86.avx2.pmadd.wd"
+    *("x86-64-v3", 8, (8, 6)),
+    has_fma=True,
+    has_half=True,
+    avx512_lanes=0,
+    has_threads=True,
+    pairs="x86.avx2.pmadd.wd",
+    shuffle_bytes="x86.avx2.pshuf.b",
 )
 GENERIC = Machine("generic", 4, (6, 4), has_fma=False, has_half=False, avx512_lanes=0, has_threads=False)
 MACHINES = {
     machine.features: machine
     for machine in (
+        replace(V4, features="x86-64-v4-vbmi", has_vnni=True, has_vbmi=True),
         *(replace(V4, features="x86-64-v4-vnni", has_vnni=True), V4),
         *(replace(V3, features="x86-64-v3-vnni", has_vnni=True), V3),
         GENERIC,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from jitdelegate.ir.expr import Arg, Expr
+from jitdelegate.ir.fixed_point import FixedPoint
 from jitdelegate.ir.forms import Concat, IndexMap, Map
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout, image_shape
@@ -14,11 +15,11 @@ from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.element import load, store
 from jitdelegate.targets.cpu.fold import pieces
 from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory
+from jitdelegate.targets.cpu.narrow import emitted
 from jitdelegate.targets.cpu.nest import Box, Loop, Nest, Operand, nests, regions, whole
 from jitdelegate.targets.cpu.transpose import TransposeWriter, Transposition
 from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, Function, Value
 from jitdelegate.targets.cpu.writer import Writer
-from jitdelegate.targets.scalar.expression import emit
 
 CHUNK_ELEMENTS = 16384
 """Elements that are worth a chunk of their own."""
@@ -129,8 +130,10 @@ class MapWriter(JobWriter):
         f = kernel.f
         at_once, chunks = cut
         memories = [output, *(o.memory for o in nest.operands)]
+        # steps of a sequence read and write at other places: the address has the start, so that they share the function
+        narrow = min(m.layout.element for m in memories if m) < FLOAT_BYTES
         pointers = [
-            kernel.pointer(memory) + start if memory else None
+            (kernel.pointer(memory, start) if narrow else kernel.pointer(memory) + start) if memory else None
             for memory, start in zip(memories, nest.starts, strict=True)
         ]
         present = [k for k, pointer in enumerate(pointers) if pointer is not None]
@@ -190,10 +193,11 @@ class Row:
     def _write_narrow(self, at: list[Value], count: int) -> None:
         """`count` elements, of which some have less than four bytes: whole registers of the smallest ones. Elements
         after them are a vector that overlaps the one before it, or smaller vectors, since masks of bytes are slow
-        without AVX-512."""
-        smallest = min(self._sizes())
+        without AVX-512. Long calculations are written for one register of words only."""
+        smallest = FLOAT_BYTES if _is_long(self.expr) else min(self._sizes())
         lanes = self.generator.vector_bytes // smallest
-        each = TOGETHER if self.expr == Arg(0) else smallest  # calculations take several registers for each vector
+        # calculations take several registers for each vector
+        each = TOGETHER if self.expr == Arg(0) else 1 if smallest == FLOAT_BYTES else smallest
         together, single = divmod(count // lanes, each)
         moved = self._vectors(at, lanes, together, each)
         self._vectors(moved, lanes, single, 1)
@@ -232,8 +236,13 @@ class Row:
                 values.append(f.constant(operand.dtype, operand.value, lanes))
             else:
                 values.append(load(f, operand.dtype, pointers[k + 1], lanes, steps[k + 1], mask))
-        result = emit(f, self.expr, values, [operand.dtype for operand in self.operands], self.dtype, lanes)
+        result = emitted(f, self.expr, values, [operand.dtype for operand in self.operands], self.dtype, lanes)
         store(f, self.dtype, result, pointers[0], mask)
+
+
+def _is_long(expr: Expr) -> bool:
+    """Whether an expression is a hundred operations or more."""
+    return isinstance(expr, FixedPoint) or any(map(_is_long, expr.parts))
 
 
 def _moved(pointers: Sequence[Value], i: Value, steps: Sequence[int]) -> list[Value]:

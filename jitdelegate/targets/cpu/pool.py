@@ -185,12 +185,12 @@ def _whole_pool_pixel(
     """The pixel of a window that lies inside the image."""
     top, left = y * form.stride[0] - form.padding[0], x * form.stride[1] - form.padding[2]
     start = image + (top * layout.row + left * layout.pixel)
-    total = fold.start(f, lanes)
+    sums, count = fold.sums(form.kernel[0] * form.kernel[1]), form.kernel[0] * form.kernel[1]
+    total = sums.start(f, lanes)
     for i in range(form.kernel[0]):
         for j in range(form.kernel[1]):
-            total = fold.combine(f, total, fold.load(f, start + (i * layout.row + j * layout.pixel), lanes))
-    count = form.kernel[0] * form.kernel[1]
-    return total if form.kind == "max" else fold.mean(f, total, count, count)
+            total = sums.combine(f, total, sums.load(f, start + (i * layout.row + j * layout.pixel), lanes))
+    return total if form.kind == "max" else fold.mean(f, cast(f, total, sums.result, fold.result), count, count)
 
 
 def _pool_pixel(
@@ -198,18 +198,19 @@ def _pool_pixel(
 ) -> Value:
     top, rows = _clip(f, y, form.stride[0], form.padding[0], form.kernel[0], layout.shape[1])
     left, columns = _clip(f, x, form.stride[1], form.padding[2], form.kernel[1], layout.shape[2])
-    start = image + (top * layout.row + left * layout.pixel)
+    start, most = image + (top * layout.row + left * layout.pixel), form.kernel[0] * form.kernel[1]
+    sums = fold.sums(most)
 
     def row(i: Value, total: Value) -> list[Value]:
         line = start + i * layout.row
 
         def column(j: Value, total: Value) -> list[Value]:
-            return [fold.combine(f, total, fold.load(f, line + j * layout.pixel, lanes))]
+            return [sums.combine(f, total, sums.load(f, line + j * layout.pixel, lanes))]
 
         return f.loop(columns, column, total)
 
-    (total,) = f.loop(rows, row, fold.start(f, lanes))
-    return total if form.kind == "max" else fold.mean(f, total, rows * columns, form.kernel[0] * form.kernel[1])
+    (total,) = f.loop(rows, row, sums.start(f, lanes))
+    return total if form.kind == "max" else fold.mean(f, cast(f, total, sums.result, fold.result), rows * columns, most)
 
 
 def _clip(f: Function, index: Value, stride: int, padding: int, kernel: int, size: int) -> tuple[Value, Value]:

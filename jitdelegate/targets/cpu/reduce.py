@@ -152,11 +152,10 @@ class ReduceWriter(JobWriter):
     def _fold_vectors(
         f: Function, fold: Fold, start: Value, axes: Sequence[Axis], lanes: int, mask: Value | None
     ) -> Value:
-        def one(i: Value, total: Value) -> list[Value]:
-            return [fold.combine(f, total, fold.load(f, start + offset_of(f, i, axes), lanes, mask))]
+        def load(fold: Fold, i: Value) -> Value:
+            return fold.load(f, start + offset_of(f, i, axes), lanes, mask)
 
-        (total,) = f.loop(prod(axis.size for axis in axes), one, fold.start(f, lanes))
-        return total
+        return fold.many(f, prod(axis.size for axis in axes), load, lanes)
 
     def softmax(self, form: Softmax, a: Memory, shape: tuple[int, ...], c: Memory) -> list[Job]:
         """exp(beta * (x - max)) / sum, row by row of the last axis."""

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from jitdelegate.targets.target import Generated, Trace
 
 GENERIC = "generic"
-LEVELS = {GENERIC: 4, "x86-64-v3": 8, "x86-64-v3-vnni": 8, "x86-64-v4": 16, "x86-64-v4-vnni": 16}
+LEVELS = {
+    GENERIC: 4,
+    **dict.fromkeys(("x86-64-v3", "x86-64-v3-vnni"), 8),
+    **dict.fromkeys(("x86-64-v4", "x86-64-v4-vnni", "x86-64-v4-vbmi"), 16),
+}
 """Instruction set -> floats in one of its vectors."""
 SLOWER = "code for CPUs without AVX2 is slower than LiteRT's kernels"
 """Why "auto" leaves models to LiteRT on such CPUs."""

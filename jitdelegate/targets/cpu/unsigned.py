@@ -45,7 +45,8 @@ def store_unsigned(graph: Graph) -> Graph:
 def _multiplies(node: Node, index: int) -> bool:
     """Whether the tensor is data of products."""
     form = node.form
-    return isinstance(form, Contract) and form.accumulator == "int32" and node.inputs[0] == index
+    is_sum = isinstance(form, Contract | Depthwise) and form.accumulator == "int32"
+    return is_sum and node.inputs[0] == index
 
 
 def _with_copies(graph: Graph) -> Graph:

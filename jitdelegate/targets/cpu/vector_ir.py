@@ -14,6 +14,7 @@ import numpy as np
 
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.expr import converted
+from jitdelegate.targets.cpu.machine import Machine
 
 INDEX = "i64"
 POINTER = "ptr"
@@ -148,12 +149,11 @@ class Value:
 class Module:
     """Functions, declarations and read-only data of one compiled graph."""
 
+    machine: Machine
     functions: list[str] = field(default_factory=list)
     declarations: set[str] = field(default_factory=set)
     constants: list[str] = field(default_factory=list)
     tables: dict[tuple[int, ...], str] = field(default_factory=dict)
-    has_fma: bool = True
-    avx512_lanes: int = 0
     lines: int = 0
 
     def function(self, name: str, parameters: Sequence[tuple[str, str]], *, exported: bool = False) -> Function:
@@ -334,7 +334,7 @@ class Function:
             return self._nearest(values[0])
         if name in INTRINSICS:
             return self.intrinsic(INTRINSICS[name], values[0].type, *values)
-        has_scale = name == "scale" and values[0].lanes == self.module.avx512_lanes
+        has_scale = name == "scale" and values[0].lanes == self.module.machine.avx512_lanes
         return self._scale(*values) if has_scale else None
 
     def _nearest(self, value: Value) -> Value:
@@ -351,7 +351,7 @@ class Function:
 
     def fma(self, a: Value, b: Value | float, c: Value | float) -> Value:
         """a * b + c, rounded once where the machine has FMA, twice elsewhere."""
-        name = "fma" if self.module.has_fma else "fmuladd"
+        name = "fma" if self.module.machine.has_fma else "fmuladd"
         return self.intrinsic(name, a.type, a, self.like(b, a), self.like(c, a))
 
     def fshl(self, high: Value, low: Value, distance: Value) -> Value:
@@ -431,6 +431,52 @@ class Function:
         self.module.declare(f"{place.type} @{name}({pointers}, i32, {mask}, {place.type})")
         arguments = f"{at}, i32 {FLOAT_BYTES}, {self.literal(mask, 1)}, {place.type} poison"
         return self.emit(place.type, f"call {place.type} @{name}({arguments})")
+
+    def look_up_bytes(self, entries: Sequence[int], place: Value) -> Value | None:
+        """entries[place] for an unsigned place of 8 bits and entries of 8 bits, by shuffles; None for few lanes."""
+        machine, lanes = self.module.machine, place.lanes
+        entries = [(entry + 128) % 256 - 128 for entry in entries]
+        if machine.has_vbmi and lanes > 1:
+            return self._looked_up_in_halves(entries, place)
+        is_register = lanes == 4 * machine.lanes and machine.shuffle_bytes
+        return self._looked_up_in_rows(entries, place, machine.shuffle_bytes) if is_register else None
+
+    def _looked_up_in_halves(self, entries: Sequence[int], place: Value) -> Value:
+        """By two look-ups in 128 bytes each (vpermi2b), which ignore the place's highest bit."""
+        lanes, size = place.lanes, 64
+        whole = place if lanes == size else self.shuffle(place, place, [*range(lanes), *([0] * (size - lanes))])
+        parts = [self.numbers(entries[first : first + size], "i8") for first in range(0, 256, size)]
+        low, high = (
+            self.machine_call("x86.avx512.vpermi2var.qi.512", whole.type, a, whole, b)
+            for a, b in (parts[:2], parts[2:])
+        )
+        found = self.select(self.compare("slt", whole, 0), high, low)
+        return found if lanes == size else self.shuffle(found, found, range(lanes))
+
+    def _looked_up_in_rows(self, entries: Sequence[int], place: Value, shuffle: str) -> Value:
+        """By a shuffle for each row of 16 entries (vpshufb), which gives 0 for negative places.
+
+        A place in a half of eight rows loses 16 from row to row, and becomes negative after its own row. Rows are
+        stored as the exclusive or with the row before, so that those up to its own make up the entry.
+        """
+        found = self.literal(place.type, 0)
+        for half in (0, 128):
+            at = place ^ -128 if half else place
+            before = [0] * 16
+            for first in range(half, half + 128, 16):
+                row = list(entries[first : first + 16])
+                differences = [a ^ b for a, b in zip(row, before, strict=True)]
+                table = self.numbers(differences * (place.lanes // 16), "i8")
+                found = found ^ self.machine_call(shuffle, place.type, table, at)
+                at = self.intrinsic("ssub.sat", at.type, at, self.literal(at.type, 16))
+                before = row
+        return found
+
+    def numbers(self, values: Sequence[int], element: str) -> Value:
+        """A constant vector."""
+        self.module.count(len(values) // NUMBERS_A_LINE)
+        text = ", ".join(f"{element} {value}" for value in values)
+        return Value(self, vector(len(values), element), f"<{text}>")
 
     def broadcast(self, pointer: Value, lanes: int) -> Value:
         """The float at `pointer` in every lane."""

@@ -41,7 +41,7 @@ class Phase:
         first, step: (y, x) in the output.
         start, stride: the first tap of row t is data row start[0] + stride[0] * t.
         taps: int64[T, 2], the distance of each tap from the first one (y, x).
-        weights: [O, T, I], float32 or int8.
+        weights: [O, T, I], as wide as they are stored.
         bias: [O], of the type of the sums; zeros where the node has no bias.
     """
 
@@ -131,6 +131,11 @@ class ConvProblem:
         """The type of the sums."""
         return OWN[str(self.phases[0].bias.dtype)]
 
+    @property
+    def weights(self) -> Element:
+        """The type of the weights; those of floats may be integers."""
+        return OWN[str(self.phases[0].weights.dtype)]
+
     def biases(self, phase: Phase, tile_n: int) -> np.ndarray:
         """[groups, N]: the bias of each group, padded with zeros to whole tiles."""
         padded = np.zeros((self.groups, whole(self.outputs, tile_n)), phase.bias.dtype)
@@ -191,7 +196,7 @@ def problem_of(writer: Writer, node: Node) -> ConvProblem:
     output = node.outputs[0]
     image, target = image_shape(writer.shape(data)), image_shape(writer.shape(output))
     is_integer = form.accumulator != "float32"
-    weights = filters_of(writer.array(weights_index, "int8" if is_integer else "float32"))
+    weights = filters_of(writer.array(weights_index, writer.element(weights_index).dtype))
     bias = np.zeros(target[3], form.accumulator)
     if bias_index != ABSENT:
         bias = writer.array(bias_index, form.accumulator)

@@ -379,6 +379,9 @@ class Code:
             table.initializer = ir.Constant(type_, list(entries))
         return Value(self, builder.load(builder.gep(table, [I32(0), place.value])))
 
+    def look_up_bytes(self, entries: Sequence[int], place: Value) -> None:
+        """There is no faster way than `look_up`."""
+
     def dynamic_shared(self) -> Value:
         """The int32 address of the launch's dynamic shared memory, a multiple of 128."""
         module = self.builder.module

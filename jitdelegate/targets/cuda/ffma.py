@@ -26,6 +26,7 @@ from jitdelegate.targets.cuda.template import NoPointer, Pointer, TensorPointer
 from jitdelegate.targets.cuda.tensor_core import CHUNK, copy_async
 from jitdelegate.targets.cuda.tile_loader import Chunks, DataLoader, WeightLoader
 from jitdelegate.targets.cuda.writer import Writer
+from jitdelegate.targets.scalar.cast import cast
 
 MOST_PIECES = 8
 """Most chunks per thread: their pixels' positions are kept in registers."""
@@ -77,6 +78,7 @@ class Ffma(ContractTemplate):
 
     Attributes:
         is_asynchronous: whether copies to shared memory bypass registers.
+        weights: the element type of weights; integers are converted on the way to shared memory.
     """
 
     family: ClassVar[str] = "contract_ffma"
@@ -89,6 +91,7 @@ class Ffma(ContractTemplate):
     is_scattered: bool
     is_asynchronous: bool
     is_part: bool
+    weights: Element
     epilogue: Epilogue
 
     @property
@@ -131,7 +134,7 @@ class Ffma(ContractTemplate):
         phase: Sequence[FfmaPhase],
     ) -> None:
         """Args:
-        weights: f32[phases, groups, tiles of N, tiles of K, steps of a tile, columns of a tile].
+        weights: [phases, groups, tiles of N, tiles of K, steps of a tile, columns of a tile].
         phases: int32[phases, RECORD] for a scattered problem.
         phase: the only phase of any other problem.
         """
@@ -172,7 +175,9 @@ class FfmaDataLoader(DataLoader):
 
 
 class FfmaWeightLoader(WeightLoader):
-    """Loads weights; a tile past the last one reads as zeros."""
+    """Loads weights of type `element`; a tile past the last one reads as zeros."""
+
+    element = Element.FLOAT32
 
     def copy(self, tile: Value, slot: Value) -> None:
         source = self._source(tile)
@@ -182,7 +187,14 @@ class FfmaWeightLoader(WeightLoader):
     def fetch_where(self, exists: Value, tile: Value) -> Chunks:
         """This thread's part of a tile; zeros where it does not exist."""
         source = self._source(tile)
-        return [self.code.load_where(exists, self.weights, source + at, QUAD) for at in self.places]
+        if self.element is Element.FLOAT32:
+            return [self.code.load_where(exists, self.weights, source + at, QUAD) for at in self.places]
+        return [self._quad(exists, (source + at) // FLOAT) for at in self.places]
+
+    def _quad(self, exists: Value, index: Value) -> list[Value]:
+        """Four neighbouring integers as float32."""
+        found = load_where(self.code, self.element, exists, self.weights, index, QUAD)
+        return [cast(self.code, one, self.element.dtype, "float32") for one in found]
 
 
 class FfmaKernel(ContractKernel):
@@ -212,6 +224,7 @@ class FfmaKernel(ContractKernel):
         self.weights: FfmaWeightLoader = FfmaWeightLoader(
             code, arguments.weights, first_weight, self.thread, tile.threads, nbytes, after
         )
+        self.weights.element = template.weights
         self._locate_lane()
 
     def _phase(self, code: Code, phases: Value, number: Value) -> tuple[FfmaPhase, PlaceSizes]:
@@ -391,8 +404,9 @@ def choose(writer: Writer, problem: ConvProblem, epilogue: Epilogue) -> tuple[Ff
         run=common_width((problem.outputs,), QUAD),
         is_direct=problem.is_direct,
         is_scattered=problem.is_scattered,
-        is_asynchronous=writer.gpu.has_async_copy and source is Element.FLOAT32,
+        is_asynchronous=writer.gpu.has_async_copy and source is problem.weights is Element.FLOAT32,
         is_part=False,
+        weights=problem.weights,
         epilogue=epilogue,
     )
     gpu, size, results = writer.gpu, _size(problem), prod(problem.target)
@@ -478,7 +492,7 @@ def _packed(records: Sequence[tuple[FfmaPhase, PlaceSizes]]) -> np.ndarray:
 
 
 def tiled(matrices: np.ndarray, tile: Tile) -> Iterator[np.ndarray]:
-    """f32[groups, K, N] as f32[K, columns of a tile] for each group and tile of columns."""
+    """[groups, K, N] as [K, columns of a tile] for each group and tile of columns."""
     for matrix in matrices:
         for first in range(0, matrix.shape[1], tile.columns):
             yield matrix[:, first : first + tile.columns]

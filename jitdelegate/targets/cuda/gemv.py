@@ -23,6 +23,7 @@ from jitdelegate.targets.cuda.sizes import Kind, Number
 from jitdelegate.targets.cuda.template import Template, TensorPointer
 from jitdelegate.targets.cuda.tensor_core import Operand
 from jitdelegate.targets.cuda.writer import STORED, Writer, check_memory
+from jitdelegate.targets.scalar.cast import cast
 
 PACKED_TOGETHER = 256
 """Rows of weights that are packed in one piece: few, so that packing takes little memory."""
@@ -33,6 +34,7 @@ WARPS = 4
 LANES = 32
 CHUNK, WORD = 16, 4
 """Bytes of an access to weights, and of the integers that dp4a multiplies."""
+MOST_FLOATS = 8
 IN_FLIGHT = 8
 """Accesses that a lane begins before it waits for the first one."""
 BUSY_WARPS = 8
@@ -83,9 +85,14 @@ class Gemv(Template):
         return self.rows * WARPS // self.slices
 
     @property
+    def each(self) -> int:
+        """Elements of a row of weights that a lane reads in one access; few where they become floats."""
+        return min(self.weights.widest, MOST_FLOATS) if self.sums is Element.FLOAT32 else self.weights.widest
+
+    @property
     def step(self) -> int:
         """Elements of K that a warp reads in one access to a row of weights."""
-        return LANES * self.weights.widest
+        return LANES * self.each
 
     @property
     def unrolled(self) -> int:
@@ -164,13 +171,14 @@ class GemvKernel:
         exists, place = step < self.sizes.pitch, (self.channel + row) * self.sizes.pitch + step
         if template.sums is Element.INT32:
             return self.code.load_where(exists, self.weights, place, CHUNK // WORD)
-        return load_where(self.code, template.weights, exists, self.weights, place, template.weights.widest)
+        found = load_where(self.code, template.weights, exists, self.weights, place, template.each)
+        return [cast(self.code, one, template.weights.dtype, "float32") for one in found]
 
     def _data(self, pixel: int, access: Value) -> list[Value]:
         template = self.template
         return [
             number
-            for at in range(0, template.weights.widest, max(template.width, self._least))
+            for at in range(0, template.each, max(template.width, self._least))
             for number in self._numbers(pixel, self._place(access) + at)
         ]
 
@@ -193,7 +201,7 @@ class GemvKernel:
 
     def _place(self, access: Value) -> Value:
         """The step of K where this lane's part of an access begins."""
-        return access * self.template.step + self.lane * self.template.weights.widest
+        return access * self.template.step + self.lane * self.template.each
 
     def _finish(self, sums: Sequence[Value]) -> None:
         """Adds up the sums; then lane p (of the first warp, where warps split K) stores the channels of pixel p."""
@@ -230,7 +238,7 @@ def write(writer: Writer, problem: ConvProblem) -> None:
     epilogue, extra = writer.epilogue(problem.node)
     template = choose(writer, problem, epilogue)
     outputs, steps = problem.outputs, phase.steps
-    rows, columns = whole(outputs, template.rows_of_block), whole(steps, template.weights.widest)
+    rows, columns = whole(outputs, template.rows_of_block), whole(steps, template.each)
     check_memory(f"A constant of {[rows, columns]}", template.weights.nbytes * rows * columns)
 
     def stored() -> Iterator[np.ndarray]:
@@ -238,7 +246,8 @@ def write(writer: Writer, problem: ConvProblem) -> None:
             padded = blank(min(PACKED_TOGETHER, rows - first), columns, dtype=phase.weights.dtype)
             own = phase.weights.reshape(outputs, steps)[first : first + PACKED_TOGETHER]
             padded[: len(own), :steps] = own
-            yield padded if template.weights is Element.FLOAT32 else Operand(template.weights.value).rounded(padded)
+            is_narrow = template.weights.is_narrow_float
+            yield Operand(template.weights.value).rounded(padded) if is_narrow else padded
 
     writer.launch(
         template,
@@ -257,8 +266,8 @@ def write(writer: Writer, problem: ConvProblem) -> None:
 def choose(writer: Writer, problem: ConvProblem, epilogue: Epilogue) -> Gemv:
     """The template that suits the problem on the writer's GPU."""
     weights, source = STORED[writer.precision], writer.element(problem.data)
-    if problem.sums is Element.INT32:
-        weights = Element.INT8
+    if problem.weights is not Element.FLOAT32:
+        weights = problem.weights
     rows = _rows(writer.gpu, problem.outputs)
     is_few = -(-problem.outputs // rows) * 2 < BUSY_WARPS * writer.gpu.multiprocessors
     return Gemv(

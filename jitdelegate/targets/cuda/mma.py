@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from jitdelegate.targets.cuda.template import NoPointer, Pointer, TensorPointer
 from jitdelegate.targets.cuda.tensor_core import CHUNK, STEP, Operand, Swizzle, WarpTile, nothing
 from jitdelegate.targets.cuda.tile_loader import Chunks, DataLoader, WeightLoader
 from jitdelegate.targets.cuda.writer import Writer
+from jitdelegate.targets.scalar.cast import cast
 
 COMBINE_CYCLES = 3500
 """Cost of a second launch."""
@@ -66,6 +68,7 @@ class Mma(ContractTemplate):
     Attributes:
         has_async_copy: whether the GPU has cp.async and whole mma steps.
         has_halo: whether pixels outside the image are not zeros.
+        weights: the element type of weights; of floats, integers are converted on the way to shared memory.
     """
 
     family: ClassVar[str] = "contract_mma"
@@ -80,6 +83,7 @@ class Mma(ContractTemplate):
     is_part: bool
     has_async_copy: bool
     has_halo: bool
+    weights: Element
     epilogue: Epilogue
 
     @property
@@ -98,12 +102,17 @@ class Mma(ContractTemplate):
     @property
     def is_asynchronous(self) -> bool:
         """Whether data is copied unchanged by cp.async; otherwise it goes through registers."""
-        return self.has_async_copy and not self.converts and self.unit_bytes >= 4
+        return self.has_async_copy and not self.converts and not self.converts_weights and self.unit_bytes >= 4
 
     @property
     def converts(self) -> bool:
         """Whether data is stored in another type than tensor cores read."""
         return self.source is not self.operand.element
+
+    @property
+    def converts_weights(self) -> bool:
+        """Whether weights are integers beside data of floats."""
+        return self.weights is not Element.FLOAT32 and not self.operand.is_integer
 
     @property
     def warp_tile(self) -> WarpTile:
@@ -217,6 +226,25 @@ class MmaDataLoader(DataLoader):
         return word
 
 
+class MmaWeightLoader(WeightLoader):
+    """Loads integer weights as floats, through registers."""
+
+    def __init__(self, template: Mma, *arguments: Any) -> None:
+        self.template = template
+        super().__init__(*arguments)
+
+    def fetch(self, tile: Value) -> Chunks:
+        source = self._source(tile)
+        return [self._chunk(source + at) for at in self.places]
+
+    def _chunk(self, place: Value) -> list[Value]:
+        """The numbers of a chunk that begins `place` bytes after the first one in shared memory."""
+        code, element, stored = self.code, self.template.operand.element, self.template.weights
+        found = load_run(code, stored, self.weights, place // element.nbytes, CHUNK // element.nbytes)
+        values = [cast(code, one, stored.dtype, "float32") for one in found]
+        return pack(code, element, values) if element.is_narrow_float else values
+
+
 class MmaKernel(ContractKernel):
     """Writes the kernel of one template."""
 
@@ -241,7 +269,8 @@ class MmaKernel(ContractKernel):
         self.data = MmaDataLoader(self)
         first = self.panel * sizes.tiles + self.first
         nbytes = tile.columns * tile.row_bytes
-        self.weights = WeightLoader(code, arguments.weights, first, self.thread, tile.threads, nbytes)
+        loader = partial(MmaWeightLoader, template) if template.converts_weights else WeightLoader
+        self.weights = loader(code, arguments.weights, first, self.thread, tile.threads, nbytes)
         self._locate_warp()
 
     def _locate_warp(self) -> None:
@@ -409,6 +438,7 @@ def choose(writer: Writer, problem: ConvProblem, phase: Phase, epilogue: Epilogu
         is_part=False,
         has_async_copy=writer.gpu.has_async_copy,
         has_halo=problem.halo != 0 and not problem.is_direct,
+        weights=problem.weights,
         epilogue=epilogue,
     )
     gpu, size = writer.gpu, _size(problem, phase, operand)
@@ -490,9 +520,10 @@ def tiled(matrices: np.ndarray, tile: Tile, operand: Operand) -> np.ndarray:
 
     Returns: [groups, tiles of N, tiles of K, rows of a tile, chunks of a row, elements of a chunk].
     """
-    stored = operand.rounded(matrices.transpose(0, 2, 1))
+    turned = matrices.transpose(0, 2, 1)
+    stored = operand.rounded(turned) if turned.dtype == np.float32 else turned
     groups, columns, steps = stored.shape
-    each = CHUNK // stored.itemsize
+    each = CHUNK // operand.element.nbytes
     chunks = tile.row_bytes // CHUNK
     parts = stored.reshape(groups, columns // tile.columns, tile.columns, steps // (chunks * each), chunks, each)
     rows = np.arange(tile.columns)[:, None]

@@ -48,10 +48,7 @@ class Operand(Enum):
         return Element.INT32 if self.is_integer else Element.FLOAT32
 
     def rounded(self, array: np.ndarray) -> np.ndarray:
-        """Float32 numbers rounded to nearest even, as tensor cores take them: float16, or bits as uint16 or uint32.
-        Integers stay as they are."""
-        if self.is_integer:
-            return array
+        """Float32 numbers rounded to nearest even, as tensor cores take them: float16, or bits as uint16 or uint32."""
         if self is Operand.FLOAT16:
             with np.errstate(over="ignore"):  # to infinity, as in the kernels
                 return array.astype(np.float16)

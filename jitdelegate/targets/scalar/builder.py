@@ -91,6 +91,9 @@ class Builder(Protocol[V]):
     def look_up(self, entries: Sequence[int], place: V) -> V:
         """entries[place] as int32, from constant memory; `place` is an int32 within the table."""
 
+    def look_up_bytes(self, entries: Sequence[int], place: V) -> V | None:
+        """entries[place] for an unsigned place of 8 bits and entries of 8 bits; None if `look_up` is as fast."""
+
     def repeat(self, count: int, body: Callable[..., Sequence[V]], *carried: V) -> Sequence[V]:
         """Repeats `values = body(i, *values)` `count` times, from the values `carried`; returns the last values."""
 

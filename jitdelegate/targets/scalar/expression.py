@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr, argument_types
 from jitdelegate.ir.fixed_point import FixedPoint
@@ -12,6 +14,9 @@ from jitdelegate.targets.scalar.cast import cast
 from jitdelegate.targets.scalar.functions import apply
 from jitdelegate.targets.scalar.quantized import fixed_point, quantize, rescale, table
 
+KEPT = 256
+"""Expressions whose steps are kept: kernels emit the same one many times."""
+
 
 def emit(
     b: Builder[V], expr: Expr, arguments: Sequence[V], types: Sequence[str], dtype: str = "float32", lanes: int = 1
@@ -20,21 +25,59 @@ def emit(
 
     Equal sub-expressions are emitted once. `dtype` is the type of an expression that is only a constant.
     """
-    known: dict[Expr, V] = {}
+    found: list[V] = []
 
-    def value(part: Expr, of: str) -> V:
+    def value(operand: int | _Number) -> V:
+        if isinstance(operand, _Number):
+            return b.constant(operand.dtype, operand.value, lanes)
+        return found[operand] if operand >= 0 else arguments[~operand]
+
+    steps, last = _steps(expr, tuple(types), dtype)
+    for step in steps:
+        operands = list(map(value, step.operands))
+        found.append(_result(b, step.part, operands, step.types))
+    return value(last)
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """A constant."""
+
+    dtype: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One operation: the numbers of the steps whose results it reads, ~k for Arg(k), or constants; and their types."""
+
+    part: Expr
+    operands: tuple[int | _Number, ...]
+    types: tuple[str, ...]
+
+
+@lru_cache(KEPT)
+def _steps(expr: Expr, types: tuple[str, ...], dtype: str) -> tuple[tuple[_Step, ...], int | _Number]:
+    """The operations of an expression in order, and the operand that is its value."""
+    steps: list[_Step] = []
+    known: dict[Expr, int] = {}
+
+    def operand(part: Expr, of: str) -> int | _Number:
         if isinstance(part, Arg):
-            return arguments[part.index]
+            return ~part.index
         if isinstance(part, Const):
-            return b.constant(of, part.value, lanes)
+            return _Number(of, part.value)
         if isinstance(part, Cast) and isinstance(part.value, Const):
-            return b.constant(part.dtype, part.value.value, lanes)
+            return _Number(part.dtype, part.value.value)
         if part not in known:
             inner = argument_types(part, types)
-            known[part] = _result(b, part, list(map(value, part.parts, inner)), inner)
+            operands = tuple(map(operand, part.parts, inner))
+            known[part] = len(steps)
+            steps.append(_Step(part, operands, inner))
         return known[part]
 
-    return value(expr, dtype)
+    last = operand(expr, dtype)
+    return tuple(steps), last
 
 
 def _result(b: Builder[V], part: Expr, values: list[V], types: tuple[str, ...]) -> V:

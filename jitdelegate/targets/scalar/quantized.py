@@ -71,7 +71,12 @@ def _half_away(b: Builder[V], value: V) -> V:
 
 def table(b: Builder[V], expr: Table, value: V, source: str) -> V:
     """The table's entry for a value; for int16, the interpolation between two entries."""
-    place = cast(b, value, source, "int32") - ELEMENT_TYPES[source].minimum
+    middle = -ELEMENT_TYPES[source].minimum
+    if value.bits == ELEMENT_TYPES[expr.dtype].bits == 8:
+        found = b.look_up_bytes([int(entry) for entry in (*expr.entries[middle:], *expr.entries[:middle])], value)
+        if found is not None:
+            return found
+    place = cast(b, value, source, "int32") + middle
     if expr.dtype == "float32":
         return b.convert("bitcast", b.look_up([_bits(entry) for entry in expr.entries], place), "float")
     entries = [int(entry) for entry in expr.entries]

@@ -1,0 +1,109 @@
+"""Integer weights beside floats on CUDA: kept as wide as they are, multiplied as floats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jitdelegate.ir.expr import RESULT, Arg
+from jitdelegate.ir.forms import Contract, Depthwise, Window
+from jitdelegate.ir.graph import Graph, Tensor
+from jitdelegate.targets.cuda import back_end
+from jitdelegate.targets.cuda.ffma import Ffma
+from jitdelegate.targets.cuda.gemv import Gemv
+from jitdelegate.targets.cuda.gpu import GPUS
+from jitdelegate.targets.cuda.mma import Mma
+from jitdelegate.targets.cuda.plan import plan
+from tests.targets.cuda_execute import ptx_of, templates_of
+from tests.targets.cuda_graphs import compare
+from tests.targets.integer_graphs import graph_of, whole_range
+
+TOLERANCES = {"float32": 1e-5, "float16": 0.01, "bfloat16": 0.06, "tf32": 0.01}
+
+
+def problem(
+    form: Window, data: tuple[int, ...], weights: tuple[int, ...], output: tuple[int, ...], dtype: str
+) -> Graph:
+    """A form of float32 data whose epilogue multiplies by a scale per channel; sums are of about the size of one."""
+    outputs = output[-1]
+    scales = np.random.default_rng(3).uniform(0.5, 1, outputs).astype(np.float32) / np.iinfo(dtype).max
+    scales /= np.float32(np.sqrt(np.prod(weights) / outputs))
+    bias = np.random.default_rng(4).uniform(-50, 50, outputs).astype(np.float32)
+
+    own = Tensor("x", data, "float32")
+    return graph_of(form, own, output, weights=whole_range(weights, dtype, 1), bias=bias, constants=[scales])
+
+
+def contract(
+    data: tuple[int, ...], weights: tuple[int, ...], output: tuple[int, ...], dtype: str = "int8", **options: Any
+) -> Graph:
+    return problem(Contract(RESULT * Arg(1), **options), data, weights, output, dtype)
+
+
+WINDOW: dict[str, Any] = {"kernel": (3, 3), "stride": (2, 1), "padding": (1, 0, 1, 2)}
+CASES = {
+    "a row": contract((1, 300), (10, 300), (1, 10)),
+    "four rows": contract((4, 62), (33, 62), (4, 33)),
+    "rows": contract((9, 70), (33, 70), (9, 33)),
+    "rows of 16 bits": contract((9, 70), (33, 70), (9, 33), "int16"),
+    "1x1": contract((2, 5, 7, 16), (24, 1, 1, 16), (2, 5, 7, 24)),
+    "3 channels": contract((1, 9, 7, 3), (33, 3, 3, 3), (1, 4, 8, 33), **WINDOW),
+    "40 channels": contract((1, 9, 7, 40), (72, 3, 3, 40), (1, 4, 8, 72), **WINDOW),
+    "transposed": contract(
+        (1, 4, 5, 16), (24, 3, 3, 16), (1, 9, 10, 24),
+        kernel=(3, 3), stride=(2, 2), padding=(0, 0, 1, 0), transposed=True,
+    ),
+}  # fmt: skip
+
+
+def feeds(graph: Graph) -> list[np.ndarray]:
+    return [np.random.default_rng(0).uniform(-1, 1, graph.tensors[0].shape).astype(np.float32)]
+
+
+@pytest.mark.parametrize(
+    "architecture, precision",
+    [
+        ("sm_90", "float32"),
+        ("sm_75", "float32"),
+        ("sm_90", "float16"),
+        ("sm_75", "float16"),
+        ("sm_90", "bfloat16"),
+        ("sm_90", "tf32"),
+    ],
+)
+@pytest.mark.parametrize("name", CASES)
+def test_a_contraction_agrees_with_the_reference(name: str, architecture: str, precision: str) -> None:
+    compare(CASES[name], precision, feeds(CASES[name]), TOLERANCES[precision], architecture=architecture)
+
+
+def test_every_kernel_is_among_them() -> None:
+    found = {type(one) for case in CASES.values() for precision in ("float32", "float16")
+             for one in templates_of(case, "sm_90", precision)}  # fmt: skip
+    assert found == {Gemv, Ffma, Mma}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_a_depthwise_convolution_agrees_with_the_reference(dtype: str) -> None:
+    form = Depthwise(RESULT * Arg(1), kernel=(3, 3), padding=(1, 1, 1, 1))
+    graph = problem(form, (1, 6, 7, 20), (1, 3, 3, 20), (1, 6, 7, 20), dtype)
+    compare(graph, feeds=feeds(graph), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_weights_keep_their_width_in_memory(precision: str) -> None:
+    for data, outputs in ((1, 512), 640), ((64, 512), 640):
+        graph = contract(data, (outputs, data[1]), (data[0], outputs))
+        assert len(plan(graph, GPUS["sm_90"], precision).weights) < 1.05 * outputs * data[1]
+
+
+def test_they_compile_everywhere_without_spills() -> None:
+    large = contract((1, 56, 56, 256), (256, 3, 3, 256), (1, 56, 56, 256), kernel=(3, 3), padding=(1, 1, 1, 1))
+    few = contract((4, 1280), (1001, 1280), (4, 1001))
+    for architecture in back_end.ARCHITECTURES:
+        for precision in ("float32", "float16"):
+            for graph in large, few, CASES["3 channels"], CASES["40 channels"]:
+                for template in templates_of(graph, architecture, precision):
+                    cubin = back_end.cubin(ptx_of(template, architecture).encode(), architecture)
+                    assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0), (architecture, template)
