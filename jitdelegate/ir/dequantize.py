@@ -10,7 +10,7 @@ from jitdelegate.ir.graph import Quant, Tensor
 
 PACKED = ("int4",)
 """Types that numpy lacks and `integers` unpacks."""
-LEAST_NARROW = 4096
+LEAST_NARROW = 256
 """Fewest floats that are worth a narrower type."""
 SAMPLE = 4096
 """Floats that are tried before all are: few are float16 by chance."""

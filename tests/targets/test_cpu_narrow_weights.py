@@ -154,3 +154,27 @@ def test_bytes_times_an_int4_matrix(features: str, dtype: str, rows: int, depth:
     np.testing.assert_array_equal(execute(graph, [data], features)[0], expected)
     if features.endswith("-vnni") and depth != 31:
         assert len(generate(graph, features).weights) < outputs * depth * 0.62 + 1500
+
+
+@pytest.mark.parametrize("features", LEVELS)
+@pytest.mark.parametrize("kind", ("float16", "int8", "int8 per tensor"))
+@pytest.mark.parametrize(("channels", "multiplier", "size"), [(48, 1, 3), (21, 1, 5), (16, 2, 3)])
+def test_narrow_taps_of_a_depthwise(features: str, kind: str, channels: int, multiplier: int, size: int) -> None:
+    outputs = channels * multiplier
+    rows = dequantized(constant(kind, (outputs, size * size)))
+    assert rows.data is not None
+    taps = np.ascontiguousarray(rows.data.T).reshape(1, size, size, outputs)
+    grid = None if rows.grid is None else replace(rows.grid, axis=3)
+    bias = np.random.default_rng(5).normal(0, 1, outputs).astype(np.float32)
+    tensors = (
+        Tensor("data", (1, 9, 11, channels), "float32"),
+        Tensor("taps", taps.shape, "float32", taps, grid=grid),
+        Tensor("bias", bias.shape, "float32", bias),
+        Tensor("result", (1, 9, 11, outputs), "float32"),
+    )
+    form = Depthwise(kernel=(size, size), padding=(size // 2,) * 4, multiplier=multiplier)
+    graph = Graph(tensors, (Node("DEPTHWISE_CONV_2D", (0, 1, 2), (3,), form=form),), (0,), (3,))
+    check(graph, features)
+    if (kind, features) != ("float16", "generic"):
+        padded, width = -(-outputs // 16) * 16, 2 if kind == "float16" else 1
+        assert len(generate(graph, features).weights) <= padded * (taps.size // outputs * width + 8) + 256

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from jitdelegate.ir.dequantize import LEAST_NARROW, is_half, requantized
 from jitdelegate.ir.forms import Depthwise
+from jitdelegate.ir.graph import Tensor
 from jitdelegate.ir.layout import Layout
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.element import load
 from jitdelegate.targets.cpu.epilogue import Epilogue
 from jitdelegate.targets.cpu.kernel import Generator, split
+from jitdelegate.targets.cpu.machine import Machine
 from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Function, Value, register, vector
 from jitdelegate.targets.scalar.cast import cast
 
@@ -35,6 +38,7 @@ class Filters:
         products: the type that holds products and their sums exactly: float32, int32 or int64.
         result: the type of sums plus bias: that of the bias, or float32 where this is exact too and saves conversions.
         joined: neighbouring pixels of a row whose channels are those of one pixel here.
+        scales: f32[C] of int8 taps that stand for floats, by which sums are multiplied; else None.
     """
 
     taps: np.ndarray
@@ -43,6 +47,7 @@ class Filters:
     products: str
     result: str
     joined: int = 1
+    scales: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -64,7 +69,13 @@ class Filters:
     @property
     def key(self) -> tuple[str, ...]:
         """The types, which the code depends on."""
-        return self.data, self.products, self.result, str(self.taps.dtype), str(self.bias.dtype)
+        is_scaled = "scaled" if self.heads > 1 else ""
+        return self.data, self.products, self.result, str(self.taps.dtype), str(self.bias.dtype), is_scaled
+
+    @property
+    def heads(self) -> int:
+        """Numbers of a channel before its taps: a bias, and a scale if there is one."""
+        return 1 if self.scales is None else 2
 
     @property
     def channels(self) -> int:
@@ -80,7 +91,7 @@ class Filters:
 
     def block_bytes(self, generator: Generator) -> int:
         """Bytes of a block's packed constants."""
-        return generator.lanes * (self.bias.itemsize + len(self.taps) * self.taps.itemsize)
+        return generator.lanes * (self.heads * self.bias.itemsize + len(self.taps) * self.taps.itemsize)
 
     def columns_at_once(self, generator: Generator) -> int:
         """Output pixels that are computed together."""
@@ -91,7 +102,7 @@ class Filters:
         return Row(f, shape, generator.lanes, numbers)
 
     def pack(self, generator: Generator) -> int:
-        """[C / lanes][bias, taps ...][lanes]; the offset in the weights."""
+        """[C / lanes][bias, scale, taps ...][lanes]; the offset in the weights."""
         lanes, blocks = generator.lanes, -(-self.channels // generator.lanes)
 
         def blocked(rows: np.ndarray) -> np.ndarray:
@@ -99,8 +110,21 @@ class Filters:
             padded[:, : self.channels] = rows
             return np.ascontiguousarray(padded.reshape(-1, blocks, lanes).swapaxes(0, 1)).reshape(blocks, -1)
 
-        parts = [blocked(rows).view(np.uint8) for rows in (self.bias[None], self.taps)]
+        heads = [each[None] for each in (self.bias, self.scales) if each is not None]
+        parts = [blocked(rows).view(np.uint8) for rows in (*heads, self.taps)]
         return generator.weights.add(np.concatenate(parts, axis=1))
+
+
+def narrow_taps(machine: Machine, weights: Tensor) -> tuple[np.ndarray, np.ndarray | None]:
+    """Weights [1, kh, kw, C] in the narrowest type that holds the very same numbers, floats with scales f32[C] for
+    int8."""
+    data, grid = weights.data, weights.grid
+    assert data is not None
+    if grid is not None and data.size >= LEAST_NARROW and (len(grid.scales) == 1 or grid.axis == 3):
+        found = requantized(np.ascontiguousarray(data.reshape(-1, data.shape[3]).T), replace(grid, axis=0))
+        if found is not None and found[1].shape[1] == 1:
+            return np.ascontiguousarray(found[0].T).reshape(data.shape), found[1][:, 0]
+    return (data.astype(np.float16) if machine.has_half and data.dtype == np.float32 and is_half(data) else data), None
 
 
 def folded(bias: np.ndarray | None, taps: np.ndarray, zero: int, dtype: str) -> np.ndarray:
@@ -201,13 +225,16 @@ class Row:
             return [a + tap, w + columns * tap_bytes, *found]
 
         zero = f.literal(vector(self.lanes, register(filters.products)), 0.0)
-        state = [a, w + self.lanes * filters.bias.itemsize, *[zero] * size]
+        state = [a, w + filters.heads * self.lanes * filters.bias.itemsize, *[zero] * size]
         if rows * columns > UNROLLED_TAPS:
             state = f.loop(rows, row, *state)
         else:
             for _ in range(rows):
                 state = row(f.index(0), *state)
         last = cast(f, self._constant(filters.bias, bias), str(filters.bias.dtype), filters.result)
+        if filters.scales is not None:
+            scale = self._constant(filters.scales, bias + self.lanes * filters.bias.itemsize)
+            return [f.fma(total, scale, last) for total in state[2:]]
         return [self._result(total) + last for total in state[2:]]
 
     def _result(self, total: Value) -> Value:
