@@ -159,7 +159,10 @@ def test_bytes_times_an_int4_matrix(features: str, dtype: str, rows: int, depth:
 @pytest.mark.parametrize("features", LEVELS)
 @pytest.mark.parametrize("kind", ("float16", "int8", "int8 per tensor"))
 @pytest.mark.parametrize(("channels", "multiplier", "size"), [(48, 1, 3), (21, 1, 5), (16, 2, 3)])
-def test_narrow_taps_of_a_depthwise(features: str, kind: str, channels: int, multiplier: int, size: int) -> None:
+@pytest.mark.parametrize("width", (11, 33))
+def test_narrow_taps_of_a_depthwise(
+    features: str, kind: str, channels: int, multiplier: int, size: int, width: int
+) -> None:
     outputs = channels * multiplier
     rows = dequantized(constant(kind, (outputs, size * size)))
     assert rows.data is not None
@@ -167,14 +170,14 @@ def test_narrow_taps_of_a_depthwise(features: str, kind: str, channels: int, mul
     grid = None if rows.grid is None else replace(rows.grid, axis=3)
     bias = np.random.default_rng(5).normal(0, 1, outputs).astype(np.float32)
     tensors = (
-        Tensor("data", (1, 9, 11, channels), "float32"),
+        Tensor("data", (1, 9, width, channels), "float32"),
         Tensor("taps", taps.shape, "float32", taps, grid=grid),
         Tensor("bias", bias.shape, "float32", bias),
-        Tensor("result", (1, 9, 11, outputs), "float32"),
+        Tensor("result", (1, 9, width, outputs), "float32"),
     )
     form = Depthwise(kernel=(size, size), padding=(size // 2,) * 4, multiplier=multiplier)
     graph = Graph(tensors, (Node("DEPTHWISE_CONV_2D", (0, 1, 2), (3,), form=form),), (0,), (3,))
     check(graph, features)
     if (kind, features) != ("float16", "generic"):
-        padded, width = -(-outputs // 16) * 16, 2 if kind == "float16" else 1
-        assert len(generate(graph, features).weights) <= padded * (taps.size // outputs * width + 8) + 256
+        padded, nbytes = -(-outputs // 16) * 16, 2 if kind == "float16" else 1
+        assert len(generate(graph, features).weights) <= padded * (taps.size // outputs * nbytes + 8) + 256

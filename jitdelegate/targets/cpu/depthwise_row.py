@@ -16,11 +16,16 @@ from jitdelegate.targets.cpu.element import load
 from jitdelegate.targets.cpu.epilogue import Epilogue
 from jitdelegate.targets.cpu.kernel import Generator, split
 from jitdelegate.targets.cpu.machine import Machine
+from jitdelegate.targets.cpu.narrow_products import read_lines
 from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Function, Value, register, vector
 from jitdelegate.targets.scalar.cast import cast
 
 UNROLLED_TAPS = 9
 """Windows with more taps than this are computed in a loop over their rows."""
+WIDE_COLUMNS = 16
+"""Columns of a row from which on narrow taps are converted once for the row, instead of for each group of pixels."""
+STACK_ALIGN = 16
+"""Alignment of the stack in bytes that the calling convention guarantees."""
 UNROLLED_COLUMNS = 64
 """Windows wider than this are computed in a loop over their columns too."""
 EXACT = {"float32": 1 << 24, "int32": 1 << 31}
@@ -39,6 +44,7 @@ class Filters:
         result: the type of sums plus bias: that of the bias, or float32 where this is exact too and saves conversions.
         joined: neighbouring pixels of a row whose channels are those of one pixel here.
         scales: f32[C] of int8 taps that stand for floats, by which sums are multiplied; else None.
+        aligned: alignment in bytes of packed constants, where that is not the size of a vector of them.
     """
 
     taps: np.ndarray
@@ -48,6 +54,12 @@ class Filters:
     result: str
     joined: int = 1
     scales: np.ndarray | None = None
+    aligned: int = 0
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether taps are converted to float32."""
+        return self.products == "float32" and self.data == "float32" and self.taps.dtype != np.float32
 
     @classmethod
     def of(
@@ -179,6 +191,8 @@ def _write_row(generator: Generator, shape: RowShape, name: str) -> None:
     mask = f.first_lanes(lanes, generator.lanes) if shape.masked else None
     moves = [shape.a_pixel * shape.stride, shape.c_pixel, *(s.pixel for s in streams)]
     pointers = [a, c, *at]
+    if shape.columns >= WIDE_COLUMNS and shape.filters.is_narrow:
+        shape, w = _widened(generator, shape, w)
     row = shape.filters.row(f, shape, generator, numbers)
     for size, count in split(shape.columns, shape.filters.columns_at_once(generator)):
 
@@ -188,6 +202,23 @@ def _write_row(generator: Generator, shape: RowShape, name: str) -> None:
 
         pointers = f.loop(count, group, *pointers)
     f.finish()
+
+
+def _widened(generator: Generator, shape: RowShape, w: Value) -> tuple[RowShape, Value]:
+    """The shape with float32 taps, and their address: the packed constants at `w`, converted on the stack."""
+    f, filters, line = w.function, shape.filters, generator.vector_bytes
+    count = len(filters.taps)
+    target = f.emit(POINTER, f"alloca [{(1 + count) * line} x i8], align {STACK_ALIGN}")
+    bias = f.load(generator.vector, w)
+    f.store(bias, target, STACK_ALIGN)
+    scale = f.load(generator.vector, w + line) if filters.scales is not None else None
+    source = w + filters.heads * line
+    for number in range(count):
+        ((tap,),) = read_lines(f, str(filters.taps.dtype), source, 1, generator.lanes, 1)
+        f.store(tap if scale is None else tap * scale, target + (1 + number) * line, STACK_ALIGN)
+        source = source + generator.lanes * filters.taps.itemsize
+    wide = replace(filters, taps=filters.taps.astype(np.float32), scales=None, aligned=STACK_ALIGN)
+    return replace(shape, filters=wide), target
 
 
 @dataclass(frozen=True)
@@ -270,7 +301,7 @@ class Row:
     def _constant(self, rows: np.ndarray, at: Value) -> Value:
         """The block's elements of one packed row of constants."""
         filters = self.shape.filters
-        aligned = self.lanes * min(filters.taps.itemsize, filters.bias.itemsize)
+        aligned = filters.aligned or self.lanes * min(filters.taps.itemsize, filters.bias.itemsize)
         return self.f.load(vector(self.lanes, register(str(rows.dtype))), at, aligned)
 
     def _channels(self, at: Value) -> Value:
