@@ -10,6 +10,10 @@ from jitdelegate.ir.graph import Quant, Tensor
 
 PACKED = ("int4",)
 """Types that numpy lacks and `integers` unpacks."""
+LEAST_NARROW = 256
+"""Fewest floats that are worth a narrower type."""
+SAMPLE = 4096
+"""Floats that are tried before all are: few are float16 by chance."""
 
 
 def integers(tensor: Tensor) -> np.ndarray:
@@ -68,3 +72,18 @@ def requantized(data: np.ndarray, grid: Quant, dtype: str = "int8") -> tuple[np.
     fits = np.abs(numbers + 0.5).max(initial=0) < -np.iinfo(dtype).min
     is_exact = fits and np.array_equal(numbers * parts[..., None], blocks)
     return (numbers.astype(dtype).reshape(data.shape), parts) if is_exact else None
+
+
+def is_half(data: np.ndarray) -> bool:
+    """Whether every one of many floats is a float16."""
+    return data.size >= LEAST_NARROW and all(map(_are_half, (data.reshape(-1)[:SAMPLE], data)))
+
+
+def _are_half(data: np.ndarray) -> bool:
+    with np.errstate(over="ignore"):
+        return bool(np.array_equal(data.astype(np.float16), data))
+
+
+def is_narrow(tensor: Tensor) -> bool:
+    """Whether a float32 constant may be stored as integers on its grid, or as float16."""
+    return tensor.data is not None and (tensor.grid is not None or is_half(tensor.data))

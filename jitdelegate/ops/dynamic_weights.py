@@ -91,14 +91,14 @@ def _real(
     sums = numbers.reshape(len(numbers), -1).sum(1, dtype=np.int32)
     row = rows.row if len(rows.row) == len(shape) else (*shape[:-1], 1)
     extra: list[int | Lowering | np.ndarray] = [
-        rows.seen(rows.zero, row, "int32"),
+        rows.seen(rows.zero, row, "int8"),
         rows.seen(rows.step, row, "float32"),
         sums,
         np.broadcast_to(scales, sums.shape).copy(),
     ]
     along = IndexMap.along(len(shape) - 1)
     maps = [IndexMap.broadcast(row, shape)] * 2 + [along] * 2
-    return Cast(RESULT - Arg(1) * Arg(3), "float32") * Arg(2) * Arg(4), extra, maps
+    return Cast(RESULT - Cast(Arg(1), "int32") * Arg(3), "float32") * Arg(2) * Arg(4), extra, maps
 
 
 class _Rows:
@@ -106,7 +106,7 @@ class _Rows:
 
     Attributes:
         row: the shape of these numbers; parts of the data along its axes of size 1 are quantized together.
-        factor, step, zero: float32 factor, step = 1 / factor, int32 zero.
+        factor, step, zero: float32 factor, step = 1 / factor, int8 zero.
     """
 
     def __init__(self, source: int | Lowering, shape: Shape, axes: tuple[int, ...]) -> None:
@@ -119,7 +119,7 @@ class _Rows:
         high = Reduce(kind="max", axes=axes, epilogue=factor, operands=(access,))
         self.factor = Lowering(high, (source, low), self.row, "float32")
         self.step = self._map(1.0 / X, self.factor)
-        self.zero = self._map(Cast(unary("round", -128.0 - X * Y), "int32"), low, self.factor, dtype="int32")
+        self.zero = self._map(quantize(-(X * Y), "int8", -128), low, self.factor, dtype="int8")
 
     def _map(self, formula: Expr, *operands: Lowering, dtype: str = "float32") -> Lowering:
         return mapped(formula, *((each, self.row) for each in operands), shape=self.row, dtype=dtype)

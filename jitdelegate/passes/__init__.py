@@ -49,7 +49,7 @@ FOLD: tuple[Pass, ...] = (
 
 REWRITE: tuple[Pass, ...] = (
     float_view,  # first: what it makes of quantized operators is rewritten like other operators on floats
-    widen_weights,  # first: other passes then see float nodes
+    widen_weights,  # for the same reason
     fuse_dilation,  # before fuse_scale: a MUL after BATCH_TO_SPACE_ND then follows the convolution
     fuse_pad,  # before fuse_scale: only then does PAD stand right before the convolution
     fuse_scale,  # before fuse_activation: a scale cannot pass an activation

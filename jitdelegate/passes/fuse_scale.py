@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from jitdelegate.ir.dequantize import is_narrow
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.passes.graph_builder import GraphBuilder
@@ -21,7 +22,8 @@ def fuse_scale(graph: Graph) -> Graph:
 
     SUB and DIV are fused too if the constant is the second operand, and for DIV not 0. The constant must be one number
     or one number per channel. The convolution must have no activation and no other reader. An activation of the
-    arithmetic operator becomes the convolution's.
+    arithmetic operator becomes the convolution's. Weights that targets may store narrower than float32 are not
+    multiplied, which would cost them that.
     """
     draft = GraphBuilder(graph)
     nodes: dict[int, Node] = {}
@@ -45,7 +47,8 @@ def _producer(graph: Graph, nodes: dict[int, Node], node: Node) -> tuple[int, np
             continue
         shape = graph.tensors[data].shape
         fits = graph.tensors[node.outputs[0]].shape == shape and constant.size in (1, _per_channel(constant, shape))
-        if fits and (node.op != "DIV" or constant.all()):
+        is_kept = node.op in ("MUL", "DIV") and is_narrow(graph.tensors[producer.inputs[1]])
+        if fits and not is_kept and (node.op != "DIV" or constant.all()):
             return writer, constant
     return None
 

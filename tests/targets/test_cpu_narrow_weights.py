@@ -131,3 +131,53 @@ def test_floats_beside_the_grid_stay_floats() -> None:
     assert requantized(np.float32([[0.5, 1.0], [-64, 63.5]]), grid) is not None
     assert requantized(np.float32([[0.5, 1.0], [-64, 64]]), grid) is None
     assert requantized(np.float32([[0.5, 1.25], [-64, 63.5]]), grid) is None
+
+
+@pytest.mark.parametrize("features", RUNNABLE)
+@pytest.mark.parametrize("dtype", ("int8", "uint8"))
+@pytest.mark.parametrize("rows", (1, 40))
+@pytest.mark.parametrize("depth", (96, 100, 31))
+def test_bytes_times_an_int4_matrix(features: str, dtype: str, rows: int, depth: int) -> None:
+    outputs, info, random = 200, np.iinfo(dtype), np.random.default_rng(depth)
+    weights = random.integers(-8, 8, (outputs, depth)).astype(np.int8)
+    bias = random.integers(-1000, 1000, outputs).astype(np.int32)
+    tensors = (
+        Tensor("data", (rows, depth), dtype),
+        Tensor("w", weights.shape, "int8", weights),
+        Tensor("bias", bias.shape, "int32", bias),
+        Tensor("result", (rows, outputs), "int32"),
+    )
+    form = Contract(accumulator="int32", input_zero=3, halo_value=3.0)
+    graph = Graph(tensors, (Node("FULLY_CONNECTED", (0, 1, 2), (3,), form=form),), (0,), (3,))
+    data = random.integers(info.min, info.max + 1, (rows, depth)).astype(dtype)
+    expected = (data.astype(np.int64) - 3) @ weights.T + bias
+    np.testing.assert_array_equal(execute(graph, [data], features)[0], expected)
+    if features.endswith("-vnni") and depth != 31:
+        assert len(generate(graph, features).weights) < outputs * depth * 0.62 + 1500
+
+
+@pytest.mark.parametrize("features", LEVELS)
+@pytest.mark.parametrize("kind", ("float16", "int8", "int8 per tensor"))
+@pytest.mark.parametrize(("channels", "multiplier", "size"), [(48, 1, 3), (21, 1, 5), (16, 2, 3)])
+@pytest.mark.parametrize("width", (11, 33))
+def test_narrow_taps_of_a_depthwise(
+    features: str, kind: str, channels: int, multiplier: int, size: int, width: int
+) -> None:
+    outputs = channels * multiplier
+    rows = dequantized(constant(kind, (outputs, size * size)))
+    assert rows.data is not None
+    taps = np.ascontiguousarray(rows.data.T).reshape(1, size, size, outputs)
+    grid = None if rows.grid is None else replace(rows.grid, axis=3)
+    bias = np.random.default_rng(5).normal(0, 1, outputs).astype(np.float32)
+    tensors = (
+        Tensor("data", (1, 9, width, channels), "float32"),
+        Tensor("taps", taps.shape, "float32", taps, grid=grid),
+        Tensor("bias", bias.shape, "float32", bias),
+        Tensor("result", (1, 9, width, outputs), "float32"),
+    )
+    form = Depthwise(kernel=(size, size), padding=(size // 2,) * 4, multiplier=multiplier)
+    graph = Graph(tensors, (Node("DEPTHWISE_CONV_2D", (0, 1, 2), (3,), form=form),), (0,), (3,))
+    check(graph, features)
+    if (kind, features) != ("float16", "generic"):
+        padded, nbytes = -(-outputs // 16) * 16, 2 if kind == "float16" else 1
+        assert len(generate(graph, features).weights) <= padded * (taps.size // outputs * nbytes + 8) + 256

@@ -13,7 +13,7 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.targets.cpu.contract import ContractWriter
 from jitdelegate.targets.cpu.depthwise_bytes import byte_filters
-from jitdelegate.targets.cpu.depthwise_row import Filters, RowShape, row_function
+from jitdelegate.targets.cpu.depthwise_row import Filters, RowShape, narrow_taps, row_function
 from jitdelegate.targets.cpu.epilogue import Epilogue, numbers_pointer, stream_pointers
 from jitdelegate.targets.cpu.indirect_gemm import sweeps
 from jitdelegate.targets.cpu.kernel import ALIGN, Job, JobWriter, Kernel, Memory, divisor, split
@@ -52,10 +52,11 @@ def write_depthwise(writer: Writer, node: Node, form: Depthwise) -> list[Job]:
 def _layer(writer: Writer, node: Node, form: Depthwise, c: Layout) -> Layer:
     """The layer of a Depthwise whose results are stored by layout `c`."""
     data, weights, bias = node.inputs[:3]
-    dtype, taps, epilogue = writer.memory(data).layout.dtype, writer.constant(weights), writer.epilogue(node)
+    dtype, epilogue, machine = writer.memory(data).layout.dtype, writer.epilogue(node), writer.generator.machine
+    taps, scales = narrow_taps(machine, writer.graph.tensors[weights])
     operands = form, dtype, taps, writer.optional(bias), epilogue
-    filters, own = byte_filters(writer.generator.machine, *operands, c) or Filters.of(*operands)
-    return Layer(form, filters, own.shared())
+    filters, own = byte_filters(machine, *operands, c) or Filters.of(*operands)
+    return Layer(form, replace(filters, scales=scales), own.shared())
 
 
 def _as_groups(form: Depthwise, weights: np.ndarray) -> Contract:

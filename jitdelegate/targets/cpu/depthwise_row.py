@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from jitdelegate.ir.dequantize import LEAST_NARROW, is_half, requantized
 from jitdelegate.ir.forms import Depthwise
+from jitdelegate.ir.graph import Tensor
 from jitdelegate.ir.layout import Layout
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.element import load
 from jitdelegate.targets.cpu.epilogue import Epilogue
 from jitdelegate.targets.cpu.kernel import Generator, split
+from jitdelegate.targets.cpu.machine import Machine
+from jitdelegate.targets.cpu.narrow_products import read_lines
 from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Function, Value, register, vector
 from jitdelegate.targets.scalar.cast import cast
 
 UNROLLED_TAPS = 9
 """Windows with more taps than this are computed in a loop over their rows."""
+WIDE_COLUMNS = 16
+"""Columns of a row from which on narrow taps are converted once for the row, instead of for each group of pixels."""
+STACK_ALIGN = 16
+"""Alignment of the stack in bytes that the calling convention guarantees."""
 UNROLLED_COLUMNS = 64
 """Windows wider than this are computed in a loop over their columns too."""
 EXACT = {"float32": 1 << 24, "int32": 1 << 31}
@@ -35,6 +43,8 @@ class Filters:
         products: the type that holds products and their sums exactly: float32, int32 or int64.
         result: the type of sums plus bias: that of the bias, or float32 where this is exact too and saves conversions.
         joined: neighbouring pixels of a row whose channels are those of one pixel here.
+        scales: f32[C] of int8 taps that stand for floats, by which sums are multiplied; else None.
+        aligned: alignment in bytes of packed constants, where that is not the size of a vector of them.
     """
 
     taps: np.ndarray
@@ -43,6 +53,13 @@ class Filters:
     products: str
     result: str
     joined: int = 1
+    scales: np.ndarray | None = None
+    aligned: int = 0
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether taps are converted to float32."""
+        return self.products == "float32" and self.data == "float32" and self.taps.dtype != np.float32
 
     @classmethod
     def of(
@@ -64,7 +81,13 @@ class Filters:
     @property
     def key(self) -> tuple[str, ...]:
         """The types, which the code depends on."""
-        return self.data, self.products, self.result, str(self.taps.dtype), str(self.bias.dtype)
+        is_scaled = "scaled" if self.heads > 1 else ""
+        return self.data, self.products, self.result, str(self.taps.dtype), str(self.bias.dtype), is_scaled
+
+    @property
+    def heads(self) -> int:
+        """Numbers of a channel before its taps: a bias, and a scale if there is one."""
+        return 1 if self.scales is None else 2
 
     @property
     def channels(self) -> int:
@@ -80,7 +103,7 @@ class Filters:
 
     def block_bytes(self, generator: Generator) -> int:
         """Bytes of a block's packed constants."""
-        return generator.lanes * (self.bias.itemsize + len(self.taps) * self.taps.itemsize)
+        return generator.lanes * (self.heads * self.bias.itemsize + len(self.taps) * self.taps.itemsize)
 
     def columns_at_once(self, generator: Generator) -> int:
         """Output pixels that are computed together."""
@@ -91,7 +114,7 @@ class Filters:
         return Row(f, shape, generator.lanes, numbers)
 
     def pack(self, generator: Generator) -> int:
-        """[C / lanes][bias, taps ...][lanes]; the offset in the weights."""
+        """[C / lanes][bias, scale, taps ...][lanes]; the offset in the weights."""
         lanes, blocks = generator.lanes, -(-self.channels // generator.lanes)
 
         def blocked(rows: np.ndarray) -> np.ndarray:
@@ -99,8 +122,21 @@ class Filters:
             padded[:, : self.channels] = rows
             return np.ascontiguousarray(padded.reshape(-1, blocks, lanes).swapaxes(0, 1)).reshape(blocks, -1)
 
-        parts = [blocked(rows).view(np.uint8) for rows in (self.bias[None], self.taps)]
+        heads = [each[None] for each in (self.bias, self.scales) if each is not None]
+        parts = [blocked(rows).view(np.uint8) for rows in (*heads, self.taps)]
         return generator.weights.add(np.concatenate(parts, axis=1))
+
+
+def narrow_taps(machine: Machine, weights: Tensor) -> tuple[np.ndarray, np.ndarray | None]:
+    """Weights [1, kh, kw, C] in the narrowest type that holds the very same numbers, floats with scales f32[C] for
+    int8."""
+    data, grid = weights.data, weights.grid
+    assert data is not None
+    if grid is not None and data.size >= LEAST_NARROW and (len(grid.scales) == 1 or grid.axis == 3):
+        found = requantized(np.ascontiguousarray(data.reshape(-1, data.shape[3]).T), replace(grid, axis=0))
+        if found is not None and found[1].shape[1] == 1:
+            return np.ascontiguousarray(found[0].T).reshape(data.shape), found[1][:, 0]
+    return (data.astype(np.float16) if machine.has_half and data.dtype == np.float32 and is_half(data) else data), None
 
 
 def folded(bias: np.ndarray | None, taps: np.ndarray, zero: int, dtype: str) -> np.ndarray:
@@ -155,6 +191,8 @@ def _write_row(generator: Generator, shape: RowShape, name: str) -> None:
     mask = f.first_lanes(lanes, generator.lanes) if shape.masked else None
     moves = [shape.a_pixel * shape.stride, shape.c_pixel, *(s.pixel for s in streams)]
     pointers = [a, c, *at]
+    if shape.columns >= WIDE_COLUMNS and shape.filters.is_narrow:
+        shape, w = _widened(generator, shape, w)
     row = shape.filters.row(f, shape, generator, numbers)
     for size, count in split(shape.columns, shape.filters.columns_at_once(generator)):
 
@@ -164,6 +202,23 @@ def _write_row(generator: Generator, shape: RowShape, name: str) -> None:
 
         pointers = f.loop(count, group, *pointers)
     f.finish()
+
+
+def _widened(generator: Generator, shape: RowShape, w: Value) -> tuple[RowShape, Value]:
+    """The shape with float32 taps, and their address: the packed constants at `w`, converted on the stack."""
+    f, filters, line = w.function, shape.filters, generator.vector_bytes
+    count = len(filters.taps)
+    target = f.emit(POINTER, f"alloca [{(1 + count) * line} x i8], align {STACK_ALIGN}")
+    bias = f.load(generator.vector, w)
+    f.store(bias, target, STACK_ALIGN)
+    scale = f.load(generator.vector, w + line) if filters.scales is not None else None
+    source = w + filters.heads * line
+    for number in range(count):
+        ((tap,),) = read_lines(f, str(filters.taps.dtype), source, 1, generator.lanes, 1)
+        f.store(tap if scale is None else tap * scale, target + (1 + number) * line, STACK_ALIGN)
+        source = source + generator.lanes * filters.taps.itemsize
+    wide = replace(filters, taps=filters.taps.astype(np.float32), scales=None, aligned=STACK_ALIGN)
+    return replace(shape, filters=wide), target
 
 
 @dataclass(frozen=True)
@@ -201,13 +256,16 @@ class Row:
             return [a + tap, w + columns * tap_bytes, *found]
 
         zero = f.literal(vector(self.lanes, register(filters.products)), 0.0)
-        state = [a, w + self.lanes * filters.bias.itemsize, *[zero] * size]
+        state = [a, w + filters.heads * self.lanes * filters.bias.itemsize, *[zero] * size]
         if rows * columns > UNROLLED_TAPS:
             state = f.loop(rows, row, *state)
         else:
             for _ in range(rows):
                 state = row(f.index(0), *state)
         last = cast(f, self._constant(filters.bias, bias), str(filters.bias.dtype), filters.result)
+        if filters.scales is not None:
+            scale = self._constant(filters.scales, bias + self.lanes * filters.bias.itemsize)
+            return [f.fma(total, scale, last) for total in state[2:]]
         return [self._result(total) + last for total in state[2:]]
 
     def _result(self, total: Value) -> Value:
@@ -243,7 +301,7 @@ class Row:
     def _constant(self, rows: np.ndarray, at: Value) -> Value:
         """The block's elements of one packed row of constants."""
         filters = self.shape.filters
-        aligned = self.lanes * min(filters.taps.itemsize, filters.bias.itemsize)
+        aligned = filters.aligned or self.lanes * min(filters.taps.itemsize, filters.bias.itemsize)
         return self.f.load(vector(self.lanes, register(str(rows.dtype))), at, aligned)
 
     def _channels(self, at: Value) -> Value:

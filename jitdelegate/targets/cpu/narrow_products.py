@@ -13,8 +13,11 @@ import numpy as np
 
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.kernel import Generator
-from jitdelegate.targets.cpu.products import QUAD, Products
+from jitdelegate.targets.cpu.products import QUAD, ByteProducts, Products
 from jitdelegate.targets.cpu.vector_ir import FLOAT, FLOAT_BYTES, INDEX, POINTER, Function, Value, vector
+
+UPPER_HALVES = -0x0F0F0F10
+"""The upper halves of four bytes."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,34 @@ class NibbleWeights(NarrowProducts):
 
     def arranged(self, panel: np.ndarray, quads: int) -> np.ndarray:
         return paired(panel, quads)
+
+
+@dataclass(frozen=True)
+class NibbleBytes(ByteProducts):
+    """Products of bytes by VNNI with weights of int4. They are multiplied as 16 times as large, in the upper half of
+    their bytes, and sums are divided in the end."""
+
+    @property
+    def key(self) -> str:
+        return f"{type(self).__name__} {self.is_signed}"
+
+    def line_bytes(self, steps: int) -> int:
+        return self.weight_bytes * steps // (2 if steps == QUAD else 1)
+
+    def arranged(self, panel: np.ndarray, quads: int) -> np.ndarray:
+        return paired(np.concatenate([panel[: quads * QUAD], panel[quads * QUAD :] * np.int8(16)]), quads)
+
+    def lines(self, f: Function, at: Value, vectors: int, steps: int) -> Iterator[list[Sequence[Value]]]:
+        if steps != QUAD:
+            yield from super().lines(f, at, vectors, steps)
+            return
+        for pair in range(steps // 2):
+            both = [self.weights(f, at + (pair * vectors + v) * self.weight_bytes)[0] for v in range(vectors)]
+            yield [[each << 4 & UPPER_HALVES] for each in both]
+            yield [[each & UPPER_HALVES] for each in both]
+
+    def result(self, f: Function, total: Value, bias: Value, scale: Value | None) -> Value:
+        return f.ashr(total, 4) + bias
 
 
 NARROW = {each.dtype: each for each in (HalfProducts, ByteWeights, NibbleWeights)}

@@ -11,19 +11,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jitdelegate.ir.dequantize import requantized
+from jitdelegate.ir.dequantize import LEAST_NARROW, is_half, requantized
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import ABSENT, Graph, Node
 from jitdelegate.targets.cpu.kernel import Generator, split
 from jitdelegate.targets.cpu.machine import Machine
-from jitdelegate.targets.cpu.narrow_products import NARROW
+from jitdelegate.targets.cpu.narrow_products import NARROW, NibbleBytes
 from jitdelegate.targets.cpu.products import QUAD, Products, products_of
 from jitdelegate.targets.implicit_gemm import filters_of
 
-LEAST_NARROW = 4096
-"""Fewest floats that are worth a look for a narrower type."""
-SAMPLE = 4096
-"""Floats that are tried before all are: few are float16 by chance."""
+MOST_NIBBLES = 1 << 16
+"""Weights of an output channel whose products with bytes, 16 times as large, might overflow an int32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +30,8 @@ class ContractFilters:
 
     Attributes:
         stored: [O, kh, kw, I], float32, float16 or an integer; the weights are its products with `scales`.
-        narrow: where floats are stored narrower than float32, the type in panels, which may be "int4"; else "".
+        narrow: the type in panels, where that is narrower than a form needs: of floats "float16", "int8" or "int4", of
+            int8 "int4"; else "".
         scales: f32[O, blocks] of integers that stand for floats, each for an equal part of a filter; else None.
         bias: [O] or None.
     """
@@ -51,6 +50,8 @@ class ContractFilters:
         """How panels of them are multiplied by data of type `dtype`."""
         if not self.narrow:
             return products_of(machine, form, dtype)
+        if form.accumulator != "float32":
+            return NibbleBytes(machine, is_signed=dtype == "int8")
         return NARROW[self.narrow](machine, blocks=0 if self.scales is None else self.scales.shape[1])
 
 
@@ -60,28 +61,29 @@ def contract_filters(machine: Machine, graph: Graph, node: Node) -> ContractFilt
     bias = None if node.inputs[2] == ABSENT else graph.tensors[node.inputs[2]].data
     assert source.data is not None
     weights = filters_of(source.data)
-    if weights.dtype != np.float32 or weights.size < LEAST_NARROW:
+    if weights.size < LEAST_NARROW:
         return ContractFilters(weights, bias=bias)
+    if weights.dtype != np.float32:
+        is_narrow = machine.has_vnni and weights.size < MOST_NIBBLES * len(weights) and _are_small(weights)
+        return ContractFilters(weights, "int4" if is_narrow else "", bias=bias)
     found = requantized(weights, source.grid) if source.grid else None
     if found is not None and (found[1].shape[1] == 1 or _is_blockable(weights, found[1])):
         numbers, scales = found
-        is_small = numbers.min() >= -8 and numbers.max() <= 7
-        return ContractFilters(numbers, "int4" if is_small else "int8", scales, bias)
-    if machine.has_half and _is_half(weights.reshape(-1)[:SAMPLE]) and _is_half(weights):
+        return ContractFilters(numbers, "int4" if _are_small(numbers) else "int8", scales, bias)
+    if machine.has_half and is_half(weights):
         return ContractFilters(weights.astype(np.float16), "float16", bias=bias)
     return ContractFilters(weights, bias=bias)
+
+
+def _are_small(numbers: np.ndarray) -> bool:
+    """Whether all numbers fit in an int4."""
+    return bool(numbers.dtype == np.int8 and numbers.min() >= -8 and numbers.max() <= 7)
 
 
 def _is_blockable(weights: np.ndarray, scales: np.ndarray) -> bool:
     """Whether the tile can walk along blocks: rows of a matrix, cut into whole quads."""
     outputs, height, width, depth = weights.shape
     return bool(height == width == 1 and depth % (scales.size // outputs * QUAD) == 0)
-
-
-def _is_half(weights: np.ndarray) -> bool:
-    """Whether every element is a float16."""
-    with np.errstate(over="ignore"):
-        return bool(np.array_equal(weights.astype(np.float16), weights))
 
 
 def panel_widths(products: Products, outputs: int) -> list[tuple[int, int]]:
