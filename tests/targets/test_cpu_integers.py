@@ -149,8 +149,10 @@ def test_an_epilogue_rescales_by_multipliers_and_shifts(dtype: str, features: st
 def test_an_epilogue_reads_other_tensors_and_stores_any_type(features: str) -> None:
     _, _, (outputs, *_), shape = CASES["window"]
     streams = [Tensor("residual", shape, "int8"), Tensor("gate", (1, 1, 1, outputs), "uint8")]
+    streams.append(Tensor("of pixels", (*shape[:3], 1), "int32"))
     rounded, factors = to_int8(outputs)
     total = Cast(rounded, "float32") * 0.5 + Cast(Arg(2), "float32") * Cast(Arg(3), "float32") * 0.001
+    total = total - Cast(Arg(4), "float32") * 1e-8
     given: dict[str, Any] = {"zero": 7, "constants": [factors], "streams": streams}
     graphs = [contract_graph("window", "uint8", epilogue=total, dtype="float32", **given)]
     graphs += (
