@@ -16,7 +16,7 @@ from tests.targets.levels import RUNNABLE
 
 WIDE = {"int8": "int32", "uint8": "int32", "int16": "int64"}
 """Type of elements -> type of their sums."""
-CHANNELS = (3, 75, 192)
+CHANNELS = (1, 3, 65, 75, 192)
 SLIDING = {"kernel": (3, 2), "stride": (2, 1), "padding": (1, 1, 1, 0)}
 """A window over 5 rows and 6 columns gives 3 rows and 6 columns; it reaches over three borders."""
 
@@ -172,7 +172,7 @@ def test_images_of_integers_are_resampled(
     kind: str, weights: str, dtype: str, options: dict[str, bool], features: str
 ) -> None:
     form = Resize(kind=kind, weights=weights, **options)
-    for channels, size in ((3, (9, 4)), (75, (3, 13)), (64, (1, 1))):
+    for channels, size in ((3, (9, 4)), (75, (3, 13)), (1, (4, 5)), (64, (1, 1))):
         shape = (2, *size, channels)
         tensors = (Tensor("x", (2, 5, 7, channels), dtype), Tensor("y", shape, dtype))
         graph = Graph(tensors, (Node("TEST", (0,), (1,), form=form),), (0,), (1,))

@@ -129,7 +129,8 @@ class ImageWriter(JobWriter):
             left = channels % width if width > lanes else 0
             if left and f.module.machine.avx512_lanes:
                 part = 1 << (left - 1).bit_length()
-                block(f.index(0), part, f.first_lanes(f.index(left), part), channels - left)
+                mask = f.first_lanes(f.index(left), part) if left < part else None
+                block(f.index(0), part, mask, channels - left)
             elif left:
                 for channel, part in pieces(channels, width):
                     block(f.index(0), part, channel=channel)
