@@ -19,6 +19,7 @@ from jitdelegate.targets.cuda.element import Element
 from jitdelegate.targets.cuda.epilogue import Epilogue
 from jitdelegate.targets.cuda.gpu import GPUS
 from jitdelegate.targets.cuda.mma import TILES, Mma, Tile
+from jitdelegate.targets.cuda.mma_tile import NARROW_TILE
 from jitdelegate.targets.cuda.template import Argument, Launch, NoPointer, TensorPointer, WeightsPointer
 from jitdelegate.targets.cuda.tensor_core import CHUNK, STEP, Operand
 from jitdelegate.targets.cuda.writer import Writer
@@ -283,9 +284,9 @@ def test_a_large_problem_takes_the_largest_tile():
     assert template.tile == TILES[0]
 
 
-@pytest.mark.parametrize("k_bytes", [2, 100, 10_000])
+@pytest.mark.parametrize("k_bytes", [2, 100, 320, 10_000])
 def test_threads_share_out_tiles_in_whole_chunks(k_bytes):
-    for tile in (one.shortened(k_bytes) for one in TILES):
+    for tile in (shape(one, k_bytes) for shape in (Tile.shortened, Tile.trimmed) for one in (*TILES, NARROW_TILE)):
         chunks = tile.row_bytes // CHUNK
         assert tile.rows * chunks % tile.threads == tile.columns * chunks % tile.threads == 0
         assert tile.threads // chunks % 8 == 0, "the swizzle would differ from row to row of a thread"

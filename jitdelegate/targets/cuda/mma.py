@@ -22,7 +22,7 @@ from jitdelegate.targets.cuda.device_code import I32, Code, Value, reduce_tree
 from jitdelegate.targets.cuda.element import Element, common_width, load, load_where, pack, resized
 from jitdelegate.targets.cuda.epilogue import Epilogue, load_run
 from jitdelegate.targets.cuda.gpu import Gpu
-from jitdelegate.targets.cuda.mma_tile import NARROW_TILE, SHORTEST_ROW, TILES, Tile
+from jitdelegate.targets.cuda.mma_tile import MOST_PADDED, NARROW_TILE, SHORTEST_ROW, TILES, Tile
 from jitdelegate.targets.cuda.pixel_gather import PixelRow, PlaceSizes, SourceSizes, TableEntry
 from jitdelegate.targets.cuda.sizes import Kind, Number
 from jitdelegate.targets.cuda.split_k import combining_cycles, write_combine
@@ -443,6 +443,8 @@ def choose(writer: Writer, problem: ConvProblem, phase: Phase, epilogue: Epilogu
     )
     gpu, size = writer.gpu, _size(problem, phase, operand)
     tiles = [tile.shortened(size[2]) for tile in _fitting(template, gpu)]
+    if operand.is_integer:
+        tiles = _compact([tile.trimmed(size[2]) for tile in tiles], problem.outputs, size[2])
     candidates = [(tile, parts) for tile in tiles for parts in _parts(tile, size[2], problem)]
     results = size[0] * problem.outputs * problem.groups
 
@@ -452,6 +454,13 @@ def choose(writer: Writer, problem: ConvProblem, phase: Phase, epilogue: Epilogu
 
     tile, parts = min(candidates, key=together)
     return replace(template, tile=tile), parts
+
+
+def _compact(tiles: Sequence[Tile], outputs: int, k_bytes: int) -> list[Tile]:
+    """The tiles that pad weights by little, or by the least."""
+    padded = [tile.padded(outputs, k_bytes) for tile in tiles]
+    most = max(MOST_PADDED, min(padded))
+    return [tile for tile, times in zip(tiles, padded, strict=True) if times <= most]
 
 
 def _size(problem: ConvProblem, phase: Phase, operand: Operand) -> tuple[int, int, int, int]:

@@ -23,6 +23,8 @@ ENDS_CYCLES = 1500
 """Cycles before the first and after the last multiplication of a block: three dependent reads of memory, a store."""
 SHORTEST_ROW = 64
 """Fewest bytes of K in a tile."""
+MOST_PADDED = 1.2
+"""Integer weights of a network are padded by less than this, where a tile allows it: they are read once a run."""
 FINISHED = 8
 """Sums per cycle that a multiprocessor takes through shared memory and the epilogue."""
 
@@ -67,6 +69,18 @@ class Tile:
         while row_bytes // 2 >= max(least, k_bytes):
             row_bytes //= 2
         return replace(self, row_bytes=row_bytes)
+
+    def trimmed(self, k_bytes: int) -> Tile:
+        """The tile with rows shortened until K is padded by little, but with at least one step per warp."""
+        tile, least = self.shortened(k_bytes), max(SHORTEST_ROW, self.warps[2] * STEP)
+        while tile.row_bytes > least and -(-k_bytes // tile.row_bytes) * tile.row_bytes > MOST_PADDED * k_bytes:
+            tile = replace(tile, row_bytes=tile.row_bytes // 2)
+        return tile
+
+    def padded(self, outputs: int, k_bytes: int) -> float:
+        """Weights padded to whole tiles over those that there are."""
+        columns, steps = -(-outputs // self.columns) * self.columns, -(-k_bytes // self.row_bytes) * self.row_bytes
+        return columns * steps / max(outputs * k_bytes, 1)
 
     def resident(self, gpu: Gpu) -> int:
         """Blocks with this tile that a multiprocessor runs at a time."""
