@@ -105,12 +105,7 @@ class ModelFile:
             ModelError: the file cannot be read, or only once; a ChangedModelError if it changed since the model was
                 opened.
         """
-        content, options = self._stored(), self.options
-        if not options.port_key:
-            return content
-        from jitdelegate.tflite.float_ports import with_float_ports  # few callers ask for it
-
-        return with_float_ports(content, inputs=options.quantize_inputs, outputs=options.dequantize_outputs)
+        return with_ports(self._stored(), self.options)
 
     def _stored(self) -> bytes:
         """The bytes as they are stored."""
@@ -202,6 +197,19 @@ class ModelFile:
     def close(self) -> None:
         """Release LiteRT's instance."""
         self._fallback = None
+
+
+def with_ports(content: bytes, options: Options) -> bytes:
+    """The model with the types of inputs and outputs that the options ask for.
+
+    Raises:
+        ModelError: the bytes are not a model.
+    """
+    if not options.port_key:
+        return content
+    from jitdelegate.tflite.float_ports import with_float_ports  # few callers ask for it
+
+    return with_float_ports(content, inputs=options.quantize_inputs, outputs=options.dequantize_outputs)
 
 
 def _keep(source: Source) -> str | bytes:

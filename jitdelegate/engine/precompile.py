@@ -9,6 +9,7 @@ from jitdelegate.cache.key import variant_parts
 from jitdelegate.cache.store import Lookup, open_store
 from jitdelegate.compiler.entry import compiled
 from jitdelegate.engine.load_path import find_key
+from jitdelegate.engine.model_file import with_ports
 from jitdelegate.errors import ModelError
 from jitdelegate.options import Options
 from jitdelegate.program.program import Program
@@ -54,7 +55,7 @@ def precompile(model: str, device: Device, options: Options, output: str | None 
 
     def fetch(subgraph: int) -> Lookup:
         key = find_key(device, options, fingerprint, variant_parts(subgraph))
-        return store.fetch(key, lambda: compiled(content, options, key, {}))
+        return store.fetch(key, lambda: compiled(with_ports(content, options), options, key, {}))
 
     found = fetch(0)
     assert found.program is not None

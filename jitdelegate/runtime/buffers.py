@@ -181,9 +181,11 @@ def checked(value: Any, port: Port, shape: tuple[int, ...]) -> memoryview:
     """
     view = _view(value, port)
     if not (_is_raw(view, port) or _is_typed(view, port, shape, hasattr(value, "dtype"))):
+        is_real = bool(port.scales) and _dtype(view) == "float32"
         raise TensorError(
             f"tensor {port.name!r}: found {_dtype(view)}{list(view.shape or ())},"
             f" expected {port.dtype}{list(shape)} or {port.nbytes} bytes"
+            f"{', or the option quantize_inputs' if is_real else ''}"
         )
     return view
 

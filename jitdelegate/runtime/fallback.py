@@ -255,6 +255,7 @@ def _port(detail: dict[str, Any]) -> Port:
         shape_signature=tuple(map(int, detail["shape_signature"])),
         dtype=dtype.name,
         nbytes=int(np.prod(shape)) * dtype.itemsize,
+        scales=tuple(map(float, detail["quantization_parameters"]["scales"])),
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter as LiteRT
 
 import jitdelegate
-from jitdelegate.errors import OptionError
+from jitdelegate.errors import OptionError, TensorError
 from jitdelegate.ir.graph import Quant
 from jitdelegate.tflite.float_ports import with_float_ports
 from jitdelegate.tflite.write import ModelBuilder
@@ -74,6 +74,15 @@ def test_each_side_is_asked_for_by_itself() -> None:
     other = load(model(), target="litert", serialization_dir=False, quantize_inputs=True)
     assert [each.dtype for each in (*other.inputs, *other.outputs)] == ["float32", "float32", "int8", "float32", "int8"]
     assert np.asarray(other(VALUES, WEIGHTS)[2]).tolist() == STORED.tolist()
+
+
+@pytest.mark.parametrize("target", ["cpu", "litert"])
+def test_floats_without_being_asked_for_are_refused_with_the_option_that_takes_them(target: str) -> None:
+    found = jitdelegate.load(model(), target=target, serialization_dir=False)
+    with pytest.raises(TensorError, match=r"expected int8\[1, 6\] or 6 bytes, or the option quantize_inputs$"):
+        found(VALUES, WEIGHTS)
+    with pytest.raises(TensorError, match=r"expected float32\[1, 3000\] or 12000 bytes$"):
+        found(STORED, STORED)
 
 
 def test_litert_s_methods_know_the_floats_too() -> None:

@@ -41,6 +41,16 @@ def test_signatures_of_further_subgraphs_get_programs_too(tmp_path: Path, capsys
     assert sorted((program.target, program.part("subgraph")) for program in programs) == [("cuda", ""), ("cuda", "1")]
 
 
+def test_inputs_and_outputs_have_the_types_that_options_ask_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, cache = tmp_path / "model.tflite", tmp_path / "cache"
+    model.write_bytes(small_models.quantized())
+    for asked, expected in ((), "int8"), (("--dequantize-outputs",), "float32"):
+        (found,) = _run(capsys, str(model), "--target", "cuda:sm_90", "--serialization-dir", str(cache), *asked)
+        assert [port.dtype for port in read(Path(found["path"]).read_bytes()).outputs] == [expected]
+
+
 def test_each_named_gpu_gets_a_program_and_the_second_time_hits(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
