@@ -137,10 +137,10 @@ class Options:
             with dequantized weights, and "auto" takes the faster of both, operator by operator.
         quantized_rounding: of compiled operators with quantized activations: "litert" gives the bits of LiteRT's
             default kernels, XNNPACK's where it takes the operator, "reference" those of LiteRT's reference kernels.
-        quantize_inputs: inputs that are quantized per tensor are float32 instead, and a QUANTIZE before the model's
-            operators makes quantized values of them.
-        dequantize_outputs: outputs that are quantized per tensor are float32 instead, by a DEQUANTIZE after the model's
-            operators: scale * (stored value - zero point). LiteRT's own interpreter allows neither.
+        quantize_inputs: inputs of int8, uint8 and int16 that are quantized per tensor are float32 instead: a QUANTIZE
+            before the model's operators makes quantized values of them.
+        dequantize_outputs: such outputs are float32 instead, by a DEQUANTIZE after the model's operators: scale *
+            (stored value - zero point). LiteRT's own interpreter allows neither.
     """
 
     __slots__ = (
@@ -537,6 +537,8 @@ def _flags(value: int | str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
     Raises:
         OptionError: an unknown flag, or one that names an API that is not used here.
     """
+    if value == _ENABLE_QUANT:  # the default, which every load checks
+        return (_ENABLE_QUANT,)
     if type(value) is int and 0 <= value < 1 << len(FLAGS):
         names = {name for place, name in enumerate(FLAGS) if value >> place & 1}
     elif isinstance(value, str | list | tuple) and all(isinstance(name, str) for name in value):
