@@ -178,13 +178,14 @@ def _worst(path: Path, model: Any) -> float:
 
 def _inputs(model: Any) -> list[list[np.ndarray]]:
     random = np.random.default_rng(0)
-    tried = [[_random(shape, dtype, random) for shape, dtype in model.inputs]]
+    tried = [[random_values(shape, dtype, random) for shape, dtype in model.inputs]]
     if len(model.inputs) == 1 and _takes_picture(*model.inputs[0]):
         tried.append([picture(model.inputs[0][0])])
     return tried
 
 
-def _random(shape: tuple[int, ...], dtype: str, random: np.random.Generator) -> np.ndarray:
+def random_values(shape: tuple[int, ...], dtype: str, random: np.random.Generator) -> np.ndarray:
+    """As `example_values`, with texts too."""
     if dtype == "string":
         return np.full(shape, b"an example")
     return example_values(shape, dtype, random)

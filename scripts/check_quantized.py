@@ -1,7 +1,7 @@
 """Compare what quantized models answer with what LiteRT answers, bit for bit, whole and operator by operator.
 
-    python -m scripts.check_quantized FOLDER_OR_FILE ... [--only models|operators] [--inputs 20] [--every-node]
-        [--target cpu|reference|simulator] [--rounding litert|reference] [--json]
+    python -m scripts.check_quantized [FOLDER_OR_FILE ...] [--only models|operators] [--inputs 20] [--every-node]
+        [--drawn 100] [--ops CONV_2D ADD] [--target cpu|reference|simulator] [--rounding litert|reference] [--json]
 
 Whole models run on seeded noise and on two photographs, next to LiteRT's default interpreter (XNNPACK where it takes an
 operator), or next to its reference kernels with `--rounding reference`. Their logits are compared as well, as further
@@ -11,7 +11,8 @@ LiteRT's optimized kernels too.
 Operators: every node runs as a model of its own, on the values that it gets in the whole model, on others that reach
 the ends of the range, and once more with powers of two for scales, which force ties. Nodes of one operator with the
 same types, options and sizes are checked once, unless `--every-node`. The table says by operator and types how many
-elements differ, and which nodes are not compiled.
+elements differ, and which nodes are not compiled. `--drawn` adds so many random models of each operator
+(scripts/one_op_models.py).
 
 Each model runs in child processes. Exit status 1 if an element of an integer model or operator differs.
 """
@@ -22,15 +23,17 @@ import argparse
 import json
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from jitdelegate.errors import CompileError, JitDelegateError, ModelError
 from jitdelegate.tflite.read import read
 from scripts.check_models import models_in
 from scripts.in_child import Failed, in_child
+from scripts.one_op_models import MAKERS, one_op_models
 from scripts.quantized_inputs import Inputs, hostile, pictures, seeded
 from scripts.quantized_models import (
     OneNode,
@@ -91,8 +94,10 @@ class Row:
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 everything compared is equal, 1 some is not, 2 wrong arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("path", nargs="+", type=Path)
+    parser.add_argument("path", nargs="*", type=Path)
     parser.add_argument("--only", choices=(MODELS, OPERATORS))
+    parser.add_argument("--drawn", type=int, default=0, help="random models of each operator")
+    parser.add_argument("--ops", nargs="+", choices=MAKERS, default=tuple(MAKERS), metavar="OP", help="of --drawn")
     parser.add_argument("--inputs", type=int, default=20, help="sets of seeded noise for whole models")
     parser.add_argument("--every-node", action="store_true")
     parser.add_argument("--target", choices=("cpu", "reference", "simulator"), default="cpu")
@@ -101,14 +106,16 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     settings = Settings(arguments.target, arguments.rounding, arguments.inputs, arguments.every_node)
     files = [file for path in arguments.path for file in models_in(path)]
-    if not files:
-        parser.error("there is nothing to check, no .tflite file")
+    if not files and not arguments.drawn:
+        parser.error("there is nothing to check: no .tflite file, and no --drawn")
+    parts = (arguments.only,) if arguments.only else (MODELS, OPERATORS)
     found: list[Row] = []
-    for file in files:
-        for row in check(file, settings, (arguments.only,) if arguments.only else (MODELS, OPERATORS)):
-            found.append(row)
-            if not arguments.json and (row.name in ("outputs", "logits") or row.differs):
-                print(line(row), flush=True)
+    for row in chain(
+        *(check(file, settings, parts) for file in files), drawn(arguments.ops, arguments.drawn, settings)
+    ):
+        found.append(row)
+        if not arguments.json and (row.name in ("outputs", "logits") or row.differs):
+            print(line(row), flush=True)
     if arguments.json:
         print(json.dumps([asdict(row) for row in found], indent=2))
     else:
@@ -202,14 +209,30 @@ def _one_node(model: str, node: OneNode, own: list[Inputs], settings: Settings) 
     """The node as it is, and with powers of two for scales."""
     tied = with_ties(node.content)
     variants = [("", node.content)] + ([("ties", tied)] if tied is not None else [])
-    return [_variant(model, node, name, content, own, settings) for name, content in variants]
+    row = partial(Row, model, node.op, node.types)
+    return [
+        _one_operator(partial(row, position=f"node {node.position} {name}".strip()), content, own, settings)
+        for name, content in variants
+    ]
 
 
-def _variant(model: str, node: OneNode, name: str, content: bytes, own: list[Inputs], settings: Settings) -> Row:
-    place = f"node {node.position} {name}".strip()
-    row = partial(Row, model, node.op, node.types, position=place)
+def drawn(ops: Sequence[str], count: int, settings: Settings) -> Iterator[Row]:
+    """One row for each of `count` random models of each operator."""
+    models = list(one_op_models(ops, count))
+    rows = [partial(Row, "", each.op, each.types, position=each.what) for each in models]
+    jobs = [partial(_one_operator, row, each.content, [], settings) for row, each in zip(rows, models, strict=True)]
+    for row, answer in zip(rows, in_child(jobs, SECONDS), strict=True):
+        yield row("crashed", reasons=_last_line(answer)) if isinstance(answer, Failed) else answer
+
+
+def _one_operator(row: Callable[..., Row], content: bytes, own: list[Inputs], settings: Settings) -> Row:
+    """A model of one operator, on the values that it gets in a whole model and on hostile ones."""
     tensors = input_tensors(content)
-    made = hostile(tensors) if all(tensor.dtype not in ("int32", "int64", "bool") for tensor in tensors) else ()
+    made = (
+        hostile(tensors)
+        if all(tensor.dtype not in ("int32", "int64") or tensor.is_quantized for tensor in tensors)
+        else ()
+    )
     inputs = [*own, *made]
     try:
         expected = run_litert(content, inputs, settings.rounding)
@@ -223,7 +246,7 @@ def _variant(model: str, node: OneNode, name: str, content: bytes, own: list[Inp
         return row("not compiled", reasons=tuple(reason for _, reason in ran.refused))
     difference = compared(ran.outputs, expected, steps(content))
     spread = None
-    if tensors[0].dtype == "float32" and " -> " not in node.types:
+    if tensors[0].dtype == "float32" and not any(steps(content)):
         spread = compared(run_litert(content, inputs, "optimized"), expected, steps(content)).nrmse
     return row(difference=difference, spread=spread)
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from jitdelegate.commands.demo import example_values
 from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.ir.types import ELEMENT_TYPES
+from scripts.check_models import random_values
 
 Inputs = list[np.ndarray]
 NARROW = ("int8", "uint8", "int16")
@@ -49,7 +49,7 @@ def _any(tensor: Tensor, random: np.random.Generator) -> np.ndarray:
     if tensor.dtype == "float32":
         spread = float(random.choice([0.25, 4, 64]))
         return (np.rint(random.normal(0, spread, tensor.shape) * 512) / 512).astype(np.float32)
-    return example_values(tensor.shape, tensor.dtype, random)
+    return random_values(tensor.shape, tensor.dtype, random)
 
 
 def _edges(tensor: Tensor) -> np.ndarray:
@@ -98,7 +98,7 @@ def _values(graph: Graph, index: int, part: np.ndarray) -> np.ndarray:
         low, high = _range(graph, index)
         return (low + (high - low) * part).astype(np.float32)
     if tensor.dtype not in NARROW:
-        return example_values(tensor.shape, tensor.dtype, np.random.default_rng(0))
+        return random_values(tensor.shape, tensor.dtype, np.random.default_rng(0))
     element = ELEMENT_TYPES[tensor.dtype]
     return np.rint(element.minimum + (element.maximum - element.minimum) * part).astype(tensor.dtype)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from jitdelegate.ir.graph import DimensionMetadata, Graph, Node, Sparsity
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given
-from jitdelegate.ops.registry import ANY, MAX_ELEMENTS, NUMBERS, Lowering, Op, op
+from jitdelegate.ops.registry import ANY, MAX_ELEMENTS, NUMBERS, QUANTIZED, Lowering, Op, op
 
 
 class Folded(Op):
@@ -121,6 +121,7 @@ class ShapeOf(Folded):
     """The sizes of the data; they may be known where the data's elements are not."""
 
     types: ClassVar[tuple[str, ...]] = (*ANY, "string")
+    quantized = QUANTIZED
     results: ClassVar[Mapping[int, tuple[str, ...]]] = {0: INTEGERS}
     takes_empty = True
 

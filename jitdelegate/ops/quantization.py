@@ -99,11 +99,16 @@ def multiple(
         first: number of the Arg that reads the first of the constants, which have an element per channel.
     """
     low, high = limits(output, activation)
-    if rounding in (EVEN, DOUBLE):
-        dtype = "float32" if rounding == EVEN else "float64"
-        (factor,), constants = _operands([np.asarray(factors, dtype)], first)
-        ties = "even" if rounding == EVEN else "away"
-        return quantize(Cast(value, dtype) * factor, output.dtype, zero(output), low, high, ties), constants
+    if rounding == EVEN:
+        (factor,), constants = _operands([np.asarray(factors, np.float32)], first)
+        return quantize(Cast(value, "float32") * factor, output.dtype, zero(output), low, high), constants
+    if rounding == DOUBLE:  # tensors have no float64: a whole number of 53 bits and a power of two
+        mantissas, exponents = np.frexp(factors)
+        whole_numbers, powers = np.asarray(mantissas * 2.0**53), np.asarray(2.0 ** (exponents - 53))
+        parts: Sequence[np.ndarray] = (whole_numbers.astype(np.int64), powers.astype(np.float32))
+        (whole, power), constants = _operands(parts, first)
+        factor = Cast(whole, "float64") * Cast(power, "float64")
+        return quantize(Cast(value, "float64") * factor, output.dtype, zero(output), low, high, "away"), constants
     find = wide_multiplier if rounding == WIDE else multiplier
     pairs = np.array([find(float(factor)) for factor in np.ravel(factors)], np.int32)
     (m, shift), constants = _operands([column.reshape(np.shape(factors)) for column in pairs.T], first)
