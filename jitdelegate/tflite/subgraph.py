@@ -134,7 +134,9 @@ def _node(
 
 
 def _quantization(tensors: Sequence[Tensor], index: int, place: str) -> Quant | None:
-    """The quantization of a value inside an operator."""
+    """The quantization of a value inside an operator; None for one that is left out."""
+    if index == ABSENT:
+        return None
     if not 0 <= index < len(tensors):
         raise ModelError(f"{place} has tensor {index} inside, which does not exist; there are {len(tensors)}")
     return tensors[index].quant

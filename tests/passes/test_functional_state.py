@@ -13,6 +13,7 @@ from jitdelegate.passes.functional_state import RESOURCE_OPS, functional_state, 
 from jitdelegate.passes.support import unsupported
 from jitdelegate.tflite.read import read
 from tests.api.resource_models import streaming
+from tests.ops.quantized_models import LstmModel
 from tests.ops.recurrent_models import svdf
 
 VALUE, HANDLE = Tensor("value", (2,), "float32"), Tensor("handle", (), "resource")
@@ -96,6 +97,15 @@ def test_variables_that_operators_update_become_one_more_output() -> None:
     assert (node.inputs[4], node.outputs[1]) == (state.before, state.after)
     assert state.initial is None and not state.is_resource
     assert not any(tensor.is_variable for tensor in graph.tensors)
+
+
+def test_variables_of_int8_start_with_their_zero_point() -> None:
+    graph = rewritten(read(LstmModel(zero=-7).content()))
+    hidden, cell = graph.states
+    assert hidden.initial is not None
+    assert set(hidden.initial.flat) == {-7}
+    assert hidden.initial.shape == graph.tensors[hidden.before].shape
+    assert cell.initial is None
 
 
 SHARED = Graph((HANDLE, VALUE), (handle(0), read_variable(0, 1)), (), (1,))

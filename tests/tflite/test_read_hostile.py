@@ -97,6 +97,7 @@ GRAPH = "subgraph 0 'main'"
         (operator(inputs=(-2,)), f"{GRAPH}, operator 0 'ADD' reads tensor -2, which does not exist"),
         (operator(outputs=(-1,)), f"{GRAPH}, operator 0 'ADD' writes tensor -1, which does not exist"),
         (operator(outputs=(1, 1)), f"{GRAPH}, operator 0 'ADD' writes tensor 1 'b', which has a value already"),
+        (operator(intermediates=(5,)), f"{GRAPH}, operator 0 has tensor 5 inside, which does not exist; there are 2"),
         (operator(opcode_index=3), f"{GRAPH}, operator 0: operator code 3 does not exist, there are 1"),
         (one_graph() | {"operator_codes": [{"builtin_code": 9999}]}, "9999 is no builtin operator; known are 0"),
         (one_graph() | {"operator_codes": [{"builtin_code": 32}]}, "is a custom operator without a name"),
