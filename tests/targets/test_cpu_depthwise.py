@@ -23,6 +23,15 @@ STRIDED = {"kernel": (3, 3), "stride": (2, 2), "padding": (0, 1, 1, 0)}
 DILATED = {"kernel": (3, 3), "dilation": (2, 3), "padding": (2, 2, 3, 3)}
 LARGE = {"kernel": (5, 5), "padding": (2, 2, 2, 2)}
 
+ROUNDED: dict[str, tuple[str, int, int, int]] = {
+    "int8": ("int8", 3, -120, 127),
+    "uint8": ("uint8", 130, 8, 240),
+    "whole uint8": ("uint8", 0, 0, 255),
+    "beyond int32": ("int8", -3, -128, 120),
+    "added": ("int8", 3, -120, 127),
+}
+"""How results are rounded -> their type, zero point and limits; to "added" ones an int8 is added, which saturates."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -32,8 +41,7 @@ class Case:
         weights_zero: the zero point of uint8 weights, which is subtracted from them; None for `weights` as they are.
         wide_row: the only row of such weights whose differences may be larger than an int8.
         bias: its largest magnitude.
-        result: "int8" or "uint8" where sums are rounded; "added" where an int8 of the same shape is added too, which
-            saturates; "twice" where they are rounded by a multiplier per channel; "" for the sums themselves.
+        result: a key of ROUNDED; "twice" where a multiplier per channel rounds sums; "" for the sums themselves.
     """
 
     channels: int
@@ -54,11 +62,12 @@ class Case:
         spans = [size + sum(padding) - (form.kernel[k] - 1) * form.dilation[k] - 1 for size, padding, k in sizes]
         shape = (self.size[0], *(span // step + 1 for span, step in zip(spans, form.stride, strict=True)), outputs)
         epilogue, constants, streams = RESULT, list[np.ndarray](), list[Tensor]()
-        if self.result in ("int8", "uint8", "added"):
-            limits = (130, 8, 240) if self.result == "uint8" else (3, -120, 127)
-            epilogue = quantize(Cast(RESULT, "float32") * Arg(1), self.result.replace("added", "int8"), *limits)
+        if self.result in ROUNDED:
+            dtype, *limits = ROUNDED[self.result]
+            epilogue = quantize(Cast(RESULT, "float32") * Arg(1), dtype, *limits)
             largest = np.iinfo(self.weights).max * 70 * prod(form.kernel) ** 0.5 + self.bias
             constants = [np.random.default_rng(3).uniform(60, 120, outputs).astype(np.float32) / np.float32(largest)]
+            constants[0][::2] *= 1e9 if self.result == "beyond int32" else 1
         if self.result == "added":
             total = Cast(epilogue, "int32") + Cast(Arg(2), "int32")
             epilogue, streams = Cast(maximum(minimum(total, 127), -128), "int8"), [Tensor("z", shape, "int8")]
@@ -76,7 +85,7 @@ class Case:
             bias=np.random.default_rng(2).integers(-self.bias, self.bias, outputs).astype(accumulator),
             constants=constants,
             streams=streams,
-            dtype={"added": "int8", "twice": "int16"}.get(self.result, self.result),
+            dtype=ROUNDED[self.result][0] if self.result in ROUNDED else {"twice": "int16"}.get(self.result, ""),
         )
 
     def filters(self, shape: tuple[int, ...]) -> np.ndarray:
@@ -105,6 +114,8 @@ CASES = {
     "dilation": Case(32, options=DILATED),
     "large": Case(48, (1, 6, 11), options=LARGE),
     "uint8": Case(40, data="uint8", result="uint8"),
+    "a whole uint8": Case(72, (1, 9, 19), result="whole uint8"),
+    "beyond int32": Case(72, result="beyond int32"),
     "uint8 by int16": Case(40, data="uint8", weights="int16"),
     "uint8 by the sum of two int8": Case(72, data="uint8", weights_zero=150, options=LARGE),
     "uint8 by int8 and a repeated row": Case(72, data="uint8", weights_zero=150, wide_row=1),

@@ -55,7 +55,7 @@ def _layer(writer: Writer, node: Node, form: Depthwise, c: Layout) -> Layer:
     dtype, epilogue, machine = writer.memory(data).layout.dtype, writer.epilogue(node), writer.generator.machine
     taps, scales = narrow_taps(machine, writer.graph.tensors[weights])
     operands = form, dtype, taps, writer.optional(bias), epilogue
-    filters, own = byte_filters(machine, *operands, c) or Filters.of(*operands)
+    filters, own = byte_filters(writer.generator, *operands, c) or Filters.of(*operands)
     return Layer(form, replace(filters, scales=scales), own.shared())
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
+from jitdelegate.ir.expr import Apply, Arg, Cast, Const
 from jitdelegate.ir.forms import Depthwise
 from jitdelegate.ir.layout import Layout
 from jitdelegate.ir.types import ELEMENT_TYPES
@@ -21,10 +22,9 @@ from jitdelegate.targets.cpu.depthwise_terms import QUAD, terms_of
 from jitdelegate.targets.cpu.element import load, store, stored
 from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.kernel import Generator
-from jitdelegate.targets.cpu.machine import Machine
-from jitdelegate.targets.cpu.narrow import NARROW, Limits, interleaved_bytes, wide
+from jitdelegate.targets.cpu.narrow import EVERY_STEP, NARROW, Limits, Steps, interleaved_bytes, wide
 from jitdelegate.targets.cpu.shuffles import joined
-from jitdelegate.targets.cpu.vector_ir import Function, Value, vector
+from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, Function, Value, vector
 from jitdelegate.targets.scalar.expression import emit
 
 UNPACKED = 16
@@ -35,6 +35,7 @@ MOST_TAPS = 49
 """Taps of the largest window that is unrolled."""
 SUMS = 20
 """Vectors of sums that fit the registers besides other values."""
+LARGEST_BYTE = 255
 LARGEST = 64
 """Bytes of the longest vector."""
 SIGN = -128
@@ -42,7 +43,7 @@ SIGN = -128
 
 
 def byte_filters(
-    machine: Machine,
+    generator: Generator,
     form: Depthwise,
     data: str,
     weights: np.ndarray,
@@ -51,7 +52,12 @@ def byte_filters(
     target: Layout,
 ) -> tuple[Filters, Epilogue] | None:
     """As `Filters.of`, for results that are stored by layout `target`; None if the Depthwise is not computed so."""
-    if not machine.has_vnni or data not in ("int8", "uint8") or form.multiplier > 1 or prod(form.kernel) > MOST_TAPS:
+    if (
+        not generator.machine.has_vnni
+        or data not in ("int8", "uint8")
+        or form.multiplier > 1
+        or prod(form.kernel) > MOST_TAPS
+    ):
         return None
     found, (*_, columns, channels) = terms_of(weights[0]), target.shape
     layouts = target, *(s.memory.layout for s in epilogue.streams if s.pixel)
@@ -60,8 +66,9 @@ def byte_filters(
         return None
     (rows, terms), taps = found, weights.reshape(-1, channels)
     folds = folded(bias, taps, form.input_zero + (-SIGN if data == "int8" else 0), "int32")
-    filters = ByteFilters(taps, folds, data, "int32", "int32", rows=rows, terms=terms)
-    joined, rest = divmod(QUAD * machine.lanes, channels)
+    steps = Steps.of(epilogue.expr, _largest(generator, epilogue, taps, folds))
+    filters = ByteFilters(taps, folds, data, "int32", "int32", rows=rows, terms=terms, steps=steps)
+    joined, rest = divmod(generator.vector_bytes, channels)
     is_dense = all(stream.pixel in (0, channels * stream.memory.layout.element) for stream in epilogue.streams)
     if form.stride[1] == 1 < joined <= columns and rest == channels % QUAD == 0 and is_dense:
         filters = filters.of_pixels(joined)
@@ -72,17 +79,35 @@ def byte_filters(
     return replace(filters, live=live), epilogue
 
 
+def _largest(generator: Generator, epilogue: Epilogue, taps: np.ndarray, bias: np.ndarray) -> float:
+    """The largest magnitude of a product of a sum and its factor, which the epilogue rounds; infinite if unknown."""
+    sums = LARGEST_BYTE * np.abs(taps.astype(np.float64)).sum(0) + np.abs(bias.astype(np.float64))
+    match epilogue.expr.parts[0] if epilogue.expr.parts else None:
+        case Apply("mul", (Cast(Arg(0), "float32"), Cast(Const(factor), "float32"))):
+            return float(abs(factor) * sums.max())
+        case Apply("mul", (Cast(Arg(0), "float32"), Arg(index))) if (
+            epilogue.streams[index - 1].memory.space == "weights"
+        ):
+            memory = epilogue.streams[index - 1].memory
+            stored = generator.weights.content[memory.offset : memory.offset + sums.size * FLOAT_BYTES]
+            if memory.layout.dtype == "float32" and memory.layout.shape == (1, 1, 1, sums.size):
+                return float((np.abs(np.frombuffer(stored, np.float32)) * sums).max())
+    return inf
+
+
 @dataclass(frozen=True)
 class ByteFilters(Filters):
     """As `Filters`, for blocks of as many channels as a vector has bytes; the last block's vectors may be shorter.
 
     Attributes:
         rows, terms: of `terms_of`.
+        steps: of rounding the results.
         live: columns of results that see the same column of the data.
     """
 
     rows: tuple[int, ...] = ()
     terms: tuple[np.ndarray, ...] = ()
+    steps: Steps = EVERY_STEP
     live: int = 1
 
     def of_pixels(self, count: int) -> ByteFilters:
@@ -92,7 +117,9 @@ class ByteFilters(Filters):
 
     @property
     def key(self) -> tuple[str, ...]:
-        return *Filters.key.__get__(self), f"{self.rows} {len(self.terms)} {self.channels % LARGEST} {self.joined}"
+        return *Filters.key.__get__(
+            self
+        ), f"{self.rows} {len(self.terms)} {self.channels % LARGEST} {self.joined} {self.steps}"
 
     def block_channels(self, generator: Generator) -> int:
         return generator.vector_bytes
@@ -108,7 +135,7 @@ class ByteFilters(Filters):
 
     def row(self, f: Function, shape: RowShape, generator: Generator, numbers: Value | None) -> Row:
         count = self.channels % generator.vector_bytes if shape.masked else generator.vector_bytes
-        return ByteRow(f, shape, _width(count) // QUAD, numbers, count, self.rows, len(self.terms))
+        return ByteRow(f, shape, _width(count) // QUAD, numbers, count, self.rows, len(self.terms), self.steps)
 
     def pack(self, generator: Generator) -> int:
         """[block][bias, taps by column, group of rows and term][vector][lane], each lane with four rows of taps; the
@@ -146,6 +173,7 @@ class ByteRow(Row):
     count: int
     interleaved: tuple[int, ...]
     terms: int
+    steps: Steps
 
     def write(self, a: Value, tap: Value, w: Value, at: list[Value], size: int, mask: Value | None) -> None:
         shape, (height, width) = self.shape, self.shape.kernel
@@ -242,7 +270,7 @@ class ByteRow(Row):
         pairs = list(zip(epilogue.streams, streams, strict=True))
         constants = [self._read(stream, pointer) if stream.pixel == 0 else [] for stream, pointer in pairs]
         numbers, scalars = (epilogue.numbers_at(f, self.numbers, lanes) for lanes in (self.lanes, 1))
-        limits = Limits.of(f, epilogue.expr, epilogue.types, scalars, width)
+        limits = Limits.of(f, epilogue.expr, epilogue.types, scalars, width, self.steps)
         dtype = computed = epilogue.dtype
         expr, narrow = epilogue.expr, dtype in ("int8", "uint8")
         if narrow:

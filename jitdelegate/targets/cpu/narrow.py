@@ -25,6 +25,8 @@ NARROW = {
 """Bytes of a vector -> LLVM's functions that narrow int32 to int16, and int16 to int8 and to uint8."""
 ROUND = {64: "x86.avx512.mask.cvtps2dq.512", 32: "x86.avx.cvt.ps2dq.256", 16: "x86.sse2.cvtps2dq"}
 """Bytes of a vector -> LLVM's function that rounds floats to int32; those out of range become the smallest one."""
+HALF_RANGE = 1 << 30
+"""Floats of smaller magnitude surely fit an int32."""
 BYTES = ("int8", "uint8")
 LEAST_OPERATIONS = 3
 """Operations from which on a look-up takes fewer instructions."""
@@ -116,15 +118,55 @@ def _inside(expr: Expr, types: Sequence[str]) -> tuple[Expr | None, int, int]:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What a Quantize to bytes needs besides its value: the highest value, the zero point and the lowest result."""
+class Steps:
+    """Which steps after the products of a Quantize to bytes are needed: some change no result of a layer.
 
-    high: Value
-    zero: Value
-    low: Value
+    Attributes:
+        first: values may not fit an int32 and are limited before they are rounded.
+        zero: the zero point is added.
+        low, high: bytes are limited.
+    """
+
+    first: bool = True
+    zero: bool = True
+    low: bool = True
+    high: bool = False
 
     @classmethod
-    def of(cls, f: Function, expr: Expr, types: Sequence[str], numbers: Sequence[Value], width: int) -> Limits | None:
+    def of(cls, expr: Expr, largest: float) -> Steps:
+        """The steps of an expression whose values have magnitudes of at most `largest` before they are rounded."""
+        match expr:
+            case Quantize(_, Const(low), Const(high), Const(zero), dtype):
+                element, first = ELEMENT_TYPES[dtype], largest >= HALF_RANGE
+                is_lower = high + zero < element.maximum
+                return cls(first, zero != 0, low + zero > element.minimum, is_lower and not first)
+        return cls()
+
+
+EVERY_STEP = Steps()
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a Quantize to bytes needs besides its value: the highest value, the zero point, and the lowest and the
+    highest result."""
+
+    first: Value
+    zero: Value
+    low: Value
+    high: Value
+    steps: Steps
+
+    @classmethod
+    def of(
+        cls,
+        f: Function,
+        expr: Expr,
+        types: Sequence[str],
+        numbers: Sequence[Value],
+        width: int,
+        steps: Steps = EVERY_STEP,
+    ) -> Limits | None:
         """The limits for vectors of `width` bytes; None if `expr` is no Quantize that rounds floats as XNNPACK does, or
         if its limits are no constants.
 
@@ -140,18 +182,24 @@ class Limits:
             return None
         pairs = zip(limits, ("float32", "float32", "int32"), strict=True)
         low, high, zero = (emit(f, one, [*[f.index(0)] * first, *numbers], types, dtype) for one, dtype in pairs)
-        lowest = f.convert("fptosi", low, "i32") + zero
-        zeros, lows = f.convert("trunc", zero, "i16"), f.convert("trunc", lowest, "i8")
-        return cls(f.splat(high, width // 4), f.splat(zeros, width // 2), f.splat(lows, width))
+        zeros = f.splat(f.convert("trunc", zero, "i16"), width // 2)
+        ends = (f.convert("fptosi", end, "i32") + zero for end in (low, high))
+        lowest, highest = (f.splat(f.convert("trunc", end, "i8"), width) for end in ends)
+        return cls(f.splat(high, width // 4), zeros, lowest, highest, steps)
 
     def quantized(self, f: Function, values: Sequence[Value], dtype: str) -> Value:
         """Four vectors of floats as one of bytes, in the order of `interleaved_bytes`.
 
         What is too low is the smallest number after every step, so that the lower limit is applied to bytes.
         """
-        words = to_words(f, [_rounded(f, f.minimum(value, self.high)) for value in values])
-        found = to_bytes(f, [f.intrinsic("sadd.sat", word.type, word, self.zero) for word in words], dtype)
-        return f.intrinsic("smax" if dtype == "int8" else "umax", found.type, found, self.low)
+        steps, sign = self.steps, "s" if dtype == "int8" else "u"
+        limited = [f.minimum(value, self.first) for value in values] if steps.first else values
+        words = to_words(f, [_rounded(f, value) for value in limited])
+        if steps.zero:
+            words = [f.intrinsic("sadd.sat", word.type, word, self.zero) for word in words]
+        found = to_bytes(f, words, dtype)
+        found = f.intrinsic(f"{sign}min", found.type, found, self.high) if steps.high else found
+        return f.intrinsic(f"{sign}max", found.type, found, self.low) if steps.low else found
 
 
 @dataclass(frozen=True)
