@@ -52,12 +52,8 @@ def byte_filters(
     target: Layout,
 ) -> tuple[Filters, Epilogue] | None:
     """As `Filters.of`, for results that are stored by layout `target`; None if the Depthwise is not computed so."""
-    if (
-        not generator.machine.has_vnni
-        or data not in ("int8", "uint8")
-        or form.multiplier > 1
-        or prod(form.kernel) > MOST_TAPS
-    ):
+    is_known = generator.machine.has_vnni and data in ("int8", "uint8")
+    if not is_known or form.multiplier > 1 or prod(form.kernel) > MOST_TAPS:
         return None
     found, (*_, columns, channels) = terms_of(weights[0]), target.shape
     layouts = target, *(s.memory.layout for s in epilogue.streams if s.pixel)
@@ -85,12 +81,11 @@ def _largest(generator: Generator, epilogue: Epilogue, taps: np.ndarray, bias: n
     match epilogue.expr.parts[0] if epilogue.expr.parts else None:
         case Apply("mul", (Cast(Arg(0), "float32"), Cast(Const(factor), "float32"))):
             return float(abs(factor) * sums.max())
-        case Apply("mul", (Cast(Arg(0), "float32"), Arg(index))) if (
-            epilogue.streams[index - 1].memory.space == "weights"
-        ):
+        case Apply("mul", (Cast(Arg(0), "float32"), Arg(index))):
             memory = epilogue.streams[index - 1].memory
-            stored = generator.weights.content[memory.offset : memory.offset + sums.size * FLOAT_BYTES]
-            if memory.layout.dtype == "float32" and memory.layout.shape == (1, 1, 1, sums.size):
+            is_by_channel = memory.layout.dtype == "float32" and memory.layout.shape == (1, 1, 1, sums.size)
+            if memory.space == "weights" and is_by_channel:
+                stored = generator.weights.content[memory.offset : memory.offset + sums.size * FLOAT_BYTES]
                 return float((np.abs(np.frombuffer(stored, np.float32)) * sums).max())
     return inf
 
@@ -117,9 +112,8 @@ class ByteFilters(Filters):
 
     @property
     def key(self) -> tuple[str, ...]:
-        return *Filters.key.__get__(
-            self
-        ), f"{self.rows} {len(self.terms)} {self.channels % LARGEST} {self.joined} {self.steps}"
+        own = self.rows, len(self.terms), self.channels % LARGEST, self.joined, self.steps
+        return *super().key, str(own)
 
     def block_channels(self, generator: Generator) -> int:
         return generator.vector_bytes
