@@ -51,9 +51,9 @@ def test_a_mean_of_many_pixels_does_not_overflow(dtype: str, value: str, feature
 
 
 @pytest.mark.parametrize("features", RUNNABLE)
-def test_every_mean_of_two_to_six_codes_is_rounded_away_from_zero(features: str) -> None:
-    """Sums of all sizes over all counts, the borders' smaller ones too."""
-    for kernel in ((1, 2), (1, 3), (2, 3), (1, 5)):
+def test_means_are_rounded_away_from_zero(features: str) -> None:
+    """Over all counts, also 41, of which the reciprocal times 41 is less than 1 in float32."""
+    for kernel in ((1, 2), (2, 3), (1, 41)):
         form = Pool(kind="mean", accumulator="int32", kernel=kernel, padding=(kernel[0] - 1, 0, kernel[1] - 1, 0))
         graph = graph_of(form, Tensor("x", (1, 9, 60, 20), "int8"), (1, 9, 60, 20))
         check(graph, feeds_of(graph), features)
