@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jitdelegate.errors import CompileError
 from jitdelegate.ir.expr import RESULT
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import Graph, Tensor
@@ -150,6 +151,15 @@ def test_every_tile_is_right_at_its_edges(channels: int, architecture: str, only
     (template,) = templates_of(graph, architecture)
     assert (template.tile.rows, template.tile.columns) == (only.rows, only.columns)
     check(graph, architecture=architecture, schedule="random", seed=only.rows)
+
+
+def test_other_weights_than_bytes_are_refused() -> None:
+    graph = problem((6, 64), (8, 64), (6, 8), quantized=False)
+    wide = [
+        Tensor("w", (8, 64), "int16", one.data.astype(np.int16)) if one.name == "w" else one for one in graph.tensors
+    ]
+    with pytest.raises(CompileError, match="weights of int16, expected int8"):
+        templates_of(replace(graph, tensors=tuple(wide)))
 
 
 def test_blocks_share_out_a_long_sum() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jitdelegate.errors import CompileError
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda import contract_wide, ffma, gemv
 from jitdelegate.targets.cuda.conv_problem import problem_of
@@ -13,11 +14,13 @@ def write_contract(writer: Writer, node: Node) -> None:
     """Writes the launches of a Contract node.
 
     Raises:
-        CompileError: the weights or the bias are not constant, a filter spans more than 32767 rows or columns, or the
-            GPU does not support the precision.
+        CompileError: the weights or the bias are not constant, those of integers are no int8, a filter spans more than
+            32767 rows or columns, or the GPU does not support the precision.
     """
     problem = problem_of(writer, node)
     is_float = problem.sums is Element.FLOAT32
+    if not is_float and problem.weights is not Element.INT8:
+        raise CompileError(f"{node.op} has weights of {problem.weights.value}, expected int8 for sums of integers")
     if problem.sums is Element.INT64:
         contract_wide.write(writer, problem)
     elif gemv.fits(problem):
