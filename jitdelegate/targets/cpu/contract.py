@@ -218,14 +218,13 @@ class ContractWriter(JobWriter):
         wanted = 1 if work * images < SMALL_WORK else max(-(-FEWEST_CHUNKS // images), work // CHUNK_WORK)
         by_panel = wanted > 1 and outputs * depth > sweep.pixels * sweep.depth
         rows = self._rows(products, outputs)
+        fewest = 4 * rows if products.unpacked is products else min(24 * rows, -(-sweep.pixels // 4))
         if by_panel:
             panels = sum(count for _, count in panel_widths(products, outputs))
-            halves = min(-(-FEWEST_PANELS // (2 * panels)), sweep.pixels // (8 * rows))
+            halves = min(-(-FEWEST_PANELS // (2 * panels)), sweep.pixels // (2 * fewest))
             size = -(-sweep.pixels // max(1, 2 * halves))  # two threads each have half the pixels
         else:
-            size = max(
-                -(-sweep.pixels // wanted), min((4 if products.unpacked is products else 8) * rows, sweep.pixels)
-            )
+            size = max(-(-sweep.pixels // wanted), min(fewest, sweep.pixels))
         if not by_panel or halves > 1:  # few chunks are rather of equal size
             size = -(-size // rows) * rows
         count = max(1, (sweep.pixels + size // 2) // size)  # a short rest belongs to the last range

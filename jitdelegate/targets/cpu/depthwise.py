@@ -26,8 +26,8 @@ CHUNK_WORK = 125_000
 FEWEST_CHUNKS = 16
 """Fewest chunks of a large layer, so that threads end at about the same time."""
 STRIP_PIXELS = 24
-"""Pixels of a strip before a fused 1x1: enough to use each panel of weights a few times; twice as many where weights
-are converted."""
+"""Pixels of a strip before a fused 1x1: enough to use each panel of weights a few times; four times as many where
+weights are converted."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class DepthwiseWriter(JobWriter):
         """A Depthwise whose result only a 1x1 Contract reads: each thread keeps one strip in scratch memory."""
         images, rows, columns, _ = c.layout.shape
         channels, own = layer.filters.bias.size, layer.epilogue
-        strip = min(rows, -(-STRIP_PIXELS * (2 if filters.narrow else 1) // columns))
+        strip = min(rows, -(-STRIP_PIXELS * (4 if filters.narrow else 1) // columns))
         strips = -(-rows // strip)
         between = Layout((1, 1, strip * columns, channels), self.generator.lanes, blocked=True)
         self.generator.reserve_scratch(between.size)
