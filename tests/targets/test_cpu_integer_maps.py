@@ -39,6 +39,10 @@ def floats(size: int) -> np.ndarray:
     return found
 
 
+def values(size: int, dtype: str, seed: int) -> np.ndarray:
+    return floats(size) if dtype == "float32" else whole_range((size,), dtype, seed)
+
+
 @pytest.mark.parametrize("features", INTEGERS)
 @pytest.mark.parametrize("size", [1, 64])
 def test_the_lowest_number_stands_for_nan(size: int, features: str) -> None:
@@ -90,6 +94,7 @@ EXPRESSIONS = {
         ("uint8",) * 2,
     ),
     "dequantized": (Cast(Cast(Arg(0), "int32") - 9, "float32") * 0.25, ("uint8",)),
+    "quantized": (quantize(Arg(0) * 0.7, "int8", 3), ("float32",)),
     "selected": (select(binary("lt", Arg(0), Arg(1)), Arg(0), Arg(1)), ("uint8", "uint8")),
     "compared": (binary("ge", Arg(0), Arg(1)), ("int8", "int8")),
     "table": (Table(Arg(0), TABLES["int8"], "int8"), ("int8",)),
@@ -112,10 +117,7 @@ EXPRESSIONS = {
 def test_bytes_are_calculated_with(name: str, features: str) -> None:
     expr, types = EXPRESSIONS[name]
     for size in LENGTHS:
-        feeds = [
-            floats(size) if dtype == "float32" else whole_range((size,), dtype, number)
-            for number, dtype in enumerate(types)
-        ]
+        feeds = [values(size, dtype, number) for number, dtype in enumerate(types)]
         check(of_elements(expr, types, size), feeds, features)
 
 
@@ -173,19 +175,20 @@ def test_bytes_are_calculated_with_by_rows(features: str) -> None:
 
 
 @pytest.mark.parametrize("features", RUNNABLE)
-@pytest.mark.parametrize("name", ["table", "dequantized", "product"])
+@pytest.mark.parametrize("name", ["table", "dequantized", "product", "quantized"])
 def test_long_rows_may_begin_anywhere(name: str, features: str) -> None:
-    """The whole of an output that begins at any byte of a cache line is written, and nothing around it."""
+    """Operands and outputs begin at any byte of a cache line; the whole output is written, and nothing around it."""
     expr, types = EXPRESSIONS[name]
     graph = of_elements(expr, types, 2003)
     session = Session(program_of(graph, generate(graph, features), features), 1)
-    feeds = [whole_range((2003,), dtype, number) for number, dtype in enumerate(types)]
+    feeds = [values(2003, dtype, number) for number, dtype in enumerate(types)]
     (expected,) = run_graph(graph, feeds)
-    memory = np.zeros(expected.nbytes + 256, np.uint8)
-    for offset in range(0, 64, expected.itemsize):
-        memory[:] = 77
-        first = -memory.ctypes.data % 64 + offset
-        session.run_on([*(feed.ctypes.data for feed in feeds), memory.ctypes.data + first])
+    memory, sources = np.zeros(expected.nbytes + 256, np.uint8), [np.zeros(2003 * 4 + 256, np.uint8) for _ in feeds]
+    for offset in range(0, 64, max(expected.itemsize, feeds[0].itemsize)):
+        memory[:], first = 77, -memory.ctypes.data % 64 + offset
+        for source, feed in zip(sources, feeds, strict=True):
+            source[offset : offset + feed.nbytes] = feed.view(np.uint8)
+        session.run_on([*(source.ctypes.data + offset for source in sources), memory.ctypes.data + first])
         assert memory[first : first + expected.nbytes].tobytes() == expected.tobytes()
         assert {*memory[:first], *memory[first + expected.nbytes :]} == {77}
     session.close()

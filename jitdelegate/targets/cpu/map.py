@@ -205,8 +205,10 @@ class Row:
         lanes = self.generator.vector_bytes // smallest
         # calculations take several registers for each vector
         each = TOGETHER if self.expr == Arg(0) else 1 if smallest == FLOAT_BYTES else smallest
-        if self.output.exact and count >= LONG * lanes * each:
-            self._write_aligned(at, count, lanes, each)
+        widest = max(range(len(at)), key=self._sizes().__getitem__)
+        memories = [self.output, *(operand.memory for operand in self.operands if operand.memory)]
+        if memories[widest].exact and self.steps[widest] and count >= LONG * lanes * each:
+            self._write_aligned(at, widest, count, lanes, each)
             return
         together, single = divmod(count // lanes, each)
         moved = self._vectors(at, lanes, together, each)
@@ -214,12 +216,12 @@ class Row:
         for first, width in pieces(count, lanes):
             self._store([p + step * first for p, step in zip(at, self.steps, strict=True)], width, None)
 
-    def _write_aligned(self, at: list[Value], count: int, lanes: int, each: int) -> None:
-        """A long row in the caller's memory: no store between the first and the last ones crosses cache lines, which
-        takes twice as long."""
-        f, element = self.f, self._sizes()[0]
+    def _write_aligned(self, at: list[Value], widest: int, count: int, lanes: int, each: int) -> None:
+        """A long row, of which pointer number `widest` is into the caller's memory: no access of it between the first
+        and the last ones crosses cache lines, which takes twice as long."""
+        f, element = self.f, self._sizes()[widest]
         size = min(self.generator.vector_bytes, lanes * element)
-        before = (f.index(0) - f.cast("ptrtoint", at[0], INDEX)) % size // element
+        before = (f.index(0) - f.cast("ptrtoint", at[widest], INDEX)) % size // element
         self._store(at, lanes, None)
         self._rounds(_moved(at, before, self.steps), lanes, (f.index(count) - before) // (lanes * each), each)
         for number in range(each):
