@@ -15,7 +15,8 @@ TYPES = {
     "int16 of int16": ("int16", 0, 0.0005, (2.0**-15, 0)),
 }
 """Output -> data, its zero point and scale, the output's scale and zero point."""
-SHAPES = [(64, 10), (3, 1001), (2, 3, 5, 33), (7,), (5, 1)]
+SHAPES = [((64, 10), 1.0), ((3, 1001), 0.07), ((2, 3, 5, 33), 1.0), ((7,), 0.07), ((5, 1), 1.0)]
+"""Shapes, and the option `beta`."""
 
 
 def rows(shape: tuple[int, ...], dtype: str) -> np.ndarray:
@@ -29,8 +30,7 @@ def rows(shape: tuple[int, ...], dtype: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("rounding", ["litert", "reference"])
-@pytest.mark.parametrize("beta", [1.0, 0.07])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape, beta", SHAPES, ids=str)
 @pytest.mark.parametrize("name", TYPES)
 def test_shares_are_what_litert_computes(name: str, shape: tuple[int, ...], beta: float, rounding: str) -> None:
     source, zero, scale, (share, least) = TYPES[name]
