@@ -18,6 +18,8 @@ from tests.targets.execute import execute
 from tests.targets.integer_graphs import feeds_of, graph_of, whole_range
 from tests.targets.levels import INTEGERS
 
+FEATURES = tuple(each for each in INTEGERS if each != "x86-64-v4-vbmi")
+"""VBMI changes no code of these windows."""
 SAME = {"kernel": (3, 3), "padding": (1, 1, 1, 1)}
 STRIDED = {"kernel": (3, 3), "stride": (2, 2), "padding": (0, 1, 1, 0)}
 DILATED = {"kernel": (3, 3), "dilation": (2, 3), "padding": (2, 2, 3, 3)}
@@ -134,7 +136,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("features", INTEGERS)
+@pytest.mark.parametrize("features", FEATURES)
 @pytest.mark.parametrize("name", CASES)
 def test_sums_are_exact(name: str, features: str) -> None:
     graph = CASES[name].graph()
@@ -145,7 +147,7 @@ def test_sums_are_exact(name: str, features: str) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("features", INTEGERS)
+@pytest.mark.parametrize("features", FEATURES)
 def test_data_that_the_caller_gets_too_stays_int8(features: str) -> None:
     graph = CASES["parts of vectors"].graph()
     (node,), (data, *tensors) = graph.nodes, graph.tensors
