@@ -117,7 +117,7 @@ def peak() -> float:
     """Multiply-adds of bytes per second and thread."""
     machine = MACHINES[level()]
     products = (ByteProducts if machine.has_vnni else PairProducts)(machine, is_signed=False)
-    module = Module()
+    module = Module(machine)
     f = module.function("loop", [("data", POINTER), ("count", INDEX)], exported=True)
     data, count = f.parameters
     one = products.data(f, data)

@@ -15,7 +15,7 @@ from jitdelegate.runtime.memory import Memory
 from jitdelegate.targets.cpu import contract, depthwise, schedule, team
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.cpu.link import link
-from jitdelegate.targets.cpu.machine import compile_object, triple
+from jitdelegate.targets.cpu.machine import MACHINES, compile_object, triple
 from jitdelegate.targets.cpu.vector_ir import INDEX, Function, Module, Value
 from tests.targets.execute import program_of
 from tests.targets.test_cpu_graphs import RUNNABLE, Network, pyramid
@@ -33,7 +33,7 @@ class Team:
     """
 
     def __init__(self) -> None:
-        module = Module()
+        module = Module(MACHINES[RUNNABLE[-1]])
         team.write_learn(module, exported=True)
         code, entries = link(compile_object(module.text(triple(RUNNABLE[-1])), RUNNABLE[-1]))
         self._code = Memory(len(code))

@@ -104,7 +104,7 @@ def test_a_step_is_shared_if_its_work_is_worth_it() -> None:
 def test_parts_of_the_same_rows_are_cut_alike() -> None:
     """Threads that are in different rows write to different cache lines."""
     machine = MACHINES[RUNNABLE[-1]]
-    generator = Generator(machine, Module())
+    generator = Generator(machine, Module(machine))
     shape = (1, 64, 64, 28)
     memory = Memory("arena", 0, Layout(shape, machine.lanes))
     operand = Operand(memory, shape, IndexMap.along(0, 1, 2, 3), "float32")
