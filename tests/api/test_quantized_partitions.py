@@ -27,8 +27,7 @@ def rounds_of(dtype: str, batches: tuple[int, ...]) -> list[list[np.ndarray]]:
 
 
 @pytest.mark.parametrize("api", list(ROADS))
-@pytest.mark.parametrize("only", list(SECTIONS))
-@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize(("dtype", "only"), [*(("int8", each) for each in SECTIONS), ("uint8", "every other")])
 def test_sections_of_integers_pass_stored_numbers_on(dtype: str, only: str, api: str) -> None:
     content = small_models.integers_and_floats(dtype)
     rounds = rounds_of(dtype, (1, 1, 3))
@@ -48,6 +47,15 @@ def test_sections_beside_and_inside_litert(loader: str, monkeypatch: pytest.Monk
         assert ("TANH", "cpu", "") in found
         wanted = partial.invoked(LiteRT(model_content=content), rounds)
         partial.assert_same(partial.called(model, rounds), wanted)
+
+
+@pytest.mark.parametrize("api", list(ROADS))
+def test_variables_of_integers_keep_their_values(api: str) -> None:
+    content = small_models.narrow_state("int16")
+    rounds = [[np.array([[step, -7 * step, 3 * step, 7]], np.int8)] for step in range(5)]
+    wanted = partial.invoked(LiteRT(model_content=content), rounds)
+    assert wanted[1][0].tolist() != wanted[4][0].tolist()
+    partial.assert_same(ROADS[api](content, rounds, only_ops=None), wanted)
 
 
 def test_the_float_view_answers_nearly_the_same_and_says_so() -> None:
