@@ -17,6 +17,7 @@ from jitdelegate.ir.layout import Layout
 from jitdelegate.targets.cpu.epilogue import Epilogue, Stream, numbers_pointer, stream_pointers
 from jitdelegate.targets.cpu.indirect_gemm import Sweep, sweeps
 from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel, Memory, split
+from jitdelegate.targets.cpu.narrow import without_cast
 from jitdelegate.targets.cpu.panels import ContractFilters, contract_filters, pack, panel_widths
 from jitdelegate.targets.cpu.products import QUAD, Products
 from jitdelegate.targets.cpu.tile import TileShape, tile_function
@@ -91,12 +92,17 @@ class Multiplication:
         return () if self.products.accumulator == "float32" else tuple(s.row == s.pixel == 0 for s in self.streams)
 
     def stored_together(self, panels: Panels) -> int:
-        """Bytes that a tile stores together of each pixel; 0 where they are no bytes that lie side by side."""
-        lanes, is_byte = self.c.lanes, self.epilogue.dtype in ("int8", "uint8")
-        if self.products.accumulator != "int32" or not is_byte or self.c.blocked or not self.products.machine.pairs:
+        """Bytes that a tile stores together of each pixel; 0 where vectors are stored one by one."""
+        if not _gives_bytes(self.products, self.c):
             return 0
-        tail = len(self.sweep.weights) % lanes
+        lanes, tail = self.c.lanes, len(self.sweep.weights) % self.c.lanes
         return panels.vectors * lanes - (lanes - tail if panels.masked else 0)
+
+
+def _gives_bytes(products: Products, c: Layout) -> bool:
+    """Whether results are sums of integers that become bytes, which lie side by side."""
+    is_row_of_bytes = c.dtype in ("int8", "uint8") and not c.blocked
+    return is_row_of_bytes and products.accumulator == "int32" and bool(products.machine.pairs)
 
 
 def write_contract(writer: Writer, node: Node, form: Contract) -> list[Job]:
@@ -189,7 +195,7 @@ class ContractWriter(JobWriter):
             panels=tuple(_panels(packed, widths, (count, len(singles)), weights, masked=masked)),
             streams=streams,
             c=c,
-            epilogue=epilogue.shared(),
+            epilogue=(without_cast(epilogue) if _gives_bytes(products, c) else epilogue).shared(),
             has_segments=segments > 1,
         )
 

@@ -202,9 +202,20 @@ class Limits:
         return f.intrinsic(f"{sign}max", found.type, found, self.low) if steps.low else found
 
 
+def without_cast(epilogue: Epilogue) -> Epilogue:
+    """An epilogue whose last step is a Cast to a byte, of an int32 that is within its range, without this step."""
+    match epilogue.expr:
+        case Cast(Apply("min", (Apply("max", (_, Const(low))), Const(high))) as limited, "int8" | "uint8" as dtype):
+            element = ELEMENT_TYPES[dtype]
+            is_inside = element.minimum <= low <= high <= element.maximum
+            if is_inside and result_type(limited, epilogue.types) == "int32":
+                return replace(epilogue, expr=limited)
+    return epilogue
+
+
 @dataclass(frozen=True)
 class Narrowing:
-    """An epilogue with results of bytes in two steps.
+    """An epilogue with results of bytes, perhaps `without_cast`, in two steps.
 
     Attributes:
         epilogue: the first step, for single vectors; its results have 32 bits.
@@ -221,7 +232,8 @@ class Narrowing:
         """For vectors of `lanes` results; what is the same for all results is computed at once."""
         expr, known = epilogue.expr, epilogue.numbers_at(f, numbers, 1)
         limits = Limits.of(f, expr, epilogue.types, known, QUAD * lanes)
-        first, computed = (expr.parts[0], "float32") if limits else (wide(expr), "int32")
+        is_wide = result_type(expr, epilogue.types) == "int32"
+        first, computed = (expr.parts[0], "float32") if limits else (expr if is_wide else wide(expr), "int32")
         return cls(replace(epilogue, expr=first, dtype=computed), epilogue.dtype, limits)
 
     def in_order(self, f: Function, parts: Sequence[Value]) -> Value:

@@ -6,11 +6,11 @@ points, limits and tables take the 128 instead, so results stay the same.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr, result_type
+from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr, clamp, result_type
 from jitdelegate.ir.forms import NO_HALO, Concat, Contract, Depthwise, Form, IndexMap, Map, Pool, Reduce, View
 from jitdelegate.ir.graph import Graph, Node, form_of
 from jitdelegate.ir.quantized import Quantize, Rescale, Table
@@ -193,6 +193,9 @@ def read(expr: Expr, arguments: dict[int, Expr]) -> Expr:
     """`expr` with the Args replaced; what converts or looks up a number does so without a detour."""
     if isinstance(expr, Arg):
         return arguments.get(expr.index, expr)
+    folded = _less_zero(expr, arguments)
+    if folded is not None:
+        return folded
     known = [arguments.get(part.index) if isinstance(part, Arg) else None for part in expr.parts]
     if known and known[0] is not None and known[0] == signed(expr.parts[0]):
         part = expr.parts[0]
@@ -204,6 +207,25 @@ def read(expr: Expr, arguments: dict[int, Expr]) -> Expr:
             multiplier, shift = (read(each, arguments) for each in expr.parts[1:])
             return replace(expr, multiplier=multiplier, shift=shift, input_zero=expr.input_zero + MORE)
     return expr.rebuilt(tuple(read(part, arguments) for part in expr.parts))
+
+
+def _less_zero(expr: Expr, arguments: Mapping[int, Expr]) -> Expr | None:
+    """An int8 as an int32 minus its zero point, in one step; None for other expressions."""
+    match expr:
+        case Apply("sub", (Cast(Arg(index) as arg, "int32"), Const(zero))) if arguments.get(index) == signed(arg):
+            return Cast(arg, "int32") - Const(zero + MORE)
+    return None
+
+
+def _limited(expr: Expr) -> tuple[Expr, float, float] | None:
+    """(x + 128, low, high) of the int8 min(max(x, low), high), if 128 may be added to x, for it is a sum of a constant
+    and of what was shifted to the right; None for other expressions."""
+    match expr:
+        case Cast(Apply("min", (Apply("max", (Apply("add", (rest, Const(zero))), Const(low))), Const(high))), "int8"):
+            match rest:
+                case Apply("shift_right", (_, Const(bits))) if bits >= 1 and abs(zero) < MORE * MORE:
+                    return rest + Const(zero + MORE), low, high
+    return None
 
 
 def stored(expr: Expr, arguments: dict[int, Expr], types: Sequence[str]) -> Expr:
@@ -222,6 +244,10 @@ def stored(expr: Expr, arguments: dict[int, Expr], types: Sequence[str]) -> Expr
         first = int(expr.function == "select")
         conditions = tuple(read(part, arguments) for part in expr.parts[:first])
         return expr.rebuilt((*conditions, *(stored(part, arguments, types) for part in expr.parts[first:])))
+    limited = _limited(expr)
+    if limited is not None and result_type(limited[0], types) == "int32":
+        value, low, high = limited
+        return Cast(clamp(read(value, arguments), low + MORE, high + MORE), "uint8")
     if isinstance(expr, Cast) and result_type(expr.value, types) in ("int16", "int32", "int64"):
         return Cast(read(expr.value, arguments) + MORE, "uint8")
     return Cast(Cast(read(expr, arguments), "int32") + MORE, "uint8")
