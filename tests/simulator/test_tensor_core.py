@@ -54,8 +54,9 @@ def fragments(matrix, element, per_lane):
 
 def fill(shape: tuple[int, int], kind: str):
     """A random matrix of stored elements, and what they are worth."""
-    if kind == "s8":
-        stored = RNG.integers(-128, 128, shape).astype(np.int8)
+    if kind in ("s8", "u8"):
+        limits = np.iinfo("int8" if kind == "s8" else "uint8")
+        stored = RNG.integers(limits.min, limits.max, shape, endpoint=True).astype(limits.dtype)
         return stored, stored.astype(np.float64)
     values = RNG.standard_normal(shape).astype(np.float32)
     if kind == "f16":
@@ -78,21 +79,25 @@ CASES = [
     ("m16n8k32", "s8", "s32"),
     ("m16n8k16", "s8", "s32"),
     ("m8n8k16", "s8", "s32"),
+    ("m16n8k32", "u8.s8", "s32"),
+    ("m8n8k16", "u8.s8", "s32"),
 ]
+"""Shape, type of the factors (of the left and of the right one where they differ), type of the sums."""
 
 
 @pytest.mark.parametrize(("shape", "kind", "result"), CASES)
 def test_mma_multiplies_the_matrices_its_fragments_hold(shape, kind, result):
     rows, depth = int(shape[1:].split("n")[0]), int(shape.split("k")[1])
-    a, a_worth = fill((rows, depth), kind)
-    b, b_worth = fill((depth, 8), kind)
+    left, right = kind.split(".") if "." in kind else (kind, kind)
+    a, a_worth = fill((rows, depth), left)
+    b, b_worth = fill((depth, 8), right)
     c = RNG.integers(-9, 9, (rows, 8)).astype({"f32": np.float32, "f16": np.float16, "s32": np.int32}[result])
-    layout = "f16" if kind == "bf16" else kind
+    layout = "f16" if kind == "bf16" else right
     lanes_a = fragments(a, lambda lane, i: a_element(layout, shape, lane, i), rows * depth // 32)
     lanes_b = fragments(b, lambda lane, i: b_element(layout, shape, lane, i), depth * 8 // 32)
     lanes_c = fragments(c, c_element, rows * 8 // 32)
     words = [np.ascontiguousarray(part).view(np.uint32).reshape(32, -1) for part in (lanes_a, lanes_b, lanes_c)]
-    found = _run_mma(shape, kind, result, words).view(c.dtype).reshape(32, -1)
+    found = _run_mma(shape, f"{left}.{right}", result, words).view(c.dtype).reshape(32, -1)
     expected = fragments(a_worth @ b_worth + c, c_element, rows * 8 // 32)
     np.testing.assert_allclose(
         found, expected, rtol=2e-3 if result == "f16" else 1e-5, atol=2e-3 if result == "f16" else 1e-5
@@ -108,7 +113,7 @@ def _run_mma(shape, kind, result, words):
         operands.append("{" + ", ".join(names) + "}")
         first += len(names)
     results = [f"%r{40 + position}" for position in range(words[2].shape[1])]
-    types = f"{result}.{kind}.{kind}.{result}"
+    types = f"{result}.{kind}.{result}"
     lines.append(f"mma.sync.aligned.{shape}.row.col.{types} {{{', '.join(results)}}}, {', '.join(operands)};")
     lines.append(f"mad.wide.u32 %d20, %r0, {4 * len(results)}, %d3;")
     lines.extend(f"st.global.b32 [%d20+{4 * position}], {name};" for position, name in enumerate(results))
