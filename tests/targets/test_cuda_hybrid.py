@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from jitdelegate.ir.dequantize import dequantized
-from jitdelegate.ir.expr import RESULT, Arg
-from jitdelegate.ir.forms import Contract, Depthwise, Window
-from jitdelegate.ir.graph import Graph, Quant, Tensor
+from jitdelegate.ir.expr import RESULT, Arg, Cast, Const
+from jitdelegate.ir.forms import Contract, Depthwise, IndexMap, Map, Window
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant, Tensor
 from jitdelegate.targets.cuda import back_end
 from jitdelegate.targets.cuda.ffma import Ffma
 from jitdelegate.targets.cuda.gemv import Gemv
@@ -110,6 +110,22 @@ def test_floats_that_were_integers_are_integers_again() -> None:
         compare(graph, feeds=feeds(graph), tolerance=1e-5)
         sizes[name] = len(plan(graph, GPUS["sm_90"], "float32").weights)
     assert sizes["int8"] < 1.2 * 80 * 64 + 2048 < sizes["uint8"] < 1.2 * 2 * 80 * 64 + 2048 < sizes["other"]
+
+
+@pytest.mark.parametrize("dtype, middle", [("int8", -7), ("uint8", 131)])
+def test_bytes_are_dequantized_in_the_product_that_reads_them(dtype: str, middle: int) -> None:
+    stored = Tensor("q", (1, 9, 7, 12), dtype, quant=Quant((0.01,), (middle,)))
+    graph = contract((1, 9, 7, 12), (33, 3, 3, 12), (1, 4, 8, 33), **WINDOW)
+    real = (Cast(Cast(Arg(0), "int32") - Const(middle), "float32")) * Const(float(np.float32(0.01)))
+    form = Map(real, (IndexMap.broadcast(stored.shape, stored.shape),))
+    last = len(graph.tensors)
+    (product,) = graph.nodes
+    without_bias = replace(product, inputs=(*product.inputs[:2], ABSENT, *product.inputs[3:]))
+    nodes = Node("DEQUANTIZE", (last,), (0,), form=form), without_bias
+    graph = replace(graph, tensors=(*graph.tensors, stored), nodes=nodes, inputs=(last,))
+    (template,) = templates_of(graph)
+    assert (type(template), template.source.dtype) == (Mma, dtype)
+    compare(graph, feeds=[whole_range(stored.shape, dtype, 2)], tolerance=1e-5)
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])

@@ -19,11 +19,12 @@ def emit(code: Code, expr: Expr, values: Sequence[Value], types: Sequence[str], 
     NVIDIA's compilers make one FMA of a product of floats and a sum. In expressions that quantize, the product is
     rounded first, as LiteRT does: a number near a half would otherwise become another integer.
     """
-    code.rounds_products = _quantizes(expr) or not set(types).isdisjoint(STORED_INTEGERS)
+    code.rounds_products = quantizes(expr) or not set(types).isdisjoint(STORED_INTEGERS)
     found = expression.emit(code, expr, values, types, dtype)
     code.rounds_products = False
     return found
 
 
-def _quantizes(expr: Expr) -> bool:
-    return isinstance(expr, Quantize) or any(map(_quantizes, expr.parts))
+def quantizes(expr: Expr) -> bool:
+    """Whether integers come from floats in an expression."""
+    return isinstance(expr, Quantize) or any(map(quantizes, expr.parts))

@@ -13,7 +13,7 @@ from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cuda.device_code import Code, Value
 from jitdelegate.targets.cuda.division import DIVISOR_SIZES, coordinates, divisors
 from jitdelegate.targets.cuda.element import Element, common_width, store
-from jitdelegate.targets.cuda.expression import emit
+from jitdelegate.targets.cuda.expression import emit, quantizes
 from jitdelegate.targets.cuda.index_map import CanonicalMap, Walk, canonical, walk
 from jitdelegate.targets.cuda.operand import Operand, operands_of, read
 from jitdelegate.targets.cuda.sizes import Kind
@@ -128,7 +128,8 @@ def _write_launch(writer: Writer, expr: Expr, index_map: CanonicalMap, inputs: S
     width = _width(index_map, target)
     operands = operands_of(index_map, elements, width)
     types = [element.dtype for element in elements]
-    expr, numbers = (expr, ()) if {*types, target.dtype} == {"float32"} else without_constants(expr, types)
+    is_float = {*types, target.dtype} == {"float32"} and not quantizes(expr)
+    expr, numbers = (expr, ()) if is_float else without_constants(expr, types)
     template = MapTemplate(len(index_map.sizes), width, target, operands, tuple(dtype for dtype, _ in numbers), expr)
     values = [value for _, value in numbers]
     *outer, last = index_map.sizes

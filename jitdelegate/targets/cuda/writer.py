@@ -18,6 +18,7 @@ from jitdelegate.targets.constants import Constants
 from jitdelegate.targets.cuda.cost import moving_cycles
 from jitdelegate.targets.cuda.element import OWN, Element
 from jitdelegate.targets.cuda.epilogue import Epilogue
+from jitdelegate.targets.cuda.expression import quantizes
 from jitdelegate.targets.cuda.gpu import Gpu
 from jitdelegate.targets.cuda.sizes import flattened
 from jitdelegate.targets.cuda.template import Argument, Launch, Pointer, Template, TensorPointer, WeightsPointer
@@ -140,8 +141,8 @@ class Writer:
         return TensorPointer(number)
 
     def epilogue(self, node: Node) -> tuple[Epilogue, tuple[Argument, ...]]:
-        """A node's epilogue as part of a template, and its operands. Where there are integers, its constants are
-        operands too, so that layers with other scales and zero points have the same template.
+        """A node's epilogue as part of a template, and its operands. Where it has integers, its constants are operands
+        too, so that layers with other scales and zero points have the same template.
 
         Every epilogue operand has a `reach`; the planner splits nodes with an operand that has none.
         """
@@ -153,7 +154,7 @@ class Writer:
         kinds = tuple((one, self.element(index)) for one, index in zip(found, extra, strict=True) if one)
         own = form.own_type(self.graph.tensors[node.inputs[0]].dtype)
         pointers = tuple(map(self.pointer, extra))
-        if own == self.element(node.outputs[0]).dtype == "float32":
+        if own == self.element(node.outputs[0]).dtype == "float32" and not quantizes(form.epilogue):
             return Epilogue(form.epilogue, kinds, own), pointers
         expr, numbers = without_constants(form.epilogue, [own, *(element.dtype for _, element in kinds)])
         types, values = tuple(dtype for dtype, _ in numbers), tuple(value for _, value in numbers)
