@@ -30,6 +30,7 @@ from itertools import chain
 from pathlib import Path
 
 from jitdelegate.errors import CompileError, JitDelegateError, ModelError
+from jitdelegate.ir.graph import Tensor
 from jitdelegate.tflite.read import read
 from scripts.check_models import models_in
 from scripts.in_child import Failed, in_child
@@ -228,12 +229,8 @@ def drawn(ops: Sequence[str], count: int, settings: Settings) -> Iterator[Row]:
 def _one_operator(row: Callable[..., Row], content: bytes, own: list[Inputs], settings: Settings) -> Row:
     """A model of one operator, on the values that it gets in a whole model and on hostile ones."""
     tensors = input_tensors(content)
-    made = (
-        hostile(tensors)
-        if all(tensor.dtype not in ("int32", "int64") or tensor.is_quantized for tensor in tensors)
-        else ()
-    )
-    inputs = [*own, *made]
+    takes_all = not own or (any(steps(content)) and not any(map(_is_index, tensors)))
+    inputs = [*own, *(hostile(tensors) if takes_all else ())]
     try:
         expected = run_litert(content, inputs, settings.rounding)
     except (RuntimeError, ValueError) as error:
@@ -249,6 +246,10 @@ def _one_operator(row: Callable[..., Row], content: bytes, own: list[Inputs], se
     if tensors[0].dtype == "float32" and not any(steps(content)):
         spread = compared(run_litert(content, inputs, "optimized"), expected, steps(content)).nrmse
     return row(difference=difference, spread=spread)
+
+
+def _is_index(tensor: Tensor) -> bool:
+    return tensor.dtype in ("int32", "int64") and not tensor.is_quantized
 
 
 def line(row: Row) -> str:

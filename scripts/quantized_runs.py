@@ -25,6 +25,8 @@ KERNEL_SETS = {
 }
 """LiteRT's kernels by the rounding that they define, "litert" with XNNPACK where it takes an operator."""
 
+FLOAT_LIMIT = 1e-5
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -32,7 +34,8 @@ class Difference:
 
     Attributes:
         elements: number of elements compared.
-        differing: number of elements that are not equal, bit for bit but for -0.0 and NaN.
+        differing: number of elements that are not equal, bit for bit but for -0.0 and NaN; of floats that were never
+            quantized, those further apart than FLOAT_LIMIT of the largest.
         largest: the largest difference in steps of what is quantized, else 0.
         nrmse: rms(difference) / rms(expected), the worst output of the worst inputs.
         example: where they first differ, in words.
@@ -165,6 +168,8 @@ def _difference(found: np.ndarray, expected: np.ndarray, step: float, where: str
         return Difference(expected.size, expected.size, math.inf, math.inf, example)
     with np.errstate(invalid="ignore"):
         wrong = ~((found == expected) | ((found != found) & (expected != expected)))
+    if expected.dtype.kind == "f" and not step:
+        wrong &= ~np.isclose(found, expected, 0, FLOAT_LIMIT * float(np.abs(expected).max(initial=0)))
     count = int(np.count_nonzero(wrong))
     if not count:
         return Difference(expected.size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,7 +14,10 @@ from jitdelegate.ir.index_forms import ArgReduce, Gather, Suppress, TopK
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case
 from jitdelegate.ops.flex_options import flex_map
-from jitdelegate.ops.registry import Lowering, Op, moved, op, view
+from jitdelegate.ops.pointwise import mapped
+from jitdelegate.ops.quantization import centred, per_tensor_problems
+from jitdelegate.ops.registry import FLOATS, Lowering, Op, moved, op, view
+from jitdelegate.ops.scales import scale
 from jitdelegate.ops.suppression import how_many
 
 DEFAULTS = {"detections_per_class": 100, "use_regular_nms": False}
@@ -54,6 +57,9 @@ class DetectionPostProcess(Op):
 
     folds = 0
     least = most = 3
+    quantized = ("uint8",)
+    quantized_kinds: ClassVar = dict.fromkeys(range(3), ("uint8", "float32"))
+    quantized_results: ClassVar = dict.fromkeys(range(4), FLOATS)
     cases = (
         Case(((1, 24, 4), (1, 24, 6), ANCHORS), OPTIONS, low=0, high=1),
         Case(((1, 24, 5), (1, 24, 5), ANCHORS), OPTIONS | {"max_classes_per_detection": 3}, low=0, high=1),
@@ -93,6 +99,12 @@ class DetectionPostProcess(Op):
         if not 0 < options["nms_iou_threshold"] <= 1:
             yield f"{self.name}: nms_iou_threshold is {options['nms_iou_threshold']}, expected between 0 and 1."
 
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from per_tensor_problems(call, *(tensor for tensor in call.operands if tensor.is_quantized))
+
+    def quantized_lowering(self, call: Call) -> tuple[Lowering, ...]:
+        return self.lowering(call)
+
     @staticmethod
     def _options(attrs: Mapping[str, Any]) -> dict[str, Any]:
         return DEFAULTS | dict(attrs)
@@ -127,6 +139,15 @@ class DetectionPostProcess(Op):
         return [rows[None, :, :4], rows[None, :, 4], rows[None, :, 5], np.array([total], np.float32)]
 
 
+def real(call: Call, operand: int) -> int | Lowering:
+    """The operand; what it stands for, where it is quantized."""
+    data = call.tensor(operand)
+    if not data.is_quantized:
+        return call.index(operand)
+    value = Cast(centred(Arg(0), data), "float32") * Const(float(scale(data)))
+    return mapped(value, (call.index(operand), data.shape), shape=data.shape)
+
+
 def decoded(call: Call, options: Mapping[str, Any]) -> Lowering:
     """f32[4, N]: ymin, xmin, ymax and xmax of every box; axes of the kernel: min or max, y or x, box."""
     count = call.shape(2)[0]
@@ -143,7 +164,7 @@ def decoded(call: Call, options: Mapping[str, Any]) -> Lowering:
     middle = Arg(0) / Arg(4) * Arg(3) + Arg(2)
     extent = unary("exp", Arg(1) / Arg(5)) * Arg(3)
     form = Map(middle + Arg(6) * extent, (*encoded, *anchor, NEXT, NEXT, HERE))
-    data = (call.index(0),) * 2 + (call.index(2),) * 2
+    data = (real(call, 0),) * 2 + (real(call, 2),) * 2
     return view(Lowering(form, (*data, centre, size, half), (2, 2, count), "float32"), (4, count))
 
 
@@ -205,7 +226,7 @@ def _without_background(call: Call, classes: int, shape: Shape, axes: tuple[int,
     """The scores without the background class, in another order of axes: `axes` of the scores, with boxes as axis 1."""
     background = call.shape(1)[2] - classes
     access = IndexMap.along(-1, axes.index(1), axes.index(2), starts=(0, 0, background))
-    return moved(call.index(1), access, shape, "float32")
+    return moved(real(call, 1), access, shape, "float32")
 
 
 def _suppression(options: Mapping[str, Any]) -> Suppress:
