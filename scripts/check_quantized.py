@@ -135,10 +135,17 @@ def check(file: Path, settings: Settings, parts: Sequence[str] = (MODELS, OPERAT
     if types and MODELS in parts:
         jobs = [partial(_whole, file.name, content, types, name, settings) for name in ("outputs", "logits")]
         for name, answer in zip(("outputs", "logits"), in_child(jobs, SECONDS), strict=True):
-            crashed = Row(file.name, name, types, "crashed", reasons=_last_line(answer))
-            yield crashed if isinstance(answer, Failed) else answer
+            yield _crashed(file.name, name, types, content, answer) if isinstance(answer, Failed) else answer
     if types and OPERATORS in parts:
         yield from _operators(file.name, content, settings)
+
+
+def _crashed(model: str, name: str, types: str, content: bytes, answer: Failed) -> Row:
+    """The row of a model that ended its process, which LiteRT may have done alone."""
+    graph = read(content).graphs[0]
+    (alone,) = in_child([partial(run_litert, content, list(seeded(graph, 1)))], SECONDS)
+    what = "crashes LiteRT" if isinstance(alone, Failed) else "crashed"
+    return Row(model, name, types, what, reasons=_last_line(answer))
 
 
 def _last_line(answer: object) -> tuple[str, ...]:
