@@ -47,8 +47,8 @@ MULTIPLIES = 6e10
 """Multiply-adds per second of LiteRT's kernels on one thread of a CPU with AVX-512. The medians of sixteen networks lie
 within a fifth of the estimates from this number and the next two."""
 INTEGER_MULTIPLIES = 1.8e11
-"""The same of 8-bit integers, on a CPU with VNNI; also of hybrid operators, whose kernels multiply such integers. Five
-of seven integer networks lie within a fifth of the estimates."""
+"""The same of 8-bit integers, on a CPU with VNNI; also of hybrid operators, whose kernels multiply such integers. Seven
+integer networks take 0.8 to 1.4 times their estimates."""
 BYTES = 2e10
 """Bytes per second that LiteRT's kernels read and write."""
 CALL = 4e-7
