@@ -109,6 +109,15 @@ def test_the_target_knows_the_levels_with_vnni() -> None:
 
 
 @pytest.mark.parametrize("features", INTEGERS)
+@pytest.mark.parametrize("outputs", [1, 20])
+def test_sums_of_many_small_weights_are_exact(outputs: int, features: str) -> None:
+    """They may be stored in half a byte each."""
+    weights, bias = whole_range((outputs, 324), "int8", 1) >> 4, whole_range((outputs,), "int32", 2)
+    form, data = Contract(accumulator="int32", input_zero=7), Tensor("x", (11, 324), "uint8")
+    check(graph_of(form, data, (11, outputs), weights=weights, bias=bias), features)
+
+
+@pytest.mark.parametrize("features", INTEGERS)
 def test_sums_of_int16_are_longer_than_32_bits(features: str) -> None:
     form, depth = Contract(accumulator="int64"), 4100
     weights = np.full((3, depth), -128, np.int8)

@@ -98,6 +98,11 @@ class NibbleBytes(ByteProducts):
     def key(self) -> str:
         return f"{type(self).__name__} {self.is_signed}"
 
+    @property
+    def starts_at_bias(self) -> bool:
+        """The bias is not divided."""
+        return False
+
     def line_bytes(self, steps: int) -> int:
         return self.weight_bytes * steps // (2 if steps == QUAD else 1)
 
