@@ -10,10 +10,11 @@ from the bottom:
 - `device_code.py` is the builder that kernels are written with. `element.py` loads and stores tensors. `division.py`
   and `axes.py` split indices into coordinates. `lanes.py` combines the values of several threads. `output.py` and
   `epilogue.py` are the end of a kernel, `expression.py` is its scalar mathematics.
-- Contract: `contract.py` chooses the kernel. `conv_problem.py` and `pixel_gather.py` are implicit GEMM on the host and
-  on the device. `ffma.py` multiplies without tensor cores, `mma.py` (with `tensor_core.py`) multiplies with them;
-  `tile_loader.py` and `contract_kernel.py` hold what the two share, `ffma_tile.py` and `mma_tile.py` their tiles and
-  costs. `gemv.py` is for few pixels, `split_k.py` adds up parts of K, `contract_wide.py` sums 64 bits.
+- Contract: `narrow_weights.py` finds integers among weights, `contract.py` chooses the kernel. `conv_problem.py` and
+  `pixel_gather.py` are implicit GEMM on the host and on the device. `ffma.py` multiplies without tensor cores, `mma.py`
+  (with `tensor_core.py`) multiplies with them; `tile_loader.py` and `contract_kernel.py` hold what the two share,
+  `ffma_tile.py` and `mma_tile.py` their tiles and costs. `gemv.py` is for few pixels, `split_k.py` adds up parts of K,
+  `contract_wide.py` sums 64 bits.
 - MatMul: `matmul.py` chooses the kernel; `matmul_product.py` and `matrix_loader.py` are shared by `matmul_ffma.py` and
   `matmul_mma.py`.
 - Windows over images: `image_parts.py` and `window.py` are shared by `depthwise.py`, `pool.py` and `resize.py`.
