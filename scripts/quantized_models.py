@@ -93,7 +93,7 @@ def one_node_models(content: bytes) -> Iterator[OneNode]:
     """Every node of the main subgraph that reads or writes quantized values, weights only too."""
     graph, cutter = read(content).graphs[0], Cutter(content)
     for position, node in enumerate(graph.nodes):
-        if not (_takes_integers(graph, node) or _is_hybrid_node(graph, node)):
+        if not node.outputs or not (_takes_integers(graph, node) or _is_hybrid_node(graph, node)):
             continue
         inputs = tuple(dict.fromkeys(index for index in node.inputs if index != ABSENT and _runs(graph.tensors[index])))
         if not inputs:

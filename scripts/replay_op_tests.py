@@ -184,8 +184,9 @@ def table(found: Sequence[Verdict]) -> str:
         counts = (len(verdicts), delegated, *(kinds[kind] for kind in KINDS), differing)
         cells = (f"  {count:>{len(title)}}" for count, title in zip(counts, titles, strict=True))
         lines.append(f"{op:<{width}}" + "".join(cells))
-    floats = [verdict for verdict in found if verdict.is_float]
-    return "\n".join([*lines, f"{sum(each.delegated for each in floats)} of {len(floats)} float cases delegated"])
+    floats, others = ([each.delegated for each in found if each.is_float == wanted] for wanted in (True, False))
+    counted = f"{sum(floats)} of {len(floats)} float cases and {sum(others)} of {len(others)} others delegated"
+    return "\n".join([*lines, counted])
 
 
 def reasons(found: Sequence[Verdict]) -> Iterator[str]:

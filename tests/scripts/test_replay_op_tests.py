@@ -204,7 +204,7 @@ def test_the_table_counts_by_archive() -> None:
         "add          2          2      1        0      1        0               1",
         "softmax      1          0      0        1      0        0               0",
         "all          3          2      1        1      1        0               1",
-        "2 of 2 float cases delegated",
+        "2 of 2 float cases and 0 of 1 others delegated",
     ]
     assert list(reasons(found)) == ["    1  '...' has [...].  (softmax 1)"]
 
