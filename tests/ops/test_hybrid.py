@@ -18,11 +18,12 @@ from jitdelegate.ops.recurrent import lstm_case
 from jitdelegate.targets.reference.evaluate import run_graph
 from jitdelegate.tflite.write import ModelBuilder
 from tests.targets.execute import execute
-from tests.targets.test_cpu_narrow_weights import LEVELS, constant
-from tests.targets.test_cpu_ops import RUNNABLE
+from tests.targets.levels import INTEGERS, RUNNABLE
+from tests.targets.test_cpu_narrow_weights import constant
 
 UNIT = {"stride_h": 1, "stride_w": 1}
-FAST = RUNNABLE[0]
+FAST = INTEGERS[-1]
+"""The instruction set of this machine that multiplies bytes fastest."""
 VERSIONS = {"CONV_2D": 5, "FULLY_CONNECTED": 9}
 """The versions of LiteRT's operators that take quantized weights."""
 
@@ -99,7 +100,7 @@ def test_weights_stand_for_floats(case: Hybrid, kind: str) -> None:
     (expected,) = op.reference(arrays, node.attrs)
     view = lowered(graph, "float_view")
     assert accumulators(view) == {"float32"}
-    for found in (run_graph(view, [case.feed])[0], execute(view, [case.feed], LEVELS[-2])[0]):
+    for found in (run_graph(view, [case.feed])[0], execute(view, [case.feed], RUNNABLE[-1])[0]):
         np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
 
 
@@ -149,7 +150,7 @@ def test_auto_takes_the_faster_execution(case: Hybrid, multiplies_bytes: bool, e
 
 
 @pytest.mark.parametrize("kind", ("int8", "int8 per tensor", "int8 blocks", "int4", "int4 blocks"))
-@pytest.mark.parametrize("features", LEVELS)
+@pytest.mark.parametrize("features", RUNNABLE)
 def test_rows_of_a_quantized_table(kind: str, features: str) -> None:
     table, ids = constant(kind, (10, 64)), np.int32([3, 9, 0, 1, 3])
     tensors = (Tensor("ids", (5,), "int32"), table, Tensor("rows", (5, 64), "float32"))

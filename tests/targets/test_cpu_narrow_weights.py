@@ -15,10 +15,8 @@ from jitdelegate.ir.index_forms import Gather
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
-from tests.targets.test_cpu_ops import RUNNABLE
+from tests.targets.levels import INTEGERS, RUNNABLE
 
-LEVELS = tuple(level for level in RUNNABLE if not level.endswith("-vnni"))
-"""Instruction sets that multiply floats in different ways."""
 KINDS = ("float16", "int8", "int8 per tensor", "int8 blocks", "int4", "int4 blocks")
 
 
@@ -60,7 +58,7 @@ def check(graph: Graph, features: str) -> None:
         np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("features", LEVELS)
+@pytest.mark.parametrize("features", RUNNABLE)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rows", (1, 7, 70))
 def test_rows_times_a_narrow_matrix(features: str, kind: str, rows: int) -> None:
@@ -73,7 +71,7 @@ def test_rows_times_a_narrow_matrix(features: str, kind: str, rows: int) -> None
     assert len(generate(graph, features).weights) < (outputs * depth * bits / 8 + 4 * outputs + scales) * padded + 256
 
 
-@pytest.mark.parametrize("features", LEVELS)
+@pytest.mark.parametrize("features", RUNNABLE)
 @pytest.mark.parametrize("kind", ("float16", "int8", "int4"))
 @pytest.mark.parametrize("channels", (17, 32))
 def test_windows_and_transposed_windows(features: str, kind: str, channels: int) -> None:
@@ -83,14 +81,14 @@ def test_windows_and_transposed_windows(features: str, kind: str, channels: int)
     check(product(kind, (1, 5, 5, channels), (33, 3, 3, channels), form, (1, 11, 11, 33)), features)
 
 
-@pytest.mark.parametrize("features", LEVELS)
+@pytest.mark.parametrize("features", RUNNABLE)
 @pytest.mark.parametrize("kind", ("float16", "int8", "int4"))
 def test_groups_of_narrow_filters(features: str, kind: str) -> None:
     form = Contract(kernel=(3, 3), padding=(1, 1, 1, 1), groups=2)
     check(product(kind, (1, 9, 9, 48), (34, 3, 3, 24), form, (1, 9, 9, 34)), features)
 
 
-@pytest.mark.parametrize("features", LEVELS)
+@pytest.mark.parametrize("features", RUNNABLE)
 @pytest.mark.parametrize("kind", ("float16", "int8", "int4"))
 def test_a_narrow_product_fused_behind_a_depthwise(features: str, kind: str) -> None:
     shape, taps = (1, 64, 64, 80), np.random.default_rng(2).normal(0, 1, (1, 3, 3, 80)).astype(np.float32)
@@ -100,7 +98,7 @@ def test_a_narrow_product_fused_behind_a_depthwise(features: str, kind: str) -> 
     check(replace(graph, tensors=tensors, nodes=(first, *graph.nodes), inputs=(4,)), features)
 
 
-@pytest.mark.parametrize("features", LEVELS)
+@pytest.mark.parametrize("features", RUNNABLE)
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_a_narrow_matrix_are_gathered(features: str, kind: str) -> None:
     depth, outputs, chosen = 96, 150, np.int32([0, 149, 150, -1, 75, 50, 4, 1 << 30])
@@ -133,7 +131,7 @@ def test_floats_beside_the_grid_stay_floats() -> None:
     assert requantized(np.float32([[0.5, 1.25], [-64, 63.5]]), grid) is None
 
 
-@pytest.mark.parametrize("features", RUNNABLE)
+@pytest.mark.parametrize("features", INTEGERS)
 @pytest.mark.parametrize("dtype", ("int8", "uint8"))
 @pytest.mark.parametrize("rows", (1, 40))
 @pytest.mark.parametrize("depth", (96, 100, 31))
@@ -156,7 +154,7 @@ def test_bytes_times_an_int4_matrix(features: str, dtype: str, rows: int, depth:
         assert len(generate(graph, features).weights) < outputs * depth * 0.62 + 1500
 
 
-@pytest.mark.parametrize("features", LEVELS)
+@pytest.mark.parametrize("features", RUNNABLE)
 @pytest.mark.parametrize("kind", ("float16", "int8", "int8 per tensor"))
 @pytest.mark.parametrize(("channels", "multiplier", "size"), [(48, 1, 3), (21, 1, 5), (16, 2, 3)])
 @pytest.mark.parametrize("width", (11, 33))
