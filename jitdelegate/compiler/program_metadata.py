@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from jitdelegate.ir.forms import Window
 from jitdelegate.ir.graph import Graph, Model, Node, Tensor
 from jitdelegate.ops.call import Call
 from jitdelegate.passes.running_subgraphs import running_subgraphs
@@ -50,7 +51,7 @@ def litert_operators(graph: Graph, reasons: Iterable[tuple[int, str]]) -> tuple[
 
 def executions(folded: Graph, lowered: Graph) -> dict[int, str]:
     """By position in the file, how code for quantized operators computes; as `Operator.execution`."""
-    summing = {position for node in lowered.nodes if _sums_integers(lowered, node) for position in node.origin}
+    summing = {position for node in lowered.nodes if _sums_integers(node) for position in node.origin}
     found = {}
     for node in folded.nodes:
         kind = Call(folded, node).quantization
@@ -61,9 +62,8 @@ def executions(folded: Graph, lowered: Graph) -> dict[int, str]:
     return found
 
 
-def _sums_integers(lowered: Graph, node: Node) -> bool:
-    form, data = node.form, lowered.tensors[node.inputs[0]].dtype if node.inputs else ""
-    return form is not None and form.own_type(data) in ("int32", "int64")
+def _sums_integers(node: Node) -> bool:
+    return isinstance(node.form, Window) and node.form.accumulator in ("int32", "int64")
 
 
 def compiled_operators(

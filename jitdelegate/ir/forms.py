@@ -216,7 +216,8 @@ class Contract(Window):
 
     out[n,y,x,o] = epilogue(bias[o] + sum over ky, kx, c of
         data[n, y*sy - top + ky*dy, x*sx - left + kx*dx, g*I + c] * weights[o,ky,kx,c]), g = o // (O / groups)
-    `input_zero` is subtracted from the data; integer weights have no zero point.
+    `input_zero` is subtracted from the data; integer weights have no zero point. Weights of float32 data are float32;
+    targets may store those that were quantized (`Tensor.grid`), or that are all float16, as narrow as they were.
     Data of another rank than 4 is read as the image [1, 1, product of the leading sizes, last size]; weights [O, I]
     have a 1x1 kernel: FULLY_CONNECTED. If `transposed`, data pixel (y, x) adds data[n,y,x,c] * weights[o,ky,kx,c] to
     output (y*sy - top + ky, x*sx - left + kx): TRANSPOSE_CONV.
