@@ -192,3 +192,16 @@ def test_long_rows_may_begin_anywhere(name: str, features: str) -> None:
         assert memory[first : first + expected.nbytes].tobytes() == expected.tobytes()
         assert {*memory[:first], *memory[first + expected.nbytes :]} == {77}
     session.close()
+
+
+@pytest.mark.parametrize("features", RUNNABLE)
+@pytest.mark.parametrize("shape", [(1, 12, 20, 3), (7, 5), (2, 11, 13, 3), (1, 1, 1, 3)], ids=str)
+def test_pixels_of_few_channels_meet_a_constant_per_channel(shape: tuple[int, ...], features: str) -> None:
+    """As many pixels as make up a row are computed together; 286 pixels of three channels leave none over."""
+    expr, (dtype, _) = EXPRESSIONS["sum"]
+    for ones in ((), (1,) * (len(shape) - 1)):
+        constant = whole_range((*ones, shape[-1]), dtype, 1)
+        tensors = (Tensor("x", shape, dtype), Tensor("c", constant.shape, dtype, constant), Tensor("y", shape, dtype))
+        accesses = tuple(IndexMap.broadcast(tensor.shape, shape) for tensor in tensors[:2])
+        graph = Graph(tensors, (Node("TEST", (0, 1), (2,), form=Map(expr, accesses)),), (0,), (2,))
+        check(graph, [whole_range(shape, dtype, 0)], features)

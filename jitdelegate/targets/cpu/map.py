@@ -6,21 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+import numpy as np
+
 from jitdelegate.ir.expr import Arg, Expr
 from jitdelegate.ir.fixed_point import FixedPoint
-from jitdelegate.ir.forms import Concat, IndexMap, Map
+from jitdelegate.ir.forms import Concat, IndexMap, Map, Shape
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.element import load, store
 from jitdelegate.targets.cpu.fold import pieces
-from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory
+from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Memory, divisor
 from jitdelegate.targets.cpu.narrow import emitted
 from jitdelegate.targets.cpu.nest import Box, Loop, Nest, Operand, nests, regions, whole
 from jitdelegate.targets.cpu.transpose import TransposeWriter, Transposition
 from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, INDEX, Function, Value
 from jitdelegate.targets.cpu.writer import Writer
 
+SHORT = 32
+"""Channels up to which several pixels make up a row."""
+WIDE_ROW = 1024
+"""Most elements of such a row."""
 CHUNK_ELEMENTS = 16384
 """Elements that are worth a chunk of their own."""
 LONG = 8
@@ -34,7 +40,47 @@ def write_map(writer: Writer, node: Node, form: Map) -> list[Job]:
     output = node.outputs[0]
     pairs = zip(node.inputs, form.operands, strict=True)
     operands = tuple(_operand(writer, index, index_map) for index, index_map in pairs)
-    return MapWriter(writer.generator).jobs(writer.memory(output), writer.shape(output), form.epilogue, operands)
+    shape = writer.shape(output)
+    if many := _pixels_together(writer, node, form):
+        shape = prod(shape) // (many * shape[-1]), many * shape[-1]
+        operands = tuple(_widened(writer, index, one, shape) for index, one in zip(node.inputs, operands, strict=True))
+    return MapWriter(writer.generator).jobs(writer.memory(output), shape, form.epilogue, operands)
+
+
+def _pixels_together(writer: Writer, node: Node, form: Map) -> int:
+    """The number of pixels of few narrow channels that a row is made of, for operands that lie like the output and
+    constants that have a number per channel; 0 for other nodes."""
+    shape, dense, channels = writer.shape(node.outputs[0]), [writer.memory(node.outputs[0])], False
+    for index, index_map in zip(node.inputs, form.operands, strict=True):
+        tensor = writer.graph.tensors[index]
+        if tensor.data is None and index_map.is_identity() and tensor.shape == shape:
+            dense.append(writer.memory(index))
+        elif tensor.data is not None and _is_per_channel(tensor.shape, shape, index_map):
+            channels = True
+        elif tensor.data is None or tensor.data.size > 1:
+            return 0
+    is_narrow = min(memory.layout.element for memory in dense) < FLOAT_BYTES
+    if not channels or not is_narrow or shape[-1] >= SHORT or not all(memory.layout.plain for memory in dense):
+        return 0
+    return divisor(prod(shape[:-1]), WIDE_ROW // shape[-1])
+
+
+def _is_per_channel(constant: Shape, shape: Shape, index_map: IndexMap) -> bool:
+    is_row = prod(constant) == constant[-1:][0] == shape[-1] if constant else False
+    return is_row and index_map.dims[-1] == len(shape) - 1 and not any(index_map.starts) and index_map.steps[-1] == 1
+
+
+def _widened(writer: Writer, index: int, operand: Operand, shape: Shape) -> Operand:
+    """An operand of rows of several pixels, of this shape: constants are repeated."""
+    if operand.memory is None:
+        return replace(operand, shape=(), index_map=IndexMap.along())
+    data = writer.graph.tensors[index].data
+    if data is None:
+        return replace(operand, shape=shape, index_map=IndexMap.along(0, 1))
+    row = np.tile(data.reshape(-1), shape[1] // data.size)
+    layout = Layout(image_shape(row.shape), writer.generator.lanes, dtype=operand.dtype)
+    memory = Memory("weights", writer.generator.weights.add(row), layout)
+    return Operand(memory, row.shape, IndexMap.along(1), operand.dtype)
 
 
 def _operand(writer: Writer, index: int, index_map: IndexMap) -> Operand:
