@@ -180,12 +180,11 @@ def test_few_pixels_read_weights_once(shape: tuple[int, int, int], dtype: str) -
 
 
 def test_they_compile_everywhere_without_spills() -> None:
-    names = "1x1", "3 channels of uint8", "6 channels", "12 channels", "16 channels", "groups", "transposed"
-    gemv = problem((4, 640), (300, 640), (4, 300)), problem((1, 62), (9, 62), (1, 9), "uint8")
+    few = problem((4, 640), (300, 640), (4, 300))
     large = problem((1, 56, 56, 256), (256, 3, 3, 256), (1, 56, 56, 256), kernel=(3, 3), padding=(1, 1, 1, 1))
     found = set()
     for architecture in back_end.ARCHITECTURES:
-        for graph in *(CASES[name] for name in names), *gemv, large, LONG_SUMS["window"]:
+        for graph in CASES["3 channels of uint8"], few, large, LONG_SUMS["window"]:
             for template in templates_of(graph, architecture):
                 cubin = back_end.cubin(ptx_of(template, architecture).encode(), architecture)
                 assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0), (architecture, template)
