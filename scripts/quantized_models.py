@@ -106,7 +106,8 @@ def one_node_models(content: bytes) -> Iterator[OneNode]:
 
 
 def _runs(tensor: Tensor) -> bool:
-    return tensor.data is None and not tensor.is_variable and tensor.size > 0
+    is_read = tensor.data is None and not tensor.is_variable and tensor.dtype != "resource"
+    return is_read and tensor.size > 0
 
 
 def _types(graph: Graph, node: Node) -> str:
