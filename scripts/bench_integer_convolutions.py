@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -22,10 +21,8 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
-import ai_edge_litert.interpreter as litert
 import numpy as np
 
-import jitdelegate
 from jitdelegate.ir.graph import Quant
 from jitdelegate.runtime.cpu.features import level
 from jitdelegate.runtime.memory import Memory
@@ -34,7 +31,7 @@ from jitdelegate.targets.cpu.machine import MACHINES, compile_object, triple
 from jitdelegate.targets.cpu.products import ByteProducts, PairProducts
 from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Module
 from jitdelegate.tflite.write import ModelBuilder
-from scripts.bench_latency import geometric_mean, interleaved, ready
+from scripts.bench_latency import compare_content, geometric_mean
 
 LAYERS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
     "mobilenet_v1 conv_1": (224, 3, 2, (3, 32)),
@@ -143,27 +140,10 @@ def _thread_seconds(run: Callable[[], object]) -> float:
 
 
 def compare(name: str, dtype: str, threads: int, rounds: int, most: float) -> dict[str, Any]:
-    """Medians in microseconds, ours and LiteRT's, and the median ratio."""
+    """As `compare_content`, and the share of the peak, `most` multiply-adds per second and thread."""
     content, work = model(*(LAYERS | DEPTHWISE)[name], dtype, depthwise=name in DEPTHWISE)
-    delegate = jitdelegate.GpuDelegate(serialization_dir=False, target="cpu")
-    ours = ready(jitdelegate.Interpreter(model_content=content, num_threads=threads, experimental_delegates=[delegate]))
-    theirs = ready(litert.Interpreter(model_content=content, num_threads=threads))
-    times = interleaved({"ours": ours.invoke, "LiteRT": theirs.invoke}, rounds)
-    ratios = [b / a for a, b in zip(times["ours"], times["LiteRT"], strict=True)]
-    middle = statistics.median(times["ours"])
-    return {
-        "layers": name,
-        "threads": threads,
-        "ours_us": 1e6 * middle,
-        "litert_us": 1e6 * statistics.median(times["LiteRT"]),
-        "speed": statistics.median(ratios),
-        "peak": work / middle / most / threads,
-        "equal": all(map(np.array_equal, *(map(each.get_tensor, _outputs(each)) for each in (ours, theirs)))),
-    }
-
-
-def _outputs(interpreter: Any) -> list[int]:
-    return [detail["index"] for detail in interpreter.get_output_details()]
+    found = compare_content(content, threads, rounds)
+    return {"layers": name, **found, "peak": work / (1e-6 * found["ours_us"]) / most / threads}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -12,18 +12,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import ai_edge_litert.interpreter as litert
 import numpy as np
 
-import jitdelegate
 from jitdelegate.ir.graph import Quant
 from jitdelegate.tflite.write import ModelBuilder
-from scripts.bench_latency import geometric_mean, interleaved, ready
+from scripts.bench_latency import compare_content, geometric_mean
 
 Shape = tuple[int, ...]
 SMALL, LARGE = (1, 14, 14, 96), (1, 56, 56, 64)
@@ -123,23 +120,6 @@ def _moves(dtype: str, shape: Shape) -> Iterator[tuple[str, bytes]]:
     yield f"PAD {shape}", one.finished("PAD", [one.data(shape), margins], padded, QUANTS[0])
 
 
-def compare(name: str, content: bytes, threads: int, rounds: int) -> dict[str, Any]:
-    """Medians in microseconds, ours and LiteRT's, and the median ratio."""
-    delegate = jitdelegate.GpuDelegate(serialization_dir=False, target="cpu")
-    ours = ready(jitdelegate.Interpreter(model_content=content, num_threads=threads, experimental_delegates=[delegate]))
-    theirs = ready(litert.Interpreter(model_content=content, num_threads=threads))
-    times = interleaved({"ours": ours.invoke, "LiteRT": theirs.invoke}, rounds)
-    ratios = [b / a for a, b in zip(times["ours"], times["LiteRT"], strict=True)]
-    return {
-        "name": name,
-        "threads": threads,
-        "target": ours.report().target,
-        "ours_us": 1e6 * statistics.median(times["ours"]),
-        "litert_us": 1e6 * statistics.median(times["LiteRT"]),
-        "speed": statistics.median(ratios),
-    }
-
-
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 when everything ran."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -153,7 +133,8 @@ def main(argv: list[str] | None = None) -> int:
     for dtype in arguments.types:
         for name, content in models(dtype):
             if arguments.only in name or name == TINY:
-                results.append(compare(f"{dtype} {name}", content, arguments.threads, arguments.rounds))
+                found = compare_content(content, arguments.threads, arguments.rounds)
+                results.append({"name": f"{dtype} {name}", **found})
                 if not arguments.json:
                     line = "{name:50} {ours_us:9.1f} us  LiteRT {litert_us:9.1f} us  speed {speed:.2f} on {target}"
                     print(line.format(**results[-1]), flush=True)

@@ -71,6 +71,34 @@ def interleaved(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[
     return times
 
 
+def both_sides(model: Mapping[str, Any], threads: int, **options: Any) -> tuple[Any, Any]:
+    """Our interpreter and LiteRT's, ready to be invoked.
+
+    Args:
+        model: the interpreters' `model_path` or `model_content`.
+        options: of our delegate; nothing is cached.
+    """
+    delegate = jitdelegate.GpuDelegate(serialization_dir=False, **options)
+    ours = jitdelegate.Interpreter(**model, num_threads=threads, experimental_delegates=[delegate])
+    return ready(ours), ready(litert.Interpreter(**model, num_threads=threads))
+
+
+def compare_content(content: bytes, threads: int, rounds: int) -> dict[str, Any]:
+    """The same of a small model that is compiled for the CPU, in microseconds: medians and the median ratio, whether
+    all outputs are equal, and the target."""
+    ours, theirs = both_sides({"model_content": content}, threads, target="cpu")
+    times = interleaved({"ours": ours.invoke, "LiteRT": theirs.invoke}, rounds)
+    outputs = ([side.get_tensor(detail["index"]) for detail in side.get_output_details()] for side in (ours, theirs))
+    return {
+        "threads": threads,
+        "target": ours.report().target,
+        "ours_us": 1e6 * statistics.median(times["ours"]),
+        "litert_us": 1e6 * statistics.median(times["LiteRT"]),
+        "speed": statistics.median(b / a for a, b in zip(times["ours"], times["LiteRT"], strict=True)),
+        "equal": all(map(np.array_equal, *outputs)),
+    }
+
+
 def geometric_mean(ratios: Iterable[float]) -> float:
     """The geometric mean of at least one ratio."""
     return math.exp(statistics.mean(map(math.log, ratios)))
@@ -78,9 +106,7 @@ def geometric_mean(ratios: Iterable[float]) -> float:
 
 def compare(model: Path, threads: int, rounds: int) -> dict[str, Any]:
     """Medians in milliseconds and the ratio with its quartiles."""
-    delegate = jitdelegate.GpuDelegate(serialization_dir=False)
-    ours = ready(jitdelegate.Interpreter(str(model), num_threads=threads, experimental_delegates=[delegate]))
-    theirs = ready(litert.Interpreter(str(model), num_threads=threads))
+    ours, theirs = both_sides({"model_path": str(model)}, threads)
     times = interleaved({"ours": ours.invoke, "LiteRT": theirs.invoke}, rounds)
     ratios = sorted(b / a for a, b in zip(times["ours"], times["LiteRT"], strict=True))
     low, middle, high = statistics.quantiles(ratios, n=4)

@@ -1,12 +1,13 @@
-"""Quantized models: speed against LiteRT with XNNPACK, use of the CPU's byte multipliers, size and cold start.
+"""Quantized models: speed against LiteRT with XNNPACK, share of the peak for bytes, size and cold start.
 
     python -m scripts.bench_quantized MODEL_OR_FOLDER ... [--threads 1 2] [--rounds 20] [--twin INTEGER FLOAT] [--json]
 
 Models without quantized values are left out. The speed is LiteRT's time over ours, as in scripts/bench_latency.py, with
-a geometric mean for models with integer activations and one for those with float activations. Multiply-adds a second
-are divided by four times those of a loop of float FMAs, measured first: VNNI multiplies four bytes where FMA multiplies
-a float. The size is the program's over the model file's; the cold start is the time to compile and store it, in this
-warm process. `--twin` compares an integer model with the float model that it was made of: its time over ours.
+a geometric mean for models with integer activations and one for those with float activations. The peak is the
+multiply-adds per second and thread of a loop of the instruction for products of bytes, measured first as in
+scripts/bench_integer_convolutions.py. The size is the program's over the model file's; the cold start is the time to
+compile and store it, in this warm process. `--twin` compares an integer model with the float model that it was made of:
+the float model's time over the integer model's, both ours.
 """
 
 from __future__ import annotations
@@ -23,15 +24,11 @@ import jitdelegate
 from jitdelegate import passes
 from jitdelegate.passes.cost import node_work
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
-from jitdelegate.runtime.cpu.features import level
-from jitdelegate.targets.cpu.machine import MACHINES
 from jitdelegate.tflite.read import read
+from scripts.bench_integer_convolutions import peak
 from scripts.bench_latency import compare, geometric_mean, interleaved, ready
-from scripts.bench_threads import SUMS, Probe
 from scripts.check_models import models_in
 from scripts.quantized_models import is_hybrid, is_integer
-
-BYTES_PER_FLOAT = 4
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -43,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--twin", nargs=2, type=Path, action="append", default=[], metavar=("INTEGER", "FLOAT"))
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args(argv)
-    peak = peak_of_fma()
+    most = peak()
     rows = []
     for model in [each for path in arguments.path for each in models_in(path)]:
         if kind := kind_of(model):
@@ -52,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
             for threads in arguments.threads:
                 row = compare(model, threads, arguments.rounds) | about
                 rate = work / (1e-3 * row["ours_ms"])
-                rows.append(row | {"share": rate / (BYTES_PER_FLOAT * peak)})
+                rows.append(row | {"share": rate / (threads * most)})
                 if not arguments.json:
                     print(_line(rows[-1]), flush=True)
     twins = [twin(*pair, arguments.rounds) for pair in arguments.twin]
@@ -77,17 +74,6 @@ def kind_of(model: Path) -> str:
     except jitdelegate.ModelError:
         return ""
     return "integer" if is_integer(graph) else "dynamic range" if is_hybrid(graph) else ""
-
-
-def peak_of_fma() -> float:
-    """Multiply-adds of float32 a second, of one thread."""
-    probe = Probe()
-    seconds, count = 1.0, 1 << 20
-    for _ in range(5):
-        start = time.perf_counter()
-        probe.loops["fma"](probe.data[0].address, count)
-        seconds = min(seconds, time.perf_counter() - start)
-    return SUMS * MACHINES[level()].lanes * count / seconds
 
 
 def multiply_adds(model: Path) -> int:
@@ -121,7 +107,7 @@ def twin(integer: Path, floats: Path, rounds: int) -> dict[str, Any]:
 def _line(row: dict[str, Any]) -> str:
     return (
         "{model:55} {kind:13} {threads} threads {ours_ms:9.3f} ms, LiteRT {litert_ms:9.3f} ms, speed {speed:.3f} on "
-        "{target}, {share:4.0%} of VNNI, size {size:.2f}, cold {cold_seconds:.2f} s"
+        "{target}, {share:4.0%} of the peak, size {size:.2f}, cold {cold_seconds:.2f} s"
     ).format(**row)
 
 

@@ -66,7 +66,7 @@ class Probe:
         self._code.make_executable()
         prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
         self.loops: dict[str, Loop] = {name: prototype(self._code.address + at) for name, at in entries.items()}
-        self.data = [Memory(CACHE_BYTES) for _ in range(2)]
+        self._data = [Memory(CACHE_BYTES) for _ in range(2)]
         self._counts = {name: self._calibrated(loop) for name, loop in self.loops.items()}
 
     def _write_fma(self, module: Module) -> None:
@@ -107,7 +107,7 @@ class Probe:
 
     def _seconds(self, loop: Loop, thread: int, count: int) -> float:
         start = time.thread_time()
-        loop(self.data[thread].address, count)
+        loop(self._data[thread].address, count)
         return time.thread_time() - start
 
     def gain(self, name: str) -> float:

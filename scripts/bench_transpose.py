@@ -11,17 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from math import prod
 from typing import Any
 
-import ai_edge_litert.interpreter as litert
 import numpy as np
 
-import jitdelegate
 from jitdelegate.tflite.write import ModelBuilder
-from scripts.bench_latency import geometric_mean, interleaved, ready
+from scripts.bench_latency import compare_content, geometric_mean
 
 Shape = tuple[int, ...]
 TINY: tuple[Shape, Shape] = ((2, 2), (1, 0))
@@ -89,23 +86,10 @@ def model(shape: Shape, order: Shape, dtype: str = "float32") -> bytes:
 
 
 def compare(shape: Shape, order: Shape, threads: int, rounds: int) -> dict[str, Any]:
-    """Medians in microseconds, ours and LiteRT's, and the median ratio."""
-    content = model(shape, order)
-    delegate = jitdelegate.GpuDelegate(serialization_dir=False, target="cpu")
-    ours = ready(jitdelegate.Interpreter(model_content=content, num_threads=threads, experimental_delegates=[delegate]))
-    theirs = ready(litert.Interpreter(model_content=content, num_threads=threads))
-    times = interleaved({"ours": ours.invoke, "LiteRT": theirs.invoke}, rounds)
-    ratios = [b / a for a, b in zip(times["ours"], times["LiteRT"], strict=True)]
-    middle = statistics.median(times["ours"])
-    return {
-        "shape": shape,
-        "order": order,
-        "threads": threads,
-        "ours_us": 1e6 * middle,
-        "litert_us": 1e6 * statistics.median(times["LiteRT"]),
-        "speed": statistics.median(ratios),
-        "gigabytes_per_second": 2 * prod(shape) * 4 / middle / 1e9,
-    }
+    """As `compare_content`, and the rate."""
+    found = compare_content(model(shape, order), threads, rounds)
+    rate = 2 * prod(shape) * 4 / (1e-6 * found["ours_us"])
+    return {"shape": shape, "order": order, **found, "gigabytes_per_second": rate / 1e9}
 
 
 def main(argv: list[str] | None = None) -> int:

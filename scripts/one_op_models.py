@@ -1,6 +1,6 @@
 """Small quantized models of one operator each, with everything drawn at random that LiteRT's rounding depends on.
 
-    models = one_op_models("CONV_2D", seed=3)
+    model = one_op_model("CONV_2D", seed=3)
 
 Types, shapes, options, zero points (often at the ends of the range) and scales: half of the models have powers of two
 for scales, so that many results lie halfway between two numbers.
