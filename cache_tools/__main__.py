@@ -154,8 +154,9 @@ def _launch(known: dict[str, Any]) -> str:
 
 def _operator(known: dict[str, Any]) -> str:
     kernel = f" in kernel {known['kernel']}" if known["kernel"] >= 0 else ""
+    way = f", {known['execution']}" if known["execution"] else ""
     reason = f": {known['reason']}" if known["reason"] else ""
-    return f"{known['index']:4} {known['op']:24} {known['place']}{kernel}{reason}"
+    return f"{known['index']:4} {known['op']:24} {known['place']}{kernel}{way}{reason}"
 
 
 if __name__ == "__main__":

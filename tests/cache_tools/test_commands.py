@@ -98,7 +98,7 @@ def test_show_prints_key_tensors_operators_kernels_and_segments(
         "  toolchain: llvmlite 1",
         "  image: float32[1, 2, 2, 3]",
         "litert: custom ops are not compiled",
-        "cpu in kernel 0",
+        "cpu in kernel 0, integer",
         "  conv_0: Contract, 8 chunks",
         "  code: 5000 bytes",
     ):
