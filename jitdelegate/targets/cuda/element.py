@@ -79,8 +79,8 @@ def load(code: Code, element: Element, base: Value, index: Value, count: int = 1
 def load_where(
     code: Code, element: Element, condition: Value, base: Value, index: Value, count: int = 1
 ) -> list[Value]:
-    """Like `load`; where the condition does not hold, the values are zeros. No float is read there, but of integers the
-    first ones."""
+    """Like `load`; where the condition does not hold, the values are zeros. No float is read there; integers are read
+    from the first index on, and not used."""
     if element.dtype != "float32":
         found = load(code, element, base, code.select(condition, index, 0), count)
         return [code.select(condition, value, 0) for value in found]
