@@ -82,7 +82,7 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         "quantized_not_allowed",
         _says(r"quantized_models_allowed=False"),
-        "Set the option quantized_models_allowed to True, and experimental_flags to some with ENABLE_QUANT.",
+        "Set the option quantized_models_allowed to True, whatever experimental_flags are.",
         "options leave quantized values to LiteRT",
     ),
     Reason(
@@ -107,7 +107,7 @@ REASONS: tuple[Reason, ...] = (
         "quantized",
         _is_quantized,
         "Quantize these operators as the column quantized of docs/ops.md has it, or leave them in float32.",
-        "nothing is compiled for their quantized types or scales",
+        "nothing is compiled for the quantized types or scales there",
     ),
     Reason(
         "custom_operators",

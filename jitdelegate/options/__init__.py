@@ -547,7 +547,8 @@ def _flags(value: int | str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
     else:
         names = {""}
     if not names.issubset(FLAGS):
-        raise _refused("experimental_flags", value, f"some of {', '.join(FLAGS)}, or TFLite's number of them")
+        known = f"{_ENABLE_QUANT} and {_ENABLE_SERIALIZATION}, one of them or none"
+        raise _refused("experimental_flags", value, f"{known}, or TFLite's number of them")
     for name in names.intersection(_FOREIGN):
         api = "OpenCL" if name == "CL_ONLY" else "OpenGL"
         reason = f"but nothing here runs on {api}: a GPU is used through CUDA"

@@ -25,7 +25,7 @@ HEADLINES: dict[str, tuple[Callable[[], bytes], dict[str, Any], str]] = {
     "quantized": (
         small_models.quantized_by_channel,
         {},
-        "The whole model (1 operator) runs on LiteRT: nothing is compiled for their quantized types or scales.",
+        "The whole model (1 operator) runs on LiteRT: nothing is compiled for the quantized types or scales there.",
     ),
     "part": (
         analyzed_models.in_partitions,
