@@ -547,7 +547,7 @@ def _flags(value: int | str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
     else:
         names = {""}
     if not names.issubset(FLAGS):
-        known = f"{_ENABLE_QUANT} and {_ENABLE_SERIALIZATION}, one of them or none"
+        known = f"{_ENABLE_QUANT}, {_ENABLE_SERIALIZATION} or both"
         raise _refused("experimental_flags", value, f"{known}, or TFLite's number of them")
     for name in names.intersection(_FOREIGN):
         api = "OpenCL" if name == "CL_ONLY" else "OpenGL"
