@@ -134,7 +134,7 @@ class Options:
             LiteRT computes them, or with "float_view" in float32, every result rounded to the values that its quantized
             type has, as in TFLite's GPU delegate. Those with float activations and quantized weights: "dynamic"
             quantizes the activations per row and multiplies integers, as XNNPACK does, "float_view" multiplies floats
-            with dequantized weights, and "auto" takes the faster of both, operator by operator.
+            with dequantized weights, and "auto" takes for each operator what is faster by estimate.
         quantized_rounding: of compiled operators with quantized activations: "litert" gives the bits of LiteRT's
             default kernels, XNNPACK's where it takes the operator, "reference" those of LiteRT's reference kernels.
         quantize_inputs: inputs of int8, uint8 and int16 that are quantized per tensor are float32 instead: a QUANTIZE
