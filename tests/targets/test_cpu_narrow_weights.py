@@ -13,6 +13,7 @@ from jitdelegate.ir.forms import Contract, Depthwise
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant, Tensor
 from jitdelegate.ir.index_forms import Gather
 from jitdelegate.targets.cpu.generate import generate
+from jitdelegate.targets.cpu.target import WITH_VNNI
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
 from tests.targets.levels import INTEGERS, RUNNABLE
@@ -150,7 +151,7 @@ def test_bytes_times_an_int4_matrix(features: str, dtype: str, rows: int, depth:
     data = random.integers(info.min, info.max + 1, (rows, depth)).astype(dtype)
     expected = (data.astype(np.int64) - 3) @ weights.T + bias
     np.testing.assert_array_equal(execute(graph, [data], features)[0], expected)
-    if features.endswith("-vnni") and depth != 31:
+    if features in WITH_VNNI and depth != 31:
         assert len(generate(graph, features).weights) < outputs * depth * 0.62 + 1500
 
 

@@ -95,10 +95,6 @@ class NibbleBytes(ByteProducts):
     their bytes, and sums are divided in the end."""
 
     @property
-    def key(self) -> str:
-        return f"{type(self).__name__} {self.is_signed}"
-
-    @property
     def starts_at_bias(self) -> bool:
         """The bias is not divided."""
         return False

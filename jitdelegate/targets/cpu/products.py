@@ -76,7 +76,8 @@ class Products:
 
     @property
     def starts_at_bias(self) -> bool:
-        """Whether sums start with the bias. A large one would cost every partial sum of floats its low bits."""
+        """Whether sums start with the bias, and are results. A large one would cost every partial sum of floats its low
+        bits."""
         return False
 
     @property

@@ -163,7 +163,7 @@ class Tile:
         """Sets of sums, to which the steps of a quad add in turn: few sums would wait for each other's products. Sums
         of floats are not split, since this would round them otherwise."""
         size = self.shape.rows * self.shape.vectors
-        return max(1, min(QUAD, UNDER_WAY // size)) if self.products.starts_at_bias else 1
+        return max(1, min(QUAD, UNDER_WAY // size)) if self.products.accumulator == "int32" else 1
 
     @staticmethod
     def _total(parts: Sequence[Value]) -> Value:
