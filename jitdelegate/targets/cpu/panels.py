@@ -64,7 +64,8 @@ def contract_filters(machine: Machine, graph: Graph, node: Node) -> ContractFilt
     if weights.size < LEAST_NARROW:
         return ContractFilters(weights, bias=bias)
     if weights.dtype != np.float32:
-        is_narrow = machine.has_vnni and weights.size < MOST_NIBBLES * len(weights) and _are_small(weights)
+        multiplies_bytes = machine.has_vnni and isinstance(node.form, Contract) and node.form.accumulator == "int32"
+        is_narrow = multiplies_bytes and weights.size < MOST_NIBBLES * len(weights) and _are_small(weights)
         return ContractFilters(weights, "int4" if is_narrow else "", bias=bias)
     found = requantized(weights, source.grid) if source.grid else None
     if found is not None and (found[1].shape[1] == 1 or _is_blockable(weights, found[1])):
