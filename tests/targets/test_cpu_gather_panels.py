@@ -11,7 +11,7 @@ from jitdelegate.ir.index_forms import Gather
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
-from tests.targets.test_cpu_ops import RUNNABLE
+from tests.targets.levels import RUNNABLE
 
 DEPTH = 23
 

@@ -16,7 +16,7 @@ from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute, program_of
 from tests.targets.fenced import Machine
 from tests.targets.index_graphs import EXAMPLES, Example, graph_of, numbers
-from tests.targets.test_cpu_ops import RUNNABLE
+from tests.targets.levels import RUNNABLE
 
 
 def check(example: Example, features: str, threads: int = 1) -> np.ndarray:

@@ -14,7 +14,7 @@ from jitdelegate.targets.fourier import small_transform, stages
 from tests.ops.litert import answers
 from tests.passes.graphs import Builder
 from tests.targets.execute import execute
-from tests.targets.test_cpu_ops import RUNNABLE
+from tests.targets.levels import RUNNABLE
 
 
 @pytest.mark.parametrize("length", [8, 64, 256, 512, 1024, 2048, 4096, 8192])
