@@ -19,7 +19,7 @@ from jitdelegate.ir.layout import Layout
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.depthwise_row import Filters, Row, RowShape, folded
 from jitdelegate.targets.cpu.depthwise_terms import QUAD, terms_of
-from jitdelegate.targets.cpu.element import load, store, stored
+from jitdelegate.targets.cpu.element import load, store_first, stored
 from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.kernel import Generator
 from jitdelegate.targets.cpu.narrow import EVERY_STEP, NARROW, Limits, Steps, interleaved_bytes, wide
@@ -287,10 +287,5 @@ class ByteRow(Row):
 
     def _store(self, value: Value, first: int, target: Value) -> None:
         """Stores neighbouring channels from `first` on, without those beyond the last one."""
-        f, dtype, done = self.f, self.shape.epilogue.dtype, 0
-        left = min(value.lanes, self.count - first)
-        while done < left:
-            size = 1 << (left - done).bit_length() - 1
-            piece = value if size == value.lanes else f.part(value, done, size)
-            store(f, dtype, piece, target + (first + done) * ELEMENT_TYPES[dtype].nbytes)
-            done += size
+        dtype, left = self.shape.epilogue.dtype, max(self.count - first, 0)
+        store_first(self.f, dtype, value, min(value.lanes, left), target + first * ELEMENT_TYPES[dtype].nbytes)

@@ -17,6 +17,7 @@ from jitdelegate.targets.cpu.epilogue import Epilogue
 from jitdelegate.targets.cpu.kernel import Generator, split
 from jitdelegate.targets.cpu.machine import Machine
 from jitdelegate.targets.cpu.narrow_products import read_lines
+from jitdelegate.targets.cpu.tile import STACK_ALIGN
 from jitdelegate.targets.cpu.vector_ir import INDEX, POINTER, Function, Value, register, vector
 from jitdelegate.targets.scalar.cast import cast
 
@@ -24,8 +25,6 @@ UNROLLED_TAPS = 9
 """Windows with more taps than this are computed in a loop over their rows."""
 WIDE_COLUMNS = 16
 """Columns of a row from which on narrow taps are converted once for the row, instead of for each group of pixels."""
-STACK_ALIGN = 16
-"""Alignment of the stack in bytes that the calling convention guarantees."""
 UNROLLED_COLUMNS = 64
 """Windows wider than this are computed in a loop over their columns too."""
 EXACT = {"float32": 1 << 24, "int32": 1 << 31}
