@@ -12,6 +12,8 @@ import numpy as np
 from jitdelegate.ir.graph import Graph, Tensor
 from jitdelegate.program.program import Program
 from jitdelegate.runtime.cpu import library, workers
+from jitdelegate.targets.cpu.generate import generate
+from tests.targets.execute import program_of
 
 Shape = tuple[int, ...]
 
@@ -98,3 +100,12 @@ class Machine:
         for worker in self.workers:
             workers.join(worker)
         self.code.close()
+
+
+def run_fenced(graph: Graph, feeds: Sequence[np.ndarray], features: str, *, at_end: bool) -> list[np.ndarray]:
+    """The outputs of a lowered graph, by one thread."""
+    machine = Machine(graph, program_of(graph, generate(graph, features), features), 1, at_end=at_end)
+    try:
+        return machine.run(feeds)
+    finally:
+        machine.close()

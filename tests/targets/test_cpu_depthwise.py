@@ -15,6 +15,7 @@ from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ir.quantized import quantize, rescale
 from jitdelegate.targets.reference.evaluate import run_graph
 from tests.targets.execute import execute
+from tests.targets.fenced import run_fenced
 from tests.targets.integer_graphs import feeds_of, graph_of, whole_range
 from tests.targets.levels import INTEGERS
 
@@ -159,3 +160,13 @@ def test_data_that_the_caller_gets_too_stays_int8(features: str) -> None:
     feeds = feeds_of(graph)
     for found, expected in zip(execute(graph, feeds, features), run_graph(graph, feeds), strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("features", FEATURES)
+@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize("channels", [3, 21, 72])
+def test_no_byte_outside_the_callers_memory_is_touched(channels: int, at_end: bool, features: str) -> None:
+    graph = Case(channels, size=(2, 5, 9), result="added", options={"kernel": (3, 3)}).graph()
+    feeds = feeds_of(graph)
+    (found,), (expected,) = run_fenced(graph, feeds, features, at_end=at_end), run_graph(graph, feeds)
+    np.testing.assert_array_equal(found, expected)

@@ -16,8 +16,8 @@ from jitdelegate.ir.quantized import quantize, rescale
 from jitdelegate.targets.cpu import machine, target
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.reference.evaluate import run_graph
-from tests.targets.execute import execute, program_of
-from tests.targets.fenced import Machine
+from tests.targets.execute import execute
+from tests.targets.fenced import run_fenced
 from tests.targets.integer_graphs import feeds_of, graph_of, to_int8, whole_range
 from tests.targets.levels import INTEGERS
 
@@ -171,16 +171,14 @@ def test_an_epilogue_reads_other_tensors_and_stores_any_type(features: str) -> N
     check(joined(graphs), features)
 
 
+@pytest.mark.parametrize("features", INTEGERS)
 @pytest.mark.parametrize("at_end", [False, True])
-def test_no_byte_outside_the_callers_memory_is_touched(at_end: bool) -> None:
+def test_no_byte_outside_the_callers_memory_is_touched(at_end: bool, features: str) -> None:
     graph = joined([contract_graph(name, "int8") for name in ("matrix", "odd channels", "no padding", "groups")])
-    feeds, features = feeds_of(graph), INTEGERS[-1]
-    fenced = Machine(graph, program_of(graph, generate(graph, features), features), 1, at_end=at_end)
-    try:
-        for found, expected in zip(fenced.run(feeds), run_graph(graph, feeds), strict=True):
-            np.testing.assert_array_equal(found, expected)
-    finally:
-        fenced.close()
+    feeds = feeds_of(graph)
+    results = run_fenced(graph, feeds, features, at_end=at_end), run_graph(graph, feeds)
+    for found, expected in zip(*results, strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_threads_share_the_sums() -> None:
