@@ -17,7 +17,15 @@ from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import WORDS, Call, given
 from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.pointwise import Pointwise, X, Y, mapped, pointwise
-from jitdelegate.ops.quantization import centred, fixed, multiple, per_tensor_problems, same_scale_problems, shifted
+from jitdelegate.ops.quantization import (
+    centred,
+    factor_problems,
+    fixed,
+    multiple,
+    per_tensor_problems,
+    same_scale_problems,
+    shifted,
+)
 from jitdelegate.ops.registry import FLOATS, MAX_PARTS, NUMBERS, QUANTIZED, Lowering, Op, op
 from jitdelegate.ops.rounding import INTEGER, rounding
 from jitdelegate.ops.scales import scale
@@ -145,6 +153,10 @@ class Mul(QuantizedArithmetic):
     cases = (*FUSED, *Arithmetic.cases)
     formula = X * Y
 
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from super().quantized_problems(call)
+        yield from factor_problems(call, scale(call.tensor(0)) * scale(call.tensor(1)) / scale(call.output))
+
     def rounded(self, rule: str, a: Tensor, b: Tensor, call: Call) -> Expr:
         product = centred(X, a) * centred(Y, b)
         factor = np.asarray(scale(a) * scale(b) / scale(call.output), np.float64)
@@ -211,6 +223,10 @@ class SquaredDifference(QuantizedArithmetic):
     activates = False
     cases = (*BROADCASTS, *typed("int32"))
     formula = (X - Y) * (X - Y)
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from super().quantized_problems(call)
+        yield from factor_problems(call, max(map(scale, call.operands)) ** 2 / scale(call.output))
 
     def rounded(self, rule: str, a: Tensor, b: Tensor, call: Call) -> Expr:
         """Both scaled to twice the larger scale with 7 further bits, then the square to the output."""

@@ -13,7 +13,7 @@ from jitdelegate.ops.call import WORDS, Call, given
 from jitdelegate.ops.case import Case, Fed, Weights
 from jitdelegate.ops.fourier import part, rank_problems
 from jitdelegate.ops.pointwise import Pointwise, X, Y, pointwise
-from jitdelegate.ops.quantization import centred, multiple, per_tensor_problems, tabulated
+from jitdelegate.ops.quantization import centred, factor_problems, multiple, per_tensor_problems, tabulated
 from jitdelegate.ops.quantized_elementwise import (
     elu,
     gelu,
@@ -176,6 +176,10 @@ class Rsqrt(Curve):
     cases = POSITIVE
     formula = unary("rsqrt", X)
 
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from super().quantized_problems(call)
+        yield from factor_problems(call, 2.0**-20 / (np.sqrt(scale(call.tensor(0))) * scale(call.output)))
+
     def quantized_lowering(self, call: Call) -> Lowering:
         data, output = call.tensor(0), call.output
         return pointwise(inverse_root(data, output), call) if data.dtype == "int8" else super().quantized_lowering(call)
@@ -276,7 +280,9 @@ class LeakyRelu(Elementwise):
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
         yield from super().quantized_problems(call)
-        if call.option("alpha", 0.0) < 0 and call.graph.quantized.rounding == "reference":
+        alpha = np.float32(call.option("alpha", 0.0))
+        yield from factor_problems(call, abs(scale(call.tensor(0)) * alpha / scale(call.output)))
+        if alpha < 0 and call.graph.quantized.rounding == "reference":
             yield "LEAKY_RELU with a negative alpha is not supported in the rounding of LiteRT's reference kernels."
 
     def quantized_lowering(self, call: Call) -> Lowering:
@@ -368,6 +374,7 @@ class Prelu(Pointwise):
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
         yield from per_tensor_problems(call, *call.operands, call.output)
+        yield from factor_problems(call, scale(call.tensor(0)) * scale(call.tensor(1)) / scale(call.output))
 
     def quantized_lowering(self, call: Call) -> Lowering:
         return pointwise(prelu(call), call)

@@ -26,7 +26,7 @@ from jitdelegate.ops.lstm_operands import (
     RECURRENT,
     Operands,
 )
-from jitdelegate.ops.quantization import multiple, per_tensor_problems
+from jitdelegate.ops.quantization import factor_problems, multiple, per_tensor_problems
 from jitdelegate.ops.recurrent_cell import Read, Run, Source, Steps, apply
 from jitdelegate.ops.registry import Lowering, view
 from jitdelegate.ops.rounding import AWAY
@@ -68,6 +68,11 @@ def integer_problems(call: Call, operands: Operands, steps: Steps, most: int) ->
     hidden = inside[HIDDEN] if len(inside) == INTERMEDIATES else None
     if hidden is None or len(hidden.scales) != 1 or not 0 < hidden.scales[0] < np.inf:
         yield f"{name}: the quantization of the hidden value is not given as intermediate {HIDDEN} of {INTERMEDIATES}."
+    assert hidden is not None
+    kept, largest = np.float32(hidden.scales[0]), max(map(scale, weights))
+    product = largest * max(map(scale, (call.tensor(0), call.tensor(operands.hidden), cell)))
+    projected = largest * kept / scale(call.tensor(operands.hidden))
+    yield from factor_problems(call, product / scale(GATE), projected, np.float32(2.0 ** (-2 * BITS)) / kept)
     kernels = (KERNELS + operands.is_projected(call)) * steps.count
     if kernels > most:
         yield f"{name}: {steps.count} steps of quantized data take {kernels} kernels, over {most}."

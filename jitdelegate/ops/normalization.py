@@ -14,9 +14,10 @@ from jitdelegate.ir.graph import ABSENT
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case
 from jitdelegate.ops.pointwise import X, Y, Z, mapped
-from jitdelegate.ops.quantization import per_tensor_problems
+from jitdelegate.ops.quantization import factor_problems, per_tensor_problems
 from jitdelegate.ops.quantized_rows import PAIRS, quantized_l2_normalization, quantized_log_softmax, quantized_softmax
 from jitdelegate.ops.registry import BYTES, Lowering, Op, op
+from jitdelegate.ops.scales import scale
 
 MAX_CHANNELS = 1 << 12
 """Most channels of a local response normalization: its sums are a product with a matrix of all pairs of channels."""
@@ -63,6 +64,7 @@ class Softmax(Rows):
         types = call.tensor(0).dtype, call.output.dtype
         if types not in PAIRS:
             yield f"SOFTMAX from {types[0]} to {types[1]} is not supported."
+        yield from factor_problems(call, scale(call.tensor(0)) * np.float32(call.option("beta", 0.0)))
 
     def quantized_lowering(self, call: Call) -> Lowering:
         return quantized_softmax(call)

@@ -21,6 +21,12 @@ from jitdelegate.ops.scales import parameters, scale, zero
 
 FIXED = {AWAY: "double", UP: "double_up", WIDE: "single"}
 """A rounding with a fixed-point multiplier -> the Rescale's."""
+SCALES = 2.0**-64, 2.0**24
+"""The least and the largest scale of quantized data."""
+HIGHEST_RATIO = 2.0**24
+"""The largest ratio of an operand's scale to the output's."""
+HIGHEST_FACTOR = 2.0**12
+"""The largest factor of a product. Far larger ones have no fixed-point multiplier, and all their results are limits."""
 
 
 def centred(value: Expr, tensor: Tensor) -> Expr:
@@ -29,22 +35,42 @@ def centred(value: Expr, tensor: Tensor) -> Expr:
     return wide - Const(middle) if middle else wide
 
 
+def parameter_problems(tensor: Tensor) -> Iterator[str]:
+    """What is wrong with a tensor that has not one scale for all elements, or a zero point that is none of its type."""
+    scales = tensor.quant.scales if tensor.is_quantized and tensor.quant else ()
+    if len(scales) != 1:
+        yield f"'{tensor.name}' has {len(scales)} scales, expected one."
+    elif not SCALES[0] <= scales[0] <= SCALES[1]:
+        yield f"the scale of '{tensor.name}' is {scales[0]}, expected {SCALES[0]:.3g} to {SCALES[1]:.3g}."
+    element, middle = ELEMENT_TYPES[tensor.dtype], zero(tensor)
+    if not element.minimum <= middle <= element.maximum:
+        yield f"the zero point of '{tensor.name}' is {middle}, which is no {tensor.dtype}."
+
+
 def per_tensor_problems(call: Call, *tensors: Tensor) -> Iterator[str]:
-    """Reasons to refuse tensors that have not one positive scale for all their elements."""
+    """Reasons to refuse tensors with `parameter_problems`, or too large a ratio to the scale of the output."""
+    name = call.node.op
     for tensor in tensors:
-        scales = tensor.quant.scales if tensor.is_quantized and tensor.quant else ()
-        if len(scales) != 1:
-            yield f"{call.node.op}: '{tensor.name}' has {len(scales)} scales, expected one."
-        elif not 0 < scales[0] < np.inf:
-            yield f"{call.node.op}: the scale of '{tensor.name}' is {scales[0]}, expected it positive."
+        for problem in parameter_problems(tensor):
+            yield f"{name}: {problem}"
+    if any(tensor is call.output for tensor in tensors):
+        ratio = max(float(scale(tensor) / scale(call.output)) for tensor in tensors)
+        if ratio > HIGHEST_RATIO:
+            yield f"{name}: an operand's scale is {ratio:.3g} times the output's, expected up to {HIGHEST_RATIO:.3g}."
+
+
+def factor_problems(call: Call, *factors: float | np.floating) -> Iterator[str]:
+    """Reasons to refuse a node whose products are multiplied by one of these factors."""
+    for factor in factors:
+        if not 0 <= factor <= HIGHEST_FACTOR:
+            yield f"{call.node.op}: its scales give the factor {factor:.3g}, expected 0 to {HIGHEST_FACTOR:.3g}."
 
 
 def same_scale_problems(call: Call, *tensors: Tensor) -> Iterator[str]:
     """Reasons to refuse tensors whose equal stored numbers do not stand for the same real number."""
-    found = list(per_tensor_problems(call, *tensors))
-    if not found and len({parameters(tensor) for tensor in tensors}) > 1:
-        found = [f"{call.node.op}: the quantization parameters of inputs and output differ."]
-    yield from found
+    yield from per_tensor_problems(call, *tensors)
+    if len({parameters(tensor) for tensor in tensors}) > 1:
+        yield f"{call.node.op}: the quantization parameters of inputs and output differ."
 
 
 def limits(tensor: Tensor, activation: str = "NONE") -> tuple[int, int]:

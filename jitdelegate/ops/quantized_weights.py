@@ -16,7 +16,7 @@ from jitdelegate.ir.graph import ABSENT, Tensor
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.activation import OPTION
 from jitdelegate.ops.call import Call, constant_problems
-from jitdelegate.ops.quantization import multiple, per_tensor_problems
+from jitdelegate.ops.quantization import factor_problems, multiple, per_tensor_problems
 from jitdelegate.ops.registry import Lowering
 from jitdelegate.ops.rounding import DOUBLE, EVEN, UP, rounding
 from jitdelegate.ops.scales import scale, zero
@@ -52,6 +52,7 @@ def weight_problems(call: Call, operands: Operands) -> Iterator[str]:
     if weights.dtype not in WEIGHTS[data.dtype]:
         yield f"{call.node.op}: the filter of {data.dtype} is {weights.dtype}, expected {WEIGHTS[data.dtype][0]}."
     yield from _scale_problems(call, weights, operands.channel_axis)
+    yield from factor_problems(call, float(_factors(data, weights, call.output, EVEN).max()))
     is_grouped = len(weights.shape) == 4 and operands.channel_axis == 0 and weights.shape[3] != data.shape[3]
     if is_grouped and weights.dtype == "uint8" and zero(weights) != MIDDLE:
         yield f"{call.node.op}: the filter '{weights.name}' in groups has the zero point {zero(weights)}, expected 128."
@@ -68,6 +69,8 @@ def _scale_problems(call: Call, weights: Tensor, axis: int) -> Iterator[str]:
         yield f"{name} has scales that are not positive."
     if len(set(quant.zero_points)) > 1 or (weights.dtype == "int8" and any(quant.zero_points)):
         yield f"{name} has zero points {sorted(set(quant.zero_points))[:4]}, expected 0."
+    if not 0 <= zero(weights) <= 255:
+        yield f"{name} has the zero point {zero(weights)}, which is no {weights.dtype}."
 
 
 def integer_sums(call: Call, lowering: Lowering, operands: Operands) -> Lowering:

@@ -15,7 +15,7 @@ from jitdelegate.ops.activation import ACTIVATIONS, OPTION, activated
 from jitdelegate.ops.call import Call, Shape, constant_problems, given
 from jitdelegate.ops.case import Case, Weights
 from jitdelegate.ops.pointwise import X, Y, mapped
-from jitdelegate.ops.quantization import multiple, per_tensor_problems
+from jitdelegate.ops.quantization import factor_problems, multiple, per_tensor_problems
 from jitdelegate.ops.recurrent import Bidirectional, Recurrence, outcome
 from jitdelegate.ops.recurrent_cell import CELL_ACTIVATIONS, Cell, Read, Run, apply
 from jitdelegate.ops.recurrent_reference import activation, times
@@ -188,6 +188,8 @@ class Svdf(Recurrence):
         yield from per_tensor_problems(call, *tensors, call.output)
         if zero(tensors[1]) or zero(tensors[2]):
             yield "SVDF: its weights have zero points, expected 0."
+        data, features, weights, memory = map(scale, tensors)
+        yield from factor_problems(call, data * features / memory, memory * weights / scale(call.output))
         if call.option(OPTION, "NONE") != "RELU":
             yield f"SVDF of quantized data with the activation {call.option(OPTION, 'NONE')}, expected RELU."
 

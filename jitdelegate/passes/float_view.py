@@ -18,6 +18,7 @@ from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ir.quantized import quantize
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops import OPS
+from jitdelegate.ops.quantization import parameter_problems
 from jitdelegate.ops.registry import Op
 from jitdelegate.ops.scales import parameters, scale, zero
 from jitdelegate.passes.graph_builder import GraphBuilder
@@ -76,7 +77,7 @@ class _FloatView:
         tensor = self.graph.tensors[index]
         if tensor.dtype not in VIEWED or tensor.quant is None or tensor.is_constant or tensor.is_variable:
             return False
-        return len(tensor.quant.scales) == 1 and 0 < tensor.quant.scales[0] < np.inf
+        return not any(parameter_problems(tensor))
 
     def _twin(self, node: Node) -> Node | None:
         """The node on float32; None if its operator does not take floats."""

@@ -1,0 +1,78 @@
+"""Quantized operators whose scales or zero points no kernel can use are left to LiteRT, with the reason."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from jitdelegate.ops import find
+from jitdelegate.tflite.read import read
+from tests.ops.quantized_models import Value, one_op
+
+SHAPE = (1, 2, 3, 4)
+OUT_OF_RANGE = {
+    0.0: "the scale of 't1' is 0.0",
+    -0.5: "the scale of 't1' is -0.5",
+    math.nan: "the scale of 't1' is nan",
+    math.inf: "the scale of 't1' is inf",
+    1e-45: "the scale of 't1' is 1.4",
+    3e38: "the scale of 't1' is 3.0",
+}
+
+
+def stored(scale: float = 0.5, zero: int = 0, dtype: str = "int8") -> Value:
+    return SHAPE, dtype, scale, zero
+
+
+def reason(op: str, data: list[Value], output: Value, **options: Any) -> str | None:
+    """Why the operator is not compiled."""
+    graph = read(one_op(op, data, output, **options)).graphs[0]
+    (node,) = graph.nodes
+    known = find(node)
+    assert known is not None
+    return known.check(graph, node)
+
+
+@pytest.mark.parametrize("op, count", [("ADD", 2), ("MUL", 2), ("QUANTIZE", 1), ("LOGISTIC", 1), ("RELU", 1)])
+@pytest.mark.parametrize("scale", OUT_OF_RANGE)
+def test_scales_out_of_range_are_refused(op: str, count: int, scale: float) -> None:
+    output = stored(scale) if count == 1 else stored()
+    data = [stored(), stored(scale)][:count]
+    assert OUT_OF_RANGE[scale] in str(reason(op, data, output))
+
+
+@pytest.mark.parametrize(
+    "dtype, zero", [("int8", -129), ("int8", 128), ("uint8", -1), ("uint8", 256), ("int16", 1 << 15), ("int8", 1 << 62)]
+)
+def test_zero_points_that_are_none_of_the_type_are_refused(dtype: str, zero: int) -> None:
+    found = reason("ADD", [stored(zero=zero, dtype=dtype), stored(dtype=dtype)], stored(dtype=dtype))
+    assert found == f"ADD: the zero point of 't0' is {zero}, which is no {dtype}."
+
+
+RATIO, FACTOR = "times the output's, expected up to", "its scales give the factor"
+LARGE: list[tuple[str, list[Value], Value, dict[str, Any], str]] = [
+    ("ADD", [stored(2.0**20), stored()], stored(2.0**-20), {}, RATIO),
+    ("MUL", [stored(2.0**7), stored(2.0**7)], stored(), {}, FACTOR),
+    ("SQUARED_DIFFERENCE", [stored(2.0**-9), stored(2.0**7)], stored(), {}, FACTOR),
+    ("PRELU", [stored(2.0**7), stored(2.0**7)], stored(), {}, FACTOR),
+    ("LEAKY_RELU", [stored()], stored(), {"alpha": -5000.0}, FACTOR),
+    ("LEAKY_RELU", [stored()], stored(), {"alpha": math.nan}, FACTOR),
+    ("RSQRT", [stored(2.0**-60)], stored(2.0**-60), {}, FACTOR),
+    ("SOFTMAX", [stored(dtype="int16")], stored(2.0**-15, dtype="int16"), {"beta": 1e9}, FACTOR),
+]
+
+
+@pytest.mark.parametrize("op, data, output, options, words", LARGE, ids=lambda value: str(value)[:12])
+def test_factors_without_a_fixed_point_multiplier_are_refused(
+    op: str, data: list[Value], output: Value, options: dict[str, Any], words: str
+) -> None:
+    assert words in str(reason(op, data, output, **options))
+
+
+def test_the_same_operators_with_usual_scales_are_compiled() -> None:
+    for op, data, _, options, _ in LARGE:
+        dtype, usual = data[0][1], dict.fromkeys(options, 1.0)
+        output = stored(2.0**-15 if dtype == "int16" else 0.5, dtype=dtype)
+        assert reason(op, [stored(dtype=dtype)] * len(data), output, **usual) is None
