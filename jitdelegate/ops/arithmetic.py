@@ -27,7 +27,7 @@ from jitdelegate.ops.quantization import (
     shifted,
 )
 from jitdelegate.ops.registry import FLOATS, MAX_PARTS, NUMBERS, QUANTIZED, Lowering, Op, op
-from jitdelegate.ops.rounding import INTEGER, rounding
+from jitdelegate.ops.rounding import AWAY, INTEGER, rounding
 from jitdelegate.ops.scales import scale
 
 BROADCASTS = (
@@ -83,6 +83,10 @@ def _is_power(number: float) -> bool:
     return frexp(number)[0] == 0.5
 
 
+HIGHEST_REACH = 127
+"""Sums of uint8 with such scales, in units of the output's, have 16 bits."""
+
+
 class QuantizedArithmetic(Arithmetic):
     """Of quantized values too: both operands and the output have their own scales."""
 
@@ -130,6 +134,13 @@ class Add(QuantizedArithmetic):
 
     cases = (*FUSED, *Arithmetic.cases)
     formula = X + Y
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from super().quantized_problems(call)
+        is_optimized = call.graph.quantized.rounding == "litert" and rounding(call, call.output.dtype) == AWAY
+        reach = sum(float(scale(tensor) / scale(call.output)) for tensor in call.operands)
+        if is_optimized and call.output.dtype == "uint8" and reach >= HIGHEST_REACH:
+            yield f"ADD: scales that are {reach:.3g} times the output's, for which LiteRT's sums of uint8 overflow."
 
     def rounded(self, rule: str, a: Tensor, b: Tensor, call: Call) -> Expr:
         return quantized_sum(rule, a, b, call, 1)

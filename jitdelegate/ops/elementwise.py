@@ -34,6 +34,10 @@ WHOLE = tuple(Case((Fed((2, 3, 5), dtype),)) for dtype in ("int32", "int64"))
 POSITIVE = (Case(((1, 8, 8, 4),), low=0.125), Case(((2, 3, 5),), low=0.125))
 
 
+HARD_SWISH_RATIOS = 2.0**-9, 2.0**7
+"""Of the input's scale to the output's: the least one, and the first that is too large."""
+
+
 class Elementwise(Pointwise):
     """One operand, and an output of the same shape. Of quantized values, a table of all of them."""
 
@@ -263,6 +267,12 @@ class HardSwish(Elementwise):
     """y = x * relu6(x + 3) / 6"""
 
     formula = X * (clamp(X + 3, 0, 6) * (1 / 6))
+
+    def quantized_problems(self, call: Call) -> Iterator[str]:
+        yield from super().quantized_problems(call)
+        ratio = scale(call.tensor(0)) / scale(call.output)
+        if not HARD_SWISH_RATIOS[0] <= ratio < HARD_SWISH_RATIOS[1]:
+            yield f"HARD_SWISH: the input's scale is {ratio:.3g} times the output's, beyond LiteRT's 16 bits."
 
     def quantized_lowering(self, call: Call) -> Lowering:
         return pointwise(hard_swish(call.tensor(0), call.output), call)

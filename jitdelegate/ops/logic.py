@@ -33,7 +33,10 @@ class Comparison(Pointwise):
     cases: ClassVar[tuple[Case, ...]] = (*(Case(shapes) for shapes in SHAPES), *COMPARED)
 
     def quantized_problems(self, call: Call) -> Iterator[str]:
-        yield from per_tensor_problems(call, call.tensor(0), call.tensor(1))
+        yield from per_tensor_problems(call, *call.operands)
+        largest = max(map(scale, call.operands))
+        if largest >= 1:
+            yield f"{self.name} of quantized data with the scale {largest}, which LiteRT expects below 1."
 
     def quantized_lowering(self, call: Call) -> Lowering:
         """Compares real numbers with 8 bits of fraction, as LiteRT's kernel does: nearer ones are equal."""

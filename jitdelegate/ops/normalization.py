@@ -11,13 +11,14 @@ from jitdelegate.ir import forms
 from jitdelegate.ir.expr import binary, maximum, unary
 from jitdelegate.ir.forms import Contract, Reduce
 from jitdelegate.ir.graph import ABSENT
+from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case
 from jitdelegate.ops.pointwise import X, Y, Z, mapped
 from jitdelegate.ops.quantization import factor_problems, per_tensor_problems
 from jitdelegate.ops.quantized_rows import PAIRS, quantized_l2_normalization, quantized_log_softmax, quantized_softmax
 from jitdelegate.ops.registry import BYTES, Lowering, Op, op
-from jitdelegate.ops.scales import scale
+from jitdelegate.ops.scales import scale, zero
 
 MAX_CHANNELS = 1 << 12
 """Most channels of a local response normalization: its sums are a product with a matrix of all pairs of channels."""
@@ -64,6 +65,9 @@ class Softmax(Rows):
         types = call.tensor(0).dtype, call.output.dtype
         if types not in PAIRS:
             yield f"SOFTMAX from {types[0]} to {types[1]} is not supported."
+        least = ELEMENT_TYPES[types[1]].minimum
+        if types[1] in BYTES and zero(call.output) != least:
+            yield f"SOFTMAX: the zero point of the output is {zero(call.output)}, expected {least}."
         yield from factor_problems(call, scale(call.tensor(0)) * np.float32(call.option("beta", 0.0)))
 
     def quantized_lowering(self, call: Call) -> Lowering:

@@ -49,6 +49,8 @@ def weight_problems(call: Call, operands: Operands) -> Iterator[str]:
         bias = call.tensor(operands.bias)
         if bias.dtype not in BIASES[data.dtype]:
             yield f"{call.node.op}: the bias of {data.dtype} is {bias.dtype}, expected {BIASES[data.dtype][0]}."
+        if bias.quant is not None and any(bias.quant.zero_points):
+            yield f"{call.node.op}: the bias '{bias.name}' has a zero point, expected 0."
     if weights.dtype not in WEIGHTS[data.dtype]:
         yield f"{call.node.op}: the filter of {data.dtype} is {weights.dtype}, expected {WEIGHTS[data.dtype][0]}."
     yield from _scale_problems(call, weights, operands.channel_axis)

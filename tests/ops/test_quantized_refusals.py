@@ -76,3 +76,20 @@ def test_the_same_operators_with_usual_scales_are_compiled() -> None:
         dtype, usual = data[0][1], dict.fromkeys(options, 1.0)
         output = stored(2.0**-15 if dtype == "int16" else 0.5, dtype=dtype)
         assert reason(op, [stored(dtype=dtype)] * len(data), output, **usual) is None
+
+
+BYTE = stored(1.0, 0, "uint8")
+UNLIKE_LITERT: list[tuple[str, list[Value], Value, dict[str, Any], str]] = [
+    ("ADD", [stored(512.0, 0, "uint8"), BYTE], BYTE, {}, "sums of uint8 overflow"),
+    ("EQUAL", [stored(), stored(1.0)], (SHAPE, "bool", 0.0, 0), {}, "with the scale 1.0"),
+    ("HARD_SWISH", [stored(2.0**-10)], stored(1.0), {}, "beyond LiteRT's 16 bits"),
+    ("HARD_SWISH", [stored(128.0)], stored(1.0), {}, "beyond LiteRT's 16 bits"),
+    ("SOFTMAX", [BYTE], stored(2.0**-8, 7, "uint8"), {"beta": 1.0}, "the zero point of the output is 7"),
+]
+
+
+@pytest.mark.parametrize("op, data, output, options, words", UNLIKE_LITERT, ids=lambda value: str(value)[:12])
+def test_parameters_for_which_litert_s_kernels_overflow_are_refused(
+    op: str, data: list[Value], output: Value, options: dict[str, Any], words: str
+) -> None:
+    assert words in str(reason(op, data, output, **options))
