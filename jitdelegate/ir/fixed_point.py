@@ -23,8 +23,6 @@ POWERS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
 """exp(-1/4), exp(-1/2), exp(-1) ... exp(-16), in 32 bits without integer bits."""
 SEVENTEENTHS = 1515870810, -1010580540
 """48/17 and -32/17, in 32 bits with two integer bits."""
-
-
 HALF_ROOT = 1518500250
 """sqrt(1/2), in 32 bits without integer bits."""
 MOST_WHOLE = 6

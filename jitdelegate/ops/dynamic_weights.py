@@ -26,8 +26,6 @@ from jitdelegate.ops.window import Borders
 
 LEAST_RANGE = 1e-30
 """A smaller range counts as zero: its factor might overflow."""
-
-
 FEW_ROWS = 4
 """Rows that take as long as reading the weights, which sums of bytes do faster than floats."""
 LEAST_PRODUCTS = 128

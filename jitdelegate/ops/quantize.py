@@ -34,6 +34,8 @@ class Quantize(Op):
         yield from per_tensor_problems(call, output, *([] if data.dtype == "float32" else [data]))
         if data.dtype == "float32" and output.dtype == "int32":
             yield "QUANTIZE to int32 is not supported."
+        elif output.dtype == "int32" and zero(output):
+            yield f"QUANTIZE to int32 with the zero point {zero(output)}, expected 0."
         elif _rounds_in_vectors(call) and data.size > VECTOR and data.size % VECTOR and scale(data) != scale(output):
             yield f"QUANTIZE: LiteRT rounds the last {data.size % VECTOR} of {data.size} bytes in another way."
 

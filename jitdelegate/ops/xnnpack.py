@@ -18,7 +18,6 @@ SUM_RATIOS = 2.0**-10, 2.0**8
 PRODUCT_RATIOS = 2.0**-16, 2.0**8
 """Of a product: the same of the product of both inputs' scales to the output's."""
 
-
 BYTE_RATIOS = 2.0**-8, 2.0**7
 """Of factors with 8 bits behind the point: the least ratio of the input's scale to the output's, and the largest."""
 HIGHEST_RANK = 6

@@ -84,6 +84,7 @@ UNLIKE_LITERT: list[tuple[str, list[Value], Value, dict[str, Any], str]] = [
     ("EQUAL", [stored(), stored(1.0)], (SHAPE, "bool", 0.0, 0), {}, "with the scale 1.0"),
     ("HARD_SWISH", [stored(2.0**-10)], stored(1.0), {}, "beyond LiteRT's 16 bits"),
     ("HARD_SWISH", [stored(128.0)], stored(1.0), {}, "beyond LiteRT's 16 bits"),
+    ("QUANTIZE", [stored()], stored(zero=7, dtype="int32"), {}, "with the zero point 7"),
     ("SOFTMAX", [BYTE], stored(2.0**-8, 7, "uint8"), {"beta": 1.0}, "the zero point of the output is 7"),
 ]
 
