@@ -29,6 +29,8 @@ UNROLLED_COLUMNS = 64
 """Windows wider than this are computed in a loop over their columns too."""
 EXACT = {"float32": 1 << 24, "int32": 1 << 31}
 """Whole numbers of smaller magnitude are exact in this type."""
+MOST_WIDENED = 128
+"""Most taps that are converted so: they lie on the stack, and each is code of its own."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ def _write_row(generator: Generator, shape: RowShape, name: str) -> None:
     mask = f.first_lanes(lanes, generator.lanes) if shape.masked else None
     moves = [shape.a_pixel * shape.stride, shape.c_pixel, *(s.pixel for s in streams)]
     pointers = [a, c, *at]
-    if shape.columns >= WIDE_COLUMNS and shape.filters.is_narrow:
+    if shape.columns >= WIDE_COLUMNS and shape.filters.is_narrow and len(shape.filters.taps) <= MOST_WIDENED:
         shape, w = _widened(generator, shape, w)
     row = shape.filters.row(f, shape, generator, numbers)
     for size, count in split(shape.columns, shape.filters.columns_at_once(generator)):
