@@ -149,11 +149,14 @@ class Quantize(Expr):
     def compute(self, parts: Sequence[np.ndarray], dtype: str) -> Any:
         value, low, high, zero = parts
         limited = np.clip(np.nan_to_num(value), low, high)
-        whole = np.rint(limited)
-        if self.rounding == "away":
-            whole = np.trunc(limited)
-            whole = whole + np.where(np.abs(limited - whole) >= 0.5, np.sign(limited), 0)
+        whole = half_away(limited) if self.rounding == "away" else np.rint(limited)
         return whole.astype(np.int64) + zero
+
+
+def half_away(value: np.ndarray | np.float32) -> np.ndarray:
+    """The nearest whole numbers; halves are rounded away from zero."""
+    whole = np.trunc(value)
+    return np.asarray(whole + np.where(np.abs(value - whole) >= 0.5, np.sign(value), 0))
 
 
 def quantize(

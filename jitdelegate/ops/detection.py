@@ -15,9 +15,8 @@ from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case
 from jitdelegate.ops.flex_options import flex_map
 from jitdelegate.ops.pointwise import mapped
-from jitdelegate.ops.quantization import centred, per_tensor_problems
+from jitdelegate.ops.quantization import per_tensor_problems, real_value
 from jitdelegate.ops.registry import FLOATS, Lowering, Op, moved, op, view
-from jitdelegate.ops.scales import scale
 from jitdelegate.ops.suppression import how_many
 
 DEFAULTS = {"detections_per_class": 100, "use_regular_nms": False}
@@ -139,13 +138,12 @@ class DetectionPostProcess(Op):
         return [rows[None, :, :4], rows[None, :, 4], rows[None, :, 5], np.array([total], np.float32)]
 
 
-def real(call: Call, operand: int) -> int | Lowering:
+def unquantized(call: Call, operand: int) -> int | Lowering:
     """The operand; what it stands for, where it is quantized."""
     data = call.tensor(operand)
     if not data.is_quantized:
         return call.index(operand)
-    value = Cast(centred(Arg(0), data), "float32") * Const(float(scale(data)))
-    return mapped(value, (call.index(operand), data.shape), shape=data.shape)
+    return mapped(real_value(Arg(0), data), (call.index(operand), data.shape), shape=data.shape)
 
 
 def decoded(call: Call, options: Mapping[str, Any]) -> Lowering:
@@ -164,7 +162,7 @@ def decoded(call: Call, options: Mapping[str, Any]) -> Lowering:
     middle = Arg(0) / Arg(4) * Arg(3) + Arg(2)
     extent = unary("exp", Arg(1) / Arg(5)) * Arg(3)
     form = Map(middle + Arg(6) * extent, (*encoded, *anchor, NEXT, NEXT, HERE))
-    data = (real(call, 0),) * 2 + (real(call, 2),) * 2
+    data = (unquantized(call, 0),) * 2 + (unquantized(call, 2),) * 2
     return view(Lowering(form, (*data, centre, size, half), (2, 2, count), "float32"), (4, count))
 
 
@@ -226,7 +224,7 @@ def _without_background(call: Call, classes: int, shape: Shape, axes: tuple[int,
     """The scores without the background class, in another order of axes: `axes` of the scores, with boxes as axis 1."""
     background = call.shape(1)[2] - classes
     access = IndexMap.along(-1, axes.index(1), axes.index(2), starts=(0, 0, background))
-    return moved(real(call, 1), access, shape, "float32")
+    return moved(unquantized(call, 1), access, shape, "float32")
 
 
 def _suppression(options: Mapping[str, Any]) -> Suppress:

@@ -13,7 +13,7 @@ import numpy as np
 
 from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, clamp, evaluate
 from jitdelegate.ir.graph import Tensor
-from jitdelegate.ir.quantized import Table, quantize, rescale
+from jitdelegate.ir.quantized import Table, half_away, quantize, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.call import Call
 from jitdelegate.ops.rounding import AWAY, DOUBLE, EVEN, UP, WIDE
@@ -33,6 +33,11 @@ def centred(value: Expr, tensor: Tensor) -> Expr:
     """The stored number minus the zero point, an int32."""
     wide, middle = Cast(value, "int32"), zero(tensor)
     return wide - Const(middle) if middle else wide
+
+
+def real_value(value: Expr, tensor: Tensor) -> Expr:
+    """The float32 that a stored number stands for."""
+    return Cast(centred(value, tensor), "float32") * Const(float(scale(tensor)))
 
 
 def parameter_problems(tensor: Tensor) -> Iterator[str]:
@@ -90,12 +95,6 @@ def limits(tensor: Tensor, activation: str = "NONE") -> tuple[int, int]:
 
 def _stored(real: float, tensor: Tensor) -> int:
     return zero(tensor) + int(half_away(np.float32(real) / scale(tensor)))
-
-
-def half_away(value: np.ndarray | np.float32) -> np.ndarray:
-    """The nearest whole numbers; halves are rounded away from zero."""
-    whole = np.trunc(value)
-    return np.asarray(whole + np.where(np.abs(value - whole) >= 0.5, np.sign(value), 0))
 
 
 def multiplier(real: float) -> tuple[int, int]:
@@ -163,16 +162,27 @@ def shifted(total: Expr, shift: int, output: Tensor, activation: str = "NONE") -
     return Cast(clamp(whole, *limits(output, activation)), output.dtype)
 
 
+def all_stored(data: Tensor) -> np.ndarray:
+    """All stored numbers of a type of 8 bits, in order."""
+    element = ELEMENT_TYPES[data.dtype]
+    return np.arange(element.minimum, element.maximum + 1).astype(data.dtype)
+
+
+def all_real(data: Tensor) -> np.ndarray:
+    """What `all_stored` stand for, as float32."""
+    return np.asarray(scale(data) * (all_stored(data).astype(np.int32) - zero(data)).astype(np.float32))
+
+
+def table(results: np.ndarray, output: Tensor) -> Expr:
+    """The table of whole numbers, one for each of `all_stored`, limited to the output's type."""
+    return Table(Arg(0), tuple(np.clip(results, *limits(output)).astype(np.int64).tolist()), output.dtype)
+
+
 def tabulated(formula: Expr, data: Tensor, output: Tensor) -> Expr:
     """A function of real numbers as a table of all 256 stored ones, as LiteRT's kernels make it in float32."""
-    element = ELEMENT_TYPES[data.dtype]
-    stored = np.arange(element.minimum, element.maximum + 1)
     with np.errstate(all="ignore"):
-        real = evaluate(formula, [scale(data) * (stored - zero(data)).astype(np.float32)])
-        found = half_away(real * (np.float32(1) / scale(output))) + zero(output)
-    low, high = limits(output)
-    entries = np.clip(np.nan_to_num(found, nan=low), low, high).astype(np.int64)
-    return Table(Arg(0), tuple(entries.tolist()), output.dtype)
+        found = half_away(evaluate(formula, [all_real(data)]) * (np.float32(1) / scale(output))) + zero(output)
+    return table(np.nan_to_num(found, nan=limits(output)[0]), output)
 
 
 def fixed(value: Expr, factor: float) -> Expr:

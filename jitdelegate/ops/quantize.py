@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jitdelegate.ir.dequantize import real_numbers
-from jitdelegate.ir.expr import Cast, Const, Expr
+from jitdelegate.ir.expr import Const, Expr
 from jitdelegate.ir.graph import Quant, Tensor
 from jitdelegate.ir.quantized import quantize
 from jitdelegate.ops.call import Call, dequantization_problems
 from jitdelegate.ops.pointwise import X, mapped
-from jitdelegate.ops.quantization import centred, limits, multiple, per_tensor_problems, shifted
+from jitdelegate.ops.quantization import centred, limits, multiple, per_tensor_problems, real_value, shifted
 from jitdelegate.ops.registry import BYTES, FLOATS, QUANTIZED, Lowering, Op, op
 from jitdelegate.ops.rounding import AWAY, EVEN, INTEGER, UP, rounding
 from jitdelegate.ops.scales import scale, zero
@@ -100,8 +100,7 @@ class Dequantize(Op):
 
     def quantized_lowering(self, call: Call) -> Lowering:
         data = call.tensor(0)
-        real = Cast(centred(X, data), "float32") * Const(float(scale(data)))
-        return mapped(real, (call.index(0), data.shape), shape=data.shape)
+        return mapped(real_value(X, data), (call.index(0), data.shape), shape=data.shape)
 
     def foldable(self, call: Call) -> bool:
         return call.tensor(0).is_constant

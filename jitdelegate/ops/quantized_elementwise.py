@@ -11,17 +11,26 @@ from math import erfc
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg, Const, Expr, binary, evaluate, maximum, select
-from jitdelegate.ir.fixed_point import Arrays, root_factor, root_shift
+from jitdelegate.ir.expr import Const, Expr, binary, evaluate, maximum, select
+from jitdelegate.ir.fixed_point import Arrays, halved, product, root_factor, root_shift
 from jitdelegate.ir.graph import Tensor
-from jitdelegate.ir.quantized import Table, rescale
+from jitdelegate.ir.quantized import Table, half_away, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.call import Call
-from jitdelegate.ops.quantization import centred, half_away, limits, multiple, multiplier, shifted
+from jitdelegate.ops.pointwise import X, Y, Z
+from jitdelegate.ops.quantization import (
+    all_real,
+    all_stored,
+    centred,
+    limits,
+    multiple,
+    multiplier,
+    shifted,
+    table,
+    wide_multiplier,
+)
 from jitdelegate.ops.rounding import AWAY, EVEN, INTEGER, rounding
 from jitdelegate.ops.scales import scale, zero
-
-X, Y, Z = Arg(0), Arg(1), Arg(2)
 
 
 def looked_up(formula: Expr, data: Tensor, output: Tensor) -> Expr:
@@ -29,23 +38,7 @@ def looked_up(formula: Expr, data: Tensor, output: Tensor) -> Expr:
     element = ELEMENT_TYPES[data.dtype]
     if element.bits > 8:
         return formula
-    return Table(X, tuple(evaluate(formula, [_stored(data)]).tolist()), output.dtype)
-
-
-def _stored(data: Tensor) -> np.ndarray:
-    """All stored numbers of a type of 8 bits, in order."""
-    element = ELEMENT_TYPES[data.dtype]
-    return np.arange(element.minimum, element.maximum + 1).astype(data.dtype)
-
-
-def _table(results: np.ndarray, output: Tensor) -> Expr:
-    """The table of whole numbers, limited to the output's type."""
-    return Table(X, tuple(np.clip(results, *limits(output)).astype(np.int64).tolist()), output.dtype)
-
-
-def _real(data: Tensor) -> np.ndarray:
-    """What all stored numbers stand for, as float32."""
-    return np.asarray(scale(data) * (_stored(data).astype(np.int32) - zero(data)).astype(np.float32))
+    return Table(X, tuple(evaluate(formula, [all_stored(data)]).tolist()), output.dtype)
 
 
 def magnitude(data: Tensor, output: Tensor) -> Expr:
@@ -86,61 +79,49 @@ def prelu(call: Call) -> Expr:
 def elu(call: Call) -> Expr:
     """ELU; XNNPACK rounds halves to the even stored number."""
     data, output = call.tensor(0), call.output
-    real = _real(data)
+    real = all_real(data)
     curve = np.where(real < 0, np.expm1(np.minimum(real, 0).astype(np.float64)).astype(np.float32), real)
     steps = curve * (np.float32(1) / scale(output))
     if rounding(call, data.dtype) == EVEN:
-        return _table(np.rint(steps + np.float32(zero(output))), output)
-    return _table(half_away(steps) + zero(output), output)
+        return table(np.rint(steps + np.float32(zero(output))), output)
+    return table(half_away(steps) + zero(output), output)
 
 
 def gelu(data: Tensor, output: Tensor) -> Expr:
     """GELU without approximation: x / 2 * erfc(-x / sqrt(2)) in float32."""
-    real = _real(data)
+    real = all_real(data)
     tails = [erfc(value) for value in (real * np.float32(-(0.5**0.5))).tolist()]
     steps = np.float32(0.5) * real * np.array(tails, np.float32) * (np.float32(1) / scale(output))
-    return _table(half_away(steps) + zero(output), output)
+    return table(half_away(steps) + zero(output), output)
 
 
 def inverse_root(data: Tensor, output: Tensor) -> Expr:
     """RSQRT: a root with 20 more bits, then one multiple; the largest number for 0."""
     m, shift = multiplier(float(1 / (np.sqrt(scale(data)) * scale(output))))
-    value, arrays = _stored(data).astype(np.int64) - zero(data), Arrays()
+    value, arrays = all_stored(data).astype(np.int64) - zero(data), Arrays()
     roots, rights = (function(arrays, np.maximum(value, 0), 0) for function in (root_factor, root_shift))
     places = [np.ones(256, np.int32), roots.astype(np.int32), (rights + (31 - 20)).astype(np.int32)]
     fine = evaluate(rescale(X, Y, Z, "int32"), places)
     found = evaluate(rescale(X, m, shift + 20, "int32"), [fine])
-    return _table(np.where(value > 0, found + zero(output), limits(output)[1]), output)
+    return table(np.where(value > 0, found + zero(output), limits(output)[1]), output)
 
 
 def hard_swish(data: Tensor, output: Tensor) -> Expr:
     """HARD_SWISH in 16 bits: x * 128 by two factors of 15 bits, of which the second gives relu6(x + 3) / 6."""
-    fine = np.float32(1 / 128) * scale(data)
-    first, first_exponent = _word_factor(fine / scale(output))
-    second, second_exponent = _word_factor(fine / np.float32(3 / 32768))
-    value = (_stored(data).astype(np.int64) - zero(data)) << 7
-    scaled = _word_product(value, first)
-    gate = np.clip(value << max(0, second_exponent - 1), -(1 << 15), (1 << 15) - 1)
-    gate = _word_product(gate, second)
-    gate = np.clip(gate << 1, -(1 << 15), (1 << 15) - 1) if second_exponent > 0 else _divided(gate, -second_exponent)
+    fine, arrays = np.float32(1 / 128) * scale(data), Arrays()
+    first, first_shift = wide_multiplier(float(fine / scale(output)))
+    second, second_shift = wide_multiplier(float(fine / np.float32(3 / 32768)))
+    value = (all_stored(data).astype(np.int64) - zero(data)) << 7
+    scaled = product(arrays, value, first, 16)
+    left = 15 - second_shift
+    gate = np.clip(value << max(0, left - 1), -(1 << 15), (1 << 15) - 1)
+    gate = product(arrays, gate, second, 16)
+    gate = np.clip(gate << 1, -(1 << 15), (1 << 15) - 1) if left > 0 else _divided(gate, -left)
     gate = (gate + (1 << 15)) >> 1
-    product = np.sign(gate * scaled) * np.right_shift(abs(gate * scaled), 15)
-    return _table(_divided(product, max(0, -first_exponent)) + zero(output), output)
-
-
-def _word_factor(real: np.float32) -> tuple[int, int]:
-    """(m, exponent): real = m * 2**(exponent - 15), m of 15 bits."""
-    m, shift = multiplier(float(real))
-    return min((m + (1 << 15)) >> 16, (1 << 15) - 1), 31 - shift
-
-
-def _word_product(value: np.ndarray, factor: int) -> np.ndarray:
-    """gemmlowp's SaturatingRoundingDoublingHighMul of 16 bits: value * factor / 2**15."""
-    nudged = value * factor + np.where(value * factor >= 0, 1 << 14, 1 - (1 << 14))
-    return np.asarray(np.sign(nudged) * np.right_shift(abs(nudged), 15))
+    both = np.sign(gate * scaled) * np.right_shift(abs(gate * scaled), 15)
+    return table(_divided(both, max(0, first_shift - 15)) + zero(output), output)
 
 
 def _divided(value: np.ndarray, exponent: int) -> np.ndarray:
     """value / 2**exponent, halves away from zero."""
-    half = 1 << exponent >> 1
-    return np.asarray(np.sign(value) * np.right_shift(abs(value) + half, exponent))
+    return halved(Arrays(), value, exponent) if exponent else value

@@ -15,9 +15,9 @@ import numpy as np
 from jitdelegate.ir.expr import Arg, Cast, Const, Expr, binary, clamp, minimum, select, unary
 from jitdelegate.ir.fixed_point import FixedPoint
 from jitdelegate.ir.graph import Tensor
-from jitdelegate.ir.quantized import DIGITS, Table
+from jitdelegate.ir.quantized import DIGITS, Table, half_away
 from jitdelegate.ops.call import Call
-from jitdelegate.ops.quantization import half_away, limits
+from jitdelegate.ops.quantization import limits, real_value
 from jitdelegate.ops.scales import scale, zero
 
 X = Arg(0)
@@ -96,8 +96,7 @@ def _each(function: Callable[[float], float], x: np.ndarray) -> np.ndarray:
 
 def square_root(data: Tensor, output: Tensor) -> Expr:
     """SQRT: the real root, divided by the scale and truncated."""
-    real = Cast(Cast(X, "int32") - Const(zero(data)), "float32") * Const(float(scale(data)))
-    found = Cast(unary("sqrt", real) / Const(float(scale(output))), "int32") + Const(zero(output))
+    found = Cast(unary("sqrt", real_value(X, data)) / Const(float(scale(output))), "int32") + Const(zero(output))
     return Cast(clamp(found, *limits(output)), output.dtype)
 
 

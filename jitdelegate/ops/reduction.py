@@ -11,12 +11,12 @@ import numpy as np
 from jitdelegate.ir.expr import Cast, Const, Expr, clamp
 from jitdelegate.ir.forms import Reduce, View
 from jitdelegate.ir.graph import Tensor
-from jitdelegate.ir.quantized import quantize, rescale
+from jitdelegate.ir.quantized import half_away, quantize, rescale
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.call import Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.pointwise import X, mapped
-from jitdelegate.ops.quantization import FIXED, half_away, limits, multiplier, per_tensor_problems, same_scale_problems
+from jitdelegate.ops.quantization import FIXED, limits, multiplier, per_tensor_problems, same_scale_problems
 from jitdelegate.ops.registry import BOOLEANS, BYTES, NUMBERS, Lowering, Op, cast, op
 from jitdelegate.ops.rounding import AWAY, EVEN, UP, rounding
 from jitdelegate.ops.scales import scale, zero

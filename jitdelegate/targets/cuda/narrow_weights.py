@@ -11,7 +11,7 @@ from jitdelegate.ir.dequantize import requantized
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Const, substitute
 from jitdelegate.ir.forms import Contract, IndexMap, Map
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
-from jitdelegate.ops.quantization import centred
+from jitdelegate.ops.quantization import real_value
 from jitdelegate.ops.scales import scale, zero
 from jitdelegate.passes.graph_builder import GraphBuilder
 from jitdelegate.passes.remove_dead import remove_dead
@@ -52,8 +52,7 @@ def _dequantizes(node: Node, stored: Tensor) -> bool:
     """Whether a node makes floats of all elements of `stored`, in order, and nothing else."""
     if not isinstance(node.form, Map) or stored.dtype not in BYTES or stored.quant is None or len(node.inputs) > 1:
         return False
-    real = Cast(centred(Arg(0), stored), "float32") * Const(float(scale(stored)))
-    return node.form.epilogue == real and node.form.operands[0].is_identity()
+    return node.form.epilogue == real_value(Arg(0), stored) and node.form.operands[0].is_identity()
 
 
 def _narrowed(draft: GraphBuilder, node: Node) -> Node:
