@@ -22,7 +22,8 @@ from jitdelegate.targets.cpu.depthwise_terms import QUAD, terms_of
 from jitdelegate.targets.cpu.element import load, store_first, stored
 from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.kernel import Generator
-from jitdelegate.targets.cpu.narrow import EVERY_STEP, NARROW, Limits, Steps, interleaved_bytes, wide
+from jitdelegate.targets.cpu.narrow import EVERY_STEP, NARROW, Narrowing, Steps
+from jitdelegate.targets.cpu.products import plus_bytes
 from jitdelegate.targets.cpu.shuffles import joined
 from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, Function, Value, vector
 from jitdelegate.targets.scalar.expression import emit
@@ -234,10 +235,9 @@ class ByteRow(Row):
 
     def _plus_products(self, sums: Sequence[Value], quads: Sequence[Value], w: Value, number: int) -> list[Value]:
         """The sums plus the products of interleaved pixels and quads of taps with this number."""
-        name, (type_, *_), terms = f"x86.avx512.vpdpbusd.{32 * self.lanes}", (q.type for q in quads), self.terms
-        for term in range(terms):
-            taps = self._four(type_, w + self._bytes * (1 + number * terms + term))
-            sums = [self.f.machine_call(name, type_, *each) for each in zip(sums, quads, taps, strict=True)]
+        for term in range(self.terms):
+            taps = self._four(quads[0].type, w + self._bytes * (1 + number * self.terms + term))
+            sums = [plus_bytes(self.f, *each) for each in zip(sums, quads, taps, strict=True)]
         return list(sums)
 
     def _read(self, stream: Stream, at: Value) -> list[Value]:
@@ -263,21 +263,17 @@ class ByteRow(Row):
         f, epilogue, width = self.f, self.shape.epilogue, QUAD * self.lanes
         pairs = list(zip(epilogue.streams, streams, strict=True))
         constants = [self._read(stream, pointer) if stream.pixel == 0 else [] for stream, pointer in pairs]
-        numbers, scalars = (epilogue.numbers_at(f, self.numbers, lanes) for lanes in (self.lanes, 1))
-        limits = Limits.of(f, epilogue.expr, epilogue.types, scalars, width, self.steps)
-        dtype = computed = epilogue.dtype
-        expr, narrow = epilogue.expr, dtype in ("int8", "uint8")
-        if narrow:
-            expr, computed = (expr.parts[0], "float32") if limits else (wide(expr), "int32")
+        numbers, is_narrow = epilogue.numbers_at(f, self.numbers, self.lanes), epilogue.dtype in ("int8", "uint8")
+        narrowing = Narrowing.of(f, epilogue, self.numbers, self.lanes, self.steps) if is_narrow else None
+        first = narrowing.epilogue if narrowing else epilogue
 
         def finish(sums: list[Value], target: Value, *streams: Value) -> None:
             triples = zip(epilogue.streams, streams, constants, strict=True)
             extra = [known or self._read(stream, pointer) for stream, pointer, known in triples]
             operands = ((*each, *numbers) for each in zip(sums, *extra, strict=True))
-            found = [emit(f, expr, each, epilogue.types, computed, self.lanes) for each in operands]
-            if narrow:
-                whole = limits.quantized(f, found, dtype) if limits else interleaved_bytes(f, found, dtype)
-                self._store(whole, 0, target)
+            found = [emit(f, first.expr, each, first.types, first.dtype, self.lanes) for each in operands]
+            if narrowing:
+                self._store(narrowing.interleaved(f, found), 0, target)
                 return
             for value, places in zip(found, _places(width), strict=True):
                 for lane in range(0, self.lanes, QUAD):

@@ -56,6 +56,14 @@ def to_bytes(f: Function, words: Sequence[Value], dtype: str) -> Value:
     return f.machine_call(NARROW[size][1 + (dtype == "uint8")], vector(size, "i8"), *words)
 
 
+def _in_order(f: Function, interleaved: Value, count: int) -> Value:
+    """Of `interleaved_bytes`, those of the first `count` vectors, one vector's after the other's."""
+    lanes = interleaved.lanes // QUAD
+    dwords = f.cast("bitcast", interleaved, vector(lanes, "i32"))
+    order = [QUAD * piece + part for part in range(count) for piece in range(lanes // QUAD)]
+    return f.cast("bitcast", f.shuffle(dwords, dwords, order), vector(count * lanes, "i8"))
+
+
 def emitted(f: Function, expr: Expr, arguments: Sequence[Value], types: Sequence[str], dtype: str, lanes: int) -> Value:
     """As `scalar.expression.emit`, for whole registers of bytes: a function of one byte as a table, where that takes
     fewer instructions, or the last step of XNNPACK's roundings by packs."""
@@ -72,9 +80,7 @@ def emitted(f: Function, expr: Expr, arguments: Sequence[Value], types: Sequence
     if zero:
         zeros = f.literal(words[0].type, zero)
         words = [f.intrinsic("sadd.sat", word.type, word, zeros) for word in words]
-    groups = f.cast("bitcast", to_bytes(f, words, dtype), vector(lanes // 4, "i32"))
-    order = [4 * at + part for part in range(4) for at in range(lanes // 16)]
-    found = f.cast("bitcast", f.shuffle(groups, groups, order), vector(lanes, "i8"))
+    found = _in_order(f, to_bytes(f, words, dtype), QUAD)
     if low == ELEMENT_TYPES[dtype].minimum:
         return found
     return f.intrinsic("smax" if dtype == "int8" else "umax", found.type, found, f.constant(dtype, low, lanes))
@@ -110,11 +116,18 @@ def _inside(expr: Expr, types: Sequence[str]) -> tuple[Expr | None, int, int]:
         case Quantize(value, Const(low), Const(high), Const(zero), "int8" | "uint8", "even"):
             if result_type(value, types) == "float32":
                 return minimum(value, high), int(low + zero), int(zero)
+        case Cast(Apply("min", (Apply("max", (value, Const(low))), Const(high))), dtype) if _is_limited(expr, types):
+            return value if high == ELEMENT_TYPES[dtype].maximum else minimum(value, high), int(low), 0
+    return None, 0, 0
+
+
+def _is_limited(expr: Expr, types: Sequence[str]) -> bool:
+    """Whether the last step is a Cast to a byte, of an int32 that has been limited to its range."""
+    match expr:
         case Cast(Apply("min", (Apply("max", (value, Const(low))), Const(high))), "int8" | "uint8" as dtype):
             element = ELEMENT_TYPES[dtype]
-            if result_type(value, types) == "int32" and element.minimum <= low <= high <= element.maximum:
-                return value if high == element.maximum else minimum(value, high), int(low), 0
-    return None, 0, 0
+            return result_type(value, types) == "int32" and element.minimum <= low <= high <= element.maximum
+    return False
 
 
 @dataclass(frozen=True)
@@ -165,7 +178,7 @@ class Limits:
         types: Sequence[str],
         numbers: Sequence[Value],
         width: int,
-        steps: Steps = EVERY_STEP,
+        steps: Steps,
     ) -> Limits | None:
         """The limits for vectors of `width` bytes; None if `expr` is no Quantize that rounds floats as XNNPACK does, or
         if its limits are no constants.
@@ -204,13 +217,8 @@ class Limits:
 
 def without_cast(epilogue: Epilogue) -> Epilogue:
     """An epilogue whose last step is a Cast to a byte, of an int32 that is within its range, without this step."""
-    match epilogue.expr:
-        case Cast(Apply("min", (Apply("max", (_, Const(low))), Const(high))) as limited, "int8" | "uint8" as dtype):
-            element = ELEMENT_TYPES[dtype]
-            is_inside = element.minimum <= low <= high <= element.maximum
-            if is_inside and result_type(limited, epilogue.types) == "int32":
-                return replace(epilogue, expr=limited)
-    return epilogue
+    is_limited = _is_limited(epilogue.expr, epilogue.types)
+    return replace(epilogue, expr=epilogue.expr.parts[0]) if is_limited else epilogue
 
 
 @dataclass(frozen=True)
@@ -228,23 +236,26 @@ class Narrowing:
     limits: Limits | None
 
     @classmethod
-    def of(cls, f: Function, epilogue: Epilogue, numbers: Value | None, lanes: int) -> Narrowing:
+    def of(
+        cls, f: Function, epilogue: Epilogue, numbers: Value | None, lanes: int, steps: Steps = EVERY_STEP
+    ) -> Narrowing:
         """For vectors of `lanes` results; what is the same for all results is computed at once."""
         expr, known = epilogue.expr, epilogue.numbers_at(f, numbers, 1)
-        limits = Limits.of(f, expr, epilogue.types, known, QUAD * lanes)
+        limits = Limits.of(f, expr, epilogue.types, known, QUAD * lanes, steps)
         is_wide = result_type(expr, epilogue.types) == "int32"
         first, computed = (expr.parts[0], "float32") if limits else (expr if is_wide else wide(expr), "int32")
         return cls(replace(epilogue, expr=first, dtype=computed), epilogue.dtype, limits)
 
     def in_order(self, f: Function, parts: Sequence[Value]) -> Value:
         """One to four vectors as one of bytes, one part after the other."""
-        count, lanes = len(parts), parts[0].lanes
+        count = len(parts)
         pair = (parts[0], parts[-1] if count < 3 else parts[1])
         four = (*pair, *((parts[2], parts[-1]) if count > 2 else pair))
-        narrow = self.limits.quantized if self.limits else interleaved_bytes
-        dwords = f.cast("bitcast", narrow(f, four, self.dtype), vector(lanes, "i32"))
-        order = [QUAD * piece + part for part in range(count) for piece in range(lanes // QUAD)]
-        return f.cast("bitcast", f.shuffle(dwords, dwords, order), vector(count * lanes, "i8"))
+        return _in_order(f, self.interleaved(f, four), count)
+
+    def interleaved(self, f: Function, parts: Sequence[Value]) -> Value:
+        """Four vectors as one of bytes, in the order of `interleaved_bytes`."""
+        return (self.limits.quantized if self.limits else interleaved_bytes)(f, parts, self.dtype)
 
 
 def _rounded(f: Function, value: Value) -> Value:

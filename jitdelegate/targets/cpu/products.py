@@ -200,6 +200,11 @@ class IntegerProducts(Products):
         return f.splat(f.load("i32", at, 1), self.lanes)
 
 
+def plus_bytes(f: Function, total: Value, unsigned: Value, signed: Value) -> Value:
+    """The sums of int32, each plus the products of four bytes, by VNNI."""
+    return f.machine_call(f"x86.avx512.vpdpbusd.{32 * total.lanes}", total.type, total, unsigned, signed)
+
+
 @dataclass(frozen=True)
 class ByteProducts(IntegerProducts):
     """Products of four bytes by VNNI, of a uint8 and an int8 each. An int8 is first made a uint8 that is 128 larger."""
@@ -224,7 +229,7 @@ class ByteProducts(IntegerProducts):
         return [word ^ SIGN_BITS if self.is_signed else word]
 
     def add(self, f: Function, data: Sequence[Value], weights: Sequence[Value], total: Value) -> Value:
-        return f.machine_call(f"x86.avx512.vpdpbusd.{32 * self.lanes}", total.type, total, data[0], weights[0])
+        return plus_bytes(f, total, data[0], weights[0])
 
 
 @dataclass(frozen=True)
