@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         ProgramError,
         TensorError,
     )
-    from jitdelegate.options import Options
+    from jitdelegate.options import DelegateOptions
 
 __version__ = "0.1.0"
 
@@ -39,6 +39,7 @@ __all__ = [
     "CacheWarning",
     "CompilerFailedError",
     "DelegateMessage",
+    "DelegateOptions",
     "DelegateWarning",
     "DelegationError",
     "DeviceError",
@@ -50,7 +51,6 @@ __all__ = [
     "ModelError",
     "OpResolverType",
     "OptionError",
-    "Options",
     "ProgramError",
     "Report",
     "SignatureRunner",
@@ -74,7 +74,7 @@ _MODULES = {
     "load": "jitdelegate.api.model",
     "DelegateMessage": "jitdelegate.engine.delegate_message",
     "on_message": "jitdelegate.api.delegate_warning",
-    "Options": "jitdelegate.options",
+    "DelegateOptions": "jitdelegate.options",
     "Report": "jitdelegate.api.report",
 }
 

@@ -54,14 +54,14 @@ def compile_once(model: Path, target: str, precision: str, folder: str) -> None:
     from jitdelegate.cache.key import KeyParts, model_key, this_machine
     from jitdelegate.cache.store import open_store
     from jitdelegate.compiler.entry import compiled
-    from jitdelegate.options import Options
+    from jitdelegate.options import DelegateOptions
 
     kind, _, features = target.partition(":")
     loader = "cubin" if kind == "cuda" else "flat"
     own = KeyParts(kind, features or "x86-64-v3", loader, this_machine(), toolchain="")
     key = model_key("", own, options=(("precision", precision),))
     seconds: dict[str, float] = {}
-    options = Options(serialization_dir=folder, precision=precision)
+    options = DelegateOptions(serialization_dir=folder, precision=precision)
     lookup = open_store(folder).fetch(key, lambda: compiled(model.read_bytes(), options, key, seconds))
     program = lookup.program
     assert lookup.path and program

@@ -12,7 +12,7 @@ from jitdelegate.analysis.amounts import operators, percent
 from jitdelegate.analysis.facts import NodeFact, SubgraphFacts, Suggestion, TensorFact
 from jitdelegate.analysis.measure import Measure
 from jitdelegate.analysis.reasons import REASONS, Reason, lacks_shape, reason_of
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from jitdelegate.passes.cost import tensor_bytes
 from jitdelegate.passes.functional_state import RESOURCE_OPS
 from jitdelegate.program.program import LITERT
@@ -48,7 +48,7 @@ class Subject:
 
     facts: SubgraphFacts
     measure: Measure
-    options: Options
+    options: DelegateOptions
 
     @property
     def target(self) -> Target:

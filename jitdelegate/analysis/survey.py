@@ -20,7 +20,7 @@ from jitdelegate.analysis.suggestions import Subject, suggestions
 from jitdelegate.analysis.verdict import Entry, Verdict, verdict, verdict_without_litert
 from jitdelegate.errors import JitDelegateError
 from jitdelegate.ir.graph import ABSENT, Node, Tensor
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from jitdelegate.program.program import LITERT, NO_KERNEL, NO_PARTITION, Operator
 from jitdelegate.targets import target_named
 from jitdelegate.targets.target import Device
@@ -35,7 +35,7 @@ HOW = {
 COMPILED_WHOLE = "compiled whole"
 
 
-def analyze(path: str, options: Options, device: Device | None = None) -> Analysis:
+def analyze(path: str, options: DelegateOptions, device: Device | None = None) -> Analysis:
     """All facts about a model, with suggestions.
 
     Args:
@@ -47,7 +47,7 @@ def analyze(path: str, options: Options, device: Device | None = None) -> Analys
     return _analysis(path, verdict(path, options, device), options, _asked(options, device))
 
 
-def refused(path: str, options: Options, error: str, device: Device | None = None) -> Analysis:
+def refused(path: str, options: DelegateOptions, error: str, device: Device | None = None) -> Analysis:
     """What there is to say about a model that `analyze` refuses: where its operators would run, if it can be read.
 
     Args:
@@ -62,11 +62,11 @@ def refused(path: str, options: Options, error: str, device: Device | None = Non
     return Analysis(path, refusal(error), error, size, "", "", _asked(options, device), (), (), ())
 
 
-def _asked(options: Options, device: Device | None) -> str:
+def _asked(options: DelegateOptions, device: Device | None) -> str:
     return f"{device.target.name}:{device.kind}" if device else options.target
 
 
-def _analysis(path: str, found: Verdict, options: Options, asked: str, error: str = "") -> Analysis:
+def _analysis(path: str, found: Verdict, options: DelegateOptions, asked: str, error: str = "") -> Analysis:
     measures = [Measure.of(found.model, entry.number, hosted=entry.is_hosted) for entry in found.entries]
     subgraphs = [
         _subgraph(found, entry, measure, error) for entry, measure in zip(found.entries, measures, strict=True)

@@ -12,7 +12,7 @@ from jitdelegate.engine.load_path import find_key, load, resolve_target, special
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import DeviceError, JitDelegateError
 from jitdelegate.ir.graph import Model
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from jitdelegate.passes.running_subgraphs import callees
 from jitdelegate.program.program import LITERT, Operator, Program
 from jitdelegate.program.read import read as read_program
@@ -61,12 +61,12 @@ class Verdict:
 
     model: Model
     source: ModelFile
-    options: Options
+    options: DelegateOptions
     entries: tuple[Entry, ...]
     notes: tuple[str, ...]
 
 
-def verdict(path: str, options: Options, device: Device | None = None) -> Verdict:
+def verdict(path: str, options: DelegateOptions, device: Device | None = None) -> Verdict:
     """The decisions that `load` would make; no cache is used if `options` have none.
 
     There is no warning: an analysis tells more, and `load` has to give its one warning later.
@@ -83,7 +83,7 @@ def verdict(path: str, options: Options, device: Device | None = None) -> Verdic
         source.close()
 
 
-def verdict_without_litert(path: str, options: Options) -> Verdict:
+def verdict_without_litert(path: str, options: DelegateOptions) -> Verdict:
     """Where operators would run if LiteRT took the model.
 
     Raises:

@@ -7,7 +7,7 @@ import sys
 
 from jitdelegate.api import announce
 from jitdelegate.errors import OptionError
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class GpuDelegate:
     operators to it and runs the others. Several interpreters may share one.
 
     Attributes:
-        options: the checked options; `jitdelegate.options.Options` describes them.
+        options: the checked options; `jitdelegate.DelegateOptions` describes them.
     """
 
     __slots__ = ("_hosted", "_natives", "options")
@@ -70,16 +70,16 @@ class GpuDelegate:
         **unknown: Never,
     ) -> None:
         """
-        Args are the options of `jitdelegate.options.Options`; None leaves one as it is by default. `backend` is another
+        Args are the options of `jitdelegate.DelegateOptions`; None leaves one as it is by default. `backend` is another
         name of `target`, `experimental_enable_quant` of `quantized_models_allowed`.
 
         Raises:
             OptionError: an option is unknown, or its value is refused.
         """
         given = {name: value for name, value in locals().items() if name not in ("self", "unknown")}
-        self._keep(Options.from_keywords({**given, **unknown}))
+        self._keep(DelegateOptions.from_keywords({**given, **unknown}))
 
-    def _keep(self, options: Options) -> None:
+    def _keep(self, options: DelegateOptions) -> None:
         self.options = options
         self._natives: list[tuple[Any, Any]] = []
         self._hosted: HostedModel | None = None
@@ -137,7 +137,7 @@ class GpuDelegate:
         return hosted_report(self._hosted)
 
     @classmethod
-    def from_options(cls, options: Options) -> GpuDelegate:
+    def from_options(cls, options: DelegateOptions) -> GpuDelegate:
         """A delegate with options that are already checked."""
         delegate = cls.__new__(cls)
         delegate._keep(options)
@@ -148,9 +148,9 @@ class GpuDelegate:
         """A delegate with the options of a JSON or TOML file.
 
         Raises:
-            OptionError: as `Options.from_file`.
+            OptionError: as `DelegateOptions.from_file`.
         """
-        return cls.from_options(Options.from_file(path))
+        return cls.from_options(DelegateOptions.from_file(path))
 
 
 def _calling_interpreter() -> tuple[Any, Any, int | None]:
@@ -183,4 +183,4 @@ def load_delegate(library: str, options: Mapping[str, Any] | str | os.PathLike[s
         return delegate_of_library(library, options)
     if isinstance(options, str | os.PathLike):
         return GpuDelegate.from_file(options)
-    return GpuDelegate.from_options(Options.from_strings({} if options is None else options))
+    return GpuDelegate.from_options(DelegateOptions.from_strings({} if options is None else options))

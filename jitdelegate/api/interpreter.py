@@ -11,7 +11,7 @@ from jitdelegate.engine.load_path import load
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.engine.specializations import Specializations
 from jitdelegate.errors import OptionError, TensorError
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -386,12 +386,12 @@ def _check_arguments(path: Any, content: Any, num_threads: Any, resolver: Any) -
         raise OptionError(f"model_content is {content!r}, expected bytes; a file's name goes into model_path")
 
 
-def _split_delegates(delegates: Sequence[Any], num_threads: int | None) -> tuple[Options, list[Any]]:
+def _split_delegates(delegates: Sequence[Any], num_threads: int | None) -> tuple[DelegateOptions, list[Any]]:
     """Our options (from the one GpuDelegate, or defaults) and the other delegates."""
     ours = [each for each in delegates if isinstance(each, GpuDelegate)]
     if len(ours) > 1:
         raise OptionError(f"{len(ours)} GpuDelegates given, expected at most one")
-    given = ours[0].options if ours else Options()
+    given = ours[0].options if ours else DelegateOptions()
     return given.with_threads(num_threads), [each for each in delegates if not isinstance(each, GpuDelegate)]
 
 

@@ -6,7 +6,7 @@ from jitdelegate.api import announce
 from jitdelegate.engine import load_path
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import DeviceError, ModelError, ProgramError, TensorError
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from jitdelegate.runtime.buffers import accepted_shape
 
 TYPE_CHECKING = False
@@ -333,7 +333,7 @@ def load(
         options: further options by name, or the path of a JSON or TOML file with them. Arguments that are not None
             override them.
 
-    `jitdelegate.options.Options` describes every option, those above and all others; None leaves one as it is by
+    `jitdelegate.DelegateOptions` describes every option, those above and all others; None leaves one as it is by
     default. `backend` is another name of `target`, and `experimental_enable_quant` of `quantized_models_allowed`. The
     report names options that the chosen target ignores.
 
@@ -344,7 +344,7 @@ def load(
         DelegationError: full delegation was required, and some operators cannot be delegated.
     """
     given = {name: value for name, value in locals().items() if name not in ("path_or_bytes", "options", "unknown")}
-    checked = Options.from_keywords({**given, **unknown}, options)
+    checked = DelegateOptions.from_keywords({**given, **unknown}, options)
     return _load(ModelFile(path_or_bytes, checked, listener=announce))
 
 
@@ -360,7 +360,7 @@ def _load(source: ModelFile) -> Model:
     return Model(executable)
 
 
-def _load_again(origin: str | bytes, fingerprint: str, options: Options) -> Model:
+def _load_again(origin: str | bytes, fingerprint: str, options: DelegateOptions) -> Model:
     """A copied or unpickled model.
 
     Raises:

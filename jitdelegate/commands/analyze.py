@@ -34,7 +34,7 @@ from jitdelegate.commands.arguments import (
     target,
 )
 from jitdelegate.errors import JitDelegateError, OptionError
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 
 if TYPE_CHECKING:
     from jitdelegate.analysis.facts import Analysis
@@ -62,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if any(each.error for each in found) else 0
 
 
-def _analysis(model: str, options: Options, arguments: argparse.Namespace) -> Analysis:
+def _analysis(model: str, options: DelegateOptions, arguments: argparse.Namespace) -> Analysis:
     """The facts about a model; of one that is refused, the error and what can be said all the same."""
     from jitdelegate.analysis.survey import analyze, refused  # not before: it imports the compiler
 
@@ -104,11 +104,11 @@ def _target(text: str) -> Target:
     return found
 
 
-def _all_options(arguments: argparse.Namespace) -> Options:
+def _all_options(arguments: argparse.Namespace) -> DelegateOptions:
     """The options of the file, with --target instead of its target, and no cache."""
     given = {"serialization_dir": False}
     target = {} if arguments.target.name is None else {"target": arguments.target.name}
-    return Options.from_keywords({**given, **target}, arguments.options)
+    return DelegateOptions.from_keywords({**given, **target}, arguments.options)
 
 
 def _write_all(found: Sequence[Analysis], arguments: argparse.Namespace) -> None:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import jitdelegate
 from jitdelegate.errors import OptionError
-from jitdelegate.options import file_keywords, thread_count
+from jitdelegate.options import file_keywords
+from jitdelegate.options.texts import thread_count
 from jitdelegate.targets import parse_target
 from jitdelegate.targets.table import NAMES
 from jitdelegate.targets.target import Device

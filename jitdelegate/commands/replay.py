@@ -22,7 +22,8 @@ from jitdelegate.errors import JitDelegateError
 from jitdelegate.ir.archive import load_graph
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ir.print import graph_text
-from jitdelegate.options import CPU_FEATURES, PRECISIONS, Options
+from jitdelegate.options import DelegateOptions
+from jitdelegate.options.checks import CPU_FEATURES, PRECISIONS
 from jitdelegate.program.program import LITERT
 from jitdelegate.program.read import read
 from jitdelegate.program.write import write
@@ -55,7 +56,7 @@ class Replay:
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 every kernel answers as numpy, 1 one does not or cannot be run, 2 wrong arguments."""
     arguments = _parser().parse_args(argv)
-    options = Options(
+    options = DelegateOptions(
         target=arguments.target,
         cpu_features=arguments.cpu_features,
         precision=arguments.precision,
@@ -80,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _tolerance(options: Options) -> float:
+def _tolerance(options: DelegateOptions) -> float:
     is_exact = options.precision == EXACT or not target_named(options.target).is_accelerator
     return TOLERANCE if is_exact else LOOSE_TOLERANCE
 
@@ -90,7 +91,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
         yield from sorted(path.glob("*.npz")) if path.is_dir() else [path]
 
 
-def _replay_and_print(path: Path, options: Options, arguments: argparse.Namespace, tolerance: float) -> int:
+def _replay_and_print(path: Path, options: DelegateOptions, arguments: argparse.Namespace, tolerance: float) -> int:
     try:
         found = replay(path, options, arguments.runs, arguments.seed)
     except (JitDelegateError, OSError) as error:
@@ -102,7 +103,7 @@ def _replay_and_print(path: Path, options: Options, arguments: argparse.Namespac
     return 0 if passed else 1
 
 
-def replay(path: Path, options: Options, runs: int = 1, seed: int = 0) -> Replay:
+def replay(path: Path, options: DelegateOptions, runs: int = 1, seed: int = 0) -> Replay:
     """Run a dumped kernel on random inputs.
 
     Raises:
@@ -136,7 +137,7 @@ def _random_inputs(graph: Graph, seed: int) -> list[np.ndarray]:
     ]
 
 
-def _open(graph: Graph, options: Options) -> IOBinding:
+def _open(graph: Graph, options: DelegateOptions) -> IOBinding:
     device = target_named(options.target).find_device(options)
     key = find_key(device, options, "replay")
     program, _ = target_program(graph, options, key, Trace("replay", None))

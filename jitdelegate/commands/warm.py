@@ -27,7 +27,8 @@ from jitdelegate.commands.arguments import (
 from jitdelegate.engine.load_path import open_hosted
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import CacheWarning, DelegateWarning, JitDelegateError
-from jitdelegate.options import PRECISIONS, QUANTIZED_EXECUTIONS, QUANTIZED_ROUNDINGS, Options
+from jitdelegate.options import DelegateOptions
+from jitdelegate.options.checks import PRECISIONS, QUANTIZED_EXECUTIONS, QUANTIZED_ROUNDINGS
 from jitdelegate.options.user_warning import PlainWarnings
 from jitdelegate.targets import target_named
 from jitdelegate.targets.target import Device
@@ -139,7 +140,7 @@ def warm(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
             report = loaded.report()
         if arguments.litert_interpreter:
             given = {name: value for name, value in named.items() if value is not None}
-            open_hosted(ModelFile(model, Options.from_keywords(given, _further(arguments)))).prepare()
+            open_hosted(ModelFile(model, DelegateOptions.from_keywords(given, _further(arguments)))).prepare()
     except (JitDelegateError, OSError, MemoryError) as error:
         return _failed(model, error, start)
     result = {
@@ -166,7 +167,7 @@ def warm_for(model: str, device: Device, arguments: argparse.Namespace) -> dict[
     start = time.perf_counter()
     named = {"serialization_dir": arguments.serialization_dir, "model_token": arguments.model_token}
     given = {name: value for name, value in named.items() if value is not None}
-    options = Options.from_keywords({**given, "target": arguments.target.name}, _further(arguments))
+    options = DelegateOptions.from_keywords({**given, "target": arguments.target.name}, _further(arguments))
     try:
         found = precompile(model, device, options, arguments.output)
     except (JitDelegateError, OSError, MemoryError) as error:

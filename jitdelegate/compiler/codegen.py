@@ -6,7 +6,7 @@ from jitdelegate.cache.key import FEATURES, Key
 from jitdelegate.compiler.program_metadata import ports, states
 from jitdelegate.compiler.trace import Trace
 from jitdelegate.ir.graph import Graph
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from jitdelegate.program.program import Program
 from jitdelegate.targets import target_named
 
@@ -14,7 +14,7 @@ Origins = tuple[tuple[int, ...], ...]
 """Per kernel, the positions of the operators that it computes."""
 
 
-def target_program(graph: Graph, options: Options, key: Key, trace: Trace) -> tuple[Program, Origins]:
+def target_program(graph: Graph, options: DelegateOptions, key: Key, trace: Trace) -> tuple[Program, Origins]:
     """Code for the whole lowered `graph`, for the target that the key names.
 
     Raises:

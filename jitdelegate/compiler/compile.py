@@ -29,7 +29,7 @@ from jitdelegate.compiler.trace import Trace, open_trace
 from jitdelegate.errors import CompileError, ModelError
 from jitdelegate.ir.graph import ABSENT, Graph, Model, QuantizedOptions
 from jitdelegate.ops import find
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from jitdelegate.passes.shape_inputs import shape_inputs
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import WHOLE_MODEL, port_problem, unsupported
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 ONE_STATE = "Resource variables live in the program for the shapes that the file says."
 
 
-def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMapping[str, float]) -> FileParts:
+def compile_model(content: bytes, options: DelegateOptions, key: Key, seconds: MutableMapping[str, float]) -> FileParts:
     """The file of a model's program, in parts; equal inputs give equal bytes in every process.
 
     Args:
@@ -76,7 +76,7 @@ def compile_model(content: bytes, options: Options, key: Key, seconds: MutableMa
         return parts(program)
 
 
-def _with_options(model: Model, options: Options, key: Key) -> Model:
+def _with_options(model: Model, options: DelegateOptions, key: Key) -> Model:
     """The model whose graphs know how quantized operators are computed."""
     multiplies_bytes = target_named(key.part("target")).multiplies_bytes(key.part(FEATURES))
     quantized = QuantizedOptions(options.quantized_rounding, options.quantized_execution, multiplies_bytes)
@@ -99,7 +99,7 @@ def uncompiled_program(content: bytes, key: Key, reason: str) -> Program:
 def _program(
     content: bytes,
     model: Model,
-    options: Options,
+    options: DelegateOptions,
     key: Key,
     seconds: MutableMapping[str, float],
     trace: Trace,
@@ -125,7 +125,7 @@ def _program(
 
 
 def _hosted_program(
-    content: bytes, model: Model, options: Options, key: Key, seconds: MutableMapping[str, float], trace: Trace
+    content: bytes, model: Model, options: DelegateOptions, key: Key, seconds: MutableMapping[str, float], trace: Trace
 ) -> Program:
     """A program for LiteRT's own interpreter; without partitions where LiteRT runs the whole subgraph."""
     refuse_unsafe(model, key)
@@ -156,7 +156,7 @@ def _reasons(model: Model, graph: Graph, key: Key) -> list[tuple[int, str]]:
     return unsupported(model, graph, key.subgraph)
 
 
-def _whole_program(model: Model, folded: Graph, options: Options, key: Key, trace: Trace) -> Program:
+def _whole_program(model: Model, folded: Graph, options: DelegateOptions, key: Key, trace: Trace) -> Program:
     """A program of the whole folded graph."""
     lowered = passes.run(folded, trace.graph, passes.REWRITE)
     try:

@@ -7,7 +7,7 @@ from collections.abc import MutableMapping
 
 from jitdelegate.cache.key import Key
 from jitdelegate.errors import CompilerFailedError, JitDelegateError
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from jitdelegate.program.program import Program
 
 TYPE_CHECKING = False
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import FileParts
 
 
-def compiled(content: bytes, options: Options, key: Key, seconds: MutableMapping[str, float]) -> FileParts:
+def compiled(content: bytes, options: DelegateOptions, key: Key, seconds: MutableMapping[str, float]) -> FileParts:
     """The file of a model's program, as `compile_model` makes it.
 
     Raises:

@@ -17,7 +17,7 @@ from jitdelegate.compiler.trace import Trace
 from jitdelegate.errors import CompileError
 from jitdelegate.ir.graph import ABSENT, Graph, Model, Node
 from jitdelegate.ops.call import Shape
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from jitdelegate.passes.cost import BESIDE, Rates, litert_seconds
 from jitdelegate.passes.delegation import Delegation, delegate, names_others, needs_host
 from jitdelegate.passes.inline_subgraphs import OPERATORS as CONTROL_FLOW
@@ -95,7 +95,7 @@ class PartitionedModel:
         needs_host: why `cut` returned None although operators are delegated; else "".
     """
 
-    def __init__(self, content: bytes, model: Model, options: Options, key: Key, trace: Trace) -> None:
+    def __init__(self, content: bytes, model: Model, options: DelegateOptions, key: Key, trace: Trace) -> None:
         """
         Args:
             content: the .tflite file.

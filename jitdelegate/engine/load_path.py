@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jitdelegate.cache.store import Store
     from jitdelegate.engine.hosted_model import HostedModel
     from jitdelegate.engine.model_file import ModelFile
-    from jitdelegate.options import Options
+    from jitdelegate.options import DelegateOptions
     from jitdelegate.program.program import FileParts
     from jitdelegate.runtime.io_binding import IOBinding
     from jitdelegate.targets.target import Device
@@ -92,7 +92,7 @@ def open_hosted(source: ModelFile) -> HostedModel:
     return HostedModel(load(source, hosted=True), specialize, recompile)
 
 
-def resolve_target(options: Options, notes: list[str], seconds: dict[str, float]) -> tuple[Device, ...]:
+def resolve_target(options: DelegateOptions, notes: list[str], seconds: dict[str, float]) -> tuple[Device, ...]:
     """Devices of this machine for the option `target`, in the order in which they are tried.
 
     Args:
@@ -117,7 +117,7 @@ def resolve_target(options: Options, notes: list[str], seconds: dict[str, float]
     return tuple(found)
 
 
-def find_key(device: Device, options: Options, fingerprint: str, variant: Parts = ()) -> Key:
+def find_key(device: Device, options: DelegateOptions, fingerprint: str, variant: Parts = ()) -> Key:
     """The cache key of a model under these options, for a device that this machine may lack.
 
     Args:

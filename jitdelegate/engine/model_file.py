@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer
 
-    from jitdelegate.options import Options
+    from jitdelegate.options import DelegateOptions
     from jitdelegate.runtime.fallback import Fallback
 
     Listener = Callable[[Any], None]
@@ -48,7 +48,7 @@ class ModelFile:
     def __init__(
         self,
         source: Source,
-        options: Options,
+        options: DelegateOptions,
         litert_arguments: Mapping[str, Any] | None = None,
         listener: Listener | None = None,
     ) -> None:
@@ -199,7 +199,7 @@ class ModelFile:
         self._fallback = None
 
 
-def with_ports(content: bytes, options: Options) -> bytes:
+def with_ports(content: bytes, options: DelegateOptions) -> bytes:
     """The model with the types of inputs and outputs that the options ask for.
 
     Raises:

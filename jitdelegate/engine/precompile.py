@@ -11,7 +11,7 @@ from jitdelegate.compiler.entry import compiled
 from jitdelegate.engine.load_path import find_key
 from jitdelegate.engine.model_file import with_ports
 from jitdelegate.errors import ModelError
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from jitdelegate.program.program import Program
 from jitdelegate.targets.target import Device
 
@@ -33,7 +33,7 @@ class Precompiled:
     further: tuple[Program, ...] = ()
 
 
-def precompile(model: str, device: Device, options: Options, output: str | None = None) -> Precompiled:
+def precompile(model: str, device: Device, options: DelegateOptions, output: str | None = None) -> Precompiled:
     """Compile a model for one device into the cache, with the programs of its further signatures.
 
     Args:

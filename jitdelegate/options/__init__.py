@@ -1,6 +1,7 @@
 """The options of a model: names, values, and which of them change the compiled code.
 
-- here: `Options`, checked. `option_file.py`: options in JSON and TOML files.
+- here: `DelegateOptions`, and the level of the debug log. `checks.py`: the options one by one.
+- `texts.py`, `option_file.py`: options from strings, and from JSON and TOML files.
 - `user_warning.py`: warnings that name the user's line. `debug.py`: the log of JITDELEGATE_DEBUG.
 
 Load path: plain classes only, no dataclasses, no enum, no typing at import time.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import os
 
 from jitdelegate.errors import OptionError
+from jitdelegate.options import checks
 from jitdelegate.targets.table import NAMES
 
 TYPE_CHECKING = False
@@ -18,33 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-CPU_FEATURES = (
-    *("auto", "x86-64-v4-vbmi", "x86-64-v4-vnni", "x86-64-v4"),
-    *("x86-64-v3-vnni", "x86-64-v3", "generic"),
-)
-PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
-PREFERENCES = ("FAST_SINGLE_ANSWER", "SUSTAINED_SPEED", "BALANCED")
-"""In the order of TFLite's numbers, as `PRIORITIES`."""
-PRIORITIES = ("AUTO", "MAX_PRECISION", "MIN_LATENCY", "MIN_MEMORY_USAGE")
-PARTITIONINGS = ("cost_model", "all")
-QUANTIZED_EXECUTIONS = ("auto", "dynamic", "float_view")
-QUANTIZED_ROUNDINGS = ("litert", "reference")
-FLAGS = ("ENABLE_QUANT", "CL_ONLY", "GL_ONLY", "ENABLE_SERIALIZATION")
-"""In the order of TFLite's bits, the lowest first."""
-MOST_THREADS = 64
-LARGEST_DEVICE = 1023
-LARGEST_INDEX = 2147483647
-"""TFLite's INT_MAX; as the last node of a range it means no end."""
-ALIASES = {"backend": "target", "experimental_enable_quant": "quantized_models_allowed"}
-"""Other names of options."""
-
-_AUTO, _MAX_PRECISION = PRIORITIES[:2]
-_ENABLE_QUANT, *_FOREIGN, _ENABLE_SERIALIZATION = FLAGS
-_TRUTHS = {"True": True, "true": True, "1": True, "False": False, "false": False, "0": False}
-_LARGEST_HANDLE = (1 << 64) - 1
-_LONGEST_NUMBER = 20
-"""Most digits of a number, those of the largest handle; Python refuses to parse thousands."""
-_LONGEST_SHOWN = 80
 _PARTITION_DEFAULTS = {
     "first_delegate_node_index": 0,
     "last_delegate_node_index": None,
@@ -67,7 +42,9 @@ def _debug_level(text: str) -> int:
         OptionError: JITDELEGATE_DEBUG is no level.
     """
     if text not in DEBUG_LEVELS:
-        raise OptionError(f"JITDELEGATE_DEBUG is {text[:_LONGEST_SHOWN]!r}, expected one of {', '.join(DEBUG_LEVELS)}")
+        raise OptionError(
+            f"JITDELEGATE_DEBUG is {text[: checks.LONGEST_SHOWN]!r}, expected one of {', '.join(DEBUG_LEVELS)}"
+        )
     return int(text)
 
 
@@ -78,7 +55,7 @@ TIMED_LEVEL = 2
 """Lowest level that turns the option `profile` on."""
 
 
-class Options:
+class DelegateOptions:
     """One model's options, checked; errors name unknown options and wrong values.
 
     Attributes:
@@ -200,51 +177,55 @@ class Options:
         partitioning: str = "cost_model",
         profile: bool | int = False,
         quantized_models_allowed: bool | int | None = None,
-        experimental_flags: int | str | list[str] | tuple[str, ...] = _ENABLE_QUANT,
+        experimental_flags: int | str | list[str] | tuple[str, ...] = checks.ENABLE_QUANT,
         quantized_execution: str = "auto",
         quantized_rounding: str = "litert",
         quantize_inputs: bool | int = False,
         dequantize_outputs: bool | int = False,
     ) -> None:
-        self.target = _choice("target", target, NAMES)
-        self.cpu_features = _choice("cpu_features", cpu_features, CPU_FEATURES)
-        self.serialization_dir = _directory(serialization_dir)
+        self.target = checks.choice("target", target, NAMES)
+        self.cpu_features = checks.choice("cpu_features", cpu_features, checks.CPU_FEATURES)
+        self.serialization_dir = checks.directory(serialization_dir)
         if model_token is not None and not isinstance(model_token, str):
-            raise _refused("model_token", model_token, "a string or None")
+            raise checks.refused("model_token", model_token, "a string or None")
         self.model_token = model_token
-        self.num_threads = _threads(num_threads)
-        self.device = _device(device)
-        self.stream = _stream(stream)
-        self.inference_preference = _numbered("inference_preference", inference_preference, PREFERENCES)
-        self.inference_priority1 = _numbered("inference_priority1", inference_priority1, PRIORITIES)
-        self.inference_priority2 = _numbered("inference_priority2", inference_priority2, PRIORITIES)
-        self.inference_priority3 = _numbered("inference_priority3", inference_priority3, PRIORITIES)
-        self.is_precision_loss_allowed = _loss(is_precision_loss_allowed)
+        self.num_threads = checks.threads(num_threads)
+        self.device = checks.device(device)
+        self.stream = checks.stream(stream)
+        self.inference_preference = checks.numbered("inference_preference", inference_preference, checks.PREFERENCES)
+        self.inference_priority1 = checks.numbered("inference_priority1", inference_priority1, checks.PRIORITIES)
+        self.inference_priority2 = checks.numbered("inference_priority2", inference_priority2, checks.PRIORITIES)
+        self.inference_priority3 = checks.numbered("inference_priority3", inference_priority3, checks.PRIORITIES)
+        self.is_precision_loss_allowed = checks.precision_loss(is_precision_loss_allowed)
         meant = self._meant_precision()
-        self.precision = meant if precision is None else _choice("precision", precision, PRECISIONS)
-        self.max_delegated_partitions = _partitions(max_delegated_partitions)
-        self.min_nodes_per_partition = _whole("min_nodes_per_partition", min_nodes_per_partition)
-        self.private_weights = _truth("private_weights", private_weights)
-        self.require_full_delegation = _truth("require_full_delegation", require_full_delegation)
-        self.first_delegate_node_index = _whole("first_delegate_node_index", first_delegate_node_index)
-        self.last_delegate_node_index = _last_index(last_delegate_node_index)
-        self.only_ops = _operators(only_ops)
-        self.partitioning = _choice("partitioning", partitioning, PARTITIONINGS)
-        self.profile = _truth("profile", profile) or DEBUG_LEVEL >= TIMED_LEVEL
-        self.experimental_flags = _flags(experimental_flags)
-        if self.serialization_dir is False and _ENABLE_SERIALIZATION in self.experimental_flags:
-            raise OptionError("experimental_flags has ENABLE_SERIALIZATION, but serialization_dir is False: no cache")
-        allowed = _ENABLE_QUANT in self.experimental_flags
+        self.precision = meant if precision is None else checks.choice("precision", precision, checks.PRECISIONS)
+        self.max_delegated_partitions = checks.partitions(max_delegated_partitions)
+        self.min_nodes_per_partition = checks.whole("min_nodes_per_partition", min_nodes_per_partition)
+        self.private_weights = checks.truth("private_weights", private_weights)
+        self.require_full_delegation = checks.truth("require_full_delegation", require_full_delegation)
+        self.first_delegate_node_index = checks.whole("first_delegate_node_index", first_delegate_node_index)
+        self.last_delegate_node_index = checks.last_index(last_delegate_node_index)
+        self.only_ops = checks.operators(only_ops)
+        self.partitioning = checks.choice("partitioning", partitioning, checks.PARTITIONINGS)
+        self.profile = checks.truth("profile", profile) or DEBUG_LEVEL >= TIMED_LEVEL
+        self.experimental_flags = checks.flags(experimental_flags)
+        if self.serialization_dir is False and checks.ENABLE_SERIALIZATION in self.experimental_flags:
+            raise OptionError(
+                "experimental_flags has checks.ENABLE_SERIALIZATION, but serialization_dir is False: no cache"
+            )
+        allowed = checks.ENABLE_QUANT in self.experimental_flags
         if quantized_models_allowed is not None:
-            allowed = _truth("quantized_models_allowed", quantized_models_allowed)
+            allowed = checks.truth("quantized_models_allowed", quantized_models_allowed)
         self.quantized_models_allowed = allowed
-        self.quantized_execution = _choice("quantized_execution", quantized_execution, QUANTIZED_EXECUTIONS)
-        self.quantized_rounding = _choice("quantized_rounding", quantized_rounding, QUANTIZED_ROUNDINGS)
-        self.quantize_inputs = _truth("quantize_inputs", quantize_inputs)
-        self.dequantize_outputs = _truth("dequantize_outputs", dequantize_outputs)
+        self.quantized_execution = checks.choice(
+            "quantized_execution", quantized_execution, checks.QUANTIZED_EXECUTIONS
+        )
+        self.quantized_rounding = checks.choice("quantized_rounding", quantized_rounding, checks.QUANTIZED_ROUNDINGS)
+        self.quantize_inputs = checks.truth("quantize_inputs", quantize_inputs)
+        self.dequantize_outputs = checks.truth("dequantize_outputs", dequantize_outputs)
 
     def __repr__(self) -> str:
-        return f"Options({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
+        return f"DelegateOptions({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
 
     def _meant_precision(self) -> str:
         """The precision that TFLite's options request.
@@ -254,18 +235,18 @@ class Options:
         """
         if self.is_precision_loss_allowed is None:
             order = self.inference_priority1, self.inference_priority2, self.inference_priority3
-            _check_order(order)
-            return "float32" if order[0] == _MAX_PRECISION else "float16"
+            checks.check_order(order)
+            return "float32" if order[0] == checks.MAX_PRECISION else "float16"
         return "float16" if self.is_precision_loss_allowed else "float32"
 
     @property
     def changed(self) -> tuple[str, ...]:
         """Names of the options that differ from their defaults, in alphabetical order."""
-        usual = Options()
+        usual = DelegateOptions()
         names = tuple(name for name in self.__slots__ if getattr(self, name) != getattr(usual, name))
         meant = {  # by TFLite's options, which are named instead
             "precision": self._meant_precision(),
-            "quantized_models_allowed": _ENABLE_QUANT in self.experimental_flags,
+            "quantized_models_allowed": checks.ENABLE_QUANT in self.experimental_flags,
         }
         return tuple(name for name in names if name not in meant or getattr(self, name) != meant[name])
 
@@ -288,14 +269,14 @@ class Options:
         changed = [(name, getattr(self, name)) for name, usual in defaults.items() if getattr(self, name) != usual]
         return " ".join(f"{name}={','.join(value) if name == 'only_ops' else value}" for name, value in changed)
 
-    def with_threads(self, num_threads: int | None) -> Options:
-        """The same options; an interpreter's `num_threads`, at most MOST_THREADS, replaces None."""
+    def with_threads(self, num_threads: int | None) -> DelegateOptions:
+        """The same options; an interpreter's `num_threads`, at most checks.MOST_THREADS, replaces None."""
         values = {name: getattr(self, name) for name in self.__slots__}
-        values["num_threads"] = self.num_threads or (num_threads and min(int(num_threads), MOST_THREADS))
-        return Options(**values)
+        values["num_threads"] = self.num_threads or (num_threads and min(int(num_threads), checks.MOST_THREADS))
+        return DelegateOptions(**values)
 
     @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> Options:
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> DelegateOptions:
         """Options from keyword names to values.
 
         Raises:
@@ -304,17 +285,19 @@ class Options:
         return cls(**_keywords(mapping))
 
     @classmethod
-    def from_strings(cls, mapping: Mapping[str, Any]) -> Options:
+    def from_strings(cls, mapping: Mapping[str, Any]) -> DelegateOptions:
         """Options from names to values that went through str(), as LiteRT passes delegate options.
 
         Raises:
             OptionError: a name is not an option, or a string cannot be parsed as its value.
         """
-        check_mapping(mapping)
-        return cls.from_mapping({str(name): _parse(str(name), str(value)) for name, value in mapping.items()})
+        from jitdelegate.options.texts import parse  # not before: most options are values
+
+        checks.check_mapping(mapping)
+        return cls.from_mapping({str(name): parse(str(name), str(value)) for name, value in mapping.items()})
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> Options:
+    def from_file(cls, path: str | os.PathLike[str]) -> DelegateOptions:
         """Options from a .json or .toml file: a table from names to values, or to their texts.
 
         The table is the whole file, or its table "jitdelegate" or "gpu_options".
@@ -327,7 +310,7 @@ class Options:
     @classmethod
     def from_keywords(
         cls, keywords: Mapping[str, Any], further: Mapping[str, Any] | str | os.PathLike[str] | None = None
-    ) -> Options:
+    ) -> DelegateOptions:
         """Options from keywords that are not None, and from `further`, a mapping or a file's path, which they override.
 
         The mapping may have texts for values, as that of `from_strings`.
@@ -338,58 +321,43 @@ class Options:
         given = _keywords({name: value for name, value in keywords.items() if value is not None})
         if isinstance(further, str | os.PathLike):
             return cls(**{**file_keywords(further), **given})
-        return cls(**{**_keywords(_parsed({} if further is None else further)), **given})
+        if further is None:
+            return cls(**given)
+        from jitdelegate.options.texts import parsed  # not before: most options are keywords
 
-
-def check_mapping(mapping: Mapping[str, Any]) -> None:
-    """
-    Raises:
-        OptionError: `mapping` is not a mapping.
-    """
-    if not (hasattr(mapping, "keys") and hasattr(mapping, "items")):
-        raise OptionError(f"options are {_shown(mapping)}, expected a mapping from names to values, or a file's path")
+        return cls(**{**_keywords(parsed(further)), **given})
 
 
 def file_keywords(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The options in a file as keywords of `Options`, already checked.
+    """The options in a file as keywords of `DelegateOptions`, already checked.
 
     Raises:
-        OptionError: as `Options.from_file`.
+        OptionError: as `DelegateOptions.from_file`.
     """
     from jitdelegate.options.option_file import read_table  # not before: few options come from files
+    from jitdelegate.options.texts import parsed
 
     table = read_table(path)
     try:
-        keywords = _keywords(_parsed(table))
-        Options(**keywords)
+        keywords = _keywords(parsed(table))
+        DelegateOptions(**keywords)
     except OptionError as error:
         raise OptionError(f"{os.fsdecode(path)}: {error}") from error
     return keywords
 
 
-def thread_count(text: str) -> int:
-    """A number of threads from its text.
-
-    Raises:
-        OptionError: the text is not a whole number from 1 to MOST_THREADS.
-    """
-    if not text.isdecimal() or len(text) > _LONGEST_NUMBER or not 1 <= int(text) <= MOST_THREADS:
-        raise OptionError(f"num_threads is {text[:20]!r}, expected a whole number from 1 to {MOST_THREADS}")
-    return int(text)
-
-
 def _keywords(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """The mapping as keywords of `Options`.
+    """The mapping as keywords of `DelegateOptions`.
 
     Raises:
         OptionError: a name is not an option, or an option has two names and two values.
     """
-    check_mapping(mapping)
-    unknown = [str(name) for name in mapping if name not in Options.__slots__ and name not in ALIASES]
+    checks.check_mapping(mapping)
+    unknown = [str(name) for name in mapping if name not in DelegateOptions.__slots__ and name not in checks.ALIASES]
     if unknown:
         raise _unknown(unknown)
     keywords = dict(mapping.items())
-    for alias, name in ALIASES.items():
+    for alias, name in checks.ALIASES.items():
         if alias in keywords:
             value = _aliased(alias, keywords.pop(alias))
             found = _aliased(name, keywords.setdefault(name, value))
@@ -402,215 +370,17 @@ def _keywords(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 def _aliased(name: str, value: Any) -> str | bool:
     """The checked value of an option that has two names, one of which is `name`."""
-    return _choice(name, value, NAMES) if ALIASES.get(name, name) == "target" else _truth(name, value)
+    return (
+        checks.choice(name, value, NAMES) if checks.ALIASES.get(name, name) == "target" else checks.truth(name, value)
+    )
 
 
 def _unknown(names: list[str]) -> OptionError:
     """The error about unknown options, with similar names."""
     from difflib import get_close_matches  # not before: it is as large as the load path
 
-    options = sorted((*Options.__slots__, *ALIASES))
-    shown = [name[:_LONGEST_SHOWN] for name in names]
+    options = sorted((*DelegateOptions.__slots__, *checks.ALIASES))
+    shown = [name[: checks.LONGEST_SHOWN] for name in names]
     near = {name: match for name in shown for match in get_close_matches(name, options, 1)}
     hints = [f"{name} (did you mean {near[name]}?)" if name in near else name for name in shown]
     return OptionError(f"unknown option {', '.join(hints)}; options are {', '.join(options)}")
-
-
-def _refused(name: str, value: object, expected: str) -> OptionError:
-    return OptionError(f"{name} is {_shown(value)}, expected {expected}")
-
-
-def _shown(value: object) -> str:
-    """A value for an error message, truncated."""
-    try:
-        text = repr(value)
-    except ValueError:  # Python prints no integers of thousands of digits
-        return "a number of thousands of digits"
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
-
-
-def _threads(value: int | None) -> int | None:
-    if value is None or (type(value) is int and 1 <= value <= MOST_THREADS):
-        return value
-    raise _refused("num_threads", value, f"None or a whole number from 1 to {MOST_THREADS}")
-
-
-def _device(value: int | str) -> int | str:
-    found = value
-    if isinstance(found, str) and found.isdecimal() and len(found) <= _LONGEST_NUMBER:
-        found = int(found)
-    if type(found) is int and 0 <= found <= LARGEST_DEVICE:
-        return found
-    if isinstance(found, str) and found.strip() and not found.strip().lstrip("+-").isdecimal():
-        return found
-    raise _refused("device", value, f"a whole number from 0 to {LARGEST_DEVICE} or a part of a GPU's name")
-
-
-def _stream(value: int | None) -> int | None:
-    if value is None or (type(value) is int and 0 <= value <= _LARGEST_HANDLE):
-        return value
-    raise _refused("stream", value, "None or the handle of a CUDA stream, a whole number")
-
-
-def _truth(name: str, value: bool | int) -> bool:
-    if type(value) in (bool, int) and value in (0, 1):
-        return bool(value)
-    raise _refused(name, value, "True, False, 1 or 0")
-
-
-def _loss(value: bool | int | None) -> bool | None:
-    if value is None or (type(value) is int and value == -1):
-        return None
-    if type(value) in (bool, int) and value in (0, 1):
-        return bool(value)
-    raise _refused("is_precision_loss_allowed", value, "True, False, 1 or 0, or None or -1 where it is not given")
-
-
-def _choice(name: str, value: str, choices: tuple[str, ...]) -> str:
-    if not isinstance(value, str) or value not in choices:
-        raise _refused(name, value, f"one of {', '.join(choices)}")
-    return value
-
-
-def _numbered(name: str, value: str | int, choices: tuple[str, ...]) -> str:
-    """One of the choices, from its name or its position, which is TFLite's number."""
-    if type(value) is int and 0 <= value < len(choices):
-        return choices[value]
-    if isinstance(value, str) and value in choices:
-        return value
-    raise _refused(name, value, f"one of {', '.join(choices)}, or a whole number from 0 to {len(choices) - 1}")
-
-
-def _check_order(priorities: tuple[str, str, str]) -> None:
-    """
-    Raises:
-        OptionError: TFLite refuses the priorities: none is given, one follows AUTO, or one is given twice.
-    """
-    named = tuple(priority for priority in priorities if priority != _AUTO)
-    if not named or priorities[: len(named)] != named or len(set(named)) < len(named):
-        found = "{!r}, {!r} and {!r}".format(*priorities)
-        raise OptionError(
-            f"inference_priority1, inference_priority2 and inference_priority3 are {found}, "
-            "expected a first one that is not AUTO, none after AUTO but AUTO, and none twice"
-        )
-
-
-def _partitions(value: int | None) -> int | None:
-    if value is None:
-        return None
-    if type(value) is int and value <= LARGEST_INDEX:
-        return max(value, 1)
-    raise _refused("max_delegated_partitions", value, f"None or a whole number up to {LARGEST_INDEX}")
-
-
-def _whole(name: str, value: int) -> int:
-    if type(value) is int and 0 <= value <= LARGEST_INDEX:
-        return value
-    raise _refused(name, value, f"a whole number from 0 to {LARGEST_INDEX}")
-
-
-def _last_index(value: int | None) -> int | None:
-    if value is None or (type(value) is int and 0 <= value <= LARGEST_INDEX):
-        return None if value == LARGEST_INDEX else value
-    raise _refused("last_delegate_node_index", value, f"None or a whole number from 0 to {LARGEST_INDEX}")
-
-
-def _operators(value: str | list[str] | tuple[str, ...] | None) -> tuple[str, ...] | None:
-    if value is None:
-        return None
-    names = value.split(",") if isinstance(value, str) else value
-    if isinstance(names, list | tuple) and names and all(isinstance(name, str) for name in names):
-        found = sorted({name.strip() for name in names})
-        if all(map(_is_operator, found)):
-            return tuple(found)
-    raise _refused("only_ops", value, "None or names of operators, as ('ADD', 'CONV_2D') or 'ADD,CONV_2D'")
-
-
-def _is_operator(name: str) -> bool:
-    """Whether a name fits into `partition_key`, which separates pairs by spaces and names by commas."""
-    return bool(name) and name.isprintable() and not any(letter in " ," for letter in name)
-
-
-def _flags(value: int | str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
-    """TFLite's flags by name, in the order of their bits.
-
-    Raises:
-        OptionError: an unknown flag, or one that names an API that is not used here.
-    """
-    if value == _ENABLE_QUANT:  # the default, which every load checks
-        return (_ENABLE_QUANT,)
-    if type(value) is int and 0 <= value < 1 << len(FLAGS):
-        names = {name for place, name in enumerate(FLAGS) if value >> place & 1}
-    elif isinstance(value, str | list | tuple) and all(isinstance(name, str) for name in value):
-        listed = value.split(",") if isinstance(value, str) else value
-        names = {name.strip() for name in listed} - {""}
-    else:
-        names = {""}
-    if not names.issubset(FLAGS):
-        known = f"{_ENABLE_QUANT}, {_ENABLE_SERIALIZATION} or both"
-        raise _refused("experimental_flags", value, f"{known}, or TFLite's number of them")
-    for name in names.intersection(_FOREIGN):
-        api = "OpenCL" if name == "CL_ONLY" else "OpenGL"
-        reason = f"but nothing here runs on {api}: a GPU is used through CUDA"
-        raise OptionError(f"experimental_flags has {name}, {reason}; expected {_ENABLE_QUANT}, {_ENABLE_SERIALIZATION}")
-    return tuple(name for name in FLAGS if name in names)
-
-
-def _directory(value: str | os.PathLike[str] | bool | None) -> str | bool | None:
-    if value is None or value is False:
-        return value
-    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
-        raise _refused("serialization_dir", value, "a directory, None (user cache) or False (no cache)")
-    return os.fspath(value)
-
-
-_OPTIONAL = {
-    *(
-        "is_precision_loss_allowed",
-        "last_delegate_node_index",
-        "max_delegated_partitions",
-        "model_token",
-        "num_threads",
-    ),
-    *("only_ops", "precision", "quantized_models_allowed", "serialization_dir", "stream"),
-}
-"""Options whose value may be None."""
-_NUMBERS = {
-    *("experimental_flags", "first_delegate_node_index", "inference_preference", "inference_priority1"),
-    "inference_priority2",
-    *("inference_priority3", "last_delegate_node_index", "max_delegated_partitions", "min_nodes_per_partition"),
-    *("num_threads", "stream"),
-}
-_SIGNED = {"is_precision_loss_allowed", "max_delegated_partitions"}
-_TRUE_OR_FALSE = {
-    *("dequantize_outputs", "is_precision_loss_allowed", "private_weights", "profile", "quantize_inputs"),
-    *("quantized_models_allowed", "require_full_delegation"),
-}
-
-
-def _parse(name: str, text: str) -> str | int | bool | tuple[str, ...] | None:
-    """The value of an option from its string; the string itself, to be refused, where it cannot be parsed."""
-    name = ALIASES.get(name, name)
-    if name in _OPTIONAL and text == "None":
-        return None
-    if name in _TRUE_OR_FALSE and text in _TRUTHS:
-        return _TRUTHS[text]
-    if name == "serialization_dir" and text in ("False", "false"):
-        return False
-    if name in ("experimental_flags", "only_ops") and text[:1] + text[-1:] in ("()", "[]"):
-        return _names(text)
-    sign, digits = ("-", text[1:]) if name in _SIGNED and text.startswith("-") else ("", text)
-    if (sign or name in _NUMBERS) and digits.isdecimal() and len(digits) <= _LONGEST_NUMBER:
-        return int(sign + digits)
-    return text
-
-
-def _parsed(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The mapping with values in place of their texts."""
-    check_mapping(mapping)
-    return {name: _parse(name, value) if isinstance(value, str) else value for name, value in mapping.items()}
-
-
-def _names(text: str) -> tuple[str, ...]:
-    """The names in the string of a list or tuple."""
-    return tuple(name.strip().strip("'\"") for name in text[1:-1].rstrip(", ").split(","))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from jitdelegate.ir.graph import ABSENT, Graph, Model, Node, State
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from jitdelegate.passes.cost import Rates, saved_seconds
 from jitdelegate.passes.functional_state import RESOURCE_OPS, resource_problem
 from jitdelegate.passes.infer_shapes import unsure_tensors
@@ -31,7 +31,7 @@ class Delegation:
 
 
 def delegate(
-    model: Model, graph: Graph, number: int, options: Options, rates: Rates, more: Mapping[int, str]
+    model: Model, graph: Graph, number: int, options: DelegateOptions, rates: Rates, more: Mapping[int, str]
 ) -> Delegation:
     """Cut a graph into partitions that are compiled and partitions that LiteRT runs.
 
@@ -46,7 +46,7 @@ def delegate(
     return _Delegating(graph, options, rates, refused).delegation()
 
 
-def refused_nodes(model: Model, graph: Graph, number: int, options: Options) -> dict[int, str]:
+def refused_nodes(model: Model, graph: Graph, number: int, options: DelegateOptions) -> dict[int, str]:
     """Node position -> one sentence, for every node of the folded subgraph `number` that cannot be compiled."""
     resources = resource_problem(model, number)
     unsure = unsure_tensors(graph)
@@ -58,7 +58,7 @@ def refused_nodes(model: Model, graph: Graph, number: int, options: Options) -> 
     return found
 
 
-def _node_reason(graph: Graph, node: Node, unsure: set[int], options: Options) -> str | None:
+def _node_reason(graph: Graph, node: Node, unsure: set[int], options: DelegateOptions) -> str | None:
     reasons = (node_reason(graph, node), _unsure_reason(graph, node, unsure))
     return next((each for each in (*reasons, _excluded(graph, node, options)) if each is not None), None)
 
@@ -78,7 +78,7 @@ def stuck_reason(graph: Graph, index: int) -> str:
     return f"'{graph.tensors[index].name}' is {graph.tensors[index].dtype}, which does not pass to and from LiteRT."
 
 
-def _excluded(graph: Graph, node: Node, options: Options) -> str | None:
+def _excluded(graph: Graph, node: Node, options: DelegateOptions) -> str | None:
     """The reason if the caller's options exclude the node."""
     if not options.quantized_models_allowed and _has_quantized_activations(graph, node):
         return "It has quantized activations, which quantized_models_allowed=False leaves to LiteRT."
@@ -99,7 +99,7 @@ def _has_quantized_activations(graph: Graph, node: Node) -> bool:
 class _Delegating:
     """Takes nodes back until every delegated partition saves time and is allowed."""
 
-    def __init__(self, graph: Graph, options: Options, rates: Rates, reasons: dict[int, str]) -> None:
+    def __init__(self, graph: Graph, options: DelegateOptions, rates: Rates, reasons: dict[int, str]) -> None:
         self._graph = graph
         self._options = options
         self._rates = rates

@@ -1,4 +1,4 @@
-"""The table of targets. A row's name is the folder's name and the value of `Options.target` and `Program.target`."""
+"""The table of targets. A row's name is the folder's name, and the value of the option and of `Program.target`."""
 
 from __future__ import annotations
 

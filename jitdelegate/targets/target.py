@@ -8,7 +8,7 @@ from typing import Protocol
 
 from jitdelegate.cache.key import Key, KeyParts
 from jitdelegate.ir.graph import Graph
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from jitdelegate.passes.cost import Rates
 from jitdelegate.program.program import Kernel, Launch, Program
 from jitdelegate.runtime.io_binding import IOBinding
@@ -57,14 +57,14 @@ class Device(Protocol):
     @property
     def kind(self) -> str: ...
 
-    def key_parts(self, options: Options) -> KeyParts:
+    def key_parts(self, options: DelegateOptions) -> KeyParts:
         """The parts of a key that depend on the device and its compilers.
 
         Raises:
             DeviceError: the device lacks what the options ask for.
         """
 
-    def usable_key(self, key: Key, options: Options) -> tuple[Key, str]:
+    def usable_key(self, key: Key, options: DelegateOptions) -> tuple[Key, str]:
         """(key, reason): the key lacks compilers if their code would not run here. The reason says why nothing can be
         compiled; "" if compiling is possible."""
 
@@ -74,7 +74,7 @@ class Device(Protocol):
     def difference(self, key: Key) -> str:
         """One sentence about how the program of one of the `alternatives` differs from a program for this device."""
 
-    def session(self, program: Program, options: Options, threads: int) -> IOBinding:
+    def session(self, program: Program, options: DelegateOptions, threads: int) -> IOBinding:
         """The program, ready to run.
 
         Raises:
@@ -106,7 +106,7 @@ class Target(Protocol):
     bare_rows: int
     ignored_options: tuple[str, ...]
 
-    def find_device(self, options: Options) -> Device:
+    def find_device(self, options: DelegateOptions) -> Device:
         """The device of this machine that the options name.
 
         Raises:
@@ -120,7 +120,7 @@ class Target(Protocol):
             OptionError: the text names no device of this target.
         """
 
-    def generate(self, graph: Graph, options: Options, key: Key, trace: Trace) -> Generated:
+    def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace) -> Generated:
         """Code for a whole lowered graph, for the device that the key names.
 
         Raises:

@@ -11,7 +11,7 @@ from jitdelegate.cache.fingerprint import fingerprint
 from jitdelegate.cache.store import open_store
 from jitdelegate.engine.load_path import find_key
 from jitdelegate.errors import CacheError
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from jitdelegate.program.read import read
 from jitdelegate.targets.cuda.target import CudaDevice
 from scripts.gpu_check import first_output
@@ -76,7 +76,7 @@ def _fill(cache: Path, model: Path, prepared: Prepared) -> None:
     from jitdelegate.program.write import write
 
     store = open_store(str(cache))
-    options = Options(target="cuda", precision=prepared.precision)
+    options = DelegateOptions(target="cuda", precision=prepared.precision)
     key = find_key(CudaDevice(gpu().kind), options, fingerprint(model))
     program = read(prepared.content)
     program.key = key.parts

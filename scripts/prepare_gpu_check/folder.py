@@ -14,7 +14,7 @@ from jitdelegate.cache.key import variant_parts
 from jitdelegate.compiler.compile import compile_model
 from jitdelegate.engine.load_path import find_key
 from jitdelegate.errors import JitDelegateError, OptionError
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from jitdelegate.program.read import read as read_program
 from jitdelegate.program.write import write as write_program
 from jitdelegate.targets.cuda.target import CudaDevice
@@ -144,7 +144,7 @@ def compiled(source: Source, gpu: str, precision: str, templates: str | bool = F
     Raises:
         JitDelegateError: the model, or part of it, is not compiled.
     """
-    options = Options(target="cuda", precision=precision, serialization_dir=templates)
+    options = DelegateOptions(target="cuda", precision=precision, serialization_dir=templates)
     key = find_key(CudaDevice(gpu), options, fingerprint(source.content), variant_parts(0, source.shapes))
     content = b"".join(compile_model(source.content, options, key, {}))
     found = read_program(content)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jitdelegate.analysis.survey import analyze
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from tests.analysis import analyzed_models
 from tests.api import small_models
 
@@ -52,5 +52,5 @@ def test_a_headline_says_what_runs_where_and_why(name: str, tmp_path: Path) -> N
     make, options, expected = HEADLINES[name]
     path = tmp_path / "model.tflite"
     path.write_bytes(make())
-    found = analyze(str(path), Options(target="cpu", serialization_dir=False, **options))
+    found = analyze(str(path), DelegateOptions(target="cpu", serialization_dir=False, **options))
     assert found.headline == found.main.headline == expected

@@ -11,7 +11,7 @@ import pytest
 from jitdelegate.analysis.colours import FIXED, PARTITIONS
 from jitdelegate.analysis.model_explorer import model_explorer
 from jitdelegate.analysis.survey import analyze
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from jitdelegate.tflite.write import ModelBuilder
 from tests.analysis import analyzed_models
 from tests.api import small_models
@@ -21,7 +21,7 @@ def data(content: bytes, folder: Path, **options: Any) -> dict[str, Any]:
     path = folder / "model.tflite"
     path.write_bytes(content)
     found: dict[str, Any] = json.loads(
-        model_explorer(analyze(str(path), Options(target="cpu", serialization_dir=False, **options)))
+        model_explorer(analyze(str(path), DelegateOptions(target="cpu", serialization_dir=False, **options)))
     )
     return found
 

@@ -19,7 +19,7 @@ from jitdelegate.analysis.picture import TIMES, drawn
 from jitdelegate.analysis.survey import analyze as survey
 from jitdelegate.analysis.survey import refused
 from jitdelegate.commands import analyze
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from tests.analysis import analyzed_models
 from tests.api import small_models
 
@@ -68,7 +68,7 @@ class Page(HTMLParser):
 def analysis(content: bytes, folder: Path, **options: Any) -> Analysis:
     path = folder / "model.tflite"
     path.write_bytes(content)
-    return survey(str(path), Options(target="cpu", serialization_dir=False, **options))
+    return survey(str(path), DelegateOptions(target="cpu", serialization_dir=False, **options))
 
 
 def renamed(folder: Path, name: str) -> Analysis:
@@ -206,7 +206,9 @@ def test_a_refused_model_shows_the_reason_and_where_its_operators_would_run(tmp_
     path = tmp_path / "model.tflite"
     path.write_bytes(small_models.custom())
     found = refused(
-        str(path), Options(target="cpu", serialization_dir=False), "LiteRT has no Nonesuch: Node number 0 fails."
+        str(path),
+        DelegateOptions(target="cpu", serialization_dir=False),
+        "LiteRT has no Nonesuch: Node number 0 fails.",
     )
     text = page([found])
     assert Page(text).all("svg")

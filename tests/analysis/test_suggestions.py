@@ -12,7 +12,7 @@ from jitdelegate.analysis.facts import Analysis, NodeFact, Suggestion
 from jitdelegate.analysis.reasons import REASONS
 from jitdelegate.analysis.suggestions import RULES
 from jitdelegate.analysis.survey import analyze
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from jitdelegate.runtime.cuda.toolchain import installed_toolchain
 from jitdelegate.targets.cuda.target import CudaDevice
 from tests.analysis import analyzed_models
@@ -27,7 +27,7 @@ def analysis(content: bytes, folder: Path, architecture: str = "", **options: An
     path.write_bytes(content)
     target = "cuda" if architecture else "cpu"
     given = {"serialization_dir": False, "target": target, **options}
-    return analyze(str(path), Options(**given), CudaDevice(architecture) if architecture else None)
+    return analyze(str(path), DelegateOptions(**given), CudaDevice(architecture) if architecture else None)
 
 
 CASES: dict[str, tuple[Callable[[], bytes], dict[str, Any], tuple[int, ...]]] = {

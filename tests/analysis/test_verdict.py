@@ -10,7 +10,7 @@ import jitdelegate
 from jitdelegate.analysis.survey import analyze
 from jitdelegate.analysis.verdict import Verdict, verdict
 from jitdelegate.errors import DelegationError, DeviceError, JitDelegateError
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from tests.api import small_models
 from tests.api.test_cuda import Compiler, install_compiler, scale_and_shift_model
 from tests.cuda_stub.install import install
@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> str:
 
 
 def of(path: str, target: str) -> Verdict:
-    return verdict(path, Options(target=target, serialization_dir=False))
+    return verdict(path, DelegateOptions(target=target, serialization_dir=False))
 
 
 def loaded(path: str, target: str) -> tuple[str, list[str]]:
@@ -85,7 +85,7 @@ def test_full_delegation_that_was_required_is_load_s_error(tmp_path: Path) -> No
     file = tmp_path / "model.tflite"
     file.write_bytes(small_models.uncompiled())
     with pytest.raises(DelegationError, match="full delegation was required"):
-        analyze(str(file), Options(target="cpu", serialization_dir=False, require_full_delegation=True))
+        analyze(str(file), DelegateOptions(target="cpu", serialization_dir=False, require_full_delegation=True))
 
 
 def test_a_model_that_moves_to_litert_is_all_litert_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_a_model_that_moves_to_litert_is_all_litert_s(tmp_path: Path, monkeypatc
     monkeypatch.setattr("jitdelegate.runtime.cpu.session.Session", refuse)
     file = tmp_path / "model.tflite"
     file.write_bytes(small_models.two_outputs())
-    (facts,) = analyze(str(file), Options(serialization_dir=False)).subgraphs
+    (facts,) = analyze(str(file), DelegateOptions(serialization_dir=False)).subgraphs
     assert (facts.target, facts.loader, facts.partitions) == ("litert", "none", ())
     reasons = {node.reason for node in facts.nodes}
     assert reasons == {"the compiled program cannot be loaded: memory may not be executed."}

@@ -16,7 +16,7 @@ from jitdelegate.analysis.survey import analyze as survey
 from jitdelegate.api import delegate_warning
 from jitdelegate.commands import analyze
 from jitdelegate.errors import JitDelegateError
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from tests.analysis import analyzed_models
 from tests.api import small_models
 from tests.conftest import SHARED
@@ -44,7 +44,7 @@ def test_the_verdict_on_a_real_model_is_what_load_does(models: Path, name: str) 
     path = str(models / f"real/{name}.tflite")
     options: dict[str, Any] = {"serialization_dir": False, "num_threads": 1}
     try:
-        found = survey(path, Options(**options)).main
+        found = survey(path, DelegateOptions(**options)).main
     except JitDelegateError as error:
         with pytest.raises(type(error)) as raised:
             jitdelegate.load(path, **options)

@@ -21,7 +21,7 @@ from jitdelegate.commands import warm
 from jitdelegate.compiler import entry
 from jitdelegate.engine.load_path import resolve_target
 from jitdelegate.errors import CompilerFailedError, DelegationError
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from jitdelegate.runtime.cpu import features
 from jitdelegate.targets.cuda.target import CudaDevice, CudaTarget
 from jitdelegate.tflite.write import ModelBuilder
@@ -141,7 +141,7 @@ def test_warming_agrees_with_loading(
 def test_an_analysis_agrees_with_loading(tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(small_models.convolution())
-    found = analyze(str(path), Options(serialization_dir=False))
+    found = analyze(str(path), DelegateOptions(serialization_dir=False))
     assert (found.main.target, [node.reason for node in found.main.nodes]) == ("litert", [REASON])
     assert [each for each in found.notes if "CPU" in each] == [NOTE]
     (suggestion,) = (each for each in found.suggestions if each.rule == "cpu_without_avx2")
@@ -154,7 +154,7 @@ def test_behind_a_gpu_comes_what_is_fastest_on_the_cpu(level: str, then: str, mo
     monkeypatch.setattr("jitdelegate.targets.may_be_here", lambda name: True)
     monkeypatch.setattr(CudaTarget, "find_device", lambda self, options: CudaDevice("sm_80"))
     notes: list[str] = []
-    assert [each.target.name for each in resolve_target(Options(), notes, {})] == ["cuda", then]
+    assert [each.target.name for each in resolve_target(DelegateOptions(), notes, {})] == ["cuda", then]
     assert notes == [NOTE] * (then == "litert")
 
 

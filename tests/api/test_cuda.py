@@ -18,7 +18,7 @@ from jitdelegate.cache.key import Key
 from jitdelegate.commands import warm
 from jitdelegate.engine.load_path import find_key
 from jitdelegate.errors import DeviceError, OptionError
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from jitdelegate.program.program import Operator, Program
 from jitdelegate.program.write import parts
 from jitdelegate.runtime.cuda import toolchain as toolchain_module
@@ -68,7 +68,9 @@ class Compiler:
         self.error: Exception | None = None
         self.reason = ""
 
-    def __call__(self, content: bytes, options: Options, key: Key, seconds: MutableMapping[str, float]) -> FileParts:
+    def __call__(
+        self, content: bytes, options: DelegateOptions, key: Key, seconds: MutableMapping[str, float]
+    ) -> FileParts:
         self.keys.append(key)
         if key.part("target") != "cuda":
             return self._compile(content, options, key, seconds)
@@ -152,11 +154,11 @@ def test_the_key_says_what_to_compile_for(compiler: Compiler, gpu: Library) -> N
 
 
 def test_the_precision_names_programs_for_a_gpu_and_no_others() -> None:
-    exact, loose = Options(), Options(is_precision_loss_allowed=True)
+    exact, loose = DelegateOptions(), DelegateOptions(is_precision_loss_allowed=True)
     gpu, cpu = CudaDevice("sm_90"), CpuDevice()
     assert find_key(gpu, exact, "0").entry_name() != find_key(gpu, loose, "0").entry_name()
     assert find_key(cpu, exact, "0").entry_name() == find_key(cpu, loose, "0").entry_name()
-    assert find_key(gpu, exact, "0").entry_name() == find_key(gpu, Options(device=3), "0").entry_name()
+    assert find_key(gpu, exact, "0").entry_name() == find_key(gpu, DelegateOptions(device=3), "0").entry_name()
 
 
 def test_a_second_start_compiles_nothing(compiler: Compiler, gpu: Library, tmp_path: Path) -> None:
@@ -304,8 +306,8 @@ def test_the_stream_that_is_asked_for_is_the_one_that_is_run_in(compiler: Compil
     with pytest.raises(OptionError, match="stream is -1, expected None or the handle of a CUDA stream"):
         load(options={"stream": -1})
     assert (
-        find_key(CudaDevice("sm_90"), Options(stream=7), "0").parts
-        == find_key(CudaDevice("sm_90"), Options(), "0").parts
+        find_key(CudaDevice("sm_90"), DelegateOptions(stream=7), "0").parts
+        == find_key(CudaDevice("sm_90"), DelegateOptions(), "0").parts
     )
 
 

@@ -205,7 +205,7 @@ def test_the_reference_replays_itself(kernels: Path, capsys: pytest.CaptureFixtu
 
 
 def test_seeds_give_inputs_that_can_be_had_again(kernels: Path) -> None:
-    options = jitdelegate.options.Options(target="cpu")
+    options = jitdelegate.DelegateOptions(target="cpu")
     path = kernels / "00_CONV_2D.npz"
     first, again, other = (replay.replay(path, options, seed=seed).error for seed in (1, 1, 2))
     assert first == again

@@ -16,7 +16,8 @@ import jitdelegate
 from jitdelegate.commands import warm
 from jitdelegate.engine.load_path import find_key
 from jitdelegate.errors import DeviceError, OptionError
-from jitdelegate.options import PRIORITIES, Options
+from jitdelegate.options import DelegateOptions
+from jitdelegate.options.checks import PRIORITIES
 from jitdelegate.options.option_file import LARGEST_FILE
 from jitdelegate.program.read import read
 from jitdelegate.targets import target_named
@@ -145,7 +146,7 @@ def _json_values(table: dict[str, list[Any]]) -> list[Any]:
 
 
 def test_the_tables_here_have_every_option() -> None:
-    assert set(VALUES) == set(REFUSED) == set(Options.__slots__)
+    assert set(VALUES) == set(REFUSED) == set(DelegateOptions.__slots__)
 
 
 @pytest.mark.parametrize("numbers", ALL_ORDERS)
@@ -153,13 +154,17 @@ def test_an_order_of_priorities_is_taken_or_refused_as_tflite_does(numbers: tupl
     given = {f"inference_priority{place}": number for place, number in enumerate(numbers, 1)}
     names = {name: PRIORITIES[number] for name, number in given.items()}
     if numbers in VALID_ORDERS:
-        for options in (Options.from_mapping(given), Options.from_mapping(names), Options.from_strings(given)):
+        for options in (
+            DelegateOptions.from_mapping(given),
+            DelegateOptions.from_mapping(names),
+            DelegateOptions.from_strings(given),
+        ):
             assert options.precision == VALID_ORDERS[numbers]
             assert {name: getattr(options, name) for name in names} == names
         return
     for values in (given, names):
         with pytest.raises(OptionError) as error:
-            Options.from_mapping(values)
+            DelegateOptions.from_mapping(values)
         found = "{!r}, {!r} and {!r}".format(*names.values())
         assert f"inference_priority1, inference_priority2 and inference_priority3 are {found}, expected" in str(
             error.value
@@ -168,36 +173,36 @@ def test_an_order_of_priorities_is_taken_or_refused_as_tflite_does(numbers: tupl
 
 def test_an_order_that_tflite_refuses_is_refused_beside_a_precision_too() -> None:
     with pytest.raises(OptionError, match="'AUTO', 'AUTO' and 'AUTO', expected"):
-        Options(inference_priority1="AUTO", precision="tf32")
+        DelegateOptions(inference_priority1="AUTO", precision="tf32")
 
 
 @pytest.mark.parametrize("numbers", ALL_ORDERS)
 def test_the_older_option_overrules_the_priorities_as_in_tflite(numbers: tuple[int, int, int]) -> None:
     given = {f"inference_priority{place}": number for place, number in enumerate(numbers, 1)}
-    assert Options.from_mapping({**given, "is_precision_loss_allowed": 0}).precision == "float32"
-    assert Options.from_mapping({**given, "is_precision_loss_allowed": 1}).precision == "float16"
+    assert DelegateOptions.from_mapping({**given, "is_precision_loss_allowed": 0}).precision == "float32"
+    assert DelegateOptions.from_mapping({**given, "is_precision_loss_allowed": 1}).precision == "float16"
     if numbers in VALID_ORDERS:
-        unset = Options.from_mapping({**given, "is_precision_loss_allowed": -1})
+        unset = DelegateOptions.from_mapping({**given, "is_precision_loss_allowed": -1})
         assert (unset.precision, unset.is_precision_loss_allowed) == (VALID_ORDERS[numbers], None)
 
 
 def test_a_precision_wins_over_priorities_and_the_older_option() -> None:
-    assert Options(precision="tf32", inference_priority1="MIN_LATENCY").precision == "tf32"
-    assert Options(precision="float32", is_precision_loss_allowed=True).precision == "float32"
-    assert Options(precision="bfloat16", is_precision_loss_allowed=False).precision == "bfloat16"
+    assert DelegateOptions(precision="tf32", inference_priority1="MIN_LATENCY").precision == "tf32"
+    assert DelegateOptions(precision="float32", is_precision_loss_allowed=True).precision == "float32"
+    assert DelegateOptions(precision="bfloat16", is_precision_loss_allowed=False).precision == "bfloat16"
 
 
 @pytest.mark.parametrize(("name", "pair"), _each(VALUES))
 def test_a_value_becomes_what_it_means(name: str, pair: tuple[Any, Any]) -> None:
     value, expected = pair
-    found = getattr(Options.from_mapping({name: value}), name)
+    found = getattr(DelegateOptions.from_mapping({name: value}), name)
     assert (found, type(found)) == (expected, type(expected))
 
 
 @pytest.mark.parametrize(("name", "pair"), _each(VALUES))
 def test_the_text_of_a_value_becomes_the_same(name: str, pair: tuple[Any, Any]) -> None:
     value, expected = pair
-    found = getattr(Options.from_strings({name: str(value)}), name)
+    found = getattr(DelegateOptions.from_strings({name: str(value)}), name)
     assert (found, type(found)) == (expected, type(expected))
 
 
@@ -205,20 +210,20 @@ def test_the_text_of_a_value_becomes_the_same(name: str, pair: tuple[Any, Any]) 
 def test_every_option_is_a_typed_keyword(take: Callable[..., Any]) -> None:
     others = {"path_or_bytes", "options", "self", "backend", "experimental_enable_quant", "unknown"}
     found = {name: each for name, each in inspect.signature(take).parameters.items() if name not in others}
-    expected = inspect.signature(Options).parameters
+    expected = inspect.signature(DelegateOptions).parameters
     assert set(found) == set(expected)
     for name, parameter in found.items():
         assert parameter.default is None
         assert parameter.annotation == f"{expected[name].annotation.removesuffix(' | None')} | None"
 
 
-def keywords_of(monkeypatch: pytest.MonkeyPatch, api: str, **keywords: Any) -> Options:
+def keywords_of(monkeypatch: pytest.MonkeyPatch, api: str, **keywords: Any) -> DelegateOptions:
     """The options that a model is opened with."""
     if api == "GpuDelegate":
         return jitdelegate.GpuDelegate(**keywords).options
     monkeypatch.setattr("jitdelegate.api.model._load", lambda source: source)
     opened: Any = jitdelegate.load(b"", **keywords)
-    found: Options = opened.options
+    found: DelegateOptions = opened.options
     return found
 
 
@@ -231,7 +236,7 @@ def test_a_keyword_is_its_option(
     value, expected = pair
     found = getattr(keywords_of(monkeypatch, api, **{name: value}), name)
     assert (found, type(found)) == (expected, type(expected))
-    assert repr(keywords_of(monkeypatch, api, **dict.fromkeys(Options.__slots__))) == repr(Options())
+    assert repr(keywords_of(monkeypatch, api, **dict.fromkeys(DelegateOptions.__slots__))) == repr(DelegateOptions())
 
 
 @pytest.mark.parametrize("api", ["load", "GpuDelegate"])
@@ -247,31 +252,33 @@ def test_a_keyword_that_is_no_option_is_refused_with_the_nearest_name(
 
 @pytest.mark.parametrize(("name", "pair"), _each(VALUES))
 def test_an_option_that_differs_from_its_default_has_changed(name: str, pair: tuple[Any, Any]) -> None:
-    options = Options.from_mapping({name: pair[0]})
-    assert options.changed == ((name,) if getattr(options, name) != getattr(Options(), name) else ())
+    options = DelegateOptions.from_mapping({name: pair[0]})
+    assert options.changed == ((name,) if getattr(options, name) != getattr(DelegateOptions(), name) else ())
 
 
 @pytest.mark.parametrize("target", ROWS)
 def test_ignored_options_change_no_program(target: str) -> None:
     found = target_named(target)
-    assert set(found.ignored_options) <= set(Options.__slots__)
-    device = found.devices("sm_90")[0] if target == "cuda" else found.find_device(Options())
-    usual = find_key(device, Options(), "00").parts
+    assert set(found.ignored_options) <= set(DelegateOptions.__slots__)
+    device = found.devices("sm_90")[0] if target == "cuda" else found.find_device(DelegateOptions())
+    usual = find_key(device, DelegateOptions(), "00").parts
     for name in found.ignored_options:
         for value, _ in VALUES[name]:
-            assert find_key(device, Options.from_mapping({name: value}), "00").parts == usual, name
+            assert find_key(device, DelegateOptions.from_mapping({name: value}), "00").parts == usual, name
 
 
 @pytest.mark.parametrize(("name", "pair"), _each(VALUES))
 def test_options_can_be_copied_by_name(name: str, pair: tuple[Any, Any]) -> None:
-    options = Options.from_mapping({name: pair[0]})
-    assert repr(Options.from_mapping({each: getattr(options, each) for each in Options.__slots__})) == repr(options)
+    options = DelegateOptions.from_mapping({name: pair[0]})
+    assert repr(
+        DelegateOptions.from_mapping({each: getattr(options, each) for each in DelegateOptions.__slots__})
+    ) == repr(options)
 
 
 @pytest.mark.parametrize(("name", "value"), _each(REFUSED))
 def test_a_value_of_another_kind_is_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(OptionError) as error:
-        Options.from_mapping({name: value})
+        DelegateOptions.from_mapping({name: value})
     assert str(error.value).startswith(f"{name} is {repr(value)[:80]}")
     assert ", expected " in str(error.value)
 
@@ -301,31 +308,31 @@ def test_a_value_of_another_kind_is_refused_by_name(name: str, value: Any) -> No
 )
 def test_a_text_that_is_no_value_is_refused_by_name(name: str, text: str) -> None:
     with pytest.raises(OptionError, match=f"^{name} is "):
-        Options.from_strings({name: text})
+        DelegateOptions.from_strings({name: text})
 
 
 def test_a_list_of_operators_that_went_through_str_is_still_one() -> None:
     for value in (["MUL", "ADD"], ("MUL", "ADD"), ["ADD", "MUL"]):
-        assert Options.from_strings({"only_ops": value}).only_ops == ("ADD", "MUL")
-    assert Options.from_strings({"only_ops": ("ADD",)}).only_ops == ("ADD",)
+        assert DelegateOptions.from_strings({"only_ops": value}).only_ops == ("ADD", "MUL")
+    assert DelegateOptions.from_strings({"only_ops": ("ADD",)}).only_ops == ("ADD",)
 
 
 def test_a_number_without_a_text_is_refused_all_the_same() -> None:
     with pytest.raises(OptionError, match=r"^max_delegated_partitions is a number of thousands of digits, expected"):
-        Options(max_delegated_partitions=10**5000)
+        DelegateOptions(max_delegated_partitions=10**5000)
 
 
 def test_a_long_value_is_cut_in_the_message() -> None:
     with pytest.raises(OptionError) as error:
-        Options(precision="x" * 5000)
+        DelegateOptions(precision="x" * 5000)
     assert len(str(error.value)) < 200
 
 
 @pytest.mark.parametrize("name", ["auto", "cuda", "cpu", "litert"])
 def test_backend_is_another_name_of_target(name: str) -> None:
-    assert Options.from_mapping({"backend": name}).target == name
-    assert Options.from_strings({"backend": name}).target == name
-    assert Options.from_mapping({"backend": name, "target": name}).target == name
+    assert DelegateOptions.from_mapping({"backend": name}).target == name
+    assert DelegateOptions.from_strings({"backend": name}).target == name
+    assert DelegateOptions.from_mapping({"backend": name, "target": name}).target == name
     assert jitdelegate.GpuDelegate(backend=name).options.target == name
 
 
@@ -333,7 +340,7 @@ def test_backend_is_another_name_of_target(name: str) -> None:
 def test_two_values_under_the_two_names_of_the_target_are_refused(target: str, backend: str) -> None:
     words = f"target is '{target}' but backend, another name of it, is '{backend}'"
     with pytest.raises(OptionError, match=words):
-        Options.from_mapping({"target": target, "backend": backend})
+        DelegateOptions.from_mapping({"target": target, "backend": backend})
     with pytest.raises(OptionError, match=words):
         jitdelegate.load_delegate("jitdelegate", {"target": target, "backend": backend})
     with pytest.raises(OptionError, match=words):
@@ -347,25 +354,25 @@ def test_quantized_models_are_allowed_by_three_names() -> None:
         {"experimental_flags": "ENABLE_SERIALIZATION"},
         {"experimental_flags": 9, "quantized_models_allowed": False},
     ):
-        for options in (Options.from_mapping(refused), Options.from_strings(refused)):
+        for options in (DelegateOptions.from_mapping(refused), DelegateOptions.from_strings(refused)):
             assert not options.quantized_models_allowed
             assert options.partition_key == "quantized_models_allowed=False"
-    assert Options(experimental_flags=0, quantized_models_allowed=True).quantized_models_allowed
-    assert Options(experimental_flags=8).changed == ("experimental_flags",)
+    assert DelegateOptions(experimental_flags=0, quantized_models_allowed=True).quantized_models_allowed
+    assert DelegateOptions(experimental_flags=8).changed == ("experimental_flags",)
     assert not jitdelegate.GpuDelegate(experimental_enable_quant=False).options.quantized_models_allowed
     with pytest.raises(OptionError, match="quantized_models_allowed is True but experimental_enable_quant, another"):
-        Options.from_mapping({"quantized_models_allowed": 1, "experimental_enable_quant": 0})
+        DelegateOptions.from_mapping({"quantized_models_allowed": 1, "experimental_enable_quant": 0})
 
 
 @pytest.mark.parametrize(("flags", "words"), [(3, "CL_ONLY, .* on OpenCL"), ("GL_ONLY", "GL_ONLY, .* on OpenGL")])
 def test_flags_of_an_api_that_is_not_used_are_answered_with_a_reason(flags: int | str, words: str) -> None:
     with pytest.raises(OptionError, match=f"^experimental_flags has {words}: .* expected ENABLE_QUANT, ENABLE_SERIAL"):
-        Options(experimental_flags=flags)
+        DelegateOptions(experimental_flags=flags)
 
 
 def test_the_flag_of_the_cache_contradicts_no_cache() -> None:
     with pytest.raises(OptionError, match="ENABLE_SERIALIZATION, but serialization_dir is False"):
-        Options(experimental_flags=9, serialization_dir=False)
+        DelegateOptions(experimental_flags=9, serialization_dir=False)
 
 
 @pytest.mark.parametrize(
@@ -383,15 +390,15 @@ def test_the_flag_of_the_cache_contradicts_no_cache() -> None:
 def test_options_of_quantized_models_have_programs_of_their_own(
     changed: dict[str, Any], target: str, part: tuple[str, str]
 ) -> None:
-    device = target_named(target).find_device(Options())
-    usual = find_key(device, Options(), "00").parts
-    assert set(find_key(device, Options.from_mapping(changed), "00").parts) - set(usual) == {part}
+    device = target_named(target).find_device(DelegateOptions())
+    usual = find_key(device, DelegateOptions(), "00").parts
+    assert set(find_key(device, DelegateOptions.from_mapping(changed), "00").parts) - set(usual) == {part}
 
 
 @pytest.mark.parametrize("value", ["tpu", None, 1, []])
 def test_a_wrong_backend_is_refused_by_the_name_it_was_given(value: Any) -> None:
     with pytest.raises(OptionError, match=r"^backend is .* expected one of auto, cpu, cuda, litert"):
-        Options.from_mapping({"backend": value})
+        DelegateOptions.from_mapping({"backend": value})
 
 
 @pytest.mark.parametrize(
@@ -406,12 +413,12 @@ def test_a_wrong_backend_is_refused_by_the_name_it_was_given(value: Any) -> None
 )
 def test_an_unknown_option_comes_with_the_nearest_name(name: str, near: str) -> None:
     with pytest.raises(OptionError, match=rf"unknown option {name} \(did you mean {near}.*\?\); options are backend, "):
-        Options.from_mapping({name: 1})
+        DelegateOptions.from_mapping({name: 1})
 
 
 def test_an_unknown_option_that_is_near_to_none_comes_with_all() -> None:
     with pytest.raises(OptionError, match=r"unknown option zzz, 7; options are backend, cpu_features, .*, target$"):
-        Options.from_mapping({"zzz": 1, 7: 1})  # type: ignore[dict-item]
+        DelegateOptions.from_mapping({"zzz": 1, 7: 1})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(
@@ -433,7 +440,7 @@ def test_an_unknown_option_that_is_near_to_none_comes_with_all() -> None:
     ],
 )
 def test_the_partition_key_names_what_changes_the_delegated_operators(changed: dict[str, Any], key: str) -> None:
-    assert Options.from_mapping(changed).partition_key == key
+    assert DelegateOptions.from_mapping(changed).partition_key == key
 
 
 SETTINGS = {"target": "cpu", "num_threads": 1, "is_precision_loss_allowed": True, "only_ops": ["MUL", "ADD"]}
@@ -460,38 +467,38 @@ def _file(folder: Path, name: str, text: str | bytes) -> Path:
 )
 def test_options_come_from_a_file(name: str, text: str, tmp_path: Path) -> None:
     path = _file(tmp_path, name, text)
-    expected = repr(Options.from_mapping(SETTINGS))
-    assert repr(Options.from_file(path)) == expected
-    assert repr(Options.from_file(str(path))) == expected
+    expected = repr(DelegateOptions.from_mapping(SETTINGS))
+    assert repr(DelegateOptions.from_file(path)) == expected
+    assert repr(DelegateOptions.from_file(str(path))) == expected
     assert repr(jitdelegate.GpuDelegate.from_file(path).options) == expected
     assert repr(jitdelegate.load_delegate("jitdelegate", options=path).options) == expected
     assert repr(jitdelegate.load_delegate("jitdelegate", options=str(path)).options) == expected
 
 
 def test_an_empty_file_of_options_leaves_all_as_it_is(tmp_path: Path) -> None:
-    assert repr(Options.from_file(_file(tmp_path, "options.toml", ""))) == repr(Options())
-    assert repr(Options.from_file(_file(tmp_path, "options.json", "{}"))) == repr(Options())
+    assert repr(DelegateOptions.from_file(_file(tmp_path, "options.toml", ""))) == repr(DelegateOptions())
+    assert repr(DelegateOptions.from_file(_file(tmp_path, "options.json", "{}"))) == repr(DelegateOptions())
 
 
 @pytest.mark.parametrize(("name", "pair"), [one for one in _each(VALUES) if not isinstance(one.values[1][0], tuple)])
 def test_a_json_file_takes_each_value_of_each_option(name: str, pair: tuple[Any, Any], tmp_path: Path) -> None:
     path = _file(tmp_path, "options.json", json.dumps({name: pair[0]}))
-    assert getattr(Options.from_file(path), name) == pair[1]
+    assert getattr(DelegateOptions.from_file(path), name) == pair[1]
 
 
 @pytest.mark.parametrize(("name", "pair"), _each(VALUES))
 def test_a_file_and_a_mapping_take_the_text_of_each_value(name: str, pair: tuple[Any, Any], tmp_path: Path) -> None:
     path = _file(tmp_path, "options.json", json.dumps({name: str(pair[0])}))
-    assert getattr(Options.from_file(path), name) == pair[1]
+    assert getattr(DelegateOptions.from_file(path), name) == pair[1]
     for further in (path, {name: str(pair[0])}):
-        assert getattr(Options.from_keywords({}, further), name) == pair[1]
+        assert getattr(DelegateOptions.from_keywords({}, further), name) == pair[1]
 
 
 @pytest.mark.parametrize(("name", "value"), _json_values(REFUSED))
 def test_a_value_of_another_kind_in_a_file_is_refused_with_file_and_name(name: str, value: Any, tmp_path: Path) -> None:
     path = _file(tmp_path, "options.json", json.dumps({name: value}))
     with pytest.raises(OptionError) as error:
-        Options.from_file(path)
+        DelegateOptions.from_file(path)
     assert str(error.value).startswith(f"{path}: {name} is {repr(value)[:80]}")
     assert ", expected " in str(error.value)
 
@@ -529,7 +536,7 @@ def test_a_file_that_does_not_hold_options_is_refused_by_name(
     name: str, text: str | bytes, words: str, tmp_path: Path
 ) -> None:
     path = _file(tmp_path, name, text)
-    for take in (Options.from_file, lambda path: jitdelegate.load(b"", options=path)):
+    for take in (DelegateOptions.from_file, lambda path: jitdelegate.load(b"", options=path)):
         with pytest.raises(OptionError, match=words) as error:
             take(path)
         assert str(error.value).startswith(f"{path}: ")
@@ -539,7 +546,7 @@ def test_a_file_that_does_not_hold_options_is_refused_by_name(
 def test_a_file_that_cannot_be_read_is_refused_by_name(name: str, tmp_path: Path) -> None:
     path = os.path.join(tmp_path, name)
     with pytest.raises(OptionError) as error:
-        Options.from_file(path)
+        DelegateOptions.from_file(path)
     assert str(error.value).startswith(f"{path}: the file of options cannot be read: ")
 
 

@@ -13,7 +13,7 @@ from ai_edge_litert.interpreter import Interpreter as LiteRT
 import jitdelegate
 from jitdelegate.api.report import Report
 from jitdelegate.engine.load_path import find_key
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from jitdelegate.targets import target_named
 from tests.api import partial_models as partial
 from tests.api import small_models
@@ -57,7 +57,7 @@ def test_a_program_from_the_cache_is_timed_too_and_is_another_than_the_plain_one
 
 
 def test_only_cpu_programs_have_the_option_in_their_key() -> None:
-    plain, profiled = Options(), Options(profile=True)
+    plain, profiled = DelegateOptions(), DelegateOptions(profile=True)
     (gpu,) = target_named("cuda").devices("sm_90")
     cpu = target_named("cpu").find_device(plain)
     assert find_key(cpu, plain, "0").parts != find_key(cpu, profiled, "0").parts

@@ -109,7 +109,7 @@ def test_objects_show_what_they_are(tmp_path: Path) -> None:
     )
     assert repr(model.report()) == "Report(cpu, 1 of 1 operators delegated, cache off)"
     delegate = jitdelegate.GpuDelegate(serialization_dir=False, target="litert")
-    assert "GpuDelegate(Options(" in repr(delegate) and "target='litert'" in repr(delegate)
+    assert "GpuDelegate(DelegateOptions(" in repr(delegate) and "target='litert'" in repr(delegate)
     interpreter = jitdelegate.Interpreter(path, experimental_delegates=[delegate])
     assert repr(interpreter) == f"Interpreter('{path}' on litert)"
 

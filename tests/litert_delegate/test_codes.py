@@ -12,7 +12,7 @@ from jitdelegate.engine.load_path import load, recompile, specialize
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import DelegateWarning
 from jitdelegate.litert_delegate.delegate_client import Facts
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from jitdelegate.tflite.write import ModelBuilder
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="LiteRT's structures are known on Linux")
@@ -39,7 +39,9 @@ def sum_model() -> bytes:
 @pytest.mark.parametrize("code", [ADD, MUL])
 def test_operators_are_compared(code: int, recwarn: pytest.WarningsRecorder) -> None:
     content = sum_model()
-    client = Mistaken(load(ModelFile(content, Options(serialization_dir=False)), hosted=True), specialize, recompile)
+    client = Mistaken(
+        load(ModelFile(content, DelegateOptions(serialization_dir=False)), hosted=True), specialize, recompile
+    )
     client.code = code
     interpreter = Interpreter(model_content=content, experimental_delegates=[client.delegate()])
     warned = [str(each.message) for each in recwarn if each.category is DelegateWarning]

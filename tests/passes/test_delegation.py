@@ -12,7 +12,7 @@ import pytest
 from jitdelegate import passes
 from jitdelegate.ir.graph import Graph, Model, Node, Quant, Tensor
 from jitdelegate.ops.convolution import Weighted
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from jitdelegate.passes import delegation
 from jitdelegate.passes.cost import (
     BESIDE,
@@ -50,7 +50,7 @@ def folded(content: bytes) -> tuple[Model, Graph]:
 
 def delegated(content: bytes, rates: Rates = FREE, more: dict[int, str] | None = None, **options: Any) -> Delegation:
     model, graph = folded(content)
-    return delegate(model, graph, 0, Options(**options), rates, more or {})
+    return delegate(model, graph, 0, DelegateOptions(**options), rates, more or {})
 
 
 def groups(delegation: Delegation) -> list[tuple[int, ...]]:
@@ -122,13 +122,15 @@ def test_quantized_activations_are_left_to_litert_where_the_caller_wishes() -> N
     weights = model.constant(np.ones((3, 4), np.int8), quant=quant)
     model.output(model.op("FULLY_CONNECTED", [x, weights, None], (1, 3)))  # which has float activations
     _, graph = folded(model.finish())
-    found = {each: delegation._excluded(graph, graph.nodes[each], Options(experimental_flags=0)) for each in range(3)}
+    found = {
+        each: delegation._excluded(graph, graph.nodes[each], DelegateOptions(experimental_flags=0)) for each in range(3)
+    }
     assert found == {
         0: None,
         1: "It has quantized activations, which quantized_models_allowed=False leaves to LiteRT.",
         2: None,
     }
-    assert delegation._excluded(graph, graph.nodes[1], Options()) is None
+    assert delegation._excluded(graph, graph.nodes[1], DelegateOptions()) is None
 
 
 def test_small_partitions_are_left_to_litert() -> None:
@@ -253,7 +255,7 @@ def test_an_operator_that_became_several_nodes_is_delegated_as_a_whole(excluded:
     model, graph = folded(SIX)
     origins = {1: (1,), 2: (1,), 3: (1, 3)}
     nodes = tuple(replace(node, origin=origins.get(at, (at,))) for at, node in enumerate(graph.nodes))
-    found = delegate(model, replace(graph, nodes=nodes), 0, Options(), FREE, {excluded: "No code."})
+    found = delegate(model, replace(graph, nodes=nodes), 0, DelegateOptions(), FREE, {excluded: "No code."})
     assert groups(found) == {0: [(1, 2, 3, 4, 5)], 2: [(0,), (4, 5)], 5: [(0, 1, 2, 3, 4)]}[excluded]
     assert set(found.reasons.values()) == {"No code."}
 
@@ -273,7 +275,7 @@ def test_a_variable_is_in_one_place() -> None:
 def test_every_node_has_a_subset_and_only_those_without_have_a_reason() -> None:
     for seed in range(30):
         model, graph = folded(partial.RandomModel(seed).finish())
-        options = Options(only_ops=partial.ONLY, max_delegated_partitions=seed % 3 or None, partitioning="all")
+        options = DelegateOptions(only_ops=partial.ONLY, max_delegated_partitions=seed % 3 or None, partitioning="all")
         found = delegate(model, graph, 0, options, FREE, {})
         inside = [at for subset in found.delegated for at in subset.nodes]
         every = [at for subset in found.subsets for at in subset.nodes]
@@ -306,7 +308,7 @@ def test_thousands_of_partitions_are_weighed_in_a_few_rounds(
 
 def reason_for_host(content: bytes, **options: Any) -> str:
     model, graph = folded(content)
-    return needs_host(graph, delegate(model, graph, 0, Options(**options), FREE, {}))
+    return needs_host(graph, delegate(model, graph, 0, DelegateOptions(**options), FREE, {}))
 
 
 def test_partitions_that_know_nothing_of_each_other_need_no_host() -> None:
@@ -360,7 +362,7 @@ def test_complex_numbers_from_litert_are_left_to_it_in_one_step(monkeypatch: pyt
         return partition(nodes, delegated)
 
     monkeypatch.setattr(delegation, "partition", counted)
-    options = Options(only_ops=("RESHAPE", "REAL", "CONCATENATION"))
+    options = DelegateOptions(only_ops=("RESHAPE", "REAL", "CONCATENATION"))
     found = delegate(Model((graph,)), graph, 0, options, FREE, {})
     assert groups(found) == [(18,)]
     assert found.reasons[5] == "REAL: 'RFFT2D' is complex64, which does not pass to and from LiteRT."

@@ -12,7 +12,7 @@ from ai_edge_litert.interpreter import Interpreter
 import jitdelegate
 from jitdelegate.commands import replay
 from jitdelegate.commands.demo_model import mobilenet_v1
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from jitdelegate.program.program import Program
 from jitdelegate.program.read import read
 from jitdelegate.targets.cuda.target import CudaDevice
@@ -67,7 +67,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
 def _compile(content: bytes, folder: Path, **options: Any) -> Program:
     path = folder / "model.tflite"
     path.write_bytes(content)
-    given = Options(serialization_dir=str(folder / "cache"), **options)
+    given = DelegateOptions(serialization_dir=str(folder / "cache"), **options)
     return precompile.precompile(str(path), CudaDevice(ARCHITECTURE), given).program
 
 
@@ -246,12 +246,14 @@ def test_a_dumped_kernel_is_replayed_on_a_gpu(tmp_path: Path, gpu: Library, monk
     (path,) = tmp_path.glob("dump/00_cuda_*/kernels/*.npz")
     session = CudaDevice.session
 
-    def taught(device: CudaDevice, program: Program, options: Options, threads: int) -> Any:
+    def taught(device: CudaDevice, program: Program, options: DelegateOptions, threads: int) -> Any:
         _teach(gpu, program)
         return session(device, program, options, threads)
 
     monkeypatch.setattr(CudaDevice, "session", taught)
-    found = replay.replay(path, Options(target="cuda", profile=True, serialization_dir=str(tmp_path / "cache")), runs=2)
+    found = replay.replay(
+        path, DelegateOptions(target="cuda", profile=True, serialization_dir=str(tmp_path / "cache")), runs=2
+    )
     assert found.error < TOLERANCES["float32"]
     assert len(found.times) == 1 and "100.0% Map" in found.times[0]
     assert gpu.leaks() == []

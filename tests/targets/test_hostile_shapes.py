@@ -10,7 +10,7 @@ import pytest
 from jitdelegate import passes
 from jitdelegate.cache.key import Key
 from jitdelegate.compiler.compile import compile_model
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from jitdelegate.passes.support import unsupported
 from jitdelegate.program.read import read as read_program
 from jitdelegate.tflite.read import read
@@ -93,6 +93,6 @@ def test_code_that_would_take_too_long_to_compile_is_left_to_litert(monkeypatch:
     model = ModelBuilder()
     model.output(model.op("TANH", [model.input((3, 5))], (3, 5)))
     key = Key((("target", "cpu"), ("features", "x86-64-v3")))
-    program = read_program(b"".join(compile_model(model.finish(), Options(), key, {})))
+    program = read_program(b"".join(compile_model(model.finish(), DelegateOptions(), key, {})))
     assert program.target == "litert"
     assert [operator.reason for operator in program.operators] == ["The graph's code has more than 50 instructions."]

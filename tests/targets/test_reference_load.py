@@ -10,7 +10,7 @@ import pytest
 
 import jitdelegate
 from jitdelegate.analysis.survey import analyze
-from jitdelegate.options import Options
+from jitdelegate.options import DelegateOptions
 from tests.api import partial_models as partial
 from tests.api import resource_models, small_models
 from tests.ops.recurrent_models import LstmModel
@@ -39,12 +39,12 @@ def test_a_second_start_finds_the_program_and_answers_the_same(tmp_path: Path) -
 def test_analysis_tells_where_its_operators_run(tmp_path: Path) -> None:
     file = tmp_path / "model.tflite"
     file.write_bytes(partial.alternating())
-    options = Options(**partial.options(target="reference"))
+    options = DelegateOptions(**partial.options(target="reference"))
     (subgraph,) = analyze(str(file), options).subgraphs
     assert [node.place for node in subgraph.nodes].count("reference") == 4
     assert "partitions" in subgraph.how
     file.write_bytes(small_models.convolution())
-    assert analyze(str(file), Options(target="reference")).subgraphs[0].how == "compiled whole"
+    assert analyze(str(file), DelegateOptions(target="reference")).subgraphs[0].how == "compiled whole"
 
 
 def test_the_cpu_answers_as_the_reference_does() -> None:

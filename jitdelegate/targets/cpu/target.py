@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from jitdelegate.cache.key import Key
     from jitdelegate.ir.graph import Graph
-    from jitdelegate.options import Options
+    from jitdelegate.options import DelegateOptions
     from jitdelegate.passes.cost import Rates
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.io_binding import IOBinding
@@ -51,13 +51,13 @@ class CpuDevice:
     def target(self) -> CpuTarget:
         return TARGET
 
-    def key_parts(self, options: Options) -> KeyParts:
+    def key_parts(self, options: DelegateOptions) -> KeyParts:
         features = _features(options.cpu_features)
         loader = "object" if features == GENERIC else "flat"
         own = ((PROFILE, "1"),) if options.profile else ()
         return KeyParts("cpu", features, loader, this_machine(), toolchain=installed_toolchain(), options=own)
 
-    def usable_key(self, key: Key, options: Options) -> tuple[Key, str]:
+    def usable_key(self, key: Key, options: DelegateOptions) -> tuple[Key, str]:
         return key, ""
 
     def alternatives(self, key: Key) -> Sequence[Key]:
@@ -66,7 +66,7 @@ class CpuDevice:
     def difference(self, key: Key) -> str:
         return ""
 
-    def session(self, program: Program, options: Options, threads: int) -> IOBinding:
+    def session(self, program: Program, options: DelegateOptions, threads: int) -> IOBinding:
         from jitdelegate.runtime.cpu.session import Session  # a model on LiteRT needs none
 
         return Session(program, threads)
@@ -87,7 +87,7 @@ class CpuTarget:
         *("is_precision_loss_allowed", "precision", "stream"),
     )
 
-    def find_device(self, options: Options) -> CpuDevice:
+    def find_device(self, options: DelegateOptions) -> CpuDevice:
         if options.target == AUTO and options.cpu_features == AUTO and level() == GENERIC:
             raise DeviceError(f"{SLOWER}; the target {self.name!r} compiles it")
         return CpuDevice()
@@ -95,7 +95,7 @@ class CpuTarget:
     def devices(self, text: str) -> tuple[CpuDevice, ...]:
         raise OptionError(f"target is '{self.name}:{text}', expected '{self.name}': it is for this machine's CPU")
 
-    def generate(self, graph: Graph, options: Options, key: Key, trace: Trace) -> Generated:
+    def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace) -> Generated:
         from jitdelegate.targets.cpu.generate import generate  # not before: only generating code needs LLVM
 
         return generate(graph, key.part("features"), trace, profile=bool(key.part(PROFILE)))

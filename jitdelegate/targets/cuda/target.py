@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from jitdelegate.cache.key import Key, KeyParts
     from jitdelegate.ir.graph import Graph
-    from jitdelegate.options import Options
+    from jitdelegate.options import DelegateOptions
     from jitdelegate.passes.cost import Rates
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.cuda.device import Device
@@ -55,7 +55,7 @@ class CudaDevice:
             raise DeviceError(f"the program is for {self.kind}, which is not of this machine")
         return self.device
 
-    def key_parts(self, options: Options) -> KeyParts:
+    def key_parts(self, options: DelegateOptions) -> KeyParts:
         from jitdelegate.cache.key import ANY_MACHINE, KeyParts
         from jitdelegate.runtime.cuda.architectures import parsed
         from jitdelegate.runtime.cuda.toolchain import installed_toolchain
@@ -64,7 +64,7 @@ class CudaDevice:
         own = ((PRECISION, options.precision), (MULTIPROCESSORS, str(multiprocessors)))
         return KeyParts("cuda", features, "cubin", ANY_MACHINE, toolchain=installed_toolchain(), options=own)
 
-    def usable_key(self, key: Key, options: Options) -> tuple[Key, str]:
+    def usable_key(self, key: Key, options: DelegateOptions) -> tuple[Key, str]:
         from jitdelegate.cache.key import TOOLCHAIN
         from jitdelegate.runtime.cuda.toolchain import NUMBA_CUDA_VERSIONS, cuda_major
 
@@ -91,7 +91,7 @@ class CudaDevice:
             f" {device.multiprocessors}: pip install jitdelegate[{device.extra}] compiles one that fits"
         )
 
-    def session(self, program: Program, options: Options, threads: int) -> IOBinding:
+    def session(self, program: Program, options: DelegateOptions, threads: int) -> IOBinding:
         from jitdelegate.runtime.cuda.session import CudaSession
 
         return CudaSession(program, self._here, options.stream, profile=options.profile)
@@ -109,7 +109,7 @@ class CudaTarget:
     bare_rows = 4
     ignored_options = ("cpu_features", "inference_preference")
 
-    def find_device(self, options: Options) -> CudaDevice:
+    def find_device(self, options: DelegateOptions) -> CudaDevice:
         library = open_library()
         from jitdelegate.runtime.cuda.device import find_device  # imported late: most machines have no GPU
 
@@ -127,7 +127,7 @@ class CudaTarget:
         except ValueError as error:
             raise OptionError(f"{error}; or {ALL!r}") from error
 
-    def generate(self, graph: Graph, options: Options, key: Key, trace: Trace) -> Generated:
+    def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace) -> Generated:
         from jitdelegate.cache.store import open_store
         from jitdelegate.targets.target import Generated
 

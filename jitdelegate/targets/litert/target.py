@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jitdelegate.cache.key import Key
     from jitdelegate.ir.graph import Graph
-    from jitdelegate.options import Options
+    from jitdelegate.options import DelegateOptions
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.io_binding import IOBinding
     from jitdelegate.targets.target import Generated, Trace
@@ -30,11 +30,11 @@ class LiteRTDevice(CpuDevice):
     def target(self) -> LiteRTTarget:
         return TARGET
 
-    def key_parts(self, options: Options) -> KeyParts:
+    def key_parts(self, options: DelegateOptions) -> KeyParts:
         chosen = () if options.target == NAME else ((CHOSEN, options.target),)
         return KeyParts(NAME, "", "none", this_machine(), toolchain="", options=chosen)
 
-    def session(self, program: Program, options: Options, threads: int) -> IOBinding:
+    def session(self, program: Program, options: DelegateOptions, threads: int) -> IOBinding:
         raise DeviceError("a model on LiteRT has no compiled program")
 
 
@@ -52,10 +52,10 @@ class LiteRTTarget(CpuTarget):
         *("experimental_flags", "quantized_execution", "quantized_models_allowed", "quantized_rounding"),
     )
 
-    def find_device(self, options: Options) -> LiteRTDevice:
+    def find_device(self, options: DelegateOptions) -> LiteRTDevice:
         return LiteRTDevice()
 
-    def generate(self, graph: Graph, options: Options, key: Key, trace: Trace) -> Generated:
+    def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace) -> Generated:
         raise DeviceError("nothing is compiled for LiteRT")
 
     def refusal(self, key: Key) -> str:

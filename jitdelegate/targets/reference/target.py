@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jitdelegate.cache.key import Key
     from jitdelegate.ir.graph import Graph
-    from jitdelegate.options import Options
+    from jitdelegate.options import DelegateOptions
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.io_binding import IOBinding
     from jitdelegate.targets.target import Generated, Trace
@@ -29,10 +29,10 @@ class ReferenceDevice(CpuDevice):
     def target(self) -> ReferenceTarget:
         return TARGET
 
-    def key_parts(self, options: Options) -> KeyParts:
+    def key_parts(self, options: DelegateOptions) -> KeyParts:
         return KeyParts(NAME, "", NAME, this_machine(), toolchain="")
 
-    def session(self, program: Program, options: Options, threads: int) -> IOBinding:
+    def session(self, program: Program, options: DelegateOptions, threads: int) -> IOBinding:
         from jitdelegate.targets.reference.session import ReferenceSession  # it imports numpy
 
         return ReferenceSession(program)
@@ -47,10 +47,10 @@ class ReferenceTarget(CpuTarget):
     delegated_to = "the reference evaluator"
     ignored_options = (*CpuTarget.ignored_options, "cpu_features", "profile")
 
-    def find_device(self, options: Options) -> ReferenceDevice:
+    def find_device(self, options: DelegateOptions) -> ReferenceDevice:
         return ReferenceDevice()
 
-    def generate(self, graph: Graph, options: Options, key: Key, trace: Trace) -> Generated:
+    def generate(self, graph: Graph, options: DelegateOptions, key: Key, trace: Trace) -> Generated:
         from jitdelegate.targets.reference.generate import generate
 
         return generate(graph, NAME)
