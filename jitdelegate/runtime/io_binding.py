@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from jitdelegate.program.program import Port, Program, State
+    from jitdelegate.runtime.binding import Binding, Place
     from jitdelegate.runtime.buffers import Borrowed, Tensor
     from jitdelegate.runtime.shared_file import SharedFile
 
@@ -116,6 +117,22 @@ class IOBinding:
             self.run_on(self._staged)
         except MemoryError as error:
             raise DeviceError("no memory for a run") from error
+
+    def bind(self, places: Sequence[Place]) -> Binding:
+        """The caller's memory for all inputs, then all outputs, checked for any number of runs of this session.
+
+        Raises:
+            TensorError: a place does not fit its tensor, lies on another device, or overlaps another.
+            DeviceError: out of memory.
+        """
+        from jitdelegate.runtime.binding import Binding  # not before: load() makes its own outputs
+
+        return Binding(self.program, places)
+
+    def run_bound(self, binding: Binding) -> None:
+        """One inference on the memory of a binding of this session; raises the errors of `run`."""
+        self.run_on(binding.addresses)
+        binding.finish()
 
     def reset_states(self, *, resources: bool) -> None:
         """Reset every state to its first value.
