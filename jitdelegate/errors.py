@@ -5,8 +5,11 @@ class JitDelegateError(Exception):
     """Root of the errors that jitdelegate raises on purpose."""
 
 
-class ModelError(JitDelegateError, ValueError):
-    """The bytes are not a model that can be read; the message names the place and what is wrong there."""
+class ModelError(JitDelegateError, ValueError, RuntimeError):
+    """The bytes are not a model that can be read; the message names the place and what is wrong there.
+
+    LiteRT's Interpreter raises a ValueError there, its CompiledModel a RuntimeError; `TensorError` is both as well.
+    """
 
 
 class CompileError(JitDelegateError):
@@ -41,6 +44,10 @@ class DeviceError(JitDelegateError, RuntimeError):
     """The machine cannot run the model as requested: no such device, missing CPU features, out of memory."""
 
 
+class ClosedError(DeviceError, AttributeError):
+    """A CompiledModel was used after `close`; LiteRT raises an AttributeError there."""
+
+
 class CompilerFailedError(DeviceError):
     """The compiler is missing, broken or out of memory; with target "auto" the model runs on LiteRT instead."""
 
@@ -49,8 +56,8 @@ class DelegationError(DeviceError):
     """Full delegation was required, and some operators cannot be delegated; the message has each reason."""
 
 
-class TensorError(JitDelegateError, ValueError):
-    """A tensor that was passed in or requested has the wrong name, index, type, shape or length."""
+class TensorError(JitDelegateError, ValueError, RuntimeError):
+    """A tensor or signature that was passed in or requested has the wrong name, index, type, shape or length."""
 
 
 class DelegateWarning(UserWarning):

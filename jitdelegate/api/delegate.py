@@ -45,6 +45,7 @@ class GpuDelegate:
         experimental_enable_quant: bool | int | None = None,
         cpu_features: str | None = None,
         device: int | str | None = None,
+        hardware_accelerators: int | None = None,
         stream: int | None = None,
         precision: str | None = None,
         is_precision_loss_allowed: bool | int | None = None,

@@ -112,9 +112,9 @@ class Model:
 
     @property
     def signatures(self) -> dict[str, dict[str, list[str]]]:
-        """Signature key to {"inputs": [names], "outputs": [names]}, for `run`."""
+        """Signature key to {"inputs": [names], "outputs": [names]} in alphabetical order, for `run`."""
         return {
-            each.key: {"inputs": [name for name, _ in each.inputs], "outputs": [name for name, _ in each.outputs]}
+            each.key: {"inputs": sorted(dict(each.inputs)), "outputs": sorted(dict(each.outputs))}
             for each in self._program.signatures
         }
 
@@ -170,7 +170,7 @@ class Model:
             return base.source.fallback().run_signature(key, inputs)
         ports = base.program.outputs
         found = {port.index: value for port, value in zip(ports, self._run(base, arguments), strict=True)}
-        return {name: found[index] for name, index in signature.outputs}
+        return {name: found[index] for name, index in sorted(signature.outputs)}
 
     def _signature(self, key: str) -> Signature:
         signatures = {each.key: each for each in self._program.signatures}
@@ -290,6 +290,7 @@ def load(
     experimental_enable_quant: bool | int | None = None,
     cpu_features: str | None = None,
     device: int | str | None = None,
+    hardware_accelerators: int | None = None,
     stream: int | None = None,
     precision: str | None = None,
     is_precision_loss_allowed: bool | int | None = None,

@@ -158,16 +158,22 @@ def states(graph: Graph, weights: bytearray) -> tuple[State, ...]:
 
 
 def signatures(model: Model) -> tuple[Signature, ...]:
-    """The model's signatures, with arguments in alphabetical order as in LiteRT."""
+    """The model's signatures, with arguments in the order of the subgraph's inputs and outputs."""
     return tuple(
         Signature(
             key=each.key,
             graph=each.graph,
-            inputs=tuple(sorted(each.inputs.items())),
-            outputs=tuple(sorted(each.outputs.items())),
+            inputs=_in_order(each.inputs, model.graphs[each.graph].inputs),
+            outputs=_in_order(each.outputs, model.graphs[each.graph].outputs),
         )
         for each in model.signatures
     )
+
+
+def _in_order(arguments: Mapping[str, int], tensors: Sequence[int]) -> tuple[tuple[str, int], ...]:
+    """Names with their tensors, in the order of `tensors`; those of others follow, in alphabetical order."""
+    places = {index: place for place, index in reversed([*enumerate(tensors)])}
+    return tuple(sorted(arguments.items(), key=lambda pair: (places.get(pair[1], len(places)), pair[0])))
 
 
 def idle_subgraphs(model: Model) -> tuple[IdleSubgraph, ...]:

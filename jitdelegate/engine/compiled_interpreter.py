@@ -275,7 +275,7 @@ class CompiledInterpreter:
 
     def _get_full_signature_list(self) -> dict[str, Any]:
         return {
-            each.key: {"inputs": dict(each.inputs), "outputs": dict(each.outputs)}
+            each.key: {"inputs": dict(sorted(each.inputs)), "outputs": dict(sorted(each.outputs))}
             for each in self._base.program.signatures
         }
 

@@ -102,7 +102,7 @@ def resolve_target(options: DelegateOptions, notes: list[str], seconds: dict[str
         DeviceError: this machine lacks the requested target.
     """
     found: list[Device] = []
-    for target in candidates(options.target, notes):
+    for target in candidates(options, notes):
         start = time.perf_counter()
         try:
             found.append(target.find_device(options))
@@ -114,6 +114,9 @@ def resolve_target(options: DelegateOptions, notes: list[str], seconds: dict[str
         if not target.is_accelerator:
             break  # the CPU runs whatever an accelerator cannot
         seconds["device"] = time.perf_counter() - start
+    if not found:
+        why = "; ".join(notes)
+        raise DeviceError(f"hardware_accelerators is GPU alone: {why}; expected GPU | CPU, which runs on the CPU then")
     return tuple(found)
 
 

@@ -70,6 +70,9 @@ class DelegateOptions:
             and loads through llvmlite. With a named instruction set, the target "auto" compiles on any CPU.
         device: the GPU's number among those visible to the process, or a part of its name in any case, as "h100": the
             first GPU with such a name. A string of digits is a number.
+        hardware_accelerators: LiteRT's flags, by which "auto" takes its targets: CPU (1) takes no GPU, GPU (2) takes
+            nothing else and refuses a model with an operator that is not compiled, and GPU | CPU (3) takes what there
+            is. A named target has to be one of them.
         stream: handle of a CUDA stream of the process on that GPU, such as `torch.cuda.Stream().cuda_stream`: the model
             runs after earlier work in it, and a call returns when the run is done. None is the model's own stream.
         precision: of CUDA code; CPU code is always "float32". "tf32" multiplies in TF32 on tensor cores, "float16" and
@@ -126,6 +129,7 @@ class DelegateOptions:
         "device",
         "experimental_flags",
         "first_delegate_node_index",
+        "hardware_accelerators",
         "inference_preference",
         "inference_priority1",
         "inference_priority2",
@@ -160,6 +164,7 @@ class DelegateOptions:
         num_threads: int | None = None,
         cpu_features: str = "auto",
         device: int | str = 0,
+        hardware_accelerators: int = checks.GPU | checks.CPU,
         stream: int | None = None,
         precision: str | None = None,
         is_precision_loss_allowed: bool | int | None = None,
@@ -184,6 +189,7 @@ class DelegateOptions:
         dequantize_outputs: bool | int = False,
     ) -> None:
         self.target = checks.choice("target", target, NAMES)
+        self.hardware_accelerators = checks.accelerators(hardware_accelerators, self.target)
         self.cpu_features = checks.choice("cpu_features", cpu_features, checks.CPU_FEATURES)
         self.serialization_dir = checks.directory(serialization_dir)
         if model_token is not None and not isinstance(model_token, str):
@@ -202,7 +208,8 @@ class DelegateOptions:
         self.max_delegated_partitions = checks.partitions(max_delegated_partitions)
         self.min_nodes_per_partition = checks.whole("min_nodes_per_partition", min_nodes_per_partition)
         self.private_weights = checks.truth("private_weights", private_weights)
-        self.require_full_delegation = checks.truth("require_full_delegation", require_full_delegation)
+        whole = checks.truth("require_full_delegation", require_full_delegation)
+        self.require_full_delegation = whole or self.hardware_accelerators == checks.GPU
         self.first_delegate_node_index = checks.whole("first_delegate_node_index", first_delegate_node_index)
         self.last_delegate_node_index = checks.last_index(last_delegate_node_index)
         self.only_ops = checks.operators(only_ops)
@@ -244,7 +251,8 @@ class DelegateOptions:
         """Names of the options that differ from their defaults, in alphabetical order."""
         usual = DelegateOptions()
         names = tuple(name for name in self.__slots__ if getattr(self, name) != getattr(usual, name))
-        meant = {  # by TFLite's options, which are named instead
+        meant = {  # by other options, which are named instead
+            "require_full_delegation": self.hardware_accelerators == checks.GPU,
             "precision": self._meant_precision(),
             "quantized_models_allowed": checks.ENABLE_QUANT in self.experimental_flags,
         }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 
 from jitdelegate.errors import OptionError
+from jitdelegate.targets.table import AUTO as AUTO_TARGET
+from jitdelegate.targets.table import CPU, GPU, NPU, ROWS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,6 +78,21 @@ def device(value: int | str) -> int | str:
     if isinstance(found, str) and found.strip() and not found.strip().lstrip("+-").isdecimal():
         return found
     raise refused("device", value, f"a whole number from 0 to {LARGEST_DEVICE} or a part of a GPU's name")
+
+
+def accelerators(value: int, target: str) -> int:
+    """LiteRT's flags of the hardware to use.
+
+    Args:
+        target: the checked option, which has to be one of them.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= CPU | GPU | NPU:
+        raise refused("hardware_accelerators", value, "CPU (1), GPU (2), or GPU | CPU (3)")
+    if value & NPU:
+        raise refused("hardware_accelerators", value, "CPU (1), GPU (2), or GPU | CPU (3): nothing here runs on an NPU")
+    if target != AUTO_TARGET and not value & ROWS[target].hardware:
+        raise refused("hardware_accelerators", value, f"flags that allow the target {target!r}")
+    return int(value)
 
 
 def stream(value: int | None) -> int | None:

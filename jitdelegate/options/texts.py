@@ -23,8 +23,8 @@ _OPTIONAL = {
 }
 """Options whose value may be None."""
 _NUMBERS = {
-    *("experimental_flags", "first_delegate_node_index", "inference_preference", "inference_priority1"),
-    "inference_priority2",
+    *("experimental_flags", "first_delegate_node_index", "hardware_accelerators", "inference_preference"),
+    *("inference_priority1", "inference_priority2"),
     *("inference_priority3", "last_delegate_node_index", "max_delegated_partitions", "min_nodes_per_partition"),
     *("num_threads", "stream"),
 }

@@ -20,6 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from jitdelegate.options import DelegateOptions
     from jitdelegate.targets.target import Device, Target
 
 
@@ -29,16 +30,18 @@ def target_named(name: str) -> Target:
     return found
 
 
-def candidates(name: str, notes: list[str]) -> Iterator[Target]:
-    """The targets for a value of the option `target`, in the order in which they are tried; each is imported then.
+def candidates(options: DelegateOptions, notes: list[str]) -> Iterator[Target]:
+    """The targets that the options allow, in the order in which they are tried; each is imported then.
 
     Args:
         notes: receives one sentence per target that "auto" cannot use.
     """
-    if name != AUTO:
-        yield target_named(name)
+    if options.target != AUTO:
+        yield target_named(options.target)
         return
     for row, each in ROWS.items():
+        if not options.hardware_accelerators & each.hardware:
+            continue
         if each.automatic and may_be_here(row):
             yield target_named(row)
         elif each.automatic:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 AUTO = "auto"
+CPU, GPU, NPU = 1, 2, 4
+"""LiteRT's flags of hardware."""
 
 
 class Row:
@@ -21,6 +23,11 @@ class Row:
         self.automatic = automatic
         self.device_files = device_files
         self.absent = absent
+
+    @property
+    def hardware(self) -> int:
+        """CPU or GPU."""
+        return GPU if self.device_files else CPU
 
 
 DEVICES = "/dev"

@@ -61,6 +61,7 @@ VALUES: dict[str, list[tuple[Any, Any]]] = {
         (("ENABLE_SERIALIZATION",), ("ENABLE_SERIALIZATION",)),
     ],
     "first_delegate_node_index": [(2, 2), (2147483647, 2147483647)],
+    "hardware_accelerators": [(1, 1), (2, 2), (3, 3)],
     "inference_preference": [
         (0, "FAST_SINGLE_ANSWER"),
         (1, "SUSTAINED_SPEED"),
@@ -103,6 +104,7 @@ REFUSED: dict[str, list[Any]] = {
     "device": [-1, 1024, 1.0, True, None, "", " ", "-1", "1024", "9" * 5000, 10**5000, [0]],
     "experimental_flags": [-1, 16, 1.0, True, None, "QUANT", ["ENABLE_QUANT", 1], {"ENABLE_QUANT": 1}],
     "first_delegate_node_index": [-1, 2147483648, 1.0, True, None, "first", []],
+    "hardware_accelerators": [0, 4, 5, 8, -1, 1.0, True, None, "CPU", []],
     "inference_preference": [-1, 3, 1.0, True, None, "balanced", ["BALANCED"]],
     "inference_priority1": [-1, 4, 1.0, True, None, "auto", "PRECISION", []],
     "inference_priority2": [-1, 4, 1.0, True, None, "auto", "PRECISION", []],
