@@ -60,6 +60,10 @@ class TensorError(JitDelegateError, ValueError, RuntimeError):
     """A tensor or signature that was passed in or requested has the wrong name, index, type, shape or length."""
 
 
+class TensorBufferError(TensorError, RuntimeError):
+    """A TensorBuffer was destroyed, or is smaller than what is read from it or written to it."""
+
+
 class DelegateWarning(UserWarning):
     """Operators of a model run on LiteRT, or the delegate stays out of an interpreter; says which and why."""
 

@@ -1,48 +1,68 @@
-"""TensorBuffer: memory for an input or output of a CompiledModel, with the interface of `ai_edge_litert`'s."""
+"""TensorBuffer: memory for an input or output of a CompiledModel, with the interface of `ai_edge_litert`'s and more."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
 
-from jitdelegate.errors import TensorError
-from jitdelegate.runtime.binding import Place
-from jitdelegate.runtime.buffers import ELEMENTS, tensor_class
+from jitdelegate.errors import TensorBufferError, TensorError
+from jitdelegate.runtime.binding import HOST, Place, host_place
+from jitdelegate.runtime.buffers import Tensor
+from jitdelegate.runtime.element_types import TYPES, is_packed, nbytes_of
+from jitdelegate.runtime.memory import ALIGNMENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
+    from typing import Any, Protocol
 
     import numpy as np
 
-ALIGNMENT = 64
-"""Of memory that is made here, in bytes, and of memory that LiteRT uses in place."""
+    class Event(Protocol):
+        """Something to wait for before a buffer is used."""
+
+        def wait(self) -> Any: ...
+
+
+LITERT_TYPES = {
+    *("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"),
+    *("int32", "int8", "uint8", "bool"),
+}
+"""What LiteRT writes to and reads from a buffer of any type, byte by byte; other types have to be the buffer's."""
+
+ML_TYPES = {"bfloat16", "float8_e4m3fn", "float8_e5m2"}
+"""Types that numpy has from ml_dtypes."""
 
 
 class TensorBuffer:
     """Memory of one row-major tensor. `CompiledModel.create_input_buffers` and its siblings make buffers that fit.
 
+    `numpy.asarray(buffer)`, `torch.from_dlpack(buffer)` and, on a GPU, `cupy.asarray(buffer)` share the memory, which
+    lives as long as they do. A copied or unpickled buffer has memory of its own on the host.
+
     Attributes:
-        dtype: numpy's name of the element type.
+        dtype: numpy's name of the element type, or that of ml_dtypes. Types of less than a byte are packed as they are
+            stored, and arrays of them are the bytes.
         shape: sizes, outermost first.
     """
 
-    __slots__ = ("_place", "dtype", "shape")
+    __slots__ = ("__weakref__", "_event", "_place", "_told_shape", "dtype", "shape")
 
     def __init__(self, place: Place, dtype: str, shape: tuple[int, ...]) -> None:
         self._place: Place | None = place
+        self._event: Event | None = None
         self.dtype = dtype
-        self.shape = shape
+        self.shape = self._told_shape = shape
 
     @property
     def place(self) -> Place:
         """Where its memory lies.
 
         Raises:
-            ValueError: the buffer was destroyed.
+            TensorBufferError: the buffer was destroyed.
         """
         if self._place is None:
-            raise TensorError("TensorBuffer has been destroyed")
+            raise TensorBufferError("TensorBuffer has been destroyed")
         return self._place
 
     @property
@@ -50,88 +70,317 @@ class TensorBuffer:
         """Length of the tensor in bytes; raises the errors of `place`."""
         return self.place.nbytes
 
+    @property
+    def capsule(self) -> Any:
+        """A new DLPack capsule of the memory, where LiteRT has a capsule of its own; raises the errors of `place`."""
+        return self.__dlpack__()
+
     @classmethod
     def create(cls, dtype: str, shape: tuple[int, ...]) -> TensorBuffer:
         """A buffer of zeros in new memory of the host.
 
         Raises:
-            ValueError: the element type is unknown, or the tensor too large.
-            MemoryError: out of memory.
+            TensorError: the element type is unknown, or a size negative.
+            DeviceError: out of memory.
         """
-        nbytes = tensor_class(dtype, shape).nbytes
-        memory = ctypes.create_string_buffer(nbytes + ALIGNMENT)
-        address = ctypes.addressof(memory)
-        return cls(Place(address + -address % ALIGNMENT, nbytes, memory), dtype, shape)
+        return cls(host_place(nbytes_of(dtype, shape)), dtype, shape)
 
     @classmethod
     def create_from_host_memory(cls, data_array: np.ndarray) -> TensorBuffer:
-        """A buffer on the array's own memory; on a copy where this is not aligned to 64 bytes.
+        """A buffer on the array's own memory; on a copy where this is not aligned to 64 bytes, as in LiteRT.
+
+        `get_tensor_details` describes it as flat, as LiteRT does.
 
         Raises:
-            ValueError: it is no C-contiguous numpy array of a type that models have.
+            TensorError: it is no C-contiguous numpy array, or strings or objects.
         """
-        numpy = sys.modules.get("numpy")
-        if numpy is None or not isinstance(data_array, numpy.ndarray):
-            raise TensorError("data_array must be a NumPy array")
+        dtype = _array_type(data_array)
         if not data_array.flags.c_contiguous:
             raise TensorError("data_array must be C-contiguous for zero-copy host-memory binding")
-        dtype = data_array.dtype.name
-        if dtype not in ELEMENTS:
-            raise TensorError(f"Unsupported dtype: {dtype}")
-        if data_array.ctypes.data % ALIGNMENT:
-            buffer = cls.create(dtype, data_array.shape)
-            buffer.write(data_array)
-            return buffer
-        return cls(Place(data_array.ctypes.data, data_array.nbytes, data_array), dtype, data_array.shape)
+        address, shape = data_array.ctypes.data, data_array.shape
+        if address % ALIGNMENT:
+            buffer = cls.create(dtype, shape)
+            buffer._store(data_array)
+        else:
+            readonly = not data_array.flags.writeable
+            buffer = cls(Place(address, data_array.nbytes, data_array, is_readonly=readonly), dtype, shape)
+        buffer._told_shape = (data_array.size,)
+        return buffer
+
+    @classmethod
+    def create_from_dlpack(cls, x: Any) -> TensorBuffer:
+        """A buffer on the memory of an array of another library; nothing is copied.
+
+        Args:
+            x: an object with `__dlpack__` (numpy, PyTorch, CuPy, JAX), or a DLPack capsule, which is consumed.
+        Raises:
+            TensorError: it is neither of the two, a capsule that was consumed before, not contiguous, of a type that
+                models do not have, or not on the host.
+        """
+        from jitdelegate.runtime import dlpack  # not before: most buffers are made by models
+
+        shared = dlpack.take(x)
+        if shared.device_type not in (dlpack.CPU, dlpack.CUDA_HOST):
+            raise TensorError(f"the memory is on a device of DLPack's kind {shared.device_type}, expected the host")
+        place = Place(shared.address, shared.nbytes, shared, is_readonly=shared.is_readonly)
+        return cls(place, shared.dtype, shared.shape)
 
     def write(self, data_array: np.ndarray) -> None:
-        """Copy an array of the same type and number of elements into the buffer.
+        """Copy an array's elements, row by row, to the start of the buffer.
+
+        As in LiteRT, bytes are copied as they are, whatever the shape, also to a buffer of another type.
 
         Raises:
-            ValueError: the type or number of elements differs.
+            TensorError: it is no numpy array, of a type that neither LiteRT's buffers nor this one have, or the memory
+                is read-only.
+            TensorBufferError: the array is larger than the buffer, or the buffer was destroyed.
         """
-        view = self.view()
-        if data_array.dtype != view.dtype or data_array.size != view.size:
-            raise TensorError(
-                f"data_array has {data_array.size} elements of {data_array.dtype.name},"
-                f" expected {view.size} of {self.dtype}"
+        if isinstance(data_array, Tensor):
+            data_array = data_array.__array__()
+        self._expect_type(_array_type(data_array))
+        if data_array.nbytes > self.place.nbytes:
+            raise TensorBufferError(
+                f"data_array has {data_array.nbytes} bytes, which is more than the {self.place.nbytes} of the buffer"
             )
-        view.reshape(-1)[:] = data_array.reshape(-1)
+        if self.place.is_readonly:
+            raise TensorError("the buffer's memory is read-only")
+        self.wait_event()
+        self._store(data_array)
 
-    def read(self, num_elements: int, output_dtype: Any) -> np.ndarray:
-        """A flat copy of the first elements.
+    def read(self, num_elements: int | None = None, output_dtype: Any = None) -> np.ndarray:
+        """A copy: of the whole tensor in its shape, or, as in LiteRT, of the first bytes as a flat array.
 
+        Args:
+            num_elements: number of elements, or a shape of them; None for the buffer's shape.
+            output_dtype: their type, which need not be the buffer's; None for the buffer's.
         Raises:
-            ValueError: the type is another one, or there are fewer elements.
+            TensorError: a negative number, or a type that neither LiteRT's buffers nor this one have.
+            TensorBufferError: the buffer is smaller, or was destroyed.
         """
-        import numpy
-
-        flat = self.view().reshape(-1)
-        if numpy.dtype(output_dtype) != flat.dtype or not 0 <= num_elements <= flat.size:
-            raise TensorError(
-                f"{num_elements} elements of {numpy.dtype(output_dtype).name} are asked for,"
-                f" expected at most {flat.size} of {self.dtype}"
-            )
-        return flat[:num_elements].copy()
+        place, dtype = self.place, self.dtype
+        if output_dtype is not None:
+            dtype = _type_name(output_dtype)
+            self._expect_type(dtype)
+        shape = self._array_shape if num_elements is None else num_elements
+        array: np.ndarray = _numpy().empty(shape, _numpy_type(dtype))
+        if array.nbytes > place.nbytes:
+            raise TensorBufferError(f"{array.nbytes} bytes are asked for, the buffer has {place.nbytes}")
+        self.wait_event()
+        place.load(array.ctypes.data, array.nbytes)
+        return array
 
     def view(self) -> np.ndarray:
-        """A numpy array on the buffer's memory; raises the errors of `place`."""
-        import numpy
+        """A numpy array on the buffer's memory, which it keeps alive.
 
+        Raises:
+            TensorBufferError: the buffer was destroyed.
+            TensorError: it is on a GPU.
+        """
         place = self.place
-        memory: Any = (ctypes.c_char * place.nbytes).from_address(place.address)
-        memory.owner = place.owner
-        array: np.ndarray = numpy.frombuffer(memory, self.dtype).reshape(self.shape)
+        if place.gpu != HOST:
+            raise TensorError(f"the buffer lies on GPU {place.gpu}, where numpy does not reach it; read() copies it")
+        self.wait_event()
+        array: np.ndarray = _numpy().ndarray(self._array_shape, _numpy_type(self.dtype), self._memory())
+        array.flags.writeable = not place.is_readonly
         return array
 
     def get_tensor_details(self) -> dict[str, Any]:
         """{"dtype": name of the element type, "shape": list of sizes}; raises the errors of `place`."""
         assert self.place
-        return {"dtype": self.dtype, "shape": list(self.shape)}
+        return {"dtype": self.dtype, "shape": list(self._told_shape)}
 
     def destroy(self) -> None:
-        """Release the memory; the buffer cannot be used afterwards."""
-        self._place = None
+        """Release the memory; harmless a second time. Arrays on the memory keep it."""
+        self._place = self._event = None
+
+    def set_event(self, event: Event) -> None:
+        """Let everyone who reads or writes the buffer wait for an event first."""
+        assert self.place
+        self._event = event
+
+    def has_event(self) -> bool:
+        """Whether there is an event that nobody has waited for."""
+        return self._event is not None
+
+    def get_event(self) -> Event | None:
+        """The event that is to be waited for."""
+        return self._event
+
+    def clear_event(self) -> None:
+        """Wait for nothing anymore."""
+        self._event = None
+
+    def wait_event(self) -> None:
+        """Wait for the event, if there is one; raises the errors of what it stands for."""
+        event = self._event
+        if event is not None:
+            event.wait()
+            if self._event is event:
+                self._event = None
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        array = self.view()
+        if dtype is None or array.dtype == dtype:
+            return array.copy() if copy else array
+        if copy is False:
+            raise ValueError(f"{self!r} cannot be shared as {dtype}")
+        return array.astype(dtype)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Description of a buffer on a GPU, version 3; no stream works on it.
+
+        Raises:
+            AttributeError: the buffer is on the host, or has a type that only raw bytes describe.
+        """
+        place = self.place
+        if place.gpu == HOST or is_packed(self.dtype):
+            raise AttributeError(f"{self!r} has no __cuda_array_interface__")
+        self.wait_event()
+        from jitdelegate.runtime.cuda_array import interface
+
+        return interface(place.shared_address(), self.dtype, self.shape, readonly=place.is_readonly)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's (kind, number) of the device; raises the errors of `place`."""
+        from jitdelegate.runtime import dlpack
+
+        return (dlpack.CPU, 0) if self.place.gpu == HOST else (dlpack.CUDA, self.place.gpu)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A DLPack capsule of the memory, which it keeps alive.
+
+        Args:
+            stream: of the consumer; nothing is enqueued for the memory once the event has come.
+            max_version: newest version that the consumer reads; None for those before 1.0.
+            dl_device: where the consumer wants it: on its own device, or copied to the host.
+            copy: True asks for a copy on the host, False forbids one.
+        Raises:
+            BufferError: the consumer cannot have it in this way.
+            TensorBufferError: the buffer was destroyed.
+        """
+        from jitdelegate.runtime import dlpack
+
+        own = self.__dlpack_device__()
+        wanted = own if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
+        if wanted not in (own, (dlpack.CPU, 0)):
+            raise BufferError(f"{self!r} is on device {own} and cannot be moved to {wanted}")
+        self.wait_event()
+        buffer = self
+        if copy or wanted != own:
+            if copy is False or wanted != (dlpack.CPU, 0):
+                raise BufferError(f"{self!r} can be copied to the host only, and only where copies are allowed")
+            buffer = self._copied()
+        place = buffer.place
+        return dlpack.share(
+            buffer._memory(),
+            self.dtype,
+            self.shape,
+            wanted,
+            readonly=place.is_readonly,
+            asked={} if max_version is None else {"max_version": max_version},
+        )
+
+    def __reduce__(self) -> tuple[Callable[..., TensorBuffer], tuple[Any, ...]]:
+        """Copy and pickle by type, shape and content; raises the errors of `read`."""
+        content = self._copied()
+        memory: Any = content._memory()
+        return _buffer_of, (self.dtype, self.shape, memory.raw)
 
     def __repr__(self) -> str:
-        return f"TensorBuffer({self.dtype}{list(self.shape)})"
+        if self._place is None:
+            return "TensorBuffer(destroyed)"
+        on = "" if self._place.gpu == HOST else f", GPU {self._place.gpu}"
+        return f"TensorBuffer({self.dtype}{list(self.shape)}{on})"
+
+    @property
+    def _array_shape(self) -> tuple[int, ...]:
+        """The shape of arrays of the buffer: its own, or the number of its bytes where elements share these."""
+        return (self.place.nbytes,) if is_packed(self.dtype) else self.shape
+
+    def _copied(self) -> TensorBuffer:
+        """A copy on the host."""
+        self.wait_event()
+        place = self.place
+        buffer = TensorBuffer.create(self.dtype, self.shape)
+        place.load(buffer.place.address, place.nbytes)
+        return buffer
+
+    def _memory(self) -> Any:
+        """A ctypes array on the memory, which it keeps alive."""
+        place = self.place
+        memory: Any = (ctypes.c_char * place.nbytes).from_address(place.shared_address())
+        memory.owner = place
+        return memory
+
+    def _expect_type(self, dtype: str) -> None:
+        if dtype not in LITERT_TYPES and dtype != self.dtype:
+            raise TensorError(f"Unsupported dtype: {dtype}, the buffer has {self.dtype}")
+
+    def _store(self, array: np.ndarray) -> None:
+        dense: Any = array if array.flags.c_contiguous else array.copy("C")
+        self.place.store(dense.ctypes.data, dense.nbytes)
+
+
+def _buffer_of(dtype: str, shape: tuple[int, ...], content: bytes) -> TensorBuffer:
+    buffer = TensorBuffer.create(dtype, shape)
+    ctypes.memmove(buffer.place.address, content, len(content))
+    return buffer
+
+
+def _array_type(array: Any) -> str:
+    """The element type of a numpy array.
+
+    Raises:
+        TensorError: it is no array, or of a type that no buffer has.
+    """
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(array, numpy.ndarray):
+        raise TensorError("data_array must be a NumPy array")
+    return _type_name(array.dtype)
+
+
+def _type_name(dtype: Any) -> str:
+    """numpy's name of an element type.
+
+    Raises:
+        TensorError: no buffer has it.
+    """
+    try:
+        found = _numpy_type(dtype) if isinstance(dtype, str) else _numpy().dtype(dtype)
+    except TypeError:
+        found = None
+    if dtype is None or found is None or not found.isnative or found.name not in TYPES or is_packed(found.name):
+        raise TensorError(f"Unsupported dtype: {dtype}")
+    return str(found.name)
+
+
+def _numpy_type(name: str) -> Any:
+    """numpy's element type of this name, or that of ml_dtypes; bytes for packed elements.
+
+    Raises:
+        TypeError: there is none.
+        TensorError: ml_dtypes would have it, but is not installed.
+    """
+    if name in TYPES and is_packed(name):
+        return _numpy().dtype("uint8")
+    if name not in ML_TYPES:
+        return _numpy().dtype(name)
+    try:
+        import ml_dtypes
+    except ImportError as error:
+        raise TensorError(f"numpy has no {name}: pip install ml_dtypes") from error
+    return _numpy().dtype(getattr(ml_dtypes, name))
+
+
+def _numpy() -> Any:
+    import numpy  # not before: models run without
+
+    return numpy

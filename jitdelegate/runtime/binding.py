@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 
-from jitdelegate.errors import TensorError
-from jitdelegate.runtime.buffers import ELEMENTS, no_memory
+from jitdelegate.errors import DeviceError, TensorError
+from jitdelegate.runtime.buffers import ELEMENTS
+from jitdelegate.runtime.memory import ALIGNMENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,24 +26,56 @@ class Place:
         nbytes: its length.
         gpu: HOST, or the number of the GPU whose memory it is.
         owner: the object that keeps the memory alive.
+        is_readonly: whether nobody may write to it.
     """
 
-    __slots__ = ("address", "gpu", "nbytes", "owner")
+    __slots__ = ("address", "gpu", "is_readonly", "nbytes", "owner")
 
-    def __init__(self, address: int, nbytes: int, owner: object, gpu: int = HOST) -> None:
+    def __init__(self, address: int, nbytes: int, owner: object, gpu: int = HOST, *, is_readonly: bool = False) -> None:
         self.address = address
         self.nbytes = nbytes
         self.owner = owner
         self.gpu = gpu
+        self.is_readonly = is_readonly
 
     @property
     def end(self) -> int:
         """The address behind its last byte."""
         return self.address + self.nbytes
 
+    def shared_address(self) -> int:
+        """The address, for a library that keeps it.
+
+        Raises:
+            BufferError: the memory moves.
+        """
+        return self.address
+
+    def load(self, target: int, nbytes: int) -> None:
+        """Copy the first bytes to an address of the host."""
+        ctypes.memmove(target, self.address, nbytes)
+
+    def store(self, source: int, nbytes: int) -> None:
+        """Copy bytes from an address of the host to the start."""
+        ctypes.memmove(self.address, source, nbytes)
+
     def overlaps(self, other: Place) -> bool:
         """Whether the two share a byte."""
         return self.gpu == other.gpu and self.address < other.end and other.address < self.end
+
+
+def host_place(nbytes: int) -> Place:
+    """New memory of the host, zeroed, at a multiple of ALIGNMENT; it belongs to the place.
+
+    Raises:
+        DeviceError: out of memory.
+    """
+    try:
+        memory = ctypes.create_string_buffer(nbytes + ALIGNMENT)
+    except (MemoryError, OverflowError) as error:
+        raise DeviceError(f"no memory of {nbytes} bytes for a tensor") from error
+    address = ctypes.addressof(memory)
+    return Place(address + -address % ALIGNMENT, nbytes, memory)
 
 
 class Binding:
@@ -70,11 +103,13 @@ class Binding:
             raise TensorError(f"{len(places)} tensors are given, expected {len(ports)}")
         self.places = tuple(places)
         self.addresses = [place.address for place in places]
-        self._spares: list[ctypes.Array[ctypes.c_char]] = []
+        self._spares: list[Place] = []
         self._copies: list[tuple[int, int, int]] = []
         for place, port in zip(places, ports, strict=True):
             check_place(place, port)
         for position in range(len(program.inputs), len(places)):
+            if places[position].is_readonly:
+                raise TensorError(f"the memory of output {ports[position].name!r} is read-only")
             for other in range(position):
                 if places[position].overlaps(places[other]):
                     self._separate(position, other, ports, len(program.inputs))
@@ -86,23 +121,15 @@ class Binding:
             raise TensorError(f"the memory of tensor {port.name!r} overlaps that of tensor {ports[other].name!r}")
         if self.addresses[position] != place.address:
             return  # it lies where several inputs lie
-        try:
-            spare = ctypes.create_string_buffer(port.nbytes + _SPARE)
-        except MemoryError as error:
-            raise no_memory(port, port.nbytes) from error
-        address = ctypes.addressof(spare)
-        address += -address % _SPARE
+        spare = host_place(port.nbytes)
         self._spares.append(spare)
-        self._copies.append((place.address, address, port.nbytes))
-        self.addresses[position] = address
+        self._copies.append((place.address, spare.address, port.nbytes))
+        self.addresses[position] = spare.address
 
     def finish(self) -> None:
         """Copy outputs from spare memory to their places, after a run."""
         for target, source, nbytes in self._copies:
             ctypes.memmove(target, source, nbytes)
-
-
-_SPARE = 64
 
 
 def check_place(place: Place, port: Port) -> None:
