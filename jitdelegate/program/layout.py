@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Launch
 
 MAGIC = b"\x89JITDEL\n"
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 TABLE_IDENTIFIER = b"JITD"
 ALIGNMENT = 4096
 
@@ -78,6 +78,16 @@ def _pairs(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     if len(texts) % 2:
         raise ProgramError(f"a key of {len(texts)} texts, expected names and values")
     return tuple(zip(texts[::2], texts[1::2], strict=True))
+
+
+def _flat_numbers(pairs: Sequence[tuple[int, int]]) -> list[int]:
+    return [number for pair in pairs for number in pair]
+
+
+def _number_pairs(numbers: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    if len(numbers) % 2:
+        raise ProgramError(f"aliases of {len(numbers)} positions, expected pairs")
+    return tuple(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def _place(name: str, at: int) -> tuple[str, int]:
@@ -178,6 +188,7 @@ def _unpack_launches(numbers: Sequence[int]) -> tuple[Launch, ...]:
 
 LAUNCHES = Packed(INTEGER, _pack_launches, _unpack_launches)
 KEY = Packed(STRING, _flat, _pairs)
+ALIASES = Packed(INTEGER, _flat_numbers, _number_pairs)
 PROGRAM = Layout(
     "Program",
     Program,
@@ -208,6 +219,7 @@ PROGRAM = Layout(
         ("num_nodes", INTEGER),
         ("idle", IDLE_SUBGRAPH),
         ("narrow_states", INTEGER),
+        ("aliases", ALIASES),
     ),
 )
 # Fields that only reports use; the reader decodes them on first use.

@@ -335,6 +335,8 @@ class Program(Record):
         num_tensors, num_nodes: of the subgraph, as in the file.
         idle: subgraphs that never run, though LiteRT's interpreter has them.
         narrow_states: 1 where LiteRT needs the copy of the model that `tflite.svdf_states` makes, else 0.
+        aliases: pairs (position of an input, position of an output) that may share memory in a run; states count as
+            inputs and outputs as for the code. A run on its own result computes the same result again.
         shape_inputs: positions of the shape inputs. The runtime specializes the model, which runs on LiteRT otherwise,
             for their values.
         weights_hash: xxh3-128 of the weights in hex; `write` sets its own in the file.
@@ -343,6 +345,7 @@ class Program(Record):
     __slots__ = (
         "_kernels",
         "_operators",
+        "aliases",
         "arena_bytes",
         "between",
         "code",
@@ -400,6 +403,7 @@ class Program(Record):
         num_nodes: int = 0,
         idle: tuple[IdleSubgraph, ...] = (),
         narrow_states: int = 0,
+        aliases: tuple[tuple[int, int], ...] = (),
         shape_inputs: tuple[int, ...] = (),
         weights_hash: str = "",
     ) -> None:
@@ -429,6 +433,7 @@ class Program(Record):
         self.num_nodes = num_nodes
         self.idle = idle
         self.narrow_states = narrow_states
+        self.aliases = aliases
         self.shape_inputs = shape_inputs
         self.weights_hash = weights_hash
 

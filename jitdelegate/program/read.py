@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _COUNTS = ("arena_bytes", "scratch_bytes", "sync_bytes", "num_subgraphs", "num_tensors", "num_nodes")
 _PLAIN_LOADERS = ("flat", "object", "none")
 _RARE = (
-    *("states", "shape_inputs", "partitions", "between", "idle"),
+    *("states", "shape_inputs", "partitions", "between", "idle", "aliases"),
     *("launches", "input_offsets", "output_offsets"),
 )
 """Fields that are empty in programs of plain CPU code."""

@@ -16,7 +16,7 @@ from itertools import accumulate, pairwise
 from jitdelegate.runtime.cpu.library import TEAM
 from jitdelegate.targets.cpu import team
 from jitdelegate.targets.cpu.futex import I32, add_atomic, load_atomic, store_atomic, write_wait_and_wake
-from jitdelegate.targets.cpu.kernel import Job, Place, Step
+from jitdelegate.targets.cpu.kernel import Job, Place, Step, table_name
 from jitdelegate.targets.cpu.stamps import Stamps
 from jitdelegate.targets.cpu.vector_ir import BOOL, INDEX, POINTER, Function, Module, Value
 
@@ -136,6 +136,8 @@ def _call_job(f: Function, job: Job, spaces: Sequence[Value], chunk: Value, scra
 def _address(f: Function, place: Place, arena: Value, weights: Value, io: Value) -> Value:
     if place.space == "io":
         return f.load(POINTER, io + place.offset * WORD, WORD) + place.distance
+    if place.space == "code":
+        return Value(f, POINTER, f"@{table_name(place.offset)}") + place.distance
     return {"arena": arena, "weights": weights}[place.space] + (place.offset + place.distance)
 
 
