@@ -53,6 +53,10 @@ class TensorError(JitDelegateError, ValueError):
     """A tensor that was passed in or requested has the wrong name, index, type, shape or length."""
 
 
+class EventTimeoutError(JitDelegateError, TimeoutError):
+    """An event has not happened within the time that was allowed for it; it can be waited for again."""
+
+
 class DelegateWarning(UserWarning):
     """Operators of a model run on LiteRT, or the delegate stays out of an interpreter; says which and why."""
 
