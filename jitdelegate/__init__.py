@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         DelegateWarning,
         DelegationError,
         DeviceError,
+        EventTimeoutError,
         JitDelegateError,
         LibraryError,
         ModelError,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         TensorError,
     )
     from jitdelegate.options import DelegateOptions
+    from jitdelegate.runtime.event import Event
 
 __version__ = "0.1.0"
 
@@ -43,6 +45,8 @@ __all__ = [
     "DelegateWarning",
     "DelegationError",
     "DeviceError",
+    "Event",
+    "EventTimeoutError",
     "GpuDelegate",
     "Interpreter",
     "JitDelegateError",
@@ -75,6 +79,7 @@ _MODULES = {
     "DelegateMessage": "jitdelegate.engine.delegate_message",
     "on_message": "jitdelegate.api.delegate_warning",
     "DelegateOptions": "jitdelegate.options",
+    "Event": "jitdelegate.runtime.event",
     "Report": "jitdelegate.api.report",
 }
 

@@ -64,6 +64,10 @@ class TensorBufferError(TensorError, RuntimeError):
     """A TensorBuffer was destroyed, or is smaller than what is read from it or written to it."""
 
 
+class EventTimeoutError(JitDelegateError, TimeoutError):
+    """An event has not happened within the time that was allowed for it; it can be waited for again."""
+
+
 class DelegateWarning(UserWarning):
     """Operators of a model run on LiteRT, or the delegate stays out of an interpreter; says which and why."""
 

@@ -45,6 +45,7 @@ COLD_MODULES = {
 WARM_IMPORTS = {
     "_signal",
     "_thread",
+    "atexit",
     "ctypes",
     "errno",
     "fcntl",
