@@ -9,8 +9,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ai_edge_litert.interpreter import OpResolverType
 
+    from jitdelegate.api.batch_predictor import BatchPredictor
     from jitdelegate.api.delegate import GpuDelegate, load_delegate
     from jitdelegate.api.delegate_warning import on_message
+    from jitdelegate.api.dynamic_batcher import DynamicBatcher
     from jitdelegate.api.interpreter import Interpreter, SignatureRunner
     from jitdelegate.api.model import Model, TensorInfo, load
     from jitdelegate.api.report import Report
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BatchPredictor",
     "CacheError",
     "CacheWarning",
     "CompilerFailedError",
@@ -45,6 +48,7 @@ __all__ = [
     "DelegateWarning",
     "DelegationError",
     "DeviceError",
+    "DynamicBatcher",
     "Event",
     "EventTimeoutError",
     "GpuDelegate",
@@ -67,6 +71,8 @@ __all__ = [
 ]
 
 _MODULES = {
+    "BatchPredictor": "jitdelegate.api.batch_predictor",
+    "DynamicBatcher": "jitdelegate.api.dynamic_batcher",
     "fingerprint": "jitdelegate.cache.fingerprint",
     "GpuDelegate": "jitdelegate.api.delegate",
     "load_delegate": "jitdelegate.api.delegate",

@@ -41,6 +41,7 @@ COLD_MODULES = {
     "jitdelegate.litert_delegate.probe_model",
     "jitdelegate.engine.precompile",
     "jitdelegate.options.user_warning",
+    "jitdelegate.api.dynamic_batcher",
 }
 WARM_IMPORTS = {
     "_signal",
