@@ -13,7 +13,7 @@ import os
 
 from jitdelegate.errors import OptionError
 from jitdelegate.options import checks
-from jitdelegate.targets.table import NAMES
+from jitdelegate.targets.table import CPU, GPU, NAMES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class DelegateOptions:
         num_threads: int | None = None,
         cpu_features: str = "auto",
         device: int | str = 0,
-        hardware_accelerators: int = checks.GPU | checks.CPU,
+        hardware_accelerators: int = GPU | CPU,
         stream: int | None = None,
         precision: str | None = None,
         is_precision_loss_allowed: bool | int | None = None,
@@ -209,7 +209,7 @@ class DelegateOptions:
         self.min_nodes_per_partition = checks.whole("min_nodes_per_partition", min_nodes_per_partition)
         self.private_weights = checks.truth("private_weights", private_weights)
         whole = checks.truth("require_full_delegation", require_full_delegation)
-        self.require_full_delegation = whole or self.hardware_accelerators == checks.GPU
+        self.require_full_delegation = whole or self.hardware_accelerators == GPU
         self.first_delegate_node_index = checks.whole("first_delegate_node_index", first_delegate_node_index)
         self.last_delegate_node_index = checks.last_index(last_delegate_node_index)
         self.only_ops = checks.operators(only_ops)
@@ -217,9 +217,7 @@ class DelegateOptions:
         self.profile = checks.truth("profile", profile) or DEBUG_LEVEL >= TIMED_LEVEL
         self.experimental_flags = checks.flags(experimental_flags)
         if self.serialization_dir is False and checks.ENABLE_SERIALIZATION in self.experimental_flags:
-            raise OptionError(
-                "experimental_flags has checks.ENABLE_SERIALIZATION, but serialization_dir is False: no cache"
-            )
+            raise OptionError("experimental_flags has ENABLE_SERIALIZATION, but serialization_dir is False: no cache")
         allowed = checks.ENABLE_QUANT in self.experimental_flags
         if quantized_models_allowed is not None:
             allowed = checks.truth("quantized_models_allowed", quantized_models_allowed)
@@ -252,7 +250,7 @@ class DelegateOptions:
         usual = DelegateOptions()
         names = tuple(name for name in self.__slots__ if getattr(self, name) != getattr(usual, name))
         meant = {  # by other options, which are named instead
-            "require_full_delegation": self.hardware_accelerators == checks.GPU,
+            "require_full_delegation": self.hardware_accelerators == GPU,
             "precision": self._meant_precision(),
             "quantized_models_allowed": checks.ENABLE_QUANT in self.experimental_flags,
         }
