@@ -42,9 +42,7 @@ def _debug_level(text: str) -> int:
         OptionError: JITDELEGATE_DEBUG is no level.
     """
     if text not in DEBUG_LEVELS:
-        raise OptionError(
-            f"JITDELEGATE_DEBUG is {text[: checks.LONGEST_SHOWN]!r}, expected one of {', '.join(DEBUG_LEVELS)}"
-        )
+        raise checks.refused("JITDELEGATE_DEBUG", text, f"one of {', '.join(DEBUG_LEVELS)}")
     return int(text)
 
 
