@@ -19,15 +19,18 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Launch
 
 MAGIC = b"\x89JITDEL\n"
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 TABLE_IDENTIFIER = b"JITD"
 ALIGNMENT = 4096
 
-# magic, format version, header bytes, file bytes, (offset, bytes) of table, code and weights, hashes of table and code;
-# the header's own hash follows, over all of these.
+# magic, format version, header bytes, file bytes, (offset, bytes) of table, code and stored weights, hashes of table
+# and code; the header's own hash follows, over all of these.
 HEADER = struct.Struct("<8sII7Q16s16s")
 HASH_BYTES = 16
 HEADER_BYTES = HEADER.size + HASH_BYTES
+
+LOAN_NUMBERS = 4
+"""Numbers of one run of borrowed pages."""
 
 STRING = "string"
 INTEGER = "long"
@@ -78,6 +81,12 @@ def _pairs(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     if len(texts) % 2:
         raise ProgramError(f"a key of {len(texts)} texts, expected names and values")
     return tuple(zip(texts[::2], texts[1::2], strict=True))
+
+
+def _unpack_loans(numbers: Sequence[int]) -> tuple[Sequence[int], ...]:
+    if len(numbers) % LOAN_NUMBERS:
+        raise ProgramError(f"borrowed pages of {len(numbers)} numbers, expected {LOAN_NUMBERS} for each run")
+    return tuple(numbers[at : at + LOAN_NUMBERS] for at in range(0, len(numbers), LOAN_NUMBERS))
 
 
 def _place(name: str, at: int) -> tuple[str, int]:
@@ -177,6 +186,7 @@ def _unpack_launches(numbers: Sequence[int]) -> tuple[Launch, ...]:
 
 
 LAUNCHES = Packed(INTEGER, _pack_launches, _unpack_launches)
+LOANS = Packed(INTEGER, lambda loans: [number for loan in loans for number in loan], _unpack_loans)
 KEY = Packed(STRING, _flat, _pairs)
 PROGRAM = Layout(
     "Program",
@@ -208,6 +218,8 @@ PROGRAM = Layout(
         ("num_nodes", INTEGER),
         ("idle", IDLE_SUBGRAPH),
         ("narrow_states", INTEGER),
+        ("borrowed", LOANS),
+        ("main_hash", STRING),
     ),
 )
 # Fields that only reports use; the reader decodes them on first use.
