@@ -116,7 +116,8 @@ class Key:
                 continue
             if values.get(name, "") != expected:
                 return name, values.get(name, ""), expected
-        return None
+        known = dict(self.parts)
+        return next(((name, value, "") for name, value in found if name not in known), None)
 
 
 class KeyParts:
