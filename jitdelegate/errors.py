@@ -28,6 +28,10 @@ class ProgramError(JitDelegateError):
     """Program bytes failed a check (magic, version, length, hash or bounds) and must not be used."""
 
 
+class IncompleteError(ProgramError):
+    """A program's file is good, but another file, which has a part of its weights, is missing or bad."""
+
+
 class CacheError(JitDelegateError):
     """A cache place or entry cannot be used; the cache turns it into a counted miss, never into a failed model.
 

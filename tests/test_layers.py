@@ -36,6 +36,7 @@ and imports none."""
 WARM_PARTS = {"errors", "options", "program", "cache", "runtime", "litert_delegate", "engine", "api"}
 WARM_TARGETS = {"jitdelegate.targets", "jitdelegate.targets.table"}
 COLD_MODULES = {
+    "jitdelegate.program.borrow",
     "jitdelegate.program.write",
     "jitdelegate.litert_delegate.probe",
     "jitdelegate.litert_delegate.probe_model",

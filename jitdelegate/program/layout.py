@@ -23,11 +23,14 @@ FORMAT_VERSION = 8
 TABLE_IDENTIFIER = b"JITD"
 ALIGNMENT = 4096
 
-# magic, format version, header bytes, file bytes, (offset, bytes) of table, code and weights, hashes of table and code;
-# the header's own hash follows, over all of these.
+# magic, format version, header bytes, file bytes, (offset, bytes) of table, code and stored weights, hashes of table
+# and code; the header's own hash follows, over all of these.
 HEADER = struct.Struct("<8sII7Q16s16s")
 HASH_BYTES = 16
 HEADER_BYTES = HEADER.size + HASH_BYTES
+
+LOAN_NUMBERS = 4
+"""Numbers of one run of borrowed pages."""
 
 STRING = "string"
 INTEGER = "long"
@@ -80,14 +83,15 @@ def _pairs(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple(zip(texts[::2], texts[1::2], strict=True))
 
 
-def _flat_numbers(pairs: Sequence[tuple[int, int]]) -> list[int]:
-    return [number for pair in pairs for number in pair]
+def _groups(what: str, size: int) -> Packed:
+    """Tuples of `size` numbers each, in one list of numbers."""
 
+    def unpack(numbers: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        if len(numbers) % size:
+            raise ProgramError(f"{what} of {len(numbers)} numbers, expected {size} for each")
+        return tuple(tuple(numbers[at : at + size]) for at in range(0, len(numbers), size))
 
-def _number_pairs(numbers: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    if len(numbers) % 2:
-        raise ProgramError(f"aliases of {len(numbers)} positions, expected pairs")
-    return tuple(zip(numbers[::2], numbers[1::2], strict=True))
+    return Packed(INTEGER, lambda groups: [number for group in groups for number in group], unpack)
 
 
 def _place(name: str, at: int) -> tuple[str, int]:
@@ -188,7 +192,8 @@ def _unpack_launches(numbers: Sequence[int]) -> tuple[Launch, ...]:
 
 LAUNCHES = Packed(INTEGER, _pack_launches, _unpack_launches)
 KEY = Packed(STRING, _flat, _pairs)
-ALIASES = Packed(INTEGER, _flat_numbers, _number_pairs)
+ALIASES = _groups("aliases", 2)
+LOANS = _groups("borrowed pages", LOAN_NUMBERS)
 PROGRAM = Layout(
     "Program",
     Program,
@@ -220,6 +225,8 @@ PROGRAM = Layout(
         ("idle", IDLE_SUBGRAPH),
         ("narrow_states", INTEGER),
         ("aliases", ALIASES),
+        ("borrowed", LOANS),
+        ("main_hash", STRING),
     ),
 )
 # Fields that only reports use; the reader decodes them on first use.

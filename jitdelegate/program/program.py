@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     Bytes = bytes | bytearray | memoryview
     FileParts = tuple[Bytes, ...]
+    Loans = tuple[tuple[int, int, int, int], ...]
     Made = TypeVar("Made", bound="Record")
 
 NO_KERNEL = -1
@@ -340,6 +341,10 @@ class Program(Record):
         shape_inputs: positions of the shape inputs. The runtime specializes the model, which runs on LiteRT otherwise,
             for their values.
         weights_hash: xxh3-128 of the weights in hex; `write` sets its own in the file.
+        borrowed: pages of the weights that the program's file lacks, since another program of the model stores them, as
+            (first page, lender, first page there, pages), in order. A lender is a number among the key's `lenders`; its
+            pages are counted in what its own file stores of its weights. `write` sets its own in the file.
+        main_hash: `weights_hash` of lender 0, the main program; "" where nothing is borrowed from it.
     """
 
     __slots__ = (
@@ -348,6 +353,7 @@ class Program(Record):
         "aliases",
         "arena_bytes",
         "between",
+        "borrowed",
         "code",
         "entries",
         "features",
@@ -357,6 +363,7 @@ class Program(Record):
         "key",
         "launches",
         "loader",
+        "main_hash",
         "narrow_states",
         "num_nodes",
         "num_subgraphs",
@@ -406,6 +413,8 @@ class Program(Record):
         aliases: tuple[tuple[int, int], ...] = (),
         shape_inputs: tuple[int, ...] = (),
         weights_hash: str = "",
+        borrowed: Loans = (),
+        main_hash: str = "",
     ) -> None:
         self.key = key
         self.target = target
@@ -436,6 +445,8 @@ class Program(Record):
         self.aliases = aliases
         self.shape_inputs = shape_inputs
         self.weights_hash = weights_hash
+        self.borrowed = borrowed
+        self.main_hash = main_hash
 
     @property
     def operators(self) -> tuple[Operator, ...]:
