@@ -197,7 +197,7 @@ class _Bound:
         made: dict[int, Any] = {index: state[name] for name, index in signature.outputs if name in state}
         for position, port in enumerate(program.outputs):
             places.append(output_place(made.setdefault(port.index, session.new_output(position)), port))
-        self._outputs = {name: made[index] for name, index in signature.outputs if name not in state}
+        self._outputs = {name: made[index] for name, index in sorted(signature.outputs) if name not in state}
         self._binding = session.bind(places)
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
