@@ -27,9 +27,9 @@ LAYERS = (
     ("litert_delegate",),
     ("engine",),
     ("api",),
-    ("analysis",),
+    ("analysis", "measurement"),
     ("commands",),
-    ("warm", "demo", "analyze", "replay", "__main__"),
+    ("warm", "demo", "analyze", "replay", "benchmark", "diff", "__main__"),
 )
 """Parts of the package, lowest first; a part imports its own layer's and lower ones. The table of targets names modules
 and imports none."""
