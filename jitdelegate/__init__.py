@@ -9,16 +9,21 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ai_edge_litert.interpreter import OpResolverType
 
+    from jitdelegate.api.compiled_model import CompiledModel
     from jitdelegate.api.delegate import GpuDelegate, load_delegate
     from jitdelegate.api.delegate_warning import on_message
+    from jitdelegate.api.environment import Environment, EnvironmentOptions
     from jitdelegate.api.interpreter import Interpreter, SignatureRunner
     from jitdelegate.api.model import Model, TensorInfo, load
     from jitdelegate.api.report import Report
+    from jitdelegate.api.tensor_buffer import TensorBuffer
     from jitdelegate.cache.fingerprint import fingerprint
+    from jitdelegate.cpu_kernel_mode import CpuKernelMode
     from jitdelegate.engine.delegate_message import DelegateMessage
     from jitdelegate.errors import (
         CacheError,
         CacheWarning,
+        ClosedError,
         CompilerFailedError,
         DelegateWarning,
         DelegationError,
@@ -30,20 +35,31 @@ if TYPE_CHECKING:
         ProgramError,
         TensorError,
     )
+    from jitdelegate.hardware_accelerator import Accelerator, HardwareAccelerator
     from jitdelegate.options import DelegateOptions
+    from jitdelegate.options.groups import CpuOptions, GpuOptions, Options
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Accelerator",
     "CacheError",
     "CacheWarning",
+    "ClosedError",
+    "CompiledModel",
     "CompilerFailedError",
+    "CpuKernelMode",
+    "CpuOptions",
     "DelegateMessage",
     "DelegateOptions",
     "DelegateWarning",
     "DelegationError",
     "DeviceError",
+    "Environment",
+    "EnvironmentOptions",
     "GpuDelegate",
+    "GpuOptions",
+    "HardwareAccelerator",
     "Interpreter",
     "JitDelegateError",
     "LibraryError",
@@ -51,9 +67,11 @@ __all__ = [
     "ModelError",
     "OpResolverType",
     "OptionError",
+    "Options",
     "ProgramError",
     "Report",
     "SignatureRunner",
+    "TensorBuffer",
     "TensorError",
     "TensorInfo",
     "fingerprint",
@@ -63,6 +81,16 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Accelerator": "jitdelegate.hardware_accelerator",
+    "HardwareAccelerator": "jitdelegate.hardware_accelerator",
+    "CompiledModel": "jitdelegate.api.compiled_model",
+    "TensorBuffer": "jitdelegate.api.tensor_buffer",
+    "Environment": "jitdelegate.api.environment",
+    "EnvironmentOptions": "jitdelegate.api.environment",
+    "Options": "jitdelegate.options.groups",
+    "CpuOptions": "jitdelegate.options.groups",
+    "GpuOptions": "jitdelegate.options.groups",
+    "CpuKernelMode": "jitdelegate.cpu_kernel_mode",
     "fingerprint": "jitdelegate.cache.fingerprint",
     "GpuDelegate": "jitdelegate.api.delegate",
     "load_delegate": "jitdelegate.api.delegate",

@@ -13,7 +13,7 @@ import os
 
 from jitdelegate.errors import OptionError
 from jitdelegate.options import checks
-from jitdelegate.targets.table import NAMES
+from jitdelegate.targets.table import CPU, GPU, NAMES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class DelegateOptions:
         num_threads: int | None = None,
         cpu_features: str = "auto",
         device: int | str = 0,
-        hardware_accelerators: int = checks.GPU | checks.CPU,
+        hardware_accelerators: int = CPU | GPU,
         stream: int | None = None,
         precision: str | None = None,
         is_precision_loss_allowed: bool | int | None = None,
@@ -209,7 +209,7 @@ class DelegateOptions:
         self.min_nodes_per_partition = checks.whole("min_nodes_per_partition", min_nodes_per_partition)
         self.private_weights = checks.truth("private_weights", private_weights)
         whole = checks.truth("require_full_delegation", require_full_delegation)
-        self.require_full_delegation = whole or self.hardware_accelerators == checks.GPU
+        self.require_full_delegation = whole or self.hardware_accelerators == GPU
         self.first_delegate_node_index = checks.whole("first_delegate_node_index", first_delegate_node_index)
         self.last_delegate_node_index = checks.last_index(last_delegate_node_index)
         self.only_ops = checks.operators(only_ops)
@@ -252,7 +252,7 @@ class DelegateOptions:
         usual = DelegateOptions()
         names = tuple(name for name in self.__slots__ if getattr(self, name) != getattr(usual, name))
         meant = {  # by other options, which are named instead
-            "require_full_delegation": self.hardware_accelerators == checks.GPU,
+            "require_full_delegation": self.hardware_accelerators == GPU,
             "precision": self._meant_precision(),
             "quantized_models_allowed": checks.ENABLE_QUANT in self.experimental_flags,
         }
