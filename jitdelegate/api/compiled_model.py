@@ -12,7 +12,7 @@ from jitdelegate.engine.current_subgraph import CurrentSubgraph
 from jitdelegate.engine.load_path import open_model, recompile
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.engine.specializations import Specializations
-from jitdelegate.errors import ClosedError, DeviceError, OptionError, ProgramError, TensorError
+from jitdelegate.errors import ClosedError, CompiledModelError, DeviceError, OptionError, ProgramError
 from jitdelegate.options import DelegateOptions
 from jitdelegate.runtime.binding import HOST
 from jitdelegate.runtime.element_types import nbytes_of
@@ -274,7 +274,7 @@ class CompiledModel:
 
         Raises:
             RuntimeError: the number, type, shape or length of the buffers is wrong, there is no such signature, or
-                the device failed. A TensorError is a ValueError as well, as LiteRT has for destroyed buffers.
+                the device failed. A CompiledModelError is a ValueError as well, as LiteRT has for destroyed buffers.
         """
         try:
             found = self._bound.get(
@@ -348,13 +348,15 @@ class CompiledModel:
             return self._keyed(index)
         self._check_open()
         if not 0 <= index < len(self._signatures):
-            raise TensorError(f"Signature index is out of range: {index}, the model has {len(self._signatures)}")
+            raise CompiledModelError(f"Signature index is out of range: {index}, the model has {len(self._signatures)}")
         return self._signatures[index]
 
     def _keyed(self, key: str) -> SignatureArguments:
         index = self.get_signature_index(key)
         if index < 0:
-            raise TensorError(f"Signature not found: {key!r}, the model has {[each.key for each in self._signatures]}")
+            raise CompiledModelError(
+                f"Signature not found: {key!r}, the model has {[each.key for each in self._signatures]}"
+            )
         return self._signatures[index]
 
     def _graph(self, signature: SignatureArguments) -> CurrentSubgraph:
@@ -372,7 +374,7 @@ class CompiledModel:
         """Position of an argument among the tensors of its subgraph."""
         places = arguments.places(self._graph(signature).base.program)
         if not 0 <= position < len(places):
-            raise TensorError(
+            raise CompiledModelError(
                 f"{arguments.kind.capitalize()} index out of range: {position}, the signature has {len(places)}"
             )
         return places[position]
@@ -445,7 +447,11 @@ class CompiledModel:
         for place, port in enumerate(program.outputs):
             buffer = named.get(place) or TensorBuffer.create(port.dtype, port.shape)
             if buffer.dtype != port.dtype:
-                raise TensorError(f"output {port.name!r} has a buffer of {buffer.dtype}, expected {port.dtype}")
+                raise CompiledModelError(f"output {port.name!r} has a buffer of {buffer.dtype}, expected {port.dtype}")
+            if buffer.nbytes < port.nbytes:
+                raise CompiledModelError(
+                    f"output {port.name!r} has a buffer of {buffer.nbytes} bytes, expected {port.nbytes}"
+                )
             found.append(buffer.place)
         return found
 
@@ -475,7 +481,9 @@ class CompiledModel:
         results = self._results(signature, inputs)
         for name, result, buffer in zip(signature.outputs.names, results, outputs, strict=True):
             if buffer.dtype != result.dtype.name:
-                raise TensorError(f"output {name!r} has a buffer of {buffer.dtype}, expected {result.dtype.name}")
+                raise CompiledModelError(
+                    f"output {name!r} has a buffer of {buffer.dtype}, expected {result.dtype.name}"
+                )
             buffer.write(result)
 
     def _results(self, signature: SignatureArguments, inputs: Sequence[TensorBuffer]) -> list[Any]:
@@ -534,11 +542,11 @@ def check_buffers(arguments: Arguments, buffers: Sequence[TensorBuffer]) -> None
     """Wait until nobody else uses the buffers.
 
     Raises:
-        TensorError: their number is wrong, one is no buffer, or was destroyed.
+        CompiledModelError: their number is wrong, one is no buffer, or was destroyed.
     """
     for name, buffer in zip(arguments.names, arguments.counted(buffers), strict=True):
         if not isinstance(buffer, TensorBuffer):
-            raise TensorError(f"{arguments.kind} {name!r} is {type(buffer).__name__}, expected a TensorBuffer")
+            raise CompiledModelError(f"{arguments.kind} {name!r} is {type(buffer).__name__}, expected a TensorBuffer")
         assert buffer.place
         buffer.wait_event()
 

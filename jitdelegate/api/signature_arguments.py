@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jitdelegate.errors import TensorError
+from jitdelegate.errors import CompiledModelError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ class Arguments:
         """Position of the argument of this name.
 
         Raises:
-            TensorError: there is none.
+            CompiledModelError: there is none.
         """
         if name not in self.names:
-            raise TensorError(
+            raise CompiledModelError(
                 f"{self.kind.capitalize()} tensor not found: {name!r}; signature {self._key!r} has {self.names}"
             )
         return self.names.index(name)
@@ -53,14 +53,14 @@ class Arguments:
         """Positions of the arguments among the inputs or outputs of their subgraph's program.
 
         Raises:
-            TensorError: a tensor is none of them, or an input of the subgraph has no name.
+            CompiledModelError: a tensor is none of them, or an input of the subgraph has no name.
         """
         is_input = self.kind == "input"
         indices = [port.index for port in (program.inputs if is_input else program.outputs)]
         if self._indices == indices:  # also where one tensor is several outputs
             return [*range(len(indices))]
         if not {*self._indices} <= {*indices} or (is_input and {*self._indices} != {*indices}):
-            raise TensorError(
+            raise CompiledModelError(
                 f"signature {self._key!r} names the {self.kind} tensors {self._indices}, its subgraph has {indices}"
             )
         return [indices.index(index) for index in self._indices]
@@ -77,11 +77,11 @@ class Arguments:
         """Values by name as a list. Other names are ignored, as in LiteRT.
 
         Raises:
-            TensorError: a name is missing.
+            CompiledModelError: a name is missing.
         """
         missing = [name for name in self.names if name not in values]
         if missing:
-            raise TensorError(
+            raise CompiledModelError(
                 f"the map is missing the {self.kind} {missing[0]!r}: found {[*values]}, expected {self.names}"
             )
         return [values[name] for name in self.names]
@@ -90,10 +90,10 @@ class Arguments:
         """The values.
 
         Raises:
-            TensorError: their number is wrong.
+            CompiledModelError: their number is wrong.
         """
         if len(values) != len(self.names):
-            raise TensorError(
+            raise CompiledModelError(
                 f"{self.kind.capitalize()} buffer size mismatch: number of {self.kind}s:{len(self.names)}"
                 f" vs buffers:{len(values)}"
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import _thread
 
-from jitdelegate.errors import TensorError
+from jitdelegate.errors import CompiledModelError
 from jitdelegate.runtime.element_types import count
 
 TYPE_CHECKING = False
@@ -47,13 +47,15 @@ class CurrentSubgraph:
         Args:
             strict: refuse to change a size that the model fixes.
         Raises:
-            TensorError: a size is not positive, or `strict` forbids the shape.
+            CompiledModelError: a size is not positive, or `strict` forbids the shape.
         """
         port = self.base.program.inputs[position]
         if not all(0 < size <= LARGEST_SIZE for size in shape):
-            raise TensorError(f"tensor {port.name!r} cannot have the shape {list(shape)}: Dimensions must be positive.")
+            raise CompiledModelError(
+                f"tensor {port.name!r} cannot have the shape {list(shape)}: Dimensions must be positive."
+            )
         if strict and not _may_become(port, shape):
-            raise TensorError(
+            raise CompiledModelError(
                 f"New shape is not compatible with current shape: tensor {port.name!r} is resized to {list(shape)},"
                 f" expected {list(port.shape_signature)}, where -1 is any size"
             )
@@ -68,7 +70,7 @@ class CurrentSubgraph:
         Args:
             inputs: arrays, or what has `dtype` and `shape`.
         Raises:
-            TensorError: an input has another type, or a shape that the model does not allow. Also the errors of
+            CompiledModelError: an input has another type, or a shape that the model does not allow. Also the errors of
                 `Specializations.resized`.
         """
         ports = self.base.program.inputs
@@ -120,12 +122,12 @@ class CurrentSubgraph:
 def _fitted(value: Any, port: Port, now: Shape) -> Shape:
     """The shape of an input for this value; `now` is the current one."""
     if value.dtype != port.dtype:
-        raise TensorError(f"tensor {port.name!r} is given as {value.dtype}, expected {port.dtype}")
+        raise CompiledModelError(f"tensor {port.name!r} is given as {value.dtype}, expected {port.dtype}")
     if value.shape != now:
         if _may_become(port, value.shape):
             return value.shape  # type: ignore[no-any-return]
         if count(value.shape) != count(now):
-            raise TensorError(
+            raise CompiledModelError(
                 f"tensor {port.name!r} is given with the shape {list(value.shape)}, expected {list(now)};"
                 f" its sizes in the model are {list(port.shape_signature)}"
             )
