@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from jitdelegate.cache.entry import open_entry
 from jitdelegate.cache.key import SUFFIX
 from jitdelegate.cache.place import Place, open_place, user_directory
-from jitdelegate.cache.store import open_entry
 from jitdelegate.errors import JitDelegateError
 from jitdelegate.program.program import Port, Program
 from jitdelegate.program.read import verify_weights

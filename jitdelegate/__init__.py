@@ -9,9 +9,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ai_edge_litert.interpreter import OpResolverType
 
+    from jitdelegate.api.batch_predictor import BatchPredictor
     from jitdelegate.api.compiled_model import CompiledModel
     from jitdelegate.api.delegate import GpuDelegate, load_delegate
     from jitdelegate.api.delegate_warning import on_message
+    from jitdelegate.api.dynamic_batcher import DynamicBatcher
     from jitdelegate.api.environment import Environment, EnvironmentOptions
     from jitdelegate.api.interpreter import Interpreter, SignatureRunner
     from jitdelegate.api.model import Model, TensorInfo, load
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
         DelegateWarning,
         DelegationError,
         DeviceError,
+        EventTimeoutError,
         JitDelegateError,
         LibraryError,
         ModelError,
@@ -39,11 +42,13 @@ if TYPE_CHECKING:
     from jitdelegate.hardware_accelerator import Accelerator, HardwareAccelerator
     from jitdelegate.options import DelegateOptions
     from jitdelegate.options.groups import CpuOptions, GpuOptions, Options
+    from jitdelegate.runtime.event import Event
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Accelerator",
+    "BatchPredictor",
     "CacheError",
     "CacheWarning",
     "ClosedError",
@@ -57,8 +62,11 @@ __all__ = [
     "DelegateWarning",
     "DelegationError",
     "DeviceError",
+    "DynamicBatcher",
     "Environment",
     "EnvironmentOptions",
+    "Event",
+    "EventTimeoutError",
     "GpuDelegate",
     "GpuOptions",
     "HardwareAccelerator",
@@ -93,6 +101,8 @@ _MODULES = {
     "CpuOptions": "jitdelegate.options.groups",
     "GpuOptions": "jitdelegate.options.groups",
     "CpuKernelMode": "jitdelegate.cpu_kernel_mode",
+    "BatchPredictor": "jitdelegate.api.batch_predictor",
+    "DynamicBatcher": "jitdelegate.api.dynamic_batcher",
     "fingerprint": "jitdelegate.cache.fingerprint",
     "GpuDelegate": "jitdelegate.api.delegate",
     "load_delegate": "jitdelegate.api.delegate",
@@ -105,6 +115,7 @@ _MODULES = {
     "DelegateMessage": "jitdelegate.engine.delegate_message",
     "on_message": "jitdelegate.api.delegate_warning",
     "DelegateOptions": "jitdelegate.options",
+    "Event": "jitdelegate.runtime.event",
     "Report": "jitdelegate.api.report",
 }
 

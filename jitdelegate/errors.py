@@ -28,6 +28,10 @@ class ProgramError(JitDelegateError):
     """Program bytes failed a check (magic, version, length, hash or bounds) and must not be used."""
 
 
+class IncompleteError(ProgramError):
+    """A program's file is good, but another file, which has a part of its weights, is missing or bad."""
+
+
 class CacheError(JitDelegateError):
     """A cache place or entry cannot be used; the cache turns it into a counted miss, never into a failed model.
 
@@ -66,6 +70,10 @@ class CompiledModelError(TensorError, RuntimeError):
 
 class TensorBufferError(TensorError, RuntimeError):
     """A TensorBuffer was destroyed, or is smaller than what is read from it or written to it."""
+
+
+class EventTimeoutError(JitDelegateError, TimeoutError):
+    """An event has not happened within the time that was allowed for it; it can be waited for again."""
 
 
 class DelegateWarning(UserWarning):

@@ -39,17 +39,20 @@ and imports none."""
 WARM_PARTS = {"errors", "options", "program", "cache", "runtime", "litert_delegate", "engine", "api"}
 WARM_TARGETS = {"jitdelegate.targets", "jitdelegate.targets.table"}
 COLD_MODULES = {
+    "jitdelegate.program.borrow",
     "jitdelegate.program.write",
     "jitdelegate.litert_delegate.probe",
     "jitdelegate.litert_delegate.probe_model",
     "jitdelegate.engine.precompile",
     "jitdelegate.options.user_warning",
+    "jitdelegate.api.dynamic_batcher",
 }
 WARM_IMPORTS = {
     "_operator",
     "_signal",
     "_thread",
     "_weakref",
+    "atexit",
     "ctypes",
     "errno",
     "fcntl",

@@ -20,6 +20,7 @@ MODEL, TOKEN, TOOLCHAIN = "model", "token", "toolchain"
 FEATURES = "features"
 SUBGRAPH, SHAPES, VALUES, HOST, NODES = "subgraph", "shapes", "values", "host", "nodes"
 SUFFIX = ".jitd"
+_VARIANTS = (SHAPES, VALUES, NODES)
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 _LONGEST_PREFIX = 64
 ANY_MACHINE = "any"
@@ -93,6 +94,17 @@ class Key:
         """A copy with another value of one part."""
         return Key(tuple((each, value if each == name else found) for each, found in self.parts), self.token)
 
+    @property
+    def lenders(self) -> tuple[Key, ...]:
+        """The programs whose files this one may borrow weights from: the model's main program, and that of the same
+        subgraph for the file's shapes. Both are compiled before it, so that its bytes do not depend on other ones."""
+        further = [name for name in (SUBGRAPH, *_VARIANTS) if self.part(name)]
+        left_out = [further, further[1:]] if self.part(SUBGRAPH) else [further]
+        return tuple(self._without(names) for names in left_out if names)
+
+    def _without(self, names: list[str]) -> Key:
+        return Key(tuple(part for part in self.parts if part[0] not in names), self.token)
+
     def difference(self, found: Parts) -> tuple[str, str, str] | None:
         """(name, found, expected) of the first part that differs from `found`; None where none does.
 
@@ -104,7 +116,8 @@ class Key:
                 continue
             if values.get(name, "") != expected:
                 return name, values.get(name, ""), expected
-        return None
+        known = dict(self.parts)
+        return next(((name, value, "") for name, value in found if name not in known), None)
 
 
 class KeyParts:
@@ -128,6 +141,11 @@ class KeyParts:
         self.machine = machine
         self.toolchain = toolchain
         self.options = options
+
+
+def stored_key(parts: Parts) -> Key:
+    """The key of a program that was read, by its parts."""
+    return Key(parts, dict(parts).get(TOKEN))
 
 
 def model_key(fingerprint: str, own: KeyParts, *, token: str | None = None, options: Parts = ()) -> Key:

@@ -1,7 +1,5 @@
 """Entries: found, opened, checked, written and replaced, without ever failing a model.
 
-An entry's header, table and code are read into private memory; large weights are shared with other processes.
-
 Any problem with an entry or its directory is a counted miss with a reason; the model is compiled again and the next
 `put` replaces the entry.
 """
@@ -9,16 +7,16 @@ Any problem with an entry or its directory is a counted miss with a reason; the 
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import time
 
+from jitdelegate.cache.entry import open_entry
 from jitdelegate.cache.fingerprint import Memo
 from jitdelegate.cache.fingerprint import fingerprint as hash_content
 from jitdelegate.cache.key import MODEL, TOOLCHAIN
-from jitdelegate.cache.place import LOCK_SUFFIX, READ_ONLY_FILE, TEMPORARY_SUFFIX, Place, close_quietly, open_place
-from jitdelegate.errors import CacheError, ProgramError
-from jitdelegate.program.read import read, read_parts, weights_start
+from jitdelegate.cache.place import LOCK_SUFFIX, READ_ONLY_FILE, TEMPORARY_SUFFIX, Place, open_place
+from jitdelegate.errors import CacheError, IncompleteError, ProgramError
+from jitdelegate.program.read import complete, read_front, verify_weights, weights_start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,12 +33,8 @@ LONGEST_WAIT = 60.0
 # Seconds after which the temporary or lock file of a process that died is removed.
 STALE_AFTER = 3600.0
 
-LEAST_SHARED = 1 << 20
-"""Smallest weights to share, in bytes. Reading smaller ones takes no longer than mapping and watching them."""
-_HEAD_BYTES = 1 << 17
-"""Bytes that hold header, table and code of nearly all programs."""
-
 HIT, ABSENT, UNREADABLE, UNTRUSTED, DAMAGED = "hit", "absent", "unreadable", "untrusted", "damaged"
+INCOMPLETE = "incomplete"
 OFF, NO_DIRECTORY = "off", "directory"
 
 
@@ -82,8 +76,8 @@ class Lookup:
     Attributes:
         hit: whether a usable entry was found.
         kind: "hit", or the kind of miss: "absent", "off" (by the user), "directory" (unusable), "unreadable",
-            "untrusted" (others may have written the entry), "damaged", or the name of the key part that differs
-            ("model", "toolchain", ...).
+            "untrusted" (others may have written the entry), "damaged", "incomplete" (another entry, which has a part of
+            the weights, is missing or bad), or the name of the key part that differs ("model", "toolchain", ...).
         reason: one sentence for the user; "" for a hit.
         path: the entry's file, also for a miss; None without a directory.
         program: the program, read and checked; for a miss only after `fetch` compiled it.
@@ -182,6 +176,11 @@ class Store:
                 return key, lookup
         return None
 
+    def lenders(self, key: Key) -> list[Program | None]:
+        """The programs that one for `key` may borrow weights from, verified; None for each that is not usable."""
+        found = [self._look_up(lender).program for lender in key.lenders] if self.place else []
+        return [program if program is not None and _is_whole(program) else None for program in found]
+
     def refuse(self, key: Key, reason: str) -> None:
         """Count and remove an entry that the runtime found damaged (`reason`)."""
         counts.miss(DAMAGED)
@@ -210,8 +209,19 @@ class Store:
             if kept.hit:
                 lookup.program = kept.program
                 return lookup
-        lookup.program = read(b"".join(parts))
+        lookup.program = self._unstored(key, b"".join(parts))
         return lookup
+
+    def _unstored(self, key: Key, content: bytes) -> Program:
+        """The program in a file that could not be written."""
+        start = weights_start(content, len(content))
+        program = read_front(content[:start], len(content))
+        weights = memoryview(content)[start:]
+        if program.borrowed:
+            from jitdelegate.cache.lenders import whole_weights  # not before: most programs borrow nothing
+
+            weights = whole_weights(program, weights, self.lenders(key))
+        return complete(program, weights)
 
     def _look_up(self, key: Key) -> Lookup:
         if self.place is None:
@@ -219,13 +229,15 @@ class Store:
         name = key.entry_name()
         path = os.path.join(self.place.path, name)
         try:
-            program = open_entry(self.place, name, private=self.private_weights)
+            program = open_entry(self.place, name, key=key, private=self.private_weights)
         except FileNotFoundError:
             return Lookup(ABSENT, "there is no entry for it yet", path)
         except (OSError, ValueError, OverflowError, MemoryError) as error:
             return Lookup(UNREADABLE, f"{name} cannot be read: {str(error) or 'no memory'}", path)
         except CacheError as error:
             return Lookup(UNTRUSTED, str(error), path)
+        except IncompleteError as error:
+            return Lookup(INCOMPLETE, f"{name} lacks weights: {error}", path)
         except ProgramError as error:
             return Lookup(DAMAGED, f"{name} is damaged: {error}", path)
         difference = key.difference(program.key)
@@ -257,51 +269,12 @@ def open_store(serialization_dir: str | bool | None, *, private_weights: bool = 
         return Store(None, str(error))
 
 
-def open_entry(place: Place, name: str, *, private: bool = False, verify_code: bool = True) -> Program:
-    """The program in a trusted file.
-
-    Args:
-        private: read the weights too, so that the file is not used any more.
-        verify_code: as in `read_parts`.
-    Raises:
-        OSError, CacheError: as `Place.open`.
-        ProgramError: as `read_parts`.
-        MemoryError: out of memory.
-    """
-    descriptor = place.open(name)
+def _is_whole(program: Program) -> bool:
     try:
-        nbytes = os.fstat(descriptor).st_size
-        head = _read(descriptor, 0, nbytes if nbytes <= LEAST_SHARED else _HEAD_BYTES)
-        start = weights_start(head, nbytes)
-        front = head[:start] if start <= len(head) else _read(descriptor, 0, start)
-        weights = head[start:] if nbytes == len(head) else _weights(descriptor, start, nbytes, private=private)
-        return read_parts(front, weights, verify_code=verify_code)
-    finally:
-        close_quietly(descriptor)
-
-
-def _weights(descriptor: int, start: int, nbytes: int, *, private: bool) -> mmap.mmap | memoryview:
-    if not private and nbytes - start >= LEAST_SHARED:
-        try:
-            from jitdelegate.runtime.shared_file import share  # not before: most programs are small
-
-            shared = share(descriptor, start)
-        except (ImportError, OSError, ValueError, MemoryError):
-            shared = None  # read what cannot be mapped
-        if shared is not None:
-            return shared
-    return _read(descriptor, start, nbytes - start)
-
-
-def _read(descriptor: int, start: int, nbytes: int) -> memoryview:
-    """Bytes of a file in page-aligned private memory; zeros where the file became shorter meanwhile."""
-    if not nbytes:
-        return memoryview(b"")
-    memory = memoryview(mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
-    done = 0
-    while done < nbytes and (count := os.preadv(descriptor, [memory[done:]], start + done)):
-        done += count
-    return memory
+        verify_weights(program)
+    except ProgramError:
+        return False
+    return True
 
 
 def _tell(directory: str, reason: str, remedy: str) -> None:

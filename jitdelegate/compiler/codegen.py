@@ -9,6 +9,7 @@ from jitdelegate.ir.graph import Graph
 from jitdelegate.options import DelegateOptions
 from jitdelegate.program.program import Program
 from jitdelegate.targets import target_named
+from jitdelegate.targets.in_place import aliases
 
 Origins = tuple[tuple[int, ...], ...]
 """Per kernel, the positions of the operators that it computes."""
@@ -33,6 +34,7 @@ def target_program(graph: Graph, options: DelegateOptions, key: Key, trace: Trac
         inputs=ports(graph, graph.given),
         outputs=ports(graph, graph.returned),
         states=found,
+        aliases=aliases(graph),
         arena_bytes=generated.arena_bytes,
         scratch_bytes=generated.scratch_bytes,
         sync_bytes=generated.sync_bytes,

@@ -6,7 +6,7 @@ bytes -> tflite.read -> Model -> passes -> lowered Graph -> target -> code -> pr
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -45,7 +45,13 @@ if TYPE_CHECKING:
 ONE_STATE = "Resource variables live in the program for the shapes that the file says."
 
 
-def compile_model(content: bytes, options: DelegateOptions, key: Key, seconds: MutableMapping[str, float]) -> FileParts:
+def compile_model(
+    content: bytes,
+    options: DelegateOptions,
+    key: Key,
+    seconds: MutableMapping[str, float],
+    lenders: Sequence[Program | None] = (),
+) -> FileParts:
     """The file of a model's program, in parts; equal inputs give equal bytes in every process.
 
     Args:
@@ -54,6 +60,8 @@ def compile_model(content: bytes, options: DelegateOptions, key: Key, seconds: M
         key: named parts, stored in the program; says which subgraph to compile, for which input shapes and which
             device.
         seconds: receives the seconds of each stage, by its name.
+        lenders: the programs of `key.lenders`, verified, whose weights the file need not repeat; None for one that does
+            not exist.
     Raises:
         ModelError: the bytes are not a model, or one that would corrupt LiteRT's memory.
         DeviceError: the compilers for the device are not installed, or it lacks a requested feature.
@@ -73,7 +81,7 @@ def compile_model(content: bytes, options: DelegateOptions, key: Key, seconds: M
     _describe(program, model, key)
     program.narrow_states = int(is_narrow)
     with _stage(seconds, "write"):
-        return parts(program)
+        return parts(program, lenders)
 
 
 def _with_options(model: Model, options: DelegateOptions, key: Key) -> Model:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 
 from jitdelegate.cache.key import Key
 from jitdelegate.errors import CompilerFailedError, JitDelegateError
@@ -15,7 +15,13 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import FileParts
 
 
-def compiled(content: bytes, options: DelegateOptions, key: Key, seconds: MutableMapping[str, float]) -> FileParts:
+def compiled(
+    content: bytes,
+    options: DelegateOptions,
+    key: Key,
+    seconds: MutableMapping[str, float],
+    lenders: Sequence[Program | None] = (),
+) -> FileParts:
     """The file of a model's program, as `compile_model` makes it.
 
     Raises:
@@ -27,7 +33,7 @@ def compiled(content: bytes, options: DelegateOptions, key: Key, seconds: Mutabl
         from jitdelegate.compiler.compile import compile_model  # here, since the import is what fails without LLVM
 
         seconds["import compiler"] = time.perf_counter() - start
-        return compile_model(content, options, key, seconds)
+        return compile_model(content, options, key, seconds, lenders)
     except JitDelegateError:
         raise
     except Exception as error:

@@ -167,7 +167,7 @@ def fetch(executable: Executable, store: Store) -> None:
             raise DeviceError(f"there is no program for it in the cache, and {no_compiler}")
         from jitdelegate.compiler.entry import compiled  # a warm cache needs none
 
-        return compiled(source.content(), source.options, executable.key, seconds)
+        return compiled(source.content(), source.options, executable.key, seconds, store.lenders(executable.key))
 
     start, before = time.perf_counter(), sum(seconds.values())
     try:

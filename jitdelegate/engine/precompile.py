@@ -55,7 +55,7 @@ def precompile(model: str, device: Device, options: DelegateOptions, output: str
 
     def fetch(subgraph: int) -> Lookup:
         key = find_key(device, options, fingerprint, variant_parts(subgraph))
-        return store.fetch(key, lambda: compiled(with_ports(content, options), options, key, {}))
+        return store.fetch(key, lambda: compiled(with_ports(content, options), options, key, {}, store.lenders(key)))
 
     found = fetch(0)
     assert found.program is not None

@@ -49,6 +49,19 @@ class Scatter(IndexForm):
 
 
 @dataclass(frozen=True, slots=True)
+class Update(IndexForm):
+    """The data with a window replaced; inputs (data of any type, update of the same type, start int32 or int64[rank]).
+
+    out[i] = update[i - s] where i - s lies within the update, else data[i]; s[a] = max(0, min(start[a], size of axis a
+    of the data - that of the update)), so the window lies within the data. Targets write the window alone where the
+    result may have the memory of the data (`targets.in_place`).
+    """
+
+    core: ClassVar[int] = 3
+    visits_once: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
 class Scan(IndexForm):
     """Running sums along `axis`: each sum is over the elements before its own and, unless `exclusive`, its own element.
 

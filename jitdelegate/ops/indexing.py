@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jitdelegate.ir.expr import Arg, Cast, Expr, binary, clamp, minimum, select
+from jitdelegate.ir.expr import Arg, Cast, binary, minimum, select
 from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.graph import Tensor
 from jitdelegate.ir.index_forms import Gather as GatherForm
+from jitdelegate.ir.index_forms import Update
 from jitdelegate.ops.call import INTEGERS, Call, Shape, given
 from jitdelegate.ops.case import Case, Fed, ints
 from jitdelegate.ops.pointwise import X, Y, mapped
@@ -339,33 +340,9 @@ class DynamicUpdateSlice(Op):
             yield f"DYNAMIC_UPDATE_SLICE: an update of {list(update)} does not fit into {list(data)}."
         if not data or call.shape(2) != (len(data),):
             yield f"DYNAMIC_UPDATE_SLICE: the place has shape {list(call.shape(2))}, expected [{len(data)}]."
-        yield from place_problems(call, prod(data[: leading(data, update)]))
 
     def lowering(self, call: Call) -> Lowering:
-        """Every output element is looked up in the update; outside the update, it comes from the data."""
-        data, update, dtype = call.shape(0), call.shape(1), call.output.dtype
-        count = leading(data, update)
-        outer, inner = data[:count], prod(data[count:])
-        places = self._places(call, count)
-        flat = (prod(outer), inner)
-        found = Lowering(GatherForm(), (view(call.index(1), (*update[:count], inner), dtype), places), flat, dtype)
-        form = Map(
-            select(Arg(0), Arg(1), Arg(2)),
-            (IndexMap.along(0, -1), IndexMap.broadcast(flat, flat), IndexMap.broadcast(flat, flat)),
-        )
-        own = view(call.index(0), flat, dtype)
-        return Lowering(form, (_are_inside(places, update[:count], flat[0]), found, own), flat)
-
-    @staticmethod
-    def _places(call: Call, count: int) -> Lowering:
-        """int[elements of the first `count` axes, count]: the index of each element in the update."""
-        data, update, dtype = call.shape(0), call.shape(1), call.tensor(2).dtype
-        own = numbered(data[:count], dtype)
-        room = np.subtract(data, update)[:count].astype(dtype)
-        start = minimum(binary("max", Arg(1), 0), Arg(2))
-        along = IndexMap.along(1)
-        form = Map(Arg(0) - start, (IndexMap.broadcast(own.shape, own.shape), along, along))
-        return Lowering(form, (own, call.index(2), room), own.shape, dtype)
+        return Lowering(Update(), (call.index(0), call.index(1), call.index(2)))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, update, place = given(arrays)
@@ -373,13 +350,3 @@ class DynamicUpdateSlice(Op):
         out = data.copy()
         out[tuple(slice(a, a + size) for a, size in zip(start, update.shape, strict=True))] = update
         return [out]
-
-
-def _are_inside(places: Lowering, sizes: Shape, rows: int) -> Lowering:
-    """bool[rows, 1]: whether all indices of a row lie within the sizes."""
-    columns = tuple(IndexMap.along(0, -1, starts=(0, column)) for column in range(len(sizes)))
-    tests: list[Expr] = [binary("eq", Arg(k), clamp(Arg(k), 0, size - 1)) for k, size in enumerate(sizes)]
-    every = tests[0]
-    for test in tests[1:]:
-        every = binary("and", every, test)
-    return Lowering(Map(every, columns), (places,) * len(sizes), (rows, 1), "bool")

@@ -42,9 +42,7 @@ def _debug_level(text: str) -> int:
         OptionError: JITDELEGATE_DEBUG is no level.
     """
     if text not in DEBUG_LEVELS:
-        raise OptionError(
-            f"JITDELEGATE_DEBUG is {text[: checks.LONGEST_SHOWN]!r}, expected one of {', '.join(DEBUG_LEVELS)}"
-        )
+        raise checks.refused("JITDELEGATE_DEBUG", text, f"one of {', '.join(DEBUG_LEVELS)}")
     return int(text)
 
 
@@ -164,7 +162,7 @@ class DelegateOptions:
         num_threads: int | None = None,
         cpu_features: str = "auto",
         device: int | str = 0,
-        hardware_accelerators: int = CPU | GPU,
+        hardware_accelerators: int = GPU | CPU,
         stream: int | None = None,
         precision: str | None = None,
         is_precision_loss_allowed: bool | int | None = None,
@@ -217,9 +215,7 @@ class DelegateOptions:
         self.profile = checks.truth("profile", profile) or DEBUG_LEVEL >= TIMED_LEVEL
         self.experimental_flags = checks.flags(experimental_flags)
         if self.serialization_dir is False and checks.ENABLE_SERIALIZATION in self.experimental_flags:
-            raise OptionError(
-                "experimental_flags has checks.ENABLE_SERIALIZATION, but serialization_dir is False: no cache"
-            )
+            raise OptionError("experimental_flags has ENABLE_SERIALIZATION, but serialization_dir is False: no cache")
         allowed = checks.ENABLE_QUANT in self.experimental_flags
         if quantized_models_allowed is not None:
             allowed = checks.truth("quantized_models_allowed", quantized_models_allowed)

@@ -1,4 +1,5 @@
-"""Checks the bounds of what few programs have: states, shape inputs, partitions, launches. The runtime relies on them.
+"""Checks the bounds of what few programs have: states, aliases, shape inputs, partitions, launches. The runtime relies
+on them.
 
 `read.py` checks what all programs have.
 """
@@ -35,11 +36,28 @@ def check(program: Program) -> None:
         _check_state(program, state)
     for position in program.shape_inputs:
         _check_deciding(program, position)
+    _check_aliases(program)
     _check_partitions(program)
     if program.loader == "cubin":
         _check_cuda(program)
     elif program.launches or program.input_offsets or program.output_offsets:
         raise ProgramError(f"a program for {program.target} has launches or device offsets, expected none")
+
+
+def _check_aliases(program: Program) -> None:
+    inputs: tuple[Port | State, ...] = (*program.inputs, *program.states)
+    outputs: tuple[Port | State, ...] = (*program.outputs, *program.states)
+    seen: set[tuple[str, int]] = set()
+    for given, made in program.aliases:
+        check_range("input of an alias", given, len(inputs) - 1)
+        check_range("output of an alias", made, len(outputs) - 1)
+        a, b = inputs[given], outputs[made]
+        if a.nbytes != b.nbytes:
+            raise ProgramError(f"the aliases {a.name} and {b.name} have {a.nbytes} and {b.nbytes} bytes")
+        pair = {("input", given), ("output", made)}
+        if seen & pair:
+            raise ProgramError(f"the aliases of {a.name} and {b.name} are not their only ones")
+        seen |= pair
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -19,15 +19,18 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Launch
 
 MAGIC = b"\x89JITDEL\n"
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 TABLE_IDENTIFIER = b"JITD"
 ALIGNMENT = 4096
 
-# magic, format version, header bytes, file bytes, (offset, bytes) of table, code and weights, hashes of table and code;
-# the header's own hash follows, over all of these.
+# magic, format version, header bytes, file bytes, (offset, bytes) of table, code and stored weights, hashes of table
+# and code; the header's own hash follows, over all of these.
 HEADER = struct.Struct("<8sII7Q16s16s")
 HASH_BYTES = 16
 HEADER_BYTES = HEADER.size + HASH_BYTES
+
+LOAN_NUMBERS = 4
+"""Numbers of one run of borrowed pages."""
 
 STRING = "string"
 INTEGER = "long"
@@ -78,6 +81,17 @@ def _pairs(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     if len(texts) % 2:
         raise ProgramError(f"a key of {len(texts)} texts, expected names and values")
     return tuple(zip(texts[::2], texts[1::2], strict=True))
+
+
+def _groups(what: str, size: int) -> Packed:
+    """Tuples of `size` numbers each, in one list of numbers."""
+
+    def unpack(numbers: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        if len(numbers) % size:
+            raise ProgramError(f"{what} of {len(numbers)} numbers, expected {size} for each")
+        return tuple(tuple(numbers[at : at + size]) for at in range(0, len(numbers), size))
+
+    return Packed(INTEGER, lambda groups: [number for group in groups for number in group], unpack)
 
 
 def _place(name: str, at: int) -> tuple[str, int]:
@@ -178,6 +192,8 @@ def _unpack_launches(numbers: Sequence[int]) -> tuple[Launch, ...]:
 
 LAUNCHES = Packed(INTEGER, _pack_launches, _unpack_launches)
 KEY = Packed(STRING, _flat, _pairs)
+ALIASES = _groups("aliases", 2)
+LOANS = _groups("borrowed pages", LOAN_NUMBERS)
 PROGRAM = Layout(
     "Program",
     Program,
@@ -208,6 +224,9 @@ PROGRAM = Layout(
         ("num_nodes", INTEGER),
         ("idle", IDLE_SUBGRAPH),
         ("narrow_states", INTEGER),
+        ("aliases", ALIASES),
+        ("borrowed", LOANS),
+        ("main_hash", STRING),
     ),
 )
 # Fields that only reports use; the reader decodes them on first use.

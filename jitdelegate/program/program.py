@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     Bytes = bytes | bytearray | memoryview
     FileParts = tuple[Bytes, ...]
+    Loans = tuple[tuple[int, int, int, int], ...]
     Made = TypeVar("Made", bound="Record")
 
 NO_KERNEL = -1
@@ -335,16 +336,24 @@ class Program(Record):
         num_tensors, num_nodes: of the subgraph, as in the file.
         idle: subgraphs that never run, though LiteRT's interpreter has them.
         narrow_states: 1 where LiteRT needs the copy of the model that `tflite.svdf_states` makes, else 0.
+        aliases: pairs (position of an input, position of an output) that may share memory in a run; states count as
+            inputs and outputs as for the code. A run on its own result computes the same result again.
         shape_inputs: positions of the shape inputs. The runtime specializes the model, which runs on LiteRT otherwise,
             for their values.
         weights_hash: xxh3-128 of the weights in hex; `write` sets its own in the file.
+        borrowed: pages of the weights that the program's file lacks, since another program of the model stores them, as
+            (first page, lender, first page there, pages), in order. A lender is a number among the key's `lenders`; its
+            pages are counted in what its own file stores of its weights. `write` sets its own in the file.
+        main_hash: `weights_hash` of lender 0, the main program; "" where nothing is borrowed from it.
     """
 
     __slots__ = (
         "_kernels",
         "_operators",
+        "aliases",
         "arena_bytes",
         "between",
+        "borrowed",
         "code",
         "entries",
         "features",
@@ -354,6 +363,7 @@ class Program(Record):
         "key",
         "launches",
         "loader",
+        "main_hash",
         "narrow_states",
         "num_nodes",
         "num_subgraphs",
@@ -400,8 +410,11 @@ class Program(Record):
         num_nodes: int = 0,
         idle: tuple[IdleSubgraph, ...] = (),
         narrow_states: int = 0,
+        aliases: tuple[tuple[int, int], ...] = (),
         shape_inputs: tuple[int, ...] = (),
         weights_hash: str = "",
+        borrowed: Loans = (),
+        main_hash: str = "",
     ) -> None:
         self.key = key
         self.target = target
@@ -429,8 +442,11 @@ class Program(Record):
         self.num_nodes = num_nodes
         self.idle = idle
         self.narrow_states = narrow_states
+        self.aliases = aliases
         self.shape_inputs = shape_inputs
         self.weights_hash = weights_hash
+        self.borrowed = borrowed
+        self.main_hash = main_hash
 
     @property
     def operators(self) -> tuple[Operator, ...]:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _COUNTS = ("arena_bytes", "scratch_bytes", "sync_bytes", "num_subgraphs", "num_tensors", "num_nodes")
 _PLAIN_LOADERS = ("flat", "object", "none")
 _RARE = (
-    *("states", "shape_inputs", "partitions", "between", "idle"),
+    *("states", "shape_inputs", "partitions", "between", "idle", "aliases"),
     *("launches", "input_offsets", "output_offsets"),
 )
 """Fields that are empty in programs of plain CPU code."""
@@ -78,8 +78,21 @@ def read_parts(front: ReadableBuffer, weights: ReadableBuffer, *, verify_code: b
     Raises:
         ProgramError: as `read`.
     """
-    content, rest = _bytes(front), _bytes(weights)
-    parts = _header(content, len(content) + len(rest))
+    rest = _bytes(weights)
+    program = read_front(front, len(_bytes(front)) + len(rest), verify_code=verify_code)
+    if program.borrowed:
+        raise ProgramError("a part of the weights lies in another entry, expected all of them")
+    return complete(program, rest)
+
+
+def read_front(front: ReadableBuffer, nbytes: int, *, verify_code: bool = True) -> Program:
+    """The program in a file of `nbytes` bytes before its weights; `complete` gives it those.
+
+    Raises:
+        ProgramError: as `read`.
+    """
+    content = _bytes(front)
+    parts = _header(content, nbytes)
     if parts.weights != len(content):
         raise ProgramError(f"weights are at {parts.weights}, expected {len(content)}")
     _check_hash("table", content[parts.table : parts.code], parts.table_hash)
@@ -88,7 +101,16 @@ def read_parts(front: ReadableBuffer, weights: ReadableBuffer, *, verify_code: b
     table = FlatBuffer(content[parts.table : parts.table + parts.table_bytes], ProgramError)
     program: Program = _read_table(table.root(TABLE_IDENTIFIER, "program"), PROGRAM)
     program.code = content[parts.code : parts.code + parts.code_bytes]
-    program.weights = rest
+    return program
+
+
+def complete(program: Program, weights: ReadableBuffer) -> Program:
+    """The program of `read_front` with all its weights, which are not copied, and with checked bounds.
+
+    Raises:
+        ProgramError: as `read`.
+    """
+    program.weights = _bytes(weights)
     _check(program)
     return program
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import flatbuffers
 from xxhash import xxh3_128_digest, xxh3_128_hexdigest
 
+from jitdelegate.program.borrow import borrow
 from jitdelegate.program.layout import (
     FORMAT_VERSION,
     HEADER,
@@ -22,26 +23,42 @@ from jitdelegate.program.layout import (
     Packed,
     aligned,
 )
+from jitdelegate.program.loans import stored_ranges
 from jitdelegate.program.program import Program
 
 if TYPE_CHECKING:
-    from jitdelegate.program.program import FileParts
+    from collections.abc import Sequence
+
+    from jitdelegate.program.program import FileParts, Loans
 
 _OFFSET_BYTES = 4
 _ELEMENT_BYTES = 8
 
 
 def write(program: Program) -> bytes:
-    """The bytes of `program`'s file; equal programs give equal bytes in every process.
+    """The bytes of `program`'s file with all its weights; equal programs give equal bytes in every process.
 
     The weights' hash in the file is computed from the weights; `program.weights_hash` is ignored.
     """
     return b"".join(parts(program))
 
 
-def parts(program: Program) -> FileParts:
-    """The file in two parts, to be written one after the other: all before the weights, and the weights uncopied."""
-    table, code, weights = _table(program), bytes(program.code), program.weights
+def parts(program: Program, lenders: Sequence[Program | None] = ()) -> FileParts:
+    """The file in parts, to be written one after the other: all before the weights, and the weights uncopied, without
+    the pages that one of the `lenders` has."""
+    borrowed = borrow(program.weights, lenders) if any(lenders) else ()
+    if not borrowed:
+        return _front(program, len(program.weights), (), ""), program.weights
+    main = lenders[0] if any(lender == 0 for _, lender, _, _ in borrowed) else None
+    weights = memoryview(program.weights)
+    stored = [weights[start:end] for start, end in stored_ranges(borrowed, len(weights))]
+    return _front(program, sum(map(len, stored)), borrowed, main.weights_hash if main else ""), *stored
+
+
+def _front(program: Program, weights_bytes: int, borrowed: Loans, main_hash: str) -> bytes:
+    """All before the weights, of which `weights_bytes` are stored."""
+    own = {"borrowed": borrowed, "main_hash": main_hash, "weights_hash": xxh3_128_hexdigest(program.weights)}
+    table, code = _table(program, own), bytes(program.code)
     code_offset = aligned(HEADER_BYTES + len(table))
     weights_offset = code_offset + aligned(len(code))
     table_part = table.ljust(code_offset - HEADER_BYTES, b"\0")
@@ -50,20 +67,20 @@ def parts(program: Program) -> FileParts:
         MAGIC,
         FORMAT_VERSION,
         HEADER_BYTES,
-        weights_offset + len(weights),
+        weights_offset + weights_bytes,
         *(HEADER_BYTES, len(table)),
         *(code_offset, len(code)),
-        *(weights_offset, len(weights)),
+        *(weights_offset, weights_bytes),
         xxh3_128_digest(table_part),
         xxh3_128_digest(code_part),
     )
-    return b"".join((header, xxh3_128_digest(header), table_part, code_part)), weights
+    return b"".join((header, xxh3_128_digest(header), table_part, code_part))
 
 
-def _table(program: Program) -> bytes:
+def _table(program: Program, own: dict[str, Any]) -> bytes:
+    """The table; `own` has the values that are not the program's."""
     builder = flatbuffers.Builder(4096)
-    values = {name: getattr(program, name) for name, _ in PROGRAM.fields}
-    values["weights_hash"] = xxh3_128_hexdigest(program.weights)
+    values = {name: getattr(program, name) for name, _ in PROGRAM.fields} | own
     builder.Finish(_write_table(builder, PROGRAM, values), TABLE_IDENTIFIER)
     return bytes(builder.Output())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import sys
 from ctypes import addressof
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
     from jitdelegate.program.program import Port, Program, State
     from jitdelegate.runtime.binding import Binding, Place
     from jitdelegate.runtime.buffers import Borrowed, Tensor
+    from jitdelegate.runtime.event import Event
+    from jitdelegate.runtime.requests import Requests
     from jitdelegate.runtime.shared_file import SharedFile
+
+_opening = _thread.allocate_lock()  # held for a moment, by a session's first request
 
 
 class IOBinding:
@@ -32,6 +37,7 @@ class IOBinding:
         ProgramError: a tensor has an unknown element type, or its length does not fit its shape.
     """
 
+    _requests: Requests | None = None
     _is_ending = staticmethod(sys.is_finalizing)  # a module's own names are gone before its last objects
 
     def __init__(self, program: Program) -> None:
@@ -133,6 +139,36 @@ class IOBinding:
         """One inference on the memory of a binding of this session; raises the errors of `run`."""
         self.run_on(binding.addresses)
         binding.finish()
+
+    def run_async(self, binding: Binding, after: Sequence[Event] = ()) -> Event:
+        """One inference on the memory of a binding of this session, after those requested before; returns at once.
+
+        Any thread may call it. The caller leaves the memory alone until the event has happened.
+
+        Args:
+            after: events that have to happen first.
+        Returns:
+            the event that it has ended; waiting for it raises the errors of `run`.
+        Raises:
+            ProgramError: the weights are damaged. Compile again.
+            DeviceError: the session is closed, or out of memory or threads.
+        """
+        self.verify()
+        return self._own_requests().submit(lambda: self.run_bound(binding), after)
+
+    def _own_requests(self) -> Requests:
+        """The requests of this session that run on a thread of Python's."""
+        if self._requests is None:
+            from jitdelegate.runtime.requests import Requests  # not before: most runs are waited for
+
+            with _opening:
+                self._requests = self._requests or Requests()
+        return self._requests
+
+    def _end_requests(self) -> None:
+        """Wait for all requests, before the session is closed, and take no more."""
+        if self._requests is not None:
+            self._requests.close()
 
     def reset_states(self, *, resources: bool) -> None:
         """Reset every state to its first value.

@@ -174,6 +174,7 @@ class PartitionedSession(IOBinding):
     def close(self) -> None:
         if self._is_ending():
             return
+        self._end_requests()
         with self._own_lock():
             if self._closed:
                 return

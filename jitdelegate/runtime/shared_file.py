@@ -1,8 +1,8 @@
-"""SharedFile: a mapped file whose pages all processes share, with detection of changes by others.
+"""SharedFile: mapped pages of files, one after another, that all processes share, with detection of changes by others.
 
-Weights are most of a model, and all processes that map them share their memory. But anyone who may write the file can
-change or truncate it under a running process. So reads are guarded by `bus_guard`, results are released only if the
-file has not changed, and otherwise the bytes become private.
+Weights are most of a model, and all processes that map them share their memory, as do programs that have pages in
+common. But anyone who may write a file can change or truncate it under a running process. So reads are guarded by
+`bus_guard`, results are released only if no file has changed, and otherwise the bytes become private.
 """
 
 from __future__ import annotations
@@ -20,15 +20,20 @@ from jitdelegate.runtime.memory import Memory, libc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jitdelegate.runtime.bus_guard import Net
 
     Stamp = tuple[int, int, int, int, int]
+    Piece = tuple[int, int, int]
 
 _TICK = 20_000_000
 """Nanoseconds after which another change gets another time stamp; Linux's clock for them ticks at least every 10 ms."""
 _TICKS = 4
 """Most attempts to get a settled stamp: a file that changes all the time is not used anyway."""
 _SECOND = 1_000_000_000
+_FIXED = 0x10
+"""Linux's MAP_FIXED."""
 _STATFS_BYTES = 256
 """Bytes, more than struct statfs has on any system."""
 _LOCAL_DISKS = {
@@ -44,7 +49,7 @@ _LOCAL_DISKS = {
 
 
 class SharedFile(mmap.mmap):
-    """A read-only mapping of a part of a file; `share` makes it. Views into it keep it alive.
+    """Read-only mappings of parts of files at neighbouring addresses; `share` makes it. Views into it keep it alive.
 
     Attributes:
         shared: False once the bytes are private.
@@ -54,45 +59,59 @@ class SharedFile(mmap.mmap):
     shared: bool
     changes: int
     _address: int
-    _descriptor: int
+    _files: list[tuple[int, Stamp]]
     _net: Net
     _hits: int
-    _stamp: Stamp
 
-    def watch(self, descriptor: int) -> bool:
-        """Begin to watch the file; False where this system does not allow it."""
+    def map(self, pieces: Sequence[Piece]) -> None:
+        """Map the pieces over the reserved addresses; raises OSError."""
         held = Borrowed(self)
         held.release()
-        self._stamp = _settled_stamp(descriptor)
-        self._descriptor = os.dup(descriptor)
-        net = spread_net(held.address, len(self))
+        self._address = at = held.address
+        for descriptor, start, nbytes in pieces:
+            if libc.mmap(at, nbytes, mmap.PROT_READ, mmap.MAP_SHARED | _FIXED, descriptor, start) != at:
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number))
+            at += nbytes
+
+    def watch(self, descriptors: Sequence[int]) -> bool:
+        """Begin to watch the files; False where this system does not allow it."""
+        stamps = [_settled_stamp(descriptor) for descriptor in descriptors]
+        net = spread_net(self._address, len(self))
         if net is None:
-            os.close(self._descriptor)
             return False
-        self._address, self._net, self._hits = held.address, net, 0
+        self._files = []
+        self._net, self._hits = net, 0
         self.shared, self.changes = True, 0
+        for descriptor, stamp in zip(descriptors, stamps, strict=True):
+            self._files.append((os.dup(descriptor), stamp))
         return True
 
     def look(self) -> None:
-        """Detect changes of the file since the last call.
+        """Detect changes of the files since the last call.
 
         Raises:
-            DeviceError: the file is inaccessible, and there is no memory for a copy.
+            DeviceError: a file is inaccessible, and there is no memory for a copy.
         """
         if not self.shared:
             return
         renew_net()
         try:
-            if _stamp(self._descriptor) == self._stamp and self._net.hits == self._hits:
-                return
-            found = _settled_stamp(self._descriptor)
+            for descriptor, stamp in self._files:
+                if _stamp(descriptor) != stamp:
+                    break
+            else:
+                if self._net.hits == self._hits:
+                    return
+            found = [(descriptor, _settled_stamp(descriptor)) for descriptor, _ in self._files]
         except OSError:
             self.own()
             return
-        if found[:2] != self._stamp[:2]:  # another file: the descriptor was closed, and its number was reused
-            self.own()
-            return
-        self._stamp, self._hits = found, self._net.hits
+        for (_, now), (_, before) in zip(found, self._files, strict=True):
+            if now[:2] != before[:2]:  # another file: the descriptor was closed, and its number was reused
+                self.own()
+                return
+        self._files, self._hits = found, self._net.hits
         self.changes += 1
 
     def own(self) -> None:
@@ -119,28 +138,37 @@ class SharedFile(mmap.mmap):
         if not shared:
             return
         self._net.release()
-        try:
-            if _stamp(self._descriptor)[:2] == self._stamp[:2]:  # else the number belongs to another file now
-                os.close(self._descriptor)
-        except OSError:
-            pass
+        for descriptor, stamp in self._files:
+            try:
+                if _stamp(descriptor)[:2] == stamp[:2]:  # else the number belongs to another file now
+                    os.close(descriptor)
+            except OSError:
+                pass
 
     def __del__(self) -> None:
         self._forget()  # before the base class unmaps
 
 
-def share(descriptor: int, start: int) -> SharedFile | None:
-    """The bytes of an open file from `start` on; None where they have to be read instead.
+def share(pieces: Sequence[Piece]) -> SharedFile | None:
+    """Parts of open files, one after another; None where they have to be read instead.
 
+    Args:
+        pieces: (descriptor, first byte, bytes); all but the last are whole pages.
     Raises:
-        OSError: the file cannot be mapped.
+        OSError: a file cannot be mapped.
         ValueError: there are no bytes.
     """
-    found = os.fstat(descriptor)
-    if start % mmap.ALLOCATIONGRANULARITY or _counts_seconds(found) or not tells_changes(descriptor):
+    descriptors = sorted({descriptor for descriptor, _, _ in pieces})
+    if any(start % mmap.ALLOCATIONGRANULARITY for _, start, _ in pieces):
         return None
-    made = SharedFile(descriptor, found.st_size - start, mmap.MAP_SHARED, mmap.PROT_READ, offset=start)
-    return made if made.watch(descriptor) else None
+    if any(nbytes % mmap.ALLOCATIONGRANULARITY for _, _, nbytes in pieces[:-1]):
+        return None
+    if not all(tells_changes(one) and not _counts_seconds(os.fstat(one)) for one in descriptors):
+        return None
+    nbytes = sum(nbytes for _, _, nbytes in pieces)
+    made = SharedFile(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ)
+    made.map(pieces)
+    return made if made.watch(descriptors) else None
 
 
 def _stamp(descriptor: int) -> Stamp:

@@ -8,11 +8,17 @@ from dataclasses import dataclass, field
 import numpy as np
 from xxhash import xxh3_128
 
+from jitdelegate.program.layout import ALIGNMENT as PAGE
+
+LARGE = 1 << 16
+"""Bytes of a constant that has its pages for itself, so that other programs of the model can share them."""
+
 
 @dataclass
 class Constants:
-    """Constants at multiples of `align` bytes. They may be larger than all else that a compilation holds, so each is
-    written straight to its place, and one that is needed again is recognised by what it is made of.
+    """Constants at multiples of `align` bytes, LARGE ones at whole pages. They may be larger than all else that a
+    compilation holds, so each is written straight to its place, and one that is needed again is recognised by what it
+    is made of.
 
     Attributes:
         content: the bytes; may be appended to.
@@ -21,6 +27,7 @@ class Constants:
     align: int
     content: bytearray = field(default_factory=bytearray)
     places: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _ends_in_large: bool = False
 
     def add(self, array: np.ndarray) -> int:
         """Add the row-major bytes of an array; returns their offset."""
@@ -39,7 +46,10 @@ class Constants:
             state.update(np.ascontiguousarray(source).data)
         key = form, *(source.shape for source in sources), state.digest()
         if key not in self.places:
-            self.content.extend(bytes(-len(self.content) % self.align))
+            is_large = sum(source.nbytes for source in sources) >= LARGE
+            align = PAGE if is_large or self._ends_in_large else self.align
+            self.content.extend(bytes(-len(self.content) % align))
+            self._ends_in_large = is_large
             self.places[key] = len(self.content)
             for part in make():
                 self.content.extend(np.ascontiguousarray(part).data.cast("B"))

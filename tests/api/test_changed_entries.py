@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jitdelegate
-from jitdelegate.cache import store
+from jitdelegate.cache import entry
 from jitdelegate.cache.store import counts
 from jitdelegate.errors import DeviceError
 from tests.api import partial_models as partial
@@ -27,7 +27,7 @@ LSTM = LstmModel(op="LSTM").content()
 
 @pytest.fixture(autouse=True)
 def weights_of_any_size_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "LEAST_SHARED", 0)
+    monkeypatch.setattr(entry, "LEAST_SHARED", 0)
 
 
 def load(content: bytes, cache: Path, **options: Any) -> jitdelegate.Model:

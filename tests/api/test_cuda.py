@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,11 +69,16 @@ class Compiler:
         self.reason = ""
 
     def __call__(
-        self, content: bytes, options: DelegateOptions, key: Key, seconds: MutableMapping[str, float]
+        self,
+        content: bytes,
+        options: DelegateOptions,
+        key: Key,
+        seconds: MutableMapping[str, float],
+        lenders: Sequence[Program | None],
     ) -> FileParts:
         self.keys.append(key)
         if key.part("target") != "cuda":
-            return self._compile(content, options, key, seconds)
+            return self._compile(content, options, key, seconds, lenders)
         if self.error:
             raise self.error
         return parts(self._litert(key) if self.reason else self._program(key))

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from jitdelegate.cache import store as module
+from jitdelegate.cache import entry as module
+from jitdelegate.cache.entry import LEAST_SHARED, open_entry
 from jitdelegate.cache.place import Place, open_place
-from jitdelegate.cache.store import LEAST_SHARED, Store, open_entry, open_store
+from jitdelegate.cache.store import Store, open_store
 from jitdelegate.errors import ProgramError
 from jitdelegate.program.program import Program
 from jitdelegate.program.read import verify_weights
@@ -107,9 +108,9 @@ def test_a_file_that_shrinks_while_it_is_read_is_damaged(
     kept(place, weights)
     real = module._read
 
-    def cut_and_read(*arguments: int) -> memoryview:
+    def cut_and_read(pieces: list[tuple[int, int, int]]) -> memoryview:
         overwrite(folder / "entry", b"")
-        return real(*arguments)
+        return real(pieces)
 
     monkeypatch.setattr(module, "_read", cut_and_read)
     with pytest.raises(ProgramError):

@@ -12,7 +12,8 @@ import pytest
 
 from cache_tools.__main__ import main
 from cache_tools.entries import open_entries
-from jitdelegate.cache.store import LEAST_SHARED, Store, open_store
+from jitdelegate.cache.entry import LEAST_SHARED
+from jitdelegate.cache.store import Store, open_store
 from jitdelegate.program.write import write
 from tests.cache.programs import MODEL_A, MODEL_B, key
 from tests.entries import overwrite

@@ -54,11 +54,15 @@ def test_a_slice_whose_size_is_not_known_is_refused() -> None:
 
 
 def test_tables_of_very_many_places_are_refused() -> None:
-    case = Case(((4, 5), (4, 3), Fed((2,), "int32")), low=0, high=1)
-    graph = case.graph(OPS["DYNAMIC_UPDATE_SLICE"])
-    wide = [replace(tensor, shape=(1 << 22, tensor.shape[1])) for tensor in graph.tensors[:2]]
-    found = node_reason(replace(graph, tensors=(*wide, *graph.tensors[2:])), graph.nodes[0])
-    assert found == "DYNAMIC_UPDATE_SLICE: 20971520 runtime places are more than 4194304."
+    case = Case(((4, 5), Fed((2,), "int32"), ints(4, 3)), low=0, high=1)
+    graph = case.graph(OPS["SLICE"])
+    wide = (
+        replace(graph.tensors[0], shape=(1 << 22, 5)),
+        graph.tensors[1],
+        replace(graph.tensors[2], data=ints(1 << 22, 3)),
+    )
+    found = node_reason(replace(graph, tensors=(*wide, *graph.tensors[3:])), graph.nodes[0])
+    assert found == "SLICE: 12582912 runtime places are more than 4194304."
 
 
 def where(data: np.ndarray | None) -> Graph:

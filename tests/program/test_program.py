@@ -58,6 +58,7 @@ def full_program() -> Program:
             State(name="cell", nbytes=120, initial=5000, is_resource=1),
             State(name="hidden", nbytes=8, index=3, shape=(1, 2), dtype="float32"),
         ),
+        aliases=((2, 2), (1, 1)),
         entries=(("run", 0), ("stop", 3), ("work", 2)),
         code=b"\xc3" * 5000,
         weights=bytes(range(256)) * 20,
@@ -237,6 +238,10 @@ def test_a_damaged_header_under_right_hashes_raises_nothing_but_program_error() 
         ({"states": (State(name="h", nbytes=8, initial=5113),)}, "first value of state h is 5113"),
         ({"states": (State(name="h", nbytes=8, shape=(2, -1)),)}, "a size of state h is -1"),
         ({"target": "litert", "loader": "none"}, "a program without code has the state cell"),
+        ({"aliases": ((-1, 1),)}, "input of an alias is -1, expected 0 to 2"),
+        ({"aliases": ((1, 3),)}, "output of an alias is 3, expected 0 to 2"),
+        ({"aliases": ((1, 2),)}, "the aliases cell and hidden have 120 and 8 bytes"),
+        ({"aliases": ((1, 1), (1, 1))}, "the aliases of cell and cell are not their only ones"),
     ],
 )
 def test_values_that_the_runtime_relies_on_are_checked(change: dict[str, object], message: str) -> None:
@@ -330,7 +335,7 @@ def test_what_is_no_program_is_refused(content: object) -> None:
 def test_a_program_of_another_format_version_says_so() -> None:
     content = bytearray(small_content())
     content[8] += 1
-    with pytest.raises(ProgramError, match="format version 8, expected 7"):
+    with pytest.raises(ProgramError, match="format version 9, expected 8"):
         read(content)
 
 

@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 def shared(path: Path) -> SharedFile:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        found = share(descriptor, START)
+        found = share([(descriptor, START, os.fstat(descriptor).st_size - START)])
     finally:
         os.close(descriptor)
     if found is None:
@@ -124,7 +124,7 @@ def test_reading_the_file_is_no_change(path: Path) -> None:
 
 def test_a_read_past_the_end_of_a_cut_file_is_a_change(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = shared(path)
-    stamp = module._stamp(file._descriptor)
+    stamp = module._stamp(file._files[0][0])
     os.truncate(path, START)
     assert bytes(file) == bytes(len(CONTENT))
     monkeypatch.setattr(module, "_stamp", lambda descriptor: stamp)  # as where a disk fails: the file is as it was
@@ -163,14 +163,14 @@ def test_a_file_system_that_counts_whole_seconds_shares_nothing(path: Path, monk
     whole = SimpleNamespace(st_size=found.st_size, st_mtime_ns=5_000_000_000, st_ctime_ns=6_000_000_000)
     monkeypatch.setattr(module.os, "fstat", lambda _: whole)
     with path.open("rb") as opened:
-        assert share(opened.fileno(), START) is None
+        assert share([(opened.fileno(), START, len(CONTENT))]) is None
 
 
 def test_a_file_system_that_does_not_tell_changes_shares_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared(path)
     monkeypatch.setattr(module, "tells_changes", lambda _: False)
     with path.open("rb") as opened:
-        assert share(opened.fileno(), START) is None
+        assert share([(opened.fileno(), START, len(CONTENT))]) is None
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="there is no file system in memory")
@@ -189,13 +189,13 @@ def test_without_a_net_nothing_is_shared_and_no_descriptor_is_left(path: Path, m
     before = os.listdir("/proc/self/fd")
     monkeypatch.setattr(module, "spread_net", lambda *_: None)
     with path.open("rb") as opened:
-        assert share(opened.fileno(), START) is None
+        assert share([(opened.fileno(), START, len(CONTENT))]) is None
     assert os.listdir("/proc/self/fd") == before
 
 
 def test_a_file_that_is_let_go_leaves_no_descriptor_and_no_net(path: Path) -> None:
     file = shared(path)
-    net, descriptor = file._net, file._descriptor
+    net, descriptor = file._net, file._files[0][0]
     del file
     assert net._guard is None
     with pytest.raises(OSError):
@@ -204,7 +204,7 @@ def test_a_file_that_is_let_go_leaves_no_descriptor_and_no_net(path: Path) -> No
 
 def test_a_descriptor_that_somebody_closes_makes_the_bytes_private(path: Path) -> None:
     file = shared(path)
-    os.close(file._descriptor)
+    os.close(file._files[0][0])
     file.look()
     assert (file.shared, file.changes, bytes(file)) == (False, 1, CONTENT)
 
@@ -213,8 +213,8 @@ def test_a_descriptor_that_is_somebody_elses_by_now_is_not_closed(path: Path, tm
     file = shared(path)
     (tmp_path / "theirs").write_bytes(b"theirs")
     theirs = os.open(tmp_path / "theirs", os.O_RDONLY)
-    os.dup2(theirs, file._descriptor)
-    kept = file._descriptor
+    os.dup2(theirs, file._files[0][0])
+    kept = file._files[0][0]
     file.look()
     assert (file.shared, bytes(file)) == (False, CONTENT)
     del file
@@ -251,7 +251,7 @@ def test_two_looks_a_run_are_all_that_the_system_is_asked(path: Path, monkeypatc
     real = os.fstat
     monkeypatch.setattr(module.os, "fstat", lambda descriptor: (calls.append(descriptor), real(descriptor))[1])
     undisturbed(file, lambda: None)
-    assert calls == 2 * [file._descriptor]
+    assert calls == 2 * [file._files[0][0]]
     file.own()
     calls.clear()
     undisturbed(file, lambda: None)
@@ -263,7 +263,7 @@ FORKED = """
 import os, sys
 from jitdelegate.runtime.shared_file import share
 descriptor = os.open(sys.argv[1], os.O_RDONLY)
-file = share(descriptor, int(sys.argv[2]))
+file = share([(descriptor, int(sys.argv[2]), os.fstat(descriptor).st_size - int(sys.argv[2]))])
 child = os.fork()
 if not child:
     os.truncate(sys.argv[1], 0)

@@ -119,7 +119,7 @@ def opened_from(path: Path, program: Program) -> Program:
     start = weights_start(content, len(content))
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        weights = share(descriptor, start)
+        weights = share([(descriptor, start, len(content) - start)])
     finally:
         os.close(descriptor)
     if weights is None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from jitdelegate.ir.forms import Form
 from jitdelegate.ir.graph import Graph, Node, Tensor
-from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, Scatter, Suppress, TopK
+from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, Scatter, Suppress, TopK, Update
 
 Shape = tuple[int, ...]
 Example = tuple[Form, list[np.ndarray], Shape, str]
@@ -47,6 +47,12 @@ def scattered(
     chosen = np.stack([random.integers(-1, size + 1, places[:-1]) for size in out[: places[-1]]], axis=-1)
     updates = numbers(places[:-1] + out[places[-1] :], dtype)
     return Scatter(kind=kind, initial=initial), [updates, chosen.astype(index)], out, dtype
+
+
+def updated(data: Shape, window: Shape, start: Sequence[int], dtype: str = "float32", index: str = "int32") -> Example:
+    """An Update; places that leave no room for the window are moved."""
+    update = numbers(window, dtype, seed=1)
+    return Update(), [numbers(data, dtype), update, np.array(start, index)], data, dtype
 
 
 def scanned(
@@ -100,6 +106,17 @@ EXAMPLES: dict[str, Example] = {
     "scattered maxima": scattered((9, 1), (5, 6), "max", -(2**31), "int32"),
     "scattered minima": scattered((9, 1), (5, 6), "min", 3e38),
     "scattered int64": scattered((9, 1), (5, 6), dtype="int64"),
+    "updated row": updated((1, 40, 2, 19), (1, 1, 2, 19), (0, 17, 0, 0)),
+    "updated rows of heads": updated((2, 3, 40, 17), (2, 3, 5, 17), (0, 0, 31, 0)),
+    "updated box": updated((3, 7, 37), (2, 3, 5), (1, 2, 19), index="int64"),
+    "updated before the start": updated((4, 9, 6), (1, 4, 6), (-(2**31), -1, 5)),
+    "updated after the end": updated((4, 9, 6), (1, 4, 6), (2**62, 7, -(2**63)), index="int64"),
+    "updated whole": updated((5, 33), (5, 33), (2, -3)),
+    "updated int8": updated((1, 50, 3), (1, 7, 3), (0, 45, 0), "int8"),
+    "updated bools": updated((70, 3), (5, 3), (64, 0), "bool"),
+    "updated int64": updated((9, 5), (2, 4), (3, 1), "int64"),
+    "updated int16": updated((9, 50), (9, 3), (0, 11), "int16"),
+    "updated element": updated((300,), (1,), (299,)),
     "sums of rows": scanned((5, 33), 1),
     "sums of columns": scanned((5, 37), 0),
     "exclusive": scanned((4, 6, 18), 1, exclusive=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jitdelegate.ir.expr import BINARY, RESULT, UNARY, Arg, binary, evaluate, maximum, unary
+from jitdelegate.ir.expr import BINARY, RESULT, UNARY, Arg, Const, binary, evaluate, maximum, unary
 from jitdelegate.ir.forms import IndexMap, Map
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ops import OPS
@@ -14,7 +14,8 @@ from jitdelegate.runtime.cpu.features import level
 from tests.targets.execute import execute
 from tests.targets.levels import RUNNABLE
 
-EDGES = [0.0, -0.0, 1e-38, 1e-6, 0.5, 1.0, 7.9, 9.0, 20.0, 87.0, 88.7, 89.0, 1e3, 3e38, np.inf]
+EDGES = [0.0, -0.0, 1e-34, 1e-6, 0.5, 1.0, 7.9, 9.0, 20.0, 87.0, 88.7, 89.0, 1e3, 3e38, np.inf]
+SMALLEST_NORMAL = np.float32(2.0**-126)
 VALUES = np.array([*EDGES, *(-edge for edge in EDGES), np.nan], np.float32)
 
 
@@ -46,13 +47,13 @@ def of_two(function: str, a: np.ndarray, b: np.ndarray, features: str) -> np.nda
 @pytest.mark.parametrize("features", RUNNABLE)
 @pytest.mark.parametrize("function", ["pow", "atan2", "floor_div", "floor_mod"])
 def test_a_function_of_two_values_agrees_with_numpy_everywhere(function: str, features: str) -> None:
-    edges = np.array([*VALUES, 2, 3, -2, -3, 2.5, -7.25, 16777216, 16777217, 1e-45, 0.1, -0.1], np.float32)
+    edges = np.array([*VALUES, 2, 3, -2, -3, 2.5, -7.25, 16777216, 16777217, 2e-38, 0.1, -0.1], np.float32)
     random = np.random.default_rng(0).normal(0, 5, (2, 3000)).astype(np.float32)
     a, b = (np.concatenate([grid.ravel(), own]) for grid, own in zip(np.meshgrid(edges, edges), random, strict=True))
     found = of_two(function, a, b, features)
     with np.errstate(all="ignore"):
         expected = BINARY[function](a, b).astype(np.float32)
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=2e-45 if function == "floor_mod" else 2e-38)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=2e-38)
     if function in ("pow", "atan2"):
         same = np.isnan(expected) | (np.signbit(found) == np.signbit(expected))
         assert same.all(), list(zip(a[~same], b[~same], strict=True))[:5]
@@ -77,6 +78,7 @@ def test_a_function_of_two_integers_agrees_with_numpy_everywhere(function: str, 
 def test_a_function_is_within_few_units_of_the_exact_value(function: str, features: str) -> None:
     random = np.random.default_rng(1)
     data = np.concatenate([random.uniform(-10, 10, 20000), random.normal(0, 1, 5000) ** 9]).astype(np.float32)
+    data[np.abs(data) < SMALLEST_NORMAL] = 0  # as compiled code takes them
     (found,) = execute(
         one_node("TEST", Map(unary(function, RESULT), (IndexMap((0,), (0,), (1,)),)), data), [data], features
     )
@@ -95,6 +97,17 @@ def test_activations_neither_overflow_nor_leak_where_they_saturate(op: str, feat
         (expected,) = OPS[op].reference([VALUES.astype(np.float64)], attrs)
     finite = np.isfinite(VALUES) & np.isfinite(expected)
     np.testing.assert_allclose(found[finite], expected[finite], rtol=2e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("features", RUNNABLE)
+def test_denormals_are_zeros_in_a_run_and_numbers_after_it(features: str) -> None:
+    tiny = np.array([SMALLEST_NORMAL / 2, -SMALLEST_NORMAL / 2, SMALLEST_NORMAL, -100.0], np.float32)
+    doubled = Map(binary("mul", RESULT, Const(2.0)), (IndexMap((0,), (0,), (1,)),))
+    (found,) = execute(one_node("TEST", doubled, tiny), [tiny], features)
+    np.testing.assert_array_equal(found, [0, 0, 2 * SMALLEST_NORMAL, -200])
+    (powers,) = execute(one_node("TEST", Map(unary("exp", RESULT), doubled.operands), tiny), [tiny], features)
+    np.testing.assert_array_equal(powers, [1, 1, 1, 0])
+    np.testing.assert_array_equal(tiny[:2] * 2, [SMALLEST_NORMAL, -SMALLEST_NORMAL])
 
 
 def test_zeros_of_both_signs_are_two_constants() -> None:

@@ -82,6 +82,7 @@ class Session(IOBinding):
         """
         if self._is_ending():
             return
+        self._end_requests()
         self._end_log()
         self._follow_fork()
         with self._lock:

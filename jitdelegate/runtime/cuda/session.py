@@ -361,6 +361,7 @@ class CudaSession(IOBinding):
         Does nothing while Python itself ends: the driver may be gone already, and the end of the process frees all.
         """
         if not self._is_ending() and self._process == os.getpid():
+            self._end_requests()
             self._end_log()
             with self._lock:
                 self._free()

@@ -49,7 +49,8 @@ def generate(graph: Graph, features: str, trace: Trace = _ignore, *, profile: bo
     steps = generator.steps
     own_sync_bytes = sync_bytes(len(steps))
     stamps = Stamps(triple(features), len(steps), own_sync_bytes) if profile else None
-    write_entries(generator.module, steps, has_threads=machine.has_threads, stamps=stamps)
+    flushes = triple(features).startswith("x86_64")
+    write_entries(generator.module, steps, has_threads=machine.has_threads, flushes=flushes, stamps=stamps)
     write_host_entry(generator.module)
     ir = generator.module.text(triple(features))
     trace("kernels", lambda: ir)

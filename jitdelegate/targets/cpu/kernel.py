@@ -22,7 +22,8 @@ LEAST_WORTH = 2
 
 @dataclass(frozen=True)
 class Memory:
-    """Where a tensor lies: `offset` bytes into "arena", "weights" or "scratch", or at pointer number `offset` of "io".
+    """Where a tensor lies: `offset` bytes into "arena", "weights" or "scratch"; at pointer number `offset` of "io"; in
+    table number `offset` of the "code".
 
     The tail of a row-major tensor in "io" must be read with a mask: the caller's memory may end with the tensor.
     """
@@ -45,7 +46,7 @@ def distances_along(memory: Memory, shape: tuple[int, ...]) -> list[int]:
 
 @dataclass(frozen=True)
 class Place:
-    """An address: `distance` bytes after number `offset` of "io", or after byte `offset` of another space."""
+    """An address: `distance` bytes after number `offset` of "io" or "code", or after byte `offset` of another space."""
 
     space: str
     offset: int
@@ -97,7 +98,7 @@ class Generator:
 
     Code may calculate with weights and compare them with sizes, but must not compute an address from one without a
     check: they may lie in a mapped file, which another process may overwrite. Tables from which addresses are computed
-    are constants of the module instead.
+    are constants of the module instead; `tables` are those that are tensors.
     """
 
     machine: Machine
@@ -107,6 +108,7 @@ class Generator:
     steps: list[Step] = field(default_factory=list)
     names: int = 0
     functions: dict[tuple[str, object], str] = field(default_factory=dict)
+    tables: dict[bytes, int] = field(default_factory=dict)
 
     @property
     def lanes(self) -> int:
@@ -133,6 +135,13 @@ class Generator:
             write(self.functions[kind])
         return self.functions[kind]
 
+    def table(self, content: bytes) -> int:
+        """The number of a table beside the code; a vector load of its tail may read beyond the end."""
+        if content not in self.tables:
+            self.tables[content] = len(self.tables)
+            self.module.constant(table_name(self.tables[content]), content + bytes(ALIGN), "i8")
+        return self.tables[content]
+
     def reserve_scratch(self, size: int) -> None:
         """Ensure that every thread gets at least `size` bytes of scratch memory."""
         self.scratch = max(self.scratch, size + ALIGN)
@@ -152,6 +161,11 @@ class Generator:
         body(kernel)
         name = self.once(form, kernel.f.code, kernel.f.finish)
         return Job(name, chunks, tuple(kernel.places), worth, panels, parts)
+
+
+def table_name(number: int) -> str:
+    """The module's name of a table."""
+    return f"tensor{number}"
 
 
 class JobWriter:

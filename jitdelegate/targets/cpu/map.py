@@ -78,9 +78,7 @@ def _widened(writer: Writer, index: int, operand: Operand, shape: Shape) -> Oper
     if data is None:
         return replace(operand, shape=shape, index_map=IndexMap.along(0, 1))
     row = np.tile(data.reshape(-1), shape[1] // data.size)
-    layout = Layout(image_shape(row.shape), writer.generator.lanes, dtype=operand.dtype)
-    memory = Memory("weights", writer.generator.weights.add(row), layout)
-    return Operand(memory, row.shape, IndexMap.along(1), operand.dtype)
+    return Operand(writer.packed(row, operand.dtype), row.shape, IndexMap.along(1), operand.dtype)
 
 
 def _operand(writer: Writer, index: int, index_map: IndexMap) -> Operand:

@@ -2,7 +2,8 @@
 
 Each node is a task, except that a large Depthwise and the 1x1 Contract after it are one task, and that Views which only
 rename a tensor are none. Copies are tasks too: of inputs into layouts with halos or blocks, and of outputs that no
-kernel can write straight into the caller's memory.
+kernel can write straight into the caller's memory. An Update writes into the memory of the tensor that it changes where
+nothing needs that tensor later; its kernel finds out whether the caller's input and output are the same memory.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from dataclasses import dataclass, field, replace
 
 from jitdelegate.ir.forms import Contract, Depthwise, View
 from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
+from jitdelegate.ir.index_forms import Update
 from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.targets.buffer_plan import Buffers, check_steps, lives_of, place
 from jitdelegate.targets.cpu.kernel import ALIGN, Memory
+from jitdelegate.targets.in_place import updates_in_place
 
 FUSE_BYTES = 1024 * 1024
 """A Depthwise result larger than this leaves the second-level cache before the next layer reads it."""
@@ -153,6 +156,7 @@ class Planner:
     def _place_nodes(self) -> None:
         fused = dict(self._fusions())
         skipped = set(fused.values())
+        in_place = updates_in_place(self.graph, {first: position for position, first in fused.items()})
         for position, node in enumerate(self.graph.nodes):
             if position in skipped:
                 continue
@@ -161,6 +165,14 @@ class Planner:
                 continue
             first = self.graph.nodes[fused[position]] if position in fused else None
             self.result.tasks.append(Task(node=node, first=first))
+            if position in in_place:
+                self._place_update(node)
+
+    def _place_update(self, node: Node) -> None:
+        """Gives the result the memory of the data, unless that is the caller's input."""
+        data, result = node.inputs[0], node.outputs[0]
+        if self.buffers[data] not in self.external and self.layouts[data] == self.layouts[result]:
+            self.buffers.alias(result, data)
 
     def _place_view(self, node: Node) -> None:
         """Makes the result an alias if both sides are dense; else adds a copy, or two copies through a dense buffer."""
@@ -197,8 +209,9 @@ class Planner:
     # outputs
 
     def _place_outputs(self) -> None:
-        """Places an output in the caller's memory if it is dense and nothing else reads it; else adds a copy."""
-        read = {self.buffers[i] for task in self.result.tasks for i in task.reads()}
+        """Places an output in the caller's memory if it is dense and nothing else reads it, or an Update makes it and
+        nothing loads beyond its end; else adds a copy."""
+        read = {self.buffers[i] for task in self.result.tasks for i in task.reads()} - set(self._updated())
         uses = Counter(self.buffers[index] for index in self.graph.outputs)
         for position, index in enumerate(self.graph.outputs):
             root = self.buffers[index]
@@ -212,6 +225,15 @@ class Planner:
                 number = self._new_number()
                 self.external[number] = buffer
                 self.result.tasks.append(Task(source=index, target=number, shape=shape))
+
+    def _updated(self) -> Iterator[int]:
+        """Buffers that an Update writes and that are read up to their end only."""
+        for task in self.result.tasks:
+            if task.node is not None and isinstance(task.node.form, Update):
+                root = self.buffers[task.writes()]
+                members = {root, *(index for index, own in self.buffers.items() if own == root)}
+                if all(map(self._reads_exactly, members)):
+                    yield root
 
     def _is_writable(self, root: int) -> bool:
         """True if a kernel can write the tensor straight into the caller's memory."""

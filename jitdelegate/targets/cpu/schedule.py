@@ -15,8 +15,9 @@ from itertools import accumulate, pairwise
 
 from jitdelegate.runtime.cpu.library import TEAM
 from jitdelegate.targets.cpu import team
+from jitdelegate.targets.cpu.denormals import flush_denormals, restore_denormals
 from jitdelegate.targets.cpu.futex import I32, add_atomic, load_atomic, store_atomic, write_wait_and_wake
-from jitdelegate.targets.cpu.kernel import Job, Place, Step
+from jitdelegate.targets.cpu.kernel import Job, Place, Step, table_name
 from jitdelegate.targets.cpu.stamps import Stamps
 from jitdelegate.targets.cpu.vector_ir import BOOL, INDEX, POINTER, Function, Module, Value
 
@@ -49,9 +50,12 @@ def sync_bytes(steps: int) -> int:
     return FIRST_STEP + STEP * max(steps, 1)
 
 
-def write_entries(module: Module, steps: Sequence[Step], *, has_threads: bool, stamps: Stamps | None = None) -> None:
+def write_entries(
+    module: Module, steps: Sequence[Step], *, has_threads: bool, flushes: bool, stamps: Stamps | None = None
+) -> None:
     """Adds `run`, `work` and `stop` to the module, which `runtime.cpu.library.Code` describes. Without threads, `work`
-    and `stop` do nothing. With `stamps`, runs write time stamps, and the entry `clock` is added.
+    and `stop` do nothing. With `flushes`, kernels take denormals for zeros. With `stamps`, runs write time stamps, and
+    the entry `clock` is added.
 
     If no step is large enough to be shared, workers would only cost time, and the graph runs on the calling thread.
     """
@@ -68,8 +72,9 @@ def write_entries(module: Module, steps: Sequence[Step], *, has_threads: bool, s
         _write_pass(module, steps, shared[-1], stamps)
         team.write_learn(module)
         _write_help(module)
-    _write_run(module, stamps, has_team=bool(shared))
-    _write_work(module, has_team=bool(shared))
+    _write_infer(module, stamps, has_team=bool(shared))
+    _write_run(module, flushes=flushes)
+    _write_work(module, has_team=bool(shared), flushes=flushes)
     _write_stop(module, has_team=bool(shared))
 
 
@@ -136,6 +141,8 @@ def _call_job(f: Function, job: Job, spaces: Sequence[Value], chunk: Value, scra
 def _address(f: Function, place: Place, arena: Value, weights: Value, io: Value) -> Value:
     if place.space == "io":
         return f.load(POINTER, io + place.offset * WORD, WORD) + place.distance
+    if place.space == "code":
+        return Value(f, POINTER, f"@{table_name(place.offset)}") + place.distance
     return {"arena": arena, "weights": weights}[place.space] + (place.offset + place.distance)
 
 
@@ -287,9 +294,19 @@ def _step_word(step: Step, is_followed: bool) -> int:
     return step.chunks << FLAGS | (SHARED if step.is_shared else AWAITED if is_followed else 0)
 
 
-def _write_run(module: Module, stamps: Stamps | None, *, has_team: bool) -> None:
-    """`run`: one inference, by the calling thread alone or with the workers."""
+def _write_run(module: Module, *, flushes: bool) -> None:
+    """`run`: one inference; leaves the calling thread's way to treat denormals as it was."""
     f = module.function("run", ENTRY_PARAMETERS, exported=True)
+    saved = flush_denormals(f) if flushes else None
+    f.call("infer", *f.parameters)
+    if saved:
+        restore_denormals(f, saved)
+    f.finish()
+
+
+def _write_infer(module: Module, stamps: Stamps | None, *, has_team: bool) -> None:
+    """`infer(entry parameters)`: one inference, by the calling thread alone or with the workers."""
+    f = module.function("infer", ENTRY_PARAMETERS)
     sync = f.parameters[3]
     if stamps:
         runs = f.load(INDEX, sync + RUNS) + 1
@@ -318,12 +335,14 @@ def _write_run(module: Module, stamps: Stamps | None, *, has_team: bool) -> None
     f.finish()
 
 
-def _write_work(module: Module, *, has_team: bool) -> None:
+def _write_work(module: Module, *, has_team: bool, flushes: bool) -> None:
     """`void *work(void *arguments)`: the routine for pthread_create; `arguments` points to those of other entries,
     followed by the thread's number."""
     f = Function(module, "work", [("arguments", POINTER)], exported=True, result=POINTER)
     (given,) = f.parameters
     if has_team:
+        if flushes:
+            flush_denormals(f)
         pointers = [f.load(POINTER, given + number * WORD, WORD) for number in range(len(ENTRY_PARAMETERS))]
         f.call("help", *pointers, f.load(INDEX, given + len(pointers) * WORD, WORD))
     f.do("ret ptr null")

@@ -16,7 +16,7 @@ from jitdelegate.ir.forms import (
     Softmax,
 )
 from jitdelegate.ir.graph import Graph
-from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, Scatter, Suppress, TopK
+from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, Scatter, Suppress, TopK, Update
 from jitdelegate.targets.cpu.halo import halo_jobs
 from jitdelegate.targets.cpu.kernel import Generator, Job, Step
 from jitdelegate.targets.cpu.map import copy_jobs
@@ -43,6 +43,7 @@ WRITERS: Writers = {
     Softmax: "reduce.write_softmax",
     Suppress: "non_max_suppression.write_suppress",
     TopK: "top_k.write_top_k",
+    Update: "update.write_update",
 }
 """Form -> the function that writes its jobs, called with the Writer, the node and its form; Views have none."""
 INTEGERS = (Contract, Depthwise, Pool)

@@ -14,6 +14,7 @@ from jitdelegate.targets.cpu.epilogue import Epilogue, Stream, follow
 from jitdelegate.targets.cpu.kernel import Generator, Memory, channel_vector
 from jitdelegate.targets.cpu.plan import Plan
 from jitdelegate.targets.epilogue import EpilogueOperand
+from jitdelegate.targets.in_place import lies_in_code
 
 
 @dataclass
@@ -32,10 +33,14 @@ class Writer:
         """Where a tensor lies; constants are packed row-major on first use."""
         if index in self.plan.memories:
             return self.plan.memories[index]
-        tensor = self.graph.tensors[index]
-        assert tensor.data is not None
-        layout = Layout(image_shape(tensor.shape), self.generator.lanes, dtype=tensor.dtype)
-        return Memory("weights", self.generator.weights.add(tensor.data), layout)
+        return self.packed(self.constant(index), self.graph.tensors[index].dtype)
+
+    def packed(self, data: np.ndarray, dtype: str) -> Memory:
+        """Where a row-major constant lies."""
+        layout = Layout(image_shape(data.shape), self.generator.lanes, dtype=dtype)
+        if lies_in_code(data):
+            return Memory("code", self.generator.table(data.tobytes()), layout)
+        return Memory("weights", self.generator.weights.add(data), layout)
 
     def ends(self, node: Node) -> tuple[Memory, Memory]:
         """Where the first operand and the result lie."""

@@ -1,7 +1,8 @@
 """Plans the launches of a graph, and the offset of each tensor in the device's arena.
 
-Every tensor is dense and row-major, so a View is another name for the same memory. Inputs and outputs of the graph are
-in the arena too: the runtime copies them in and out.
+Every tensor is dense and row-major, so a View is another name for the same memory, and so is the result of an Update
+whose data nothing needs later. Inputs and outputs of the graph are in the arena too: the runtime copies them in and
+out.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from jitdelegate.ir.forms import (
     Softmax,
     View,
 )
-from jitdelegate.ir.graph import ABSENT, Graph
-from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, Scatter, Suppress, TopK
+from jitdelegate.ir.graph import ABSENT, Graph, Node
+from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, Scatter, Suppress, TopK, Update
 from jitdelegate.passes.split_epilogues import split_epilogues
 from jitdelegate.targets.buffer_plan import Buffers, check_steps, lives_of, place
 from jitdelegate.targets.cuda.element import OWN
@@ -36,6 +37,7 @@ from jitdelegate.targets.cuda.template import Launch, TensorPointer
 from jitdelegate.targets.cuda.writer import ALIGN, Writer, check_memory
 from jitdelegate.targets.epilogue import reach
 from jitdelegate.targets.form_writer import Writers, check_sums, form_writer
+from jitdelegate.targets.in_place import updates_in_place
 
 PACKAGE = "jitdelegate.targets.cuda"
 WRITERS: Writers = {
@@ -56,6 +58,7 @@ WRITERS: Writers = {
     Softmax: "softmax.write_softmax",
     Suppress: "non_max_suppression.write_suppress",
     TopK: "arg_reduce.write_top_k",
+    Update: "update.write_update",
 }
 """The function that writes the launches of each form, called with the Writer and the node; Views have none."""
 SUM_INTEGERS = frozenset({Contract, Depthwise, Pool})
@@ -117,20 +120,27 @@ def _check_size(graph: Graph) -> None:
 
 def _write(writer: Writer) -> Buffers:
     """Writes every node's launches; returns which tensors are other names for the same memory."""
-    buffers = Buffers()
-    for node in writer.graph.nodes:
+    buffers, in_place = Buffers(), updates_in_place(writer.graph)
+    for position, node in enumerate(writer.graph.nodes):
         check_steps("launches", len(writer.launches))
         check_sums(node, SUM_INTEGERS)
         writer.begin(node)
+        if isinstance(node.form, View) or position in in_place:
+            _rename(writer, buffers, node)
+        elif isinstance(node.form, Update):
+            copy(writer, node.inputs[0], node.outputs[0])
         if not isinstance(node.form, View):
             form_writer(PACKAGE, WRITERS, node)(writer, node)
-            continue
-        source, target = node.inputs[0], node.outputs[0]
-        if writer.graph.tensors[source].is_constant or _bytes(writer, source) != _bytes(writer, target):
-            copy(writer, source, target)
-        else:
-            buffers.alias(target, source)
     return buffers
+
+
+def _rename(writer: Writer, buffers: Buffers, node: Node) -> None:
+    """Lets the result be another name for the first operand's memory; a copy if it is stored otherwise."""
+    source, target = node.inputs[0], node.outputs[0]
+    if writer.graph.tensors[source].is_constant or _bytes(writer, source) != _bytes(writer, target):
+        copy(writer, source, target)
+    else:
+        buffers.alias(target, source)
 
 
 def _touched(writer: Writer, buffers: Buffers) -> list[list[int]]:

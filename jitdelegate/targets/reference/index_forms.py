@@ -48,6 +48,14 @@ def scatter(form: forms.Scatter, operands: Sequence[Any], shape: Shape) -> Array
     return out
 
 
+def update(form: forms.Update, operands: Sequence[Any], shape: Shape) -> Array:
+    data, window, start = operands
+    out = np.array(data)
+    begin = np.clip(start, 0, np.subtract(shape, window.shape))
+    out[tuple(slice(first, first + size) for first, size in zip(begin, window.shape, strict=True))] = window
+    return out
+
+
 def scan(form: forms.Scan, operands: Sequence[Any], shape: Shape) -> Array:
     data = np.flip(operands[0], form.axis) if form.reverse else operands[0]
     sums = np.cumsum(data, form.axis, dtype=np.float64 if data.dtype.kind == "f" else data.dtype)
@@ -102,5 +110,6 @@ INDEX_FORMS: Mapping[type[Form], Callable[[Any, Sequence[Any], Shape], Array]] =
     forms.Scatter: scatter,
     forms.Suppress: suppress,
     forms.TopK: top_k,
+    forms.Update: update,
 }
 """Form -> function of (form, operands, shape of the output)."""

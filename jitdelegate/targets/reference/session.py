@@ -83,6 +83,7 @@ class ReferenceSession(IOBinding):
     def close(self) -> None:
         if self._is_ending():
             return
+        self._end_requests()
         with self._own_lock():
             states, self._states = self._states, None
             if states is not None:

@@ -1,0 +1,56 @@
+"""Every code block of the guides and the README runs, in the order of its page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from skimage.io import imsave
+
+from tests.docs import models
+from tests.docs.blocks import ROOT, RUN, blocks_of, run
+
+PAGES = {path.name: path for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
+BLOCKS = {name: blocks for name, path in PAGES.items() if (blocks := blocks_of(path))}
+MOST_NOT_RUN = 12
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache for all pages: each of their models is compiled once."""
+    return tmp_path_factory.mktemp("programs")
+
+
+@pytest.fixture
+def folder(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that a reader works in, with the files that pages speak of."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(programs))
+    monkeypatch.chdir(tmp_path)
+    contents = {
+        "model": models.classifier(),
+        "quantized": models.quantized_classifier(),
+        "partial": models.partial(),
+        "decoder": models.decoder(),
+    }
+    (tmp_path / "models").mkdir()
+    for name, content in contents.items():
+        (tmp_path / f"{name}.tflite").write_bytes(content)
+        (tmp_path / "models" / f"{name}.tflite").write_bytes(content)
+    (tmp_path / "options.toml").write_text("num_threads = 1\n")
+    imsave(tmp_path / "photo.png", np.zeros((32, 32, 3), np.uint8), check_contrast=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", BLOCKS)
+def test_the_blocks_of_a_page_run(page: str, folder: Path) -> None:
+    run(BLOCKS[page], folder)
+
+
+def test_few_blocks_do_not_run_and_each_has_a_reason() -> None:
+    fences = sum(path.read_text().count("\n```") for path in PAGES.values())
+    found = [block for blocks in BLOCKS.values() for block in blocks]
+    assert fences == 2 * len(found)  # none without a language, which would not be found
+    skipped = [block for block in found if block.reason and block.language in RUN]
+    assert len(skipped) <= MOST_NOT_RUN
+    assert all(len(block.reason.split()) > 2 for block in skipped)
