@@ -86,10 +86,11 @@ class Binding:
 
     Attributes:
         addresses: of all inputs, then of all outputs, as `IOBinding.run_on` takes them.
+        copies: (target, source, bytes) of each output that is copied to its place after a run.
         places: the caller's, in the same order.
     """
 
-    __slots__ = ("_copies", "_spares", "addresses", "places")
+    __slots__ = ("_spares", "addresses", "copies", "places")
 
     def __init__(self, program: Program, places: Sequence[Place]) -> None:
         """
@@ -105,7 +106,7 @@ class Binding:
         self.places = tuple(places)
         self.addresses = [place.address for place in places]
         self._spares: list[Place] = []
-        self._copies: list[tuple[int, int, int]] = []
+        self.copies: list[tuple[int, int, int]] = []
         for place, port in zip(places, ports, strict=True):
             check_place(place, port)
         count = len(program.inputs)
@@ -125,12 +126,12 @@ class Binding:
         place = self.places[position]
         spare = host_place(port.nbytes)
         self._spares.append(spare)
-        self._copies.append((place.address, spare.address, port.nbytes))
+        self.copies.append((place.address, spare.address, port.nbytes))
         self.addresses[position] = spare.address
 
     def finish(self) -> None:
         """Copy outputs from spare memory to their places, after a run."""
-        for target, source, nbytes in self._copies:
+        for target, source, nbytes in self.copies:
             ctypes.memmove(target, source, nbytes)
 
 
