@@ -13,6 +13,8 @@ from jitdelegate.runtime.memory import states_in_place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.cuda.driver import Driver
 
@@ -24,11 +26,12 @@ class CudaStates:
 
     __slots__ = ("_after", "_before", "_driver", "_places", "_stale", "_states", "_weights")
 
-    def __init__(self, program: Program, driver: Driver, room: int, arena: int, weights: int) -> None:
+    def __init__(self, program: Program, driver: Driver, room: int, arena: int, weights: Callable[[int], int]) -> None:
         """
         Args:
             room: the address of `nbytes(program)` bytes of device memory.
-            arena, weights: the addresses of the program's arena and weights on the device.
+            arena: the address of the program's arena on the device.
+            weights: the address of what lies at an offset in its weights.
         """
         self._driver = driver
         self._states = program.states
@@ -62,7 +65,7 @@ class CudaStates:
             if state.nbytes and state.initial == ZEROS:
                 self._driver.clear(place, state.nbytes, stream)
             elif state.nbytes:
-                self._driver.copy(place, self._weights + state.initial, state.nbytes, stream)
+                self._driver.copy(place, self._weights(state.initial), state.nbytes, stream)
         self._stale = []
 
     def read(self, number: int, stream: int) -> bytes:
