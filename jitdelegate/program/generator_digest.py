@@ -1,3 +1,3 @@
 """What the sources of the code generators hash to; scripts/update_generator_digest.py writes it, a test compares it."""
 
-GENERATOR_DIGEST = "ad882842254e012acbecc71cc02cd99c"
+GENERATOR_DIGEST = "6d10330f8231c600b47293d365139a01"
