@@ -48,7 +48,6 @@ COLD_MODULES = {
     "jitdelegate.api.dynamic_batcher",
 }
 WARM_IMPORTS = {
-    "_operator",
     "_signal",
     "_thread",
     "_weakref",

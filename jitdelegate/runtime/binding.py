@@ -86,9 +86,10 @@ class Binding:
     Attributes:
         addresses: of all inputs, then of all outputs, as `IOBinding.run_on` takes them.
         places: the caller's, in the same order.
+        copies: (target, source, bytes) of outputs in spare memory, which `finish` makes.
     """
 
-    __slots__ = ("_copies", "_spares", "addresses", "places")
+    __slots__ = ("_spares", "addresses", "copies", "places")
 
     def __init__(self, program: Program, places: Sequence[Place]) -> None:
         """
@@ -104,7 +105,7 @@ class Binding:
         self.places = tuple(places)
         self.addresses = [place.address for place in places]
         self._spares: list[Place] = []
-        self._copies: list[tuple[int, int, int]] = []
+        self.copies: list[tuple[int, int, int]] = []
         for place, port in zip(places, ports, strict=True):
             check_place(place, port)
         for position in range(len(program.inputs), len(places)):
@@ -123,12 +124,12 @@ class Binding:
             return  # it lies where several inputs lie
         spare = host_place(port.nbytes)
         self._spares.append(spare)
-        self._copies.append((place.address, spare.address, port.nbytes))
+        self.copies.append((place.address, spare.address, port.nbytes))
         self.addresses[position] = spare.address
 
     def finish(self) -> None:
         """Copy outputs from spare memory to their places, after a run."""
-        for target, source, nbytes in self._copies:
+        for target, source, nbytes in self.copies:
             ctypes.memmove(target, source, nbytes)
 
 

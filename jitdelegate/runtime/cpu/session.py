@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from jitdelegate.program.program import Program
+    from jitdelegate.runtime.binding import Binding
     from jitdelegate.runtime.cpu.profile import KernelClock
     from jitdelegate.runtime.cpu.workers import Threads
     from jitdelegate.runtime.shared_file import SharedFile
@@ -57,12 +58,14 @@ class Session(IOBinding):
         self._num_threads = num_threads
         self._process = _process
         self._memory: _Memory | None = None
+        self._last: Binding | None = None
         self._code = library.load(program)
         try:
             self._memory = _Memory(program, num_threads)
         except DeviceError:
             self._code.close()
             raise
+        self._arguments = self._memory.arguments[0]
         self._clock = self._memory.kernel_clock(program, self._code.clock) if self._code.clock else None
         self._begin_log()
 
@@ -86,7 +89,7 @@ class Session(IOBinding):
         self._end_log()
         self._follow_fork()
         with self._lock:
-            memory, self._memory = self._memory, None
+            memory, self._memory, self._last = self._memory, None, None
             if memory is None:
                 return
             self._stop_workers(memory)
@@ -97,17 +100,38 @@ class Session(IOBinding):
         if getattr(self, "_memory", None) is not None:
             self.close()
 
+    def run_bound(self, binding: Binding) -> None:
+        if self._process != _process:
+            self._follow_fork()
+        with self._lock:
+            if self._last is binding:
+                self._code.run(*self._arguments)
+            else:
+                self._run_locked(binding.addresses)
+                self._note_last(binding)
+        if binding.copies:
+            binding.finish()
+
+    def _note_last(self, binding: Binding) -> None:
+        """Note that the next run may just repeat the last one: nothing has to be checked, moved or started."""
+        memory = self._opened_memory()
+        if memory.weights.file is None and not memory.states.before and len(self._workers) == self._num_threads - 1:
+            self._last = binding
+
     def run_on(self, addresses: list[int]) -> None:
         if self._process != _process:
             self._follow_fork()
         with self._lock:
-            memory = self._memory or self._opened_memory()
-            if memory.weights.file is None:
-                self._compute(memory, addresses)
-            else:
-                self._compute_undisturbed(memory, addresses)
-            if memory.states.before:
-                memory.states.advance()
+            self._run_locked(addresses)
+
+    def _run_locked(self, addresses: list[int]) -> None:
+        memory = self._memory or self._opened_memory()
+        if memory.weights.file is None:
+            self._compute(memory, addresses)
+        else:
+            self._compute_undisturbed(memory, addresses)
+        if memory.states.before:
+            memory.states.advance()
 
     def _compute_undisturbed(self, memory: _Memory, addresses: list[int]) -> None:
         undisturbed(memory.weights.file, lambda: self._compute(memory, addresses))
@@ -130,8 +154,8 @@ class Session(IOBinding):
             states.prepare()
             count = len(self.program.inputs)
             addresses = [*addresses[:count], *states.before, *addresses[count:], *states.after]
-        memory.io[:] = addresses
-        self._code.run(*memory.arguments[0])
+        memory.io[:], self._last = addresses, None
+        self._code.run(*self._arguments)
 
     def _opened_memory(self) -> _Memory:
         if self._memory is None:
@@ -185,6 +209,7 @@ class Session(IOBinding):
             self._start_workers(memory)
             inputs, outputs = ([data_offset(port.index) for port in side] for side in (program.inputs, program.outputs))
             states = [data_offset(state.index) for state in program.states]
+            self._last = None
             memory.io[:] = [*([0] * (len(inputs) + len(states) + len(outputs))), *memory.states.after]
             copies = [
                 (address, offset, state.nbytes // ELEMENT_BYTES)
@@ -215,7 +240,7 @@ class Session(IOBinding):
             return
         self._process = _process
         self._lock = _thread.allocate_lock()
-        self._workers = []
+        self._workers, self._last = [], None
         if self._memory is not None:
             self._memory.clear_sync()
 
