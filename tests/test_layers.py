@@ -27,11 +27,12 @@ LAYERS = (
     ("litert_delegate",),
     ("engine",),
     ("api",),
-    ("analysis",),
+    ("analysis", "measurement"),
     ("commands",),
     (
-        *("warm", "demo", "analyze", "replay", "__main__", "hardware_accelerator", "cpu_kernel_mode"),
-        *("interpreter", "compiled_model", "tensor_buffer", "environment", "cpu_options", "gpu_options"),
+        *("warm", "demo", "analyze", "replay", "benchmark", "diff", "__main__"),
+        *("interpreter", "compiled_model", "tensor_buffer", "environment", "hardware_accelerator"),
+        *("cpu_kernel_mode", "cpu_options", "gpu_options"),
     ),
 )
 """Parts of the package, lowest first; a part imports its own layer's and lower ones. The table of targets names modules

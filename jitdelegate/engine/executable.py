@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jitdelegate.cache.store import Lookup
     from jitdelegate.engine.delegate_message import DelegateMessage
     from jitdelegate.engine.model_file import ModelFile
-    from jitdelegate.program.program import Program
+    from jitdelegate.program.program import Program, Signature
     from jitdelegate.runtime.io_binding import IOBinding
     from jitdelegate.targets.target import Device
 
@@ -168,6 +168,12 @@ class Executable:
     def signatures(self) -> list[str]:
         """Keys of the signatures that run the subgraph."""
         return [signature.key for signature in self.program.signatures if signature.graph == self.subgraph]
+
+    def answers(self, signature: Signature) -> bool:
+        """Whether a signature names every input of the program's subgraph, and otherwise only its outputs."""
+        inputs, outputs = ({port.index for port in ports} for ports in (self.program.inputs, self.program.outputs))
+        given, returned = ({index for _, index in names} for names in (signature.inputs, signature.outputs))
+        return given == inputs and returned <= outputs
 
     @property
     def is_open(self) -> bool:

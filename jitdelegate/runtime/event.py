@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import _thread
 
-from jitdelegate.errors import EventTimeoutError
+from jitdelegate.errors import DeviceError, EventTimeoutError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Event:
         """Let a managed event happen; harmless a second time.
 
         Raises:
-            TypeError: the event is not a managed one, but stands for a request or for work of a GPU.
+            DeviceError: the event is not a managed one, but stands for a request or for work of a GPU.
         """
         self._finish(None)
 
@@ -128,3 +128,12 @@ class Event:
         with self._lock:
             self._callbacks = [each for each in self._callbacks if each != happened.release]
         return self._is_done
+
+
+class RequestEvent(Event):
+    """The end of a request, or of a GPU's work."""
+
+    __slots__ = ()
+
+    def signal(self) -> None:
+        raise DeviceError("only a managed event can be signaled, which Event.create_managed() makes")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import _thread
 
 from jitdelegate.errors import DeviceError
-from jitdelegate.runtime.event import Event
+from jitdelegate.runtime.event import Event, RequestEvent
 from jitdelegate.runtime.worker import Worker
 
 TYPE_CHECKING = False
@@ -41,7 +41,7 @@ class Requests:
         Raises:
             DeviceError: closed, or there is no thread to be had.
         """
-        event = Event()
+        event = RequestEvent()
         with self._lock:
             if self._is_closed:
                 raise DeviceError("the model is closed")
@@ -110,16 +110,36 @@ def failed_before(event: Event) -> DeviceError | None:
     return error
 
 
+def all_of(events: Sequence[Event]) -> Event:
+    """An event that happens when all of these have happened, well or not."""
+    both, left = Event(), len(events)
+    lock = _thread.allocate_lock()
+
+    def count() -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            is_last = not left
+        if is_last:
+            both._finish(None)
+
+    for each in events:
+        each._when_done(count)
+    return both
+
+
 class Watcher:
     """Calls functions when events of one queue are done; it has a thread only while there are such functions."""
 
-    __slots__ = ("_block", "_is_watching", "_lock", "_pending", "_worker")
+    __slots__ = ("_block", "_count", "_is_watching", "_lock", "_pending", "_worker")
 
-    def __init__(self, block: Callable[[], None]) -> None:
+    def __init__(self, count: Callable[[], int], block: Callable[[int], None]) -> None:
         """
         Args:
-            block: returns when a further event of the queue is done, or now and then.
+            count: how many events of the queue are done.
+            block: returns when more are done than this number, or now and then.
         """
+        self._count = count
         self._block = block
         self._worker = Worker(self._drop)
         self._lock = _thread.allocate_lock()
@@ -145,6 +165,7 @@ class Watcher:
 
     def _watch(self) -> None:
         while not self._worker.is_ending:
+            count = self._count()
             with self._lock:
                 pending, self._pending = self._pending, []
                 done = []
@@ -159,7 +180,7 @@ class Watcher:
             for callback in done:
                 callback()
             if self._pending:
-                self._block()
+                self._block(count)
 
     def _drop(self) -> None:
         self._lock = _thread.allocate_lock()

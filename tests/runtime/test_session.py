@@ -208,7 +208,7 @@ def test_a_forked_child_forgets_its_parents_workers() -> None:
     child = os.fork()
     if child == 0:
         session._follow_fork()
-        os._exit(0 if sync_words(session) == [0, 0, 0] and not session._workers else 1)
+        os._exit(0 if sync_words(session) == [0, 0, 0] and session._memory and not session._memory.workers else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import ctypes
 import os
+import sys
 
 from jitdelegate.errors import DeviceError, ProgramError
 from jitdelegate.runtime.cpu import library
@@ -14,13 +15,15 @@ from jitdelegate.runtime.weights import Weights, undisturbed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.binding import Binding
     from jitdelegate.runtime.cpu.profile import KernelClock
+    from jitdelegate.runtime.cpu.requests import NativeRequests
     from jitdelegate.runtime.cpu.workers import Threads
+    from jitdelegate.runtime.event import Event
     from jitdelegate.runtime.shared_file import SharedFile
 
 
@@ -43,6 +46,9 @@ class Session(IOBinding):
 
     Calls from several threads wait for each other. After a fork the child goes on with workers of its own.
 
+    Requests run on native threads, up to `requests_in_flight` at a time, each with memory of its own and its part of
+    the workers; a program with states runs one at a time. Calls that touch states wait for all requests.
+
     Attributes:
         program: what it runs.
 
@@ -51,10 +57,12 @@ class Session(IOBinding):
         DeviceError: out of memory, or executable memory is not available.
     """
 
-    def __init__(self, program: Program, num_threads: int = 1) -> None:
+    def __init__(self, program: Program, num_threads: int = 1, requests_in_flight: int = 1) -> None:
         super().__init__(program)
+        self._requests_in_flight = requests_in_flight
+        self._native: NativeRequests | None = None
+        self._native_memories: list[_Memory] = []
         self._lock = _thread.allocate_lock()
-        self._workers: Threads = []
         self._num_threads = num_threads
         self._process = _process
         self._memory: _Memory | None = None
@@ -88,11 +96,14 @@ class Session(IOBinding):
         self._end_requests()
         self._end_log()
         self._follow_fork()
+        if self._native is not None:
+            self._native.close()
         with self._lock:
             memory, self._memory, self._last = self._memory, None, None
             if memory is None:
                 return
             self._stop_workers(memory)
+            self._free_native()
             memory.close()
             self._code.close()
 
@@ -115,7 +126,7 @@ class Session(IOBinding):
     def _note_last(self, binding: Binding) -> None:
         """Note that the next run may just repeat the last one: nothing has to be checked, moved or started."""
         memory = self._opened_memory()
-        if memory.weights.file is None and not memory.states.before and len(self._workers) == self._num_threads - 1:
+        if memory.weights.file is None and not memory.states.before and len(memory.workers) == memory.num_threads - 1:
             self._last = binding
 
     def run_on(self, addresses: list[int]) -> None:
@@ -136,6 +147,57 @@ class Session(IOBinding):
     def _compute_undisturbed(self, memory: _Memory, addresses: list[int]) -> None:
         undisturbed(memory.weights.file, lambda: self._compute(memory, addresses))
 
+    def run_async(self, binding: Binding, after: Sequence[Event] = ()) -> Event:
+        if self._process != _process:
+            self._follow_fork()
+        native = self._native or self._started_native()
+        if native is None:
+            return super().run_async(binding, after)
+        native.wait_for_room()
+        with self._lock:
+            memory = self._opened_memory()
+            memory.weights.verify()
+            addresses, states = binding.addresses, memory.states
+            if states.before:
+                states.prepare()
+                addresses = self._with_states(addresses, states)
+            event = native.submit(self, addresses, binding, after)
+            if states.before:
+                states.advance()  # the next request follows this one
+            return event
+
+    def _started_native(self) -> NativeRequests | None:
+        """Native requests, started; None where the machine or the program has none."""
+        if sys.platform != "linux" or os.uname().machine != "x86_64" or self._clock:
+            return None
+        from jitdelegate.runtime.cpu.requests import NativeRequests  # not before: most runs are waited for
+
+        with self._lock:
+            memory = self._opened_memory()
+            if self._native is None:
+                if memory.weights.file:
+                    memory.weights.file.own()  # native threads run without checking for changes
+                memory.weights.verify()
+                count = 1 if memory.states.before else self._requests_in_flight
+                try:
+                    for _ in range(count):
+                        self._native_memories.append(_Memory(self.program, max(self._num_threads // count, 1), memory))
+                        self._start_workers(self._native_memories[-1])
+                    arguments = [each.arguments[0] for each in self._native_memories]
+                    outputs = len(self.program.outputs)
+                    self._native = NativeRequests(self._code, arguments, len(memory.io), outputs)
+                except BaseException:
+                    self._free_native()
+                    raise
+            return self._native
+
+    def _free_native(self) -> None:
+        """Free the memory of requests; their threads have ended."""
+        memories, self._native_memories = self._native_memories, []
+        for memory in memories:
+            self._stop_workers(memory)
+            memory.close_pages()
+
     def compute(self, addresses: list[int]) -> None:
         self._follow_fork()
         with self._lock:
@@ -147,15 +209,25 @@ class Session(IOBinding):
 
     def _compute(self, memory: _Memory, addresses: list[int]) -> None:
         memory.weights.verify()
-        if len(self._workers) < self._num_threads - 1:
+        if len(memory.workers) < memory.num_threads - 1:
             self._start_workers(memory)
         states = memory.states
         if states.before:
+            self._settle()
             states.prepare()
-            count = len(self.program.inputs)
-            addresses = [*addresses[:count], *states.before, *addresses[count:], *states.after]
+            addresses = self._with_states(addresses, states)
         memory.io[:], self._last = addresses, None
         self._code.run(*self._arguments)
+
+    def _with_states(self, addresses: list[int], states: States) -> list[int]:
+        """The content of io: inputs, current states, outputs, next states."""
+        count = len(self.program.inputs)
+        return [*addresses[:count], *states.before, *addresses[count:], *states.after]
+
+    def _settle(self) -> None:
+        """Wait for all requests, which use the states."""
+        if self._native is not None:
+            self._native.settle()
 
     def _opened_memory(self) -> _Memory:
         if self._memory is None:
@@ -166,6 +238,7 @@ class Session(IOBinding):
         self._follow_fork()
         with self._lock:
             if self._memory is not None:
+                self._settle()
                 self._memory.states.reset(resources=resources)
 
     def read_state(self, place: int) -> bytes:
@@ -181,6 +254,7 @@ class Session(IOBinding):
     def states_so_far(self) -> list[bytes | None]:
         self._follow_fork()
         with self._lock:
+            self._settle()
             return self._opened_memory().states.so_far()
 
     def host(self, data_offset: Callable[[int], int]) -> tuple[int, Any]:
@@ -226,6 +300,7 @@ class Session(IOBinding):
     def _prepared_states(self) -> States:
         """The states, with first values written."""
         memory = self._opened_memory()
+        self._settle()
 
         def prepare() -> None:
             memory.weights.verify()
@@ -240,28 +315,35 @@ class Session(IOBinding):
             return
         self._process = _process
         self._lock = _thread.allocate_lock()
-        self._workers, self._last = [], None
+        self._last = None
+        for memory in self._native_memories:
+            memory.workers = []
         if self._memory is not None:
             self._memory.clear_sync()
+        native, self._native = self._native, None
+        if native is not None and self._memory is not None:
+            self._free_native()
+            if native.left % 2:  # of the requests that had not run, each has swapped the states
+                self._memory.states.advance()
 
     def _start_workers(self, memory: _Memory) -> None:
-        while len(self._workers) < self._num_threads - 1:
+        while len(memory.workers) < memory.num_threads - 1:
             from jitdelegate.runtime.cpu import workers  # not before: one thread needs none
 
             try:
-                workers.start(self._code.work, memory.worker(len(self._workers) + 1), self._workers)
+                workers.start(self._code.work, memory.worker(len(memory.workers) + 1), memory.workers)
             except DeviceError:  # no more threads: the caller finishes alone
-                self._num_threads = len(self._workers) + 1
+                memory.num_threads = len(memory.workers) + 1
 
     def _stop_workers(self, memory: _Memory) -> None:
         """Stop the workers; returns once none of them uses the code or its memory."""
-        if not self._workers:
+        if not memory.workers:
             return
         from jitdelegate.runtime.cpu import workers
 
         self._code.stop(*memory.arguments[0])
-        while self._workers:
-            workers.join(self._workers.pop())
+        while memory.workers:
+            workers.join(memory.workers.pop())
 
 
 class _Memory:
@@ -272,11 +354,20 @@ class _Memory:
         states: values that live from run to run.
         weights: the program's constants.
         arguments: per thread, the pointers that the code is called with.
+        num_threads: threads that share a run in this memory.
+        workers: those of them that have been started, without the one that calls `run`.
     """
 
-    __slots__ = ("_given", "_num_threads", "_pages", "_sync", "_sync_bytes", "arguments", "io", "states", "weights")
+    __slots__ = (
+        *("_given", "_pages", "_sync", "_sync_bytes", "arguments", "io", "num_threads", "states", "weights"),
+        "workers",
+    )
 
-    def __init__(self, program: Program, num_threads: int) -> None:
+    def __init__(self, program: Program, num_threads: int, other: _Memory | None = None) -> None:
+        """
+        Args:
+            other: memory of the same program, to share its weights and states.
+        """
         pointers = ctypes.c_void_p * (len(program.inputs) + len(program.outputs) + 2 * len(program.states))
         self._sync_bytes = aligned(program.sync_bytes)
         scratch_bytes = aligned(program.scratch_bytes)
@@ -285,10 +376,10 @@ class _Memory:
         sync = given + aligned(ctypes.sizeof(arguments))
         arena = sync + self._sync_bytes
         scratch = arena + aligned(program.arena_bytes)
-        self.weights = Weights(program)
+        self.weights: Weights = other.weights if other else Weights(program)
         self._pages = Memory(scratch + num_threads * scratch_bytes)
         try:
-            self.states = States(program)
+            self.states: States = other.states if other else States(program)
         except DeviceError:
             self._pages.close()
             raise
@@ -302,7 +393,8 @@ class _Memory:
         self._given = arguments.from_address(start + given)
         for thread, values in enumerate(self.arguments):
             self._given[thread][:] = [*values, thread]
-        self._num_threads = num_threads
+        self.num_threads = num_threads
+        self.workers: Threads = []
         self._set_team()
 
     def worker(self, thread: int) -> int:
@@ -317,16 +409,21 @@ class _Memory:
         return KernelClock(program, clock, self._sync) if has_room else None
 
     def clear_sync(self) -> None:
-        """Reset the sync memory to its first state, without workers."""
+        """Reset the sync memory to its first state, without workers: a forked child has none."""
+        self.workers = []
         ctypes.memset(self._sync, 0, self._sync_bytes)
         self._set_team()
 
     def _set_team(self) -> None:
         if self._sync_bytes >= library.TEAM + ctypes.sizeof(ctypes.c_int32):
-            ctypes.c_int32.from_address(self._sync + library.TEAM).value = self._num_threads
+            ctypes.c_int32.from_address(self._sync + library.TEAM).value = self.num_threads
 
     def close(self) -> None:
         """Free the memory; the code and `io` must not be used afterwards."""
         self.weights.release()
         self.states.close()
+        self.close_pages()
+
+    def close_pages(self) -> None:
+        """Free what is not shared with other memory."""
         self._pages.close()

@@ -80,7 +80,8 @@ class CudaSession(IOBinding):
         weights = share_weights(program, context, self._preparing)
         self._own(weights, type(weights).release)
         arena = self._own(driver.allocate(max(program.arena_bytes, 1)), driver.free)
-        room = self._own(driver.allocate(CudaStates.nbytes(program)), driver.free) if program.states else 0
+        beside = CudaStates.nbytes(program)
+        room = self._own(driver.allocate(beside), driver.free) if beside else 0
         self._states = CudaStates(program, driver, room, arena, weights.address)
         self._place_ports(arena)
         self._arguments = _Arguments(program.launches, arena, weights.address)
