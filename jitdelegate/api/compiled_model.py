@@ -463,7 +463,7 @@ class CompiledModel:
         found.watchers = [ref(buffer, forget) for buffer in buffers]
         for buffer in buffers:
             buffer.join(found)
-        for oldest in [*self._bound][: len(self._bound) - MOST_BINDINGS + 1]:
+        for oldest in [*self._bound][: max(len(self._bound) - MOST_BINDINGS + 1, 0)]:
             self._bound.pop(oldest, None)
         self._bound[key] = found
 
