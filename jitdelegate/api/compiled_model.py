@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from _operator import attrgetter
 from _weakref import ref
 
 from jitdelegate.api import announce
@@ -21,7 +20,7 @@ from jitdelegate.targets.table import CPU, NPU
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
     from typing import Any, NoReturn
 
@@ -40,8 +39,6 @@ HOST_MEMORY = 1
 """LiteRT's number of buffers in the host's memory."""
 MOST_BINDINGS = 16
 """Most lists of buffers that a model is ready to run on at once; for others, a run takes some microseconds more."""
-
-_place_of = attrgetter("idle_place")
 
 
 class CompiledModel:
@@ -276,17 +273,12 @@ class CompiledModel:
             RuntimeError: the number, type, shape or length of the buffers is wrong, there is no such signature, or
                 the device failed. A CompiledModelError is a ValueError as well, as LiteRT has for destroyed buffers.
         """
-        try:
-            found = self._bound.get(
-                (signature_index, *map(_place_of, input_buffers), None, *map(_place_of, output_buffers))
-            )
-        except (AttributeError, TypeError):
-            found = None
-        if found is None:
+        found = self._bound.get((signature_index, *map(id, (*input_buffers, None, *output_buffers))))
+        if found is None or not found.is_idle:
             self._run_unbound(signature_index, input_buffers, output_buffers)
             return
         try:
-            found.session.run_bound(found.binding)
+            found.session.run_bound(found.binding)  # type: ignore[arg-type]  # it is idle
         except ProgramError as error:
             self._replace(found, str(error))
             self._run_unbound(signature_index, input_buffers, output_buffers)
@@ -307,6 +299,9 @@ class CompiledModel:
         Raises:
             RuntimeError: as `run_by_index`.
         """
+        if type(inputs) is type(outputs) is list and type(signature) is int:
+            self.run_by_index(signature, inputs, outputs)
+            return None
         found = self._signature(signature)
         given = _ordered(found.inputs, inputs)
         if outputs is None:
@@ -412,11 +407,12 @@ class CompiledModel:
         if session is None:
             self._run_on_litert(signature, inputs, outputs)
             return
-        found = Bound(executable, session, session.bind(self._places(signature, executable, inputs, outputs)))
+        binding = session.bind(self._places(signature, executable, inputs, outputs))
+        found = Bound(executable, session, binding)
         if not executable.values:  # else the program depends on the inputs' values
-            self._keep(_key(signature_index, inputs, outputs), found, (*inputs, *outputs))
+            self._keep((signature_index, *map(id, (*inputs, None, *outputs))), found, (*inputs, *outputs))
         try:
-            session.run_bound(found.binding)
+            session.run_bound(binding)
         except ProgramError as error:
             self._replace(found, str(error))
             self._run_unbound(signature_index, inputs, outputs)
@@ -455,7 +451,7 @@ class CompiledModel:
             found.append(buffer.place)
         return found
 
-    def _keep(self, key: tuple[Any, ...], found: Bound, buffers: Iterable[TensorBuffer]) -> None:
+    def _keep(self, key: tuple[Any, ...], found: Bound, buffers: Sequence[TensorBuffer]) -> None:
         """Keep buffers bound, until one of them is freed or others take their turn."""
         model = ref(self)
 
@@ -465,7 +461,9 @@ class CompiledModel:
                 kept._bound.pop(key, None)
 
         found.watchers = [ref(buffer, forget) for buffer in buffers]
-        for oldest in [*self._bound][: len(self._bound) - MOST_BINDINGS + 1]:
+        for buffer in buffers:
+            buffer.join(found)
+        for oldest in [*self._bound][: max(len(self._bound) - MOST_BINDINGS + 1, 0)]:
             self._bound.pop(oldest, None)
         self._bound[key] = found
 
@@ -515,21 +513,19 @@ class Bound:
 
     Attributes:
         executable, session: the program, and what runs it.
-        binding: the buffers' memory, checked.
+        binding: the buffers' memory, checked; None once a buffer was destroyed.
+        is_idle: False once a buffer has an event, or was destroyed.
         watchers: weak references to the buffers.
     """
 
-    __slots__ = ("binding", "executable", "session", "watchers")
+    __slots__ = ("__weakref__", "binding", "executable", "is_idle", "session", "watchers")
 
     def __init__(self, executable: Executable, session: IOBinding, binding: Binding) -> None:
         self.executable = executable
         self.session = session
-        self.binding = binding
+        self.binding: Binding | None = binding
+        self.is_idle = True
         self.watchers: list[object] = []
-
-
-def _key(index: int, inputs: Iterable[TensorBuffer], outputs: Iterable[TensorBuffer]) -> tuple[Any, ...]:
-    return (index, *map(_place_of, inputs), None, *map(_place_of, outputs))
 
 
 def _ordered(

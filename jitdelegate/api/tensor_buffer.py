@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from _weakref import ref
 
 from jitdelegate.errors import TensorBufferError, TensorError
 from jitdelegate.runtime.binding import HOST, Place, host_place
@@ -17,6 +18,19 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     import numpy as np
+
+    from jitdelegate.runtime.binding import Binding
+
+    class Bound(Protocol):
+        """Buffers that a model is ready to run on.
+
+        Attributes:
+            is_idle: False once a buffer has an event, or was destroyed.
+            binding: None once a buffer was destroyed.
+        """
+
+        is_idle: bool
+        binding: Binding | None
 
     class Event(Protocol):
         """Something to wait for before a buffer is used."""
@@ -44,14 +58,13 @@ class TensorBuffer:
         dtype: numpy's name of the element type, or that of ml_dtypes. Types of less than a byte are packed as they are
             stored, and arrays of them are the bytes.
         shape: sizes, outermost first.
-        idle_place: where its memory lies; None while there is an event, and for a destroyed buffer.
     """
 
-    __slots__ = ("__weakref__", "_event", "_place", "_told_shape", "dtype", "idle_place", "shape")
+    __slots__ = ("__weakref__", "_bounds", "_event", "_place", "_told_shape", "dtype", "shape")
 
     def __init__(self, place: Place, dtype: str, shape: tuple[int, ...]) -> None:
         self._place: Place | None = place
-        self.idle_place: Place | None = place
+        self._bounds: list[ref[Bound]] = []
         self._event: Event | None = None
         self.dtype = dtype
         self.shape = self._told_shape = shape
@@ -71,6 +84,13 @@ class TensorBuffer:
     def nbytes(self) -> int:
         """Length of the tensor in bytes; raises the errors of `place`."""
         return self.place.nbytes
+
+    def join(self, bound: Bound) -> None:
+        """Tell a model, that is ready to run on the buffer, when it no longer is."""
+        self._bounds = [ref(each) for each in (*self._live_bounds(), bound)]
+
+    def _live_bounds(self) -> list[Bound]:
+        return [bound for each in self._bounds if (bound := each()) is not None]
 
     @property
     def capsule(self) -> Any:
@@ -259,12 +279,16 @@ class TensorBuffer:
 
     def destroy(self) -> None:
         """Release the memory; harmless a second time. Arrays on the memory keep it."""
-        self._place = self._event = self.idle_place = None
+        self._place = self._event = None
+        for bound in self._live_bounds():
+            bound.is_idle, bound.binding = False, None
 
     def set_event(self, event: Event) -> None:
         """Let everyone who reads or writes the buffer wait for an event first."""
         assert self.place
-        self._event, self.idle_place = event, None
+        self._event = event
+        for bound in self._live_bounds():
+            bound.is_idle = False
 
     def has_event(self) -> bool:
         """Whether there is an event that nobody has waited for."""
@@ -276,7 +300,7 @@ class TensorBuffer:
 
     def clear_event(self) -> None:
         """Wait for nothing anymore."""
-        self._event, self.idle_place = None, self._place
+        self._event = None
 
     def wait_event(self) -> None:
         """Wait for the event, if there is one; raises the errors of what it stands for."""
@@ -284,7 +308,7 @@ class TensorBuffer:
         if event is not None:
             event.wait()
             if self._event is event:
-                self.clear_event()
+                self._event = None
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         array = self.view()

@@ -95,6 +95,7 @@ class Binding:
         copies: (target, source, bytes) of outputs in spare memory, on the host.
         staged: (position, spare memory) of tensors on a GPU.
         places: the caller's, in the same order.
+        copies: (target, source, bytes) of outputs in spare memory, which `finish` makes.
     """
 
     __slots__ = ("_inputs", "_ports", "_spares", "addresses", "copies", "places", "staged")
