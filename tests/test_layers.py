@@ -15,7 +15,7 @@ from jitdelegate.targets.table import ROWS
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
-    ("errors", "targets.table"),
+    ("errors", "targets.table", "tables"),
     ("options",),
     ("ir", "program"),
     ("cache", "runtime"),
@@ -186,7 +186,7 @@ def test_only_the_cuda_target_knows_numba_and_nvidias_packages() -> None:
 
 @pytest.mark.parametrize("path", _modules("cache_tools"), ids=_name)
 def test_the_cache_tools_need_only_program_and_cache(path: Path) -> None:
-    allowed = {"errors", "options", "program", "cache"}
+    allowed = {"errors", "options", "program", "cache", "tables"}
     own = [
         module for module in _imports(ast.parse(path.read_text()), deferred=True) if module.startswith("jitdelegate.")
     ]

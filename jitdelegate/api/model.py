@@ -177,14 +177,18 @@ class Model:
         if not base.answers(signature):
             return _run_on_litert(base, signature, inputs, out)
         arguments = [values[port.index] for port in base.program.inputs]
-        executable = self._fitting(base, arguments)
-        if executable.session is None:
-            executable.announce()
+        executable, session = self._ready(base, arguments)
+        if session is None:
             return _run_on_litert(base, signature, inputs, out)
         ports = base.program.outputs
         memory = {index: out[name] for name, index in signature.outputs if name in out}
         given = [memory.get(port.index) for port in ports] if out else None
-        found = {port.index: value for port, value in zip(ports, self._run(base, arguments, given), strict=True)}
+        try:
+            results = _run_in(session, arguments, given)
+        except ProgramError as error:
+            load_path.recompile(executable, session, str(error))
+            return self._run_signature(key, inputs, out)
+        found = {port.index: value for port, value in zip(ports, results, strict=True)}
         if len(memory) < len(out):  # an output has several names
             return _copied_by_name(
                 ports, signature, {name: found[index] for name, index in sorted(signature.outputs)}, out
@@ -204,7 +208,7 @@ class Model:
             results: tuple[Any, ...] = executable.source.fallback().run(inputs)
             return results if given is None else _copied(zip(executable.program.outputs, results, given, strict=True))
         try:
-            return session.run(inputs) if given is None else _run_into(session, inputs, given)
+            return _run_in(session, inputs, given)
         except ProgramError as error:
             load_path.recompile(executable, session, str(error))
             return self._run(base, inputs, given)
@@ -234,6 +238,8 @@ class Model:
             return base
         if self._program.shape_inputs and base is self._opened:
             return self._specializations.for_values(base, inputs)
+        if not base.is_open:
+            return base
         shapes = tuple(accepted_shape(value, port) for value, port in zip(inputs, ports, strict=True))
         return base if shapes == base.shapes else self._specializations.resized(base, shapes)
 
@@ -328,7 +334,10 @@ def _check_outputs(out: Mapping[str, Any], expected: Sequence[str]) -> None:
         )
 
 
-def _run_into(session: IOBinding, inputs: Sequence[Any], given: Sequence[Any]) -> tuple[Any, ...]:
+def _run_in(session: IOBinding, inputs: Sequence[Any], given: Sequence[Any] | None) -> tuple[Any, ...]:
+    """One run of a session; `given` as for `Model._run`."""
+    if given is None:
+        return session.run(inputs)
     from jitdelegate.runtime.given_outputs import run_into  # not before: most runs make their own outputs
 
     return run_into(session, inputs, given)

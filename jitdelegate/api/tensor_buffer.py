@@ -131,21 +131,87 @@ class TensorBuffer:
 
     @classmethod
     def create_from_dlpack(cls, x: Any) -> TensorBuffer:
-        """A buffer on the memory of an array of another library; nothing is copied.
+        """A buffer on the memory of an array of another library, on the host or on a GPU; nothing is copied.
+
+        Runs of a model follow what the array's library has enqueued for it so far.
 
         Args:
             x: an object with `__dlpack__` (numpy, PyTorch, CuPy, JAX), or a DLPack capsule, which is consumed.
         Raises:
             TensorError: it is neither of the two, a capsule that was consumed before, not contiguous, of a type that
-                models do not have, or not on the host.
+                models do not have, or on another kind of device.
+            DeviceError: its GPU is not this process's, or the driver fails.
         """
         from jitdelegate.runtime import dlpack  # not before: most buffers are made by models
 
-        shared = dlpack.take(x)
-        if shared.device_type not in (dlpack.CPU, dlpack.CUDA_HOST):
-            raise TensorError(f"the memory is on a device of DLPack's kind {shared.device_type}, expected the host")
-        place = Place(shared.address, shared.nbytes, shared, is_readonly=shared.is_readonly)
+        device = dlpack.device_of(x)
+        shared = dlpack.take(x, dlpack.DEFAULT_STREAM if device and device[0] in dlpack.GPUS else None)
+        if shared.device_type in dlpack.HOSTS:
+            place = Place(shared.address, shared.nbytes, shared, is_readonly=shared.is_readonly)
+        elif shared.device_type in dlpack.GPUS:
+            from jitdelegate.targets.cuda.target import open_memory
+
+            place = open_memory(shared.device).foreign_place(
+                shared.address, shared.nbytes, shared, is_readonly=shared.is_readonly, stream=dlpack.DEFAULT_STREAM
+            )
+        else:
+            raise TensorError(f"the memory is on a device of DLPack's kind {shared.device_type}, expected CPU or CUDA")
         return cls(place, shared.dtype, shared.shape)
+
+    @classmethod
+    def create_from_cuda_array(cls, x: Any) -> TensorBuffer:
+        """A buffer on an array in memory of a GPU; nothing is copied.
+
+        Runs of a model follow the array's stream.
+
+        Args:
+            x: an object with `__cuda_array_interface__` (CuPy, PyTorch, Numba), which the buffer keeps.
+        Raises:
+            TensorError: it has no such interface, or is masked, not contiguous, or of a type without a name there.
+            DeviceError: its memory is none of this process's GPUs', or the driver fails.
+        """
+        from jitdelegate.runtime.cuda_array import CudaArray
+        from jitdelegate.targets.cuda.target import open_memory_at
+
+        array = CudaArray(x)
+        nbytes = nbytes_of(array.dtype, array.shape)
+        gpu = open_memory_at(array.address if nbytes else 0)
+        place = gpu.foreign_place(array.address, nbytes, x, is_readonly=array.is_readonly, stream=array.stream)
+        return cls(place, array.dtype, array.shape)
+
+    @classmethod
+    def create_from_gl_buffer(
+        cls,
+        target: int,
+        gl_buffer: int,
+        dtype: str,
+        shape: tuple[int, ...],
+        *,
+        size_bytes: int | None = None,
+        offset: int = 0,
+        device: int = 0,
+    ) -> TensorBuffer:
+        """A buffer on an OpenGL buffer of the calling thread's current OpenGL context; nothing is copied.
+
+        It is mapped for CUDA during a run, a read or a write, in threads in which this context is current, and is
+        OpenGL's again afterwards. Destroy the TensorBuffer before the OpenGL buffer or its context.
+
+        Args:
+            target: what the OpenGL buffer is bound to, such as GL_SHADER_STORAGE_BUFFER; CUDA does not need it.
+            gl_buffer: the OpenGL buffer's name, as glGenBuffers gives it.
+            size_bytes: of the OpenGL buffer's part from `offset` on; None for as much as the tensor takes.
+            offset: bytes from the OpenGL buffer's start to the tensor.
+            device: number of the GPU that draws.
+        Raises:
+            TensorError: unknown element type, or the tensor does not fit.
+            DeviceError: the driver refuses the buffer.
+        """
+        nbytes = nbytes_of(dtype, shape)
+        if offset < 0 or (size_bytes is not None and size_bytes < nbytes):
+            raise TensorError(f"a tensor of {nbytes} bytes is to lie in {size_bytes} bytes from byte {offset} on")
+        from jitdelegate.targets.cuda.target import open_memory
+
+        return cls(open_memory(device).gl_place(gl_buffer, offset, nbytes), dtype, shape)
 
     def write(self, data_array: np.ndarray) -> None:
         """Copy an array's elements, row by row, to the start of the buffer.

@@ -118,7 +118,7 @@ class Benchmark:
         """Runs of our side alone."""
         length = self._measured_length()
         print_line(lines.running_line(length))
-        with progress(length.runs) as bar:
+        with progress(length.runs, still=True) as bar:
             bar.begin("runs")
             runs = timed(ours.run, length, bar.done)
         self._timeline.add_runs("runs", "run", runs)
@@ -137,7 +137,7 @@ class Benchmark:
         if not opened:
             return {}
         length = self._measured_length()
-        with progress(length.runs) as bar:
+        with progress(length.runs, still=True) as bar:
             bar.begin(f"by turns with {', '.join(names)}")
             found = interleaved({side.name: side.run for side in (ours, *opened)}, length, bar.done)
         for name, runs in found.items():
@@ -207,7 +207,7 @@ class Benchmark:
             return
         litert = sides.LITERT in self._arguments.compare
         try:
-            with progress(rounds * (2 + litert)) as bar:
+            with progress(rounds * (2 + litert), still=True) as bar:
 
                 def shown(kind: str) -> None:
                     bar.begin(f"{kind} start")

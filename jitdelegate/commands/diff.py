@@ -155,7 +155,7 @@ def _compare(ours: Side, theirs: Side, runs: list[Values], tolerance: Tolerance)
     differences = [Difference(each) for each in ours.entry.outputs]
     departed = None
     times: tuple[list[float], list[float]] = [], []
-    with progress(len(runs)) as bar:
+    with progress(len(runs), still=True) as bar:
         bar.begin("runs")
         for values in runs:
             outputs = []

@@ -13,7 +13,7 @@ COMMANDS = {
     "jitdelegate.diff MODEL": "compare outputs with LiteRT's, and find the operator that differs",
     "jitdelegate.demo [MODEL]": "start a model cold, warm and with LiteRT, and compare",
     "jitdelegate.replay KERNEL...": "run kernels of a dump alone, timed and compared with numpy",
-    "cache_tools COMMAND": "list, check, explain and repair the cache",
+    "cache_tools COMMAND": "list, verify, explain, prune and repair the cache",
 }
 
 

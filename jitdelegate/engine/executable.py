@@ -65,6 +65,7 @@ class Executable:
         self.lock = _thread.allocate_lock()
         self._fallen_back = ""
         self._names_shapes = False
+        self._is_open: bool | None = None
 
     @property
     def device(self) -> Device:
@@ -84,10 +85,7 @@ class Executable:
 
     def open(self, program: Program) -> IOBinding:
         """A session of the program, or of one of its partitions; raises the errors of `Device.session`."""
-        session = self.device.session(program, self.source.options, self.source.threads)
-        if session.note:
-            self.note(session.note)
-        return session
+        return self.device.session(program, self.source.options, self.source.threads)
 
     def fall_back(self, reason: str) -> None:
         """Run the model on LiteRT from now on, for this reason."""
@@ -178,7 +176,9 @@ class Executable:
     @property
     def is_open(self) -> bool:
         """Whether the model leaves sizes of its inputs open."""
-        return any(-1 in port.shape_signature for port in self.program.inputs)
+        if self._is_open is None:
+            self._is_open = any(-1 in port.shape_signature for port in self.program.inputs)
+        return self._is_open
 
     @property
     def shapes(self) -> Shapes:

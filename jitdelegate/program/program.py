@@ -227,7 +227,8 @@ class Launch(Record):
         grid, block: (x, y, z), in blocks and in threads.
         shared_bytes: dynamic shared memory of one block.
         kinds: one letter per argument: "a" is the arena's address plus the value, "w" the weights' address plus the
-            value, "i" an int32, "f" a float32 given by its bits.
+            value, "p" the address of the inputs and outputs whose offset is the value, "i" an int32, "f" a float32
+            given by its bits. The kernel writes to the first one's memory.
         values: one per letter.
     """
 
@@ -328,7 +329,9 @@ class Program(Record):
         entries: function names and their offsets into the code; for CUDA each kernel's name and the offset of its
             binary, which kernels may share.
         launches: the launches of one inference on a CUDA device, in order.
-        input_offsets, output_offsets: of the ports, then of the states, in a CUDA device's arena, in bytes.
+        input_offsets, output_offsets: of the ports, then of the states, in bytes. Those of states are in a CUDA
+            device's arena. Those of ports begin at its end, are equal for ports that share memory, and only tell such
+            memory apart; a state may have a port's.
         code, weights: segments; views into the file for a program that was read.
         partitions: of a graph that is not compiled as a whole; their content lies in the weights.
         between: tensors that pass between partitions, in no order.
@@ -344,6 +347,8 @@ class Program(Record):
         borrowed: pages of the weights that the program's file lacks, since another program of the model stores them, as
             (first page, lender, first page there, pages), in order. A lender is a number among the key's `lenders`; its
             pages are counted in what its own file stores of its weights. `write` sets its own in the file.
+        large_constants: of a program for CUDA, where its large constants lie in the weights: first page and number of
+            pages of each, one after another.
         main_hash: `weights_hash` of lender 0, the main program; "" where nothing is borrowed from it.
     """
 
@@ -361,6 +366,7 @@ class Program(Record):
         "input_offsets",
         "inputs",
         "key",
+        "large_constants",
         "launches",
         "loader",
         "main_hash",
@@ -415,6 +421,7 @@ class Program(Record):
         weights_hash: str = "",
         borrowed: Loans = (),
         main_hash: str = "",
+        large_constants: tuple[int, ...] = (),
     ) -> None:
         self.key = key
         self.target = target
@@ -447,6 +454,7 @@ class Program(Record):
         self.weights_hash = weights_hash
         self.borrowed = borrowed
         self.main_hash = main_hash
+        self.large_constants = large_constants
 
     @property
     def operators(self) -> tuple[Operator, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-
 from jitdelegate.errors import TensorError
 from jitdelegate.runtime.binding import Place, check_place, overlapping, overlaps
 from jitdelegate.runtime.buffers import Borrowed, borrow, checked
@@ -98,5 +96,5 @@ def copy_all(found: Sequence[tuple[Port, Any, Any]]) -> tuple[Any, ...]:
     for position, others in overlaps([place for place, *_ in copies], 0):
         raise overlapping(copies[position][1], copies[others[0]][1])
     for place, _, result in copies:
-        ctypes.memmove(place.address, Borrowed(result).address, result.nbytes)
+        place.store(Borrowed(result).address, result.nbytes)
     return tuple(result if given is None else given for _, result, given in found)

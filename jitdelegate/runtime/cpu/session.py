@@ -151,7 +151,7 @@ class Session(IOBinding):
         if self._process != _process:
             self._follow_fork()
         native = self._native or self._started_native()
-        if native is None:
+        if native is None or binding.staged:
             return super().run_async(binding, after)
         native.wait_for_room()
         with self._lock:

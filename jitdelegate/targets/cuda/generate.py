@@ -32,7 +32,7 @@ class Generated:
         code: cubins one after another; entries: (kernel, offset in `code`).
         kernels: one per distinct template, in the order of `entries`; launches refer to them.
         origins: per kernel, the .tflite operators that it computes.
-        input_offsets, output_offsets: offsets of the graph's inputs and outputs in the arena, in bytes.
+        input_offsets, output_offsets: offsets of the graph's inputs and outputs, in bytes, as in `Program`.
         compiled: the kernels with their PTX, for tools and tests; not part of the program.
     """
 
@@ -42,6 +42,7 @@ class Generated:
     launches: tuple[program.Launch, ...]
     origins: tuple[tuple[int, ...], ...]
     weights: bytearray
+    large_constants: tuple[int, ...]
     arena_bytes: int
     input_offsets: tuple[int, ...]
     output_offsets: tuple[int, ...]
@@ -78,6 +79,7 @@ def generate(
         launches=tuple(_launch(planned, launch, numbers[launch.template]) for launch in planned.launches),
         origins=tuple(_origin(template, planned.launches) for template in templates),
         weights=planned.weights,
+        large_constants=planned.large_constants,
         arena_bytes=planned.arena_bytes,
         input_offsets=tuple(planned.offset(index) for index in graph.inputs),
         output_offsets=tuple(planned.offset(index) for index in graph.outputs),
@@ -136,7 +138,7 @@ def _launch(planned: Plan, launch: Launch, kernel: int) -> program.Launch:
 def _argument(planned: Plan, argument: Argument) -> tuple[str, int]:
     """The letter and value of an argument in a program."""
     if isinstance(argument, TensorPointer):
-        return "a", planned.offset(argument.index) + argument.offset
+        return "p" if planned.is_port(argument.index) else "a", planned.offset(argument.index)
     if isinstance(argument, WeightsPointer):
         return "w", argument.offset
     if isinstance(argument, NoPointer):
