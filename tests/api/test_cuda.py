@@ -517,4 +517,8 @@ def test_a_compiled_model_runs_on_buffers_of_the_gpu_without_copies(compiler: Co
         gpu.memory.write(x.address, (X + 1).tobytes())
         model.run_by_index(0, inputs, outputs)
         assert not any("Memcpy" in name for name in gpu.calls - before)
+        pinned = [*model.create_input_buffers(), model.create_output_buffer_by_name("<placeholder signature>", "y")]
+        assert gpu.calls["cuMemHostAlloc"] == 2 and [buffer.place.gpu for buffer in pinned] == [-1, -1]
+        (there,) = model.create_output_buffers(on_device=True)
+        assert there.place.gpu == 0 and not there.read().any()
     np.testing.assert_array_equal(y.read(), ((X + 1) * np.float32(SCALE) + np.float32(SHIFT)).reshape(3, 2))

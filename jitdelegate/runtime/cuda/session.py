@@ -234,10 +234,9 @@ class CudaSession(IOBinding):
         if self._clock:
             self._clock.count_run()
 
-    def make_place(self, position: int, *, on_device: bool = False) -> Place:
+    def make_place(self, nbytes: int, *, on_device: bool = False) -> Place:
         self._refuse_fork()
         with self._lock, self._current():
-            nbytes = (self.program.inputs + self.program.outputs)[position].nbytes
             memory = self._memory()
             return memory.device_place(nbytes) if on_device else memory.pinned_place(nbytes)
 
