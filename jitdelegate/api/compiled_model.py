@@ -201,31 +201,37 @@ class CompiledModel:
         self._check_open()
         return not any(graph.executable.message().remaining for graph in self._open_all())
 
-    def create_input_buffer_by_name(self, signature_key: str, input_name: str) -> TensorBuffer:
+    def create_input_buffer_by_name(
+        self, signature_key: str, input_name: str, *, on_device: bool = False
+    ) -> TensorBuffer:
         """A buffer of zeros for an input; raises RuntimeError for unknown names."""
         signature = self._keyed(signature_key)
-        dtype, shape = self._tensors(signature, signature.inputs)[signature.inputs.position(input_name)]
-        return TensorBuffer.create(dtype, shape)
+        tensor = self._tensors(signature, signature.inputs)[signature.inputs.position(input_name)]
+        return self._make_buffers(signature, [tensor], on_device=on_device)[0]
 
-    def create_output_buffer_by_name(self, signature_key: str, output_name: str) -> TensorBuffer:
+    def create_output_buffer_by_name(
+        self, signature_key: str, output_name: str, *, on_device: bool = False
+    ) -> TensorBuffer:
         """A buffer of zeros for an output; raises RuntimeError for unknown names."""
         signature = self._keyed(signature_key)
-        dtype, shape = self._tensors(signature, signature.outputs)[signature.outputs.position(output_name)]
-        return TensorBuffer.create(dtype, shape)
+        tensor = self._tensors(signature, signature.outputs)[signature.outputs.position(output_name)]
+        return self._make_buffers(signature, [tensor], on_device=on_device)[0]
 
-    def create_input_buffers(self, signature_index: int | str = 0) -> list[TensorBuffer]:
+    def create_input_buffers(self, signature_index: int | str = 0, *, on_device: bool = False) -> list[TensorBuffer]:
         """Buffers of zeros for all inputs of a signature, given by its index or key.
 
+        Args:
+            on_device: in the memory of the GPU that the model runs on. Else on the host, for a GPU in pinned memory.
         Raises:
             RuntimeError: there is no such signature.
         """
         signature = self._signature(signature_index)
-        return [TensorBuffer.create(*tensor) for tensor in self._tensors(signature, signature.inputs)]
+        return self._make_buffers(signature, self._tensors(signature, signature.inputs), on_device=on_device)
 
-    def create_output_buffers(self, signature_index: int | str = 0) -> list[TensorBuffer]:
+    def create_output_buffers(self, signature_index: int | str = 0, *, on_device: bool = False) -> list[TensorBuffer]:
         """As `create_input_buffers`, for the outputs. Sizes that only a run tells are the file's."""
         signature = self._signature(signature_index)
-        return [TensorBuffer.create(*tensor) for tensor in self._tensors(signature, signature.outputs)]
+        return self._make_buffers(signature, self._tensors(signature, signature.outputs), on_device=on_device)
 
     def resize_input_tensor(
         self, input_index: int, dims: Sequence[int], signature_index: int = 0, strict: bool = True
@@ -381,6 +387,18 @@ class CompiledModel:
         shapes = graph.shapes if is_input else graph.output_shapes()
         ports = program.inputs if is_input else program.outputs
         return [(ports[place].dtype, shapes[place]) for place in arguments.places(program)]
+
+    def _make_buffers(
+        self, signature: SignatureArguments, tensors: Sequence[tuple[str, Shape]], *, on_device: bool
+    ) -> list[TensorBuffer]:
+        """Buffers of zeros where the signature's program reaches them fastest."""
+        session = self._graph(signature).executable.session
+        if session is None:
+            return [TensorBuffer.create(*tensor) for tensor in tensors]
+        return [
+            TensorBuffer(session.make_place(nbytes_of(dtype, shape), on_device=on_device), dtype, shape)
+            for dtype, shape in tensors
+        ]
 
     def _details(self, signature: SignatureArguments, arguments: Arguments) -> dict[str, Any]:
         program = self._graph(signature).base.program

@@ -114,13 +114,15 @@ class Session(IOBinding):
     def run_bound(self, binding: Binding) -> None:
         if self._process != _process:
             self._follow_fork()
+        if not binding.is_direct:
+            binding.start()
         with self._lock:
             if self._last is binding:
                 self._code.run(*self._arguments)
             else:
                 self._run_locked(binding.addresses)
                 self._note_last(binding)
-        if binding.copies:
+        if not binding.is_direct:
             binding.finish()
 
     def _note_last(self, binding: Binding) -> None:
