@@ -10,17 +10,23 @@ if TYPE_CHECKING:
     from ai_edge_litert.interpreter import OpResolverType
 
     from jitdelegate.api.batch_predictor import BatchPredictor
+    from jitdelegate.api.compiled_model import CompiledModel
     from jitdelegate.api.delegate import GpuDelegate, load_delegate
     from jitdelegate.api.delegate_warning import on_message
     from jitdelegate.api.dynamic_batcher import DynamicBatcher
+    from jitdelegate.api.environment import Environment, EnvironmentOptions
     from jitdelegate.api.interpreter import Interpreter, SignatureRunner
     from jitdelegate.api.model import Model, TensorInfo, load
     from jitdelegate.api.report import Report
+    from jitdelegate.api.tensor_buffer import TensorBuffer
     from jitdelegate.cache.fingerprint import fingerprint
+    from jitdelegate.cpu_kernel_mode import CpuKernelMode
     from jitdelegate.engine.delegate_message import DelegateMessage
     from jitdelegate.errors import (
         CacheError,
         CacheWarning,
+        ClosedError,
+        CompiledModelError,
         CompilerFailedError,
         DelegateWarning,
         DelegationError,
@@ -33,25 +39,37 @@ if TYPE_CHECKING:
         ProgramError,
         TensorError,
     )
+    from jitdelegate.hardware_accelerator import Accelerator, HardwareAccelerator
     from jitdelegate.options import DelegateOptions
+    from jitdelegate.options.groups import CpuOptions, GpuOptions, Options
     from jitdelegate.runtime.event import Event
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Accelerator",
     "BatchPredictor",
     "CacheError",
     "CacheWarning",
+    "ClosedError",
+    "CompiledModel",
+    "CompiledModelError",
     "CompilerFailedError",
+    "CpuKernelMode",
+    "CpuOptions",
     "DelegateMessage",
     "DelegateOptions",
     "DelegateWarning",
     "DelegationError",
     "DeviceError",
     "DynamicBatcher",
+    "Environment",
+    "EnvironmentOptions",
     "Event",
     "EventTimeoutError",
     "GpuDelegate",
+    "GpuOptions",
+    "HardwareAccelerator",
     "Interpreter",
     "JitDelegateError",
     "LibraryError",
@@ -59,9 +77,11 @@ __all__ = [
     "ModelError",
     "OpResolverType",
     "OptionError",
+    "Options",
     "ProgramError",
     "Report",
     "SignatureRunner",
+    "TensorBuffer",
     "TensorError",
     "TensorInfo",
     "fingerprint",
@@ -71,6 +91,16 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Accelerator": "jitdelegate.hardware_accelerator",
+    "HardwareAccelerator": "jitdelegate.hardware_accelerator",
+    "CompiledModel": "jitdelegate.api.compiled_model",
+    "TensorBuffer": "jitdelegate.api.tensor_buffer",
+    "Environment": "jitdelegate.api.environment",
+    "EnvironmentOptions": "jitdelegate.api.environment",
+    "Options": "jitdelegate.options.groups",
+    "CpuOptions": "jitdelegate.options.groups",
+    "GpuOptions": "jitdelegate.options.groups",
+    "CpuKernelMode": "jitdelegate.cpu_kernel_mode",
     "BatchPredictor": "jitdelegate.api.batch_predictor",
     "DynamicBatcher": "jitdelegate.api.dynamic_batcher",
     "fingerprint": "jitdelegate.cache.fingerprint",

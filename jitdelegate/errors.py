@@ -8,7 +8,7 @@ class JitDelegateError(Exception):
 class ModelError(JitDelegateError, ValueError, RuntimeError):
     """The bytes are not a model that can be read; the message names the place and what is wrong there.
 
-    LiteRT's Interpreter raises a ValueError there, its CompiledModel a RuntimeError; `TensorError` is both as well.
+    LiteRT's Interpreter raises a ValueError there, its CompiledModel a RuntimeError.
     """
 
 
@@ -60,8 +60,12 @@ class DelegationError(DeviceError):
     """Full delegation was required, and some operators cannot be delegated; the message has each reason."""
 
 
-class TensorError(JitDelegateError, ValueError, RuntimeError):
-    """A tensor or signature that was passed in or requested has the wrong name, index, type, shape or length."""
+class TensorError(JitDelegateError, ValueError):
+    """A tensor that was passed in or requested has the wrong name, index, type, shape or length."""
+
+
+class CompiledModelError(TensorError, RuntimeError):
+    """A CompiledModel was given a wrong signature, name, index, shape or buffer."""
 
 
 class TensorBufferError(TensorError, RuntimeError):

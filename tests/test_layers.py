@@ -29,7 +29,10 @@ LAYERS = (
     ("api",),
     ("analysis",),
     ("commands",),
-    ("warm", "demo", "analyze", "replay", "__main__"),
+    (
+        *("warm", "demo", "analyze", "replay", "__main__", "hardware_accelerator", "cpu_kernel_mode"),
+        *("interpreter", "compiled_model", "tensor_buffer", "environment", "cpu_options", "gpu_options"),
+    ),
 )
 """Parts of the package, lowest first; a part imports its own layer's and lower ones. The table of targets names modules
 and imports none."""
@@ -45,8 +48,10 @@ COLD_MODULES = {
     "jitdelegate.api.dynamic_batcher",
 }
 WARM_IMPORTS = {
+    "_operator",
     "_signal",
     "_thread",
+    "_weakref",
     "atexit",
     "ctypes",
     "errno",

@@ -346,19 +346,7 @@ def load(
     """
     given = {name: value for name, value in locals().items() if name not in ("path_or_bytes", "options", "unknown")}
     checked = DelegateOptions.from_keywords({**given, **unknown}, options)
-    return _load(ModelFile(path_or_bytes, checked, listener=announce))
-
-
-def _load(source: ModelFile) -> Model:
-    executable = load_path.load(source)
-    try:
-        executable.allocate()
-    except DeviceError:
-        if not executable.is_open:  # inputs may have sizes that do
-            raise
-    if not executable.is_open:  # else it may depend on the sizes of the first run's inputs what runs on LiteRT
-        executable.announce()
-    return Model(executable)
+    return Model(load_path.open_model(ModelFile(path_or_bytes, checked, listener=announce)))
 
 
 def _load_again(origin: str | bytes, fingerprint: str, options: DelegateOptions) -> Model:
@@ -371,4 +359,4 @@ def _load_again(origin: str | bytes, fingerprint: str, options: DelegateOptions)
     found = source.fingerprint()
     if found != fingerprint:
         raise ModelError(f"{source.name} is another model: found fingerprint {found}, expected {fingerprint}")
-    return _load(source)
+    return Model(load_path.open_model(source))

@@ -44,12 +44,14 @@ class TensorBuffer:
         dtype: numpy's name of the element type, or that of ml_dtypes. Types of less than a byte are packed as they are
             stored, and arrays of them are the bytes.
         shape: sizes, outermost first.
+        idle_place: where its memory lies; None while there is an event, and for a destroyed buffer.
     """
 
-    __slots__ = ("__weakref__", "_event", "_place", "_told_shape", "dtype", "shape")
+    __slots__ = ("__weakref__", "_event", "_place", "_told_shape", "dtype", "idle_place", "shape")
 
     def __init__(self, place: Place, dtype: str, shape: tuple[int, ...]) -> None:
         self._place: Place | None = place
+        self.idle_place: Place | None = place
         self._event: Event | None = None
         self.dtype = dtype
         self.shape = self._told_shape = shape
@@ -191,12 +193,12 @@ class TensorBuffer:
 
     def destroy(self) -> None:
         """Release the memory; harmless a second time. Arrays on the memory keep it."""
-        self._place = self._event = None
+        self._place = self._event = self.idle_place = None
 
     def set_event(self, event: Event) -> None:
         """Let everyone who reads or writes the buffer wait for an event first."""
         assert self.place
-        self._event = event
+        self._event, self.idle_place = event, None
 
     def has_event(self) -> bool:
         """Whether there is an event that nobody has waited for."""
@@ -208,7 +210,7 @@ class TensorBuffer:
 
     def clear_event(self) -> None:
         """Wait for nothing anymore."""
-        self._event = None
+        self._event, self.idle_place = None, self._place
 
     def wait_event(self) -> None:
         """Wait for the event, if there is one; raises the errors of what it stands for."""
@@ -216,7 +218,7 @@ class TensorBuffer:
         if event is not None:
             event.wait()
             if self._event is event:
-                self._event = None
+                self.clear_event()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         array = self.view()

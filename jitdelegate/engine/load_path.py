@@ -64,6 +64,19 @@ def load(source: ModelFile, *, notes: Sequence[str] = (), hosted: bool = False) 
     raise AssertionError("the last opening returns or raises")
 
 
+def open_model(source: ModelFile, notes: Sequence[str] = ()) -> Executable:
+    """As `load`; LiteRT is prepared as well, and what runs there is announced, as far as the shapes are final."""
+    executable = load(source, notes=notes)
+    try:
+        executable.allocate()
+    except DeviceError:
+        if not executable.is_open:  # inputs may have sizes that do
+            raise
+    if not executable.is_open:  # else it may depend on the sizes of the first run's inputs what runs on LiteRT
+        executable.announce()
+    return executable
+
+
 def specialize(main: Executable, variant: Parts) -> Executable:
     """A further program of a model: for another subgraph, other shapes or values, or LiteRT's interpreter.
 
@@ -116,7 +129,7 @@ def resolve_target(options: DelegateOptions, notes: list[str], seconds: dict[str
         seconds["device"] = time.perf_counter() - start
     if not found:
         why = "; ".join(notes)
-        raise DeviceError(f"hardware_accelerators is GPU alone: {why}; expected GPU | CPU, which runs on the CPU then")
+        raise DeviceError(f"only a GPU is asked for, but {why}; GPU | CPU runs the model on the CPU there")
     return tuple(found)
 
 

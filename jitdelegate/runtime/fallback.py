@@ -164,12 +164,14 @@ class Fallback:
             self.interpreter = self._create()
             self._restore()
 
-    def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def run(self, inputs: Sequence[Any], shapes: Sequence[tuple[int, ...]] | None = None) -> tuple[Any, ...]:
         """One inference; inputs and outputs in the model's order.
 
         Inputs are as for compiled programs (`runtime.buffers.checked`); strings are arrays or nested lists of bytes. A
         dimension that the file leaves open may have any size.
 
+        Args:
+            shapes: of the inputs, where these need not be what the file allows.
         Returns:
             One tensor object per output; strings as numpy arrays of bytes.
         Raises:
@@ -179,18 +181,25 @@ class Fallback:
         with self._lock:
             if len(inputs) != len(self._inputs):
                 raise TensorError(f"{len(inputs)} inputs given, expected {len(self._inputs)}: {_names(self._inputs)}")
-            values = [_array(value, detail) for value, detail in zip(inputs, self._inputs, strict=True)]
+            details = self._inputs
+            if shapes is not None:
+                details = [_reshaped(detail, shape) for detail, shape in zip(details, shapes, strict=True)]
+            values = [_array(value, detail) for value, detail in zip(inputs, details, strict=True)]
             self.fit([value.shape for value in values])
             if not self._allocated:
                 self.allocate()
             self.in_use = True
             return self._invoke(values)
 
-    def run_signature(self, key: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """As `run`, for one signature, with inputs and results by its names."""
+    def run_signature(
+        self, key: str, inputs: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]] | None = None
+    ) -> dict[str, Any]:
+        """As `run`, for one signature, with inputs, shapes and results by its names."""
         with self._lock:
             self.in_use = True
             details = self._arguments_of(key)
+            if shapes is not None:
+                details = {name: _reshaped(details[name], shape) for name, shape in shapes.items()}
             arrays = {name: _array(value, details[name]) for name, value in inputs.items()}
             try:
                 outputs = self.interpreter.get_signature_runner(key)(**arrays)
@@ -242,6 +251,11 @@ def _array(value: Any, detail: dict[str, Any]) -> np.ndarray:
         return np.ascontiguousarray(elements).reshape(-1).view(port.dtype).reshape(shape)
     except MemoryError as error:
         raise no_memory(port, elements.nbytes) from error
+
+
+def _reshaped(detail: dict[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
+    """The detail of an input that has to have this shape."""
+    return detail | {"shape": shape, "shape_signature": shape}
 
 
 def _port(detail: dict[str, Any]) -> Port:

@@ -1,0 +1,23 @@
+"""The names of `ai_edge_litert.compiled_model`, for code that changes by its import line."""
+
+from __future__ import annotations
+
+from jitdelegate.api.compiled_model import CompiledModel
+from jitdelegate.api.environment import Environment, EnvironmentOptions
+from jitdelegate.api.tensor_buffer import TensorBuffer
+from jitdelegate.cpu_kernel_mode import CpuKernelMode
+from jitdelegate.hardware_accelerator import Accelerator, HardwareAccelerator
+from jitdelegate.options.groups import CpuOptions, GpuOptions, Options
+
+__all__ = [
+    "Accelerator",
+    "CompiledModel",
+    "CpuKernelMode",
+    "CpuOptions",
+    "Environment",
+    "EnvironmentOptions",
+    "GpuOptions",
+    "HardwareAccelerator",
+    "Options",
+    "TensorBuffer",
+]

@@ -1,0 +1,8 @@
+"""The names of `ai_edge_litert.cpu_options`, for code that changes by its import line."""
+
+from __future__ import annotations
+
+from jitdelegate.cpu_kernel_mode import CpuKernelMode
+from jitdelegate.options.groups import CpuOptions
+
+__all__ = ["CpuKernelMode", "CpuOptions"]
