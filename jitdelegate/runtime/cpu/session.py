@@ -124,12 +124,12 @@ class Session(IOBinding):
     def _compute_undisturbed(self, memory: _Memory, addresses: list[int]) -> None:
         undisturbed(memory.weights.file, lambda: self._compute(memory, addresses))
 
-    def run_async(self, binding: Binding, after: Sequence[Event] = ()) -> Event:
+    def run_async(self, binding: Binding, needs: Sequence[Event] = (), after: Sequence[Event] = ()) -> Event:
         if self._process != _process:
             self._follow_fork()
         native = self._native or self._started_native()
         if native is None:
-            return super().run_async(binding, after)
+            return super().run_async(binding, needs, after)
         native.wait_for_room()
         with self._lock:
             memory = self._opened_memory()
@@ -138,7 +138,7 @@ class Session(IOBinding):
             if states.before:
                 states.prepare()
                 addresses = self._with_states(addresses, states)
-            event = native.submit(self, addresses, binding, after)
+            event = native.submit(self, addresses, binding, needs, after)
             if states.before:
                 states.advance()  # the next request follows this one
             return event
