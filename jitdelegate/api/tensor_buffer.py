@@ -14,14 +14,11 @@ from jitdelegate.runtime.memory import ALIGNMENT
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Protocol
+    from typing import Any
 
     import numpy as np
 
-    class Event(Protocol):
-        """Something to wait for before a buffer is used."""
-
-        def wait(self) -> Any: ...
+    from jitdelegate.runtime.event import Event
 
 
 LITERT_TYPES = {
@@ -44,15 +41,17 @@ class TensorBuffer:
         dtype: numpy's name of the element type, or that of ml_dtypes. Types of less than a byte are packed as they are
             stored, and arrays of them are the bytes.
         shape: sizes, outermost first.
-        idle_place: where its memory lies; None while there is an event, and for a destroyed buffer.
+        idle_place: where its memory lies; None while there is an event or a request reads it, and for a destroyed
+            buffer.
     """
 
-    __slots__ = ("__weakref__", "_event", "_place", "_told_shape", "dtype", "idle_place", "shape")
+    __slots__ = ("__weakref__", "_event", "_place", "_readers", "_told_shape", "dtype", "idle_place", "shape")
 
     def __init__(self, place: Place, dtype: str, shape: tuple[int, ...]) -> None:
         self._place: Place | None = place
         self.idle_place: Place | None = place
         self._event: Event | None = None
+        self._readers: tuple[Event, ...] = ()
         self.dtype = dtype
         self.shape = self._told_shape = shape
 
@@ -146,7 +145,7 @@ class TensorBuffer:
             )
         if self.place.is_readonly:
             raise TensorError("the buffer's memory is read-only")
-        self.wait_event()
+        self.wait_for_users()
         self._store(data_array)
 
     def read(self, num_elements: int | None = None, output_dtype: Any = None) -> np.ndarray:
@@ -194,6 +193,7 @@ class TensorBuffer:
     def destroy(self) -> None:
         """Release the memory; harmless a second time. Arrays on the memory keep it."""
         self._place = self._event = self.idle_place = None
+        self._readers = ()
 
     def set_event(self, event: Event) -> None:
         """Let everyone who reads or writes the buffer wait for an event first."""
@@ -210,15 +210,44 @@ class TensorBuffer:
 
     def clear_event(self) -> None:
         """Wait for nothing anymore."""
-        self._event, self.idle_place = None, self._place
+        self._event = None
+        if not self._readers:
+            self.idle_place = self._place
 
-    def wait_event(self) -> None:
-        """Wait for the event, if there is one; raises the errors of what it stands for."""
+    def wait_event(self, timeout: float | None = None) -> None:
+        """Wait for the event, if there is one, for at most `timeout` seconds; raises the errors of `Event.wait`."""
         event = self._event
         if event is not None:
-            event.wait()
+            event.wait(timeout)
             if self._event is event:
                 self.clear_event()
+        if self._readers:
+            self._forget_readers()
+
+    def add_reader(self, event: Event) -> None:
+        """Note that a request reads the memory until `event`; whoever writes to the buffer waits for it."""
+        self._forget_readers()
+        self._readers = (*self._readers, event)
+        self.idle_place = None
+
+    def users(self) -> tuple[Event, ...]:
+        """Events for which whoever writes to the buffer has to wait."""
+        self._forget_readers()
+        return self._readers if self._event is None else (*self._readers, self._event)
+
+    def wait_for_users(self) -> None:
+        """Wait until nobody uses the memory. What they were to write is lost, so their errors do not matter."""
+        for each in self.users():
+            each.wait_quietly()
+        self._forget_readers()
+        if self._event is not None and self._event.done:
+            self.clear_event()
+
+    def _forget_readers(self) -> None:
+        """Forget requests that have ended."""
+        self._readers = tuple(each for each in self._readers if not each.done)
+        if not self._readers and self._event is None:
+            self.idle_place = self._place
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         array = self.view()
