@@ -6,11 +6,15 @@ import os
 from typing import Any
 
 from jitdelegate.cache.entry import open_entry
-from jitdelegate.cache.key import SUFFIX
+from jitdelegate.cache.key import MODEL, SUFFIX, TOKEN, VARIANTS, stored_key
+from jitdelegate.cache.model_names import model_names
 from jitdelegate.cache.place import Place, open_place, user_directory
 from jitdelegate.errors import JitDelegateError
 from jitdelegate.program.program import Port, Program
 from jitdelegate.program.read import verify_weights
+
+LEAST_DIGITS = 8
+"""Of the beginning of a fingerprint."""
 
 
 class Entry:
@@ -18,7 +22,9 @@ class Entry:
 
     Attributes:
         path: of the file.
+        model_name: the file name of the model; "" where it is not known.
         size: in bytes, 0 where there is no such file.
+        written, used: seconds since 1970 of the write, and of the last read that the file system remembers.
         program: what it holds, without weights; None for a bad entry.
         weights_bytes: how long its weights are.
         trouble: what is wrong with it, "" for a good one.
@@ -26,12 +32,16 @@ class Entry:
 
     def __init__(self, place: Place, name: str, *, verify: bool) -> None:
         self.path = os.path.join(place.path, name)
+        self.model_name = ""
         self.size = 0
+        self.written = self.used = 0.0
         self.program: Program | None = None
         self.weights_bytes = 0
         self.trouble = ""
         try:
-            self.size = place.stat(name).st_size
+            known = place.stat(name)
+            self.size, self.written = known.st_size, known.st_mtime
+            self.used = max(known.st_atime, known.st_mtime)
             program = _checked(open_entry(place, name, verify_code=verify), verify)
         except (JitDelegateError, OSError, ValueError, OverflowError, MemoryError) as error:
             self.trouble = str(error) or "there is no memory for it"
@@ -45,15 +55,54 @@ class Entry:
         """The file's name."""
         return os.path.basename(self.path)
 
+    @property
+    def fingerprint(self) -> str:
+        """Of the model; "" for a bad entry."""
+        return self.program.part(MODEL) if self.program else ""
+
+    @property
+    def target(self) -> str:
+        """What it runs on, "" for a bad entry."""
+        return " ".join(filter(None, (self.program.target, self.program.features))) if self.program else ""
+
+    @property
+    def variant(self) -> str:
+        """What a further program of a model is for; "" for its main program."""
+        parts = dict(self.program.key) if self.program else {}
+        return " ".join(f"{name} {parts[name].rstrip(';')}" for name in VARIANTS if parts.get(name))
+
+    @property
+    def lenders(self) -> list[str]:
+        """Names of the entries that hold a part of its weights."""
+        if self.program is None or not self.program.borrowed:
+            return []
+        names = [key.entry_name() for key in stored_key(self.program.key).lenders]
+        return [names[number] for number in dict.fromkeys(loan[1] for loan in self.program.borrowed)]
+
+    def is_called(self, name: str) -> bool:
+        """Whether a name of the command line means this entry."""
+        is_path = os.path.basename(name) == self.name and os.path.dirname(name) in ("", os.path.dirname(self.path))
+        is_fingerprint = len(name) >= LEAST_DIGITS and self.fingerprint.startswith(name)
+        token = self.program.part(TOKEN) if self.program else ""
+        return is_path or is_fingerprint or bool(name and name in (self.model_name, token))
+
     def summary(self) -> dict[str, Any]:
         """One line's worth, as plain data."""
-        known: dict[str, Any] = {"name": self.name, "bytes": self.size, "trouble": self.trouble}
+        known: dict[str, Any] = {
+            "name": self.name,
+            "bytes": self.size,
+            "written": self.written,
+            "used": self.used,
+            "trouble": self.trouble,
+        }
         if self.program is not None:
             known |= {
                 "target": self.program.target,
                 "features": self.program.features,
-                "model": self.program.part("model"),
-                "token": self.program.part("token"),
+                "model": self.fingerprint,
+                "model_name": self.model_name,
+                "token": self.program.part(TOKEN),
+                "variant": self.variant,
                 "delegated": self.program.delegated,
                 "operators": len(self.program.operators),
             }
@@ -63,7 +112,7 @@ class Entry:
         """Everything but the segments' bytes, as plain data."""
         known = self.summary() | {"path": self.path}
         if self.program is not None:
-            known |= _details(self.program, self.weights_bytes)
+            known |= {"operators_count": len(self.program.operators), **_details(self.program, self.weights_bytes)}
         return known
 
 
@@ -76,17 +125,32 @@ def open_entries(path: str | None, *, verify: bool = False) -> list[Entry]:
         CacheError: the directory cannot be used.
         FileNotFoundError: there is nothing at `path`.
     """
-    if path is None:
-        path = user_directory()
-        if not os.path.lexists(path):
-            return []
-    if not os.path.lexists(path):
+    if path is not None and not os.path.lexists(path):
         raise FileNotFoundError(f"{path}: there is no such file or directory")
-    if os.path.isdir(path):
-        place = open_place(path)
-        return [Entry(place, name, verify=verify) for name in place.names() if name.endswith(SUFFIX)]
-    place = open_place(os.path.dirname(path) or ".")
-    return [Entry(place, os.path.basename(path), verify=verify)]
+    if path is None or os.path.isdir(path):
+        place = open_directory(path)
+        names = [name for name in place.names() if name.endswith(SUFFIX)] if place else []
+    else:
+        place, names = open_directory(os.path.dirname(path) or "."), [os.path.basename(path)]
+    if place is None:
+        return []
+    models, entries = model_names(place), [Entry(place, name, verify=verify) for name in names]
+    for entry in entries:
+        entry.model_name = models.get(entry.fingerprint, "")
+    return entries
+
+
+def open_directory(path: str | None) -> Place | None:
+    """A directory of entries, None for the user's cache directory; None where that does not exist.
+
+    Raises:
+        CacheError: the directory cannot be used.
+    """
+    if path is None and not os.path.lexists(path := user_directory()):
+        return None
+    place = open_place(path)
+    place.unseen = True  # looking is no use
+    return place
 
 
 def _checked(program: Program, verify: bool) -> Program:

@@ -129,7 +129,7 @@ def _steps(signatures: Mapping[str, tuple[Details, Details]]) -> tuple[Step, Ste
 
 
 class Ours:
-    """jitdelegate; a cache is the array that the last run returned."""
+    """jitdelegate; a session keeps the caches."""
 
     def __init__(self, model: str, threads: int) -> None:
         import jitdelegate
@@ -138,7 +138,7 @@ class Ours:
         self.model.prepare()
         runners = self.model.signatures
         self.prefill, self.decode = _steps({key: self._details(key) for key in runners})
-        self.reset()
+        self.session = self.model.session(list(self.decode.caches))
 
     def _details(self, key: str) -> tuple[Details, Details]:
         signature = self.model._signature(key)
@@ -149,13 +149,11 @@ class Ours:
         return inputs, outputs
 
     def run(self, step: Step, inputs: Inputs) -> Any:
-        outputs = self.model.run({**inputs, **self.caches}, signature=step.key)
-        logits = outputs.pop(step.logits) if step.logits else None
-        self.caches = outputs
-        return None if logits is None else np.asarray(logits)
+        outputs = self.session.run(step.key, inputs)
+        return np.asarray(outputs[step.logits]) if step.logits else None
 
     def reset(self) -> None:
-        self.caches: Inputs = {name: np.zeros(*found) for name, found in self.decode.caches.items()}
+        self.session.reset()
 
 
 class LiteRT:

@@ -26,8 +26,9 @@ import ai_edge_litert.interpreter as litert
 import numpy as np
 
 import jitdelegate
-from jitdelegate.commands.demo import example_values, nrmse
 from jitdelegate.errors import JitDelegateError
+from jitdelegate.measurement.difference import nrmse
+from jitdelegate.measurement.inputs import example_values
 from jitdelegate.tflite.read import read
 
 FLOAT_LIMIT = 1e-5

@@ -11,7 +11,7 @@ from jitdelegate.analysis.colours import label, style_class
 from jitdelegate.analysis.columns import Column, columns
 from jitdelegate.analysis.facts import NodeFact, SubgraphFacts, TensorFact
 from jitdelegate.analysis.layout import HEIGHT, Layout, Point, layout
-from jitdelegate.analysis.text import printable
+from jitdelegate.tables import printable
 
 WIDTH, TAG_WIDTH, TAG_HEIGHT = 184, 76, 20
 """Of an operator's box, and of a tag where an edge goes on in another column."""

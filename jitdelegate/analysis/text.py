@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from jitdelegate.analysis.amounts import positions
 from jitdelegate.analysis.facts import Analysis, NodeFact, PlaceTotals, SubgraphFacts, Suggestion, Totals
+from jitdelegate.tables import printable
 
 LONGEST_NAME = 80
 """Most characters of an operator's name."""
@@ -24,13 +25,6 @@ def text(analysis: Analysis) -> str:
     if analysis.suggestions:
         lines += ["", "suggestions", *(line for each in analysis.suggestions for line in _suggestion(each))]
     return "\n".join(map(printable, lines))
-
-
-def printable(line: str) -> str:
-    """The line with control characters, which could harm a terminal, escaped."""
-    if line.isprintable():
-        return line
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in line)
 
 
 def _subgraph(facts: SubgraphFacts, told: str) -> Iterator[str]:

@@ -12,15 +12,17 @@ from jitdelegate.runtime.buffers import accepted_shape
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Any, Never
 
+    from jitdelegate.api.model_session import ModelSession
     from jitdelegate.api.report import Report
     from jitdelegate.engine.executable import Executable
     from jitdelegate.engine.model_file import Source
     from jitdelegate.engine.specializations import Specializations
-    from jitdelegate.program.program import Port, Program, Signature
+    from jitdelegate.program.program import Port, Signature
+    from jitdelegate.runtime.io_binding import IOBinding
 
 
 class Quantization:
@@ -135,41 +137,62 @@ class Model:
         outputs = self._run(self._opened, inputs)
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def run(self, inputs: Mapping[str, Any], signature: str | None = None) -> dict[str, Any]:
+    def run(
+        self, inputs: Mapping[str, Any], signature: str | None = None, out: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """One inference, with inputs and outputs by name.
 
         Args:
             signature: key of the signature to run, with its names; None runs the model with its tensors' names.
+            out: memory for outputs, by name: TensorBuffers, or contiguous memory with the buffer protocol, such as
+                arrays and outputs of earlier runs. The results hold these objects; other outputs are new. Memory that
+                is given as an input too holds the output after the run. A cache that a model updates is not copied
+                then.
         Raises:
-            TensorError: as a call; also for an unknown signature, and a name that is missing, unknown or shared by
-                several tensors.
+            TensorError: as a call; also for an unknown signature, a name that is missing, unknown or shared by several
+                tensors, and memory in `out` that does not fit its output, is read-only, or overlaps another's in part.
             DeviceError: as a call.
         """
         if not hasattr(inputs, "keys"):
             raise TensorError(f"inputs are {type(inputs).__name__}, expected a mapping from names to values")
+        if out is not None and not hasattr(out, "keys"):
+            raise TensorError(f"out is {type(out).__name__}, expected a mapping from names to memory")
         if signature is not None:
-            return self._run_signature(signature, inputs)
+            return self._run_signature(signature, inputs, out or {})
         names = _unique_names(self._program.inputs, "input")
         results = _unique_names(self._program.outputs, "output")
         _check_names(inputs, names)
-        return dict(zip(results, self._run(self._opened, [inputs[name] for name in names]), strict=True))
+        _check_outputs(out or {}, results)
+        given = [out.get(name) for name in results] if out else None
+        return dict(zip(results, self._run(self._opened, [inputs[name] for name in names], given), strict=True))
 
-    def _run_signature(self, key: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def _run_signature(self, key: str, inputs: Mapping[str, Any], out: Mapping[str, Any]) -> dict[str, Any]:
         signature = self._signature(key)
         _check_names(inputs, [name for name, _ in signature.inputs])
+        _check_outputs(out, [name for name, _ in signature.outputs])
         if self._closed:
             raise DeviceError("the model is closed")
         base = self._specializations.subgraph(signature.graph)
         values = {index: inputs[name] for name, index in signature.inputs}
-        if not _names_all(signature, base.program):
-            return base.source.fallback().run_signature(key, inputs)
+        if not base.answers(signature):
+            return _run_on_litert(base, signature, inputs, out)
         arguments = [values[port.index] for port in base.program.inputs]
-        executable = self._fitting(base, arguments)
-        if executable.session is None:
-            executable.announce()
-            return base.source.fallback().run_signature(key, inputs)
+        executable, session = self._ready(base, arguments)
+        if session is None:
+            return _run_on_litert(base, signature, inputs, out)
         ports = base.program.outputs
-        found = {port.index: value for port, value in zip(ports, self._run(base, arguments), strict=True)}
+        memory = {index: out[name] for name, index in signature.outputs if name in out}
+        given = [memory.get(port.index) for port in ports] if out else None
+        try:
+            results = _run_in(session, arguments, given)
+        except ProgramError as error:
+            load_path.recompile(executable, session, str(error))
+            return self._run_signature(key, inputs, out)
+        found = {port.index: value for port, value in zip(ports, results, strict=True)}
+        if len(memory) < len(out):  # an output has several names
+            return _copied_by_name(
+                ports, signature, {name: found[index] for name, index in sorted(signature.outputs)}, out
+            )
         return {name: found[index] for name, index in sorted(signature.outputs)}
 
     def _signature(self, key: str) -> Signature:
@@ -178,24 +201,35 @@ class Model:
             raise TensorError(f"no signature is named {key!r}, the model has {list(signatures)}")
         return signatures[key]
 
-    def _run(self, base: Executable, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def _run(self, base: Executable, inputs: Sequence[Any], given: Sequence[Any] | None = None) -> tuple[Any, ...]:
+        """One inference; `given` has the memory for each output, or None for a new tensor."""
+        executable, session = self._ready(base, inputs)
+        if session is None:
+            results: tuple[Any, ...] = executable.source.fallback().run(inputs)
+            return results if given is None else _copied(zip(executable.program.outputs, results, given, strict=True))
+        try:
+            return _run_in(session, inputs, given)
+        except ProgramError as error:
+            load_path.recompile(executable, session, str(error))
+            return self._run(base, inputs, given)
+
+    def _ready(self, base: Executable, inputs: Sequence[Any]) -> tuple[Executable, IOBinding | None]:
+        """The program for these inputs and its session, about to run; no session for a model on LiteRT.
+
+        Raises:
+            DeviceError: the model is closed.
+        """
         executable = base if base is self._only else self._fitting(base, inputs)
         session = executable.session  # read once: another thread may close the model
         if self._closed:
             raise DeviceError("the model is closed")
         if not executable.announced:
             executable.announce()
-        if session is None:
+        if executable is not self._ran_last:
+            if session is not None:  # as LiteRT does after a change of shapes
+                session.reset_states(resources=False)
             self._ran_last = executable
-            return executable.source.fallback().run(inputs)
-        if executable is not self._ran_last:  # as LiteRT does after a change of shapes
-            session.reset_states(resources=False)
-            self._ran_last = executable
-        try:
-            return session.run(inputs)
-        except ProgramError as error:
-            load_path.recompile(executable, session, str(error))
-            return self._run(base, inputs)
+        return executable, session
 
     def _fitting(self, base: Executable, inputs: Sequence[Any]) -> Executable:
         """The program for these inputs; not `base` where sizes of arrays differ from the file's."""
@@ -204,8 +238,27 @@ class Model:
             return base
         if self._program.shape_inputs and base is self._opened:
             return self._specializations.for_values(base, inputs)
+        if not base.is_open:
+            return base
         shapes = tuple(accepted_shape(value, port) for value, port in zip(inputs, ports, strict=True))
         return base if shapes == base.shapes else self._specializations.resized(base, shapes)
+
+    def session(self, state: str | Sequence[str]) -> ModelSession:
+        """A session that keeps tensors such as KV caches from run to run, in memory that all signatures share.
+
+        Args:
+            state: patterns of names (`fnmatch`), one or several: `"kv_cache_*"`. They select from the tensors that are
+                both an input and an output of a signature.
+        Raises:
+            TensorError: a pattern selects nothing, or a tensor's type or shape differs between signatures.
+            DeviceError: the model is closed, or out of memory.
+        """
+        from jitdelegate.api.model_session import ModelSession  # not before: most models have no such tensors
+
+        if self._closed:
+            raise DeviceError("the model is closed")
+        patterns = (state,) if isinstance(state, str) else tuple(state)
+        return ModelSession(self._program.signatures, self._specializations.subgraph, self._ready, patterns)
 
     def prepare(self) -> None:
         """Fetch the programs of all signatures for the file's shapes now, before their first runs.
@@ -273,10 +326,44 @@ def _check_names(inputs: Mapping[str, Any], expected: Sequence[str]) -> None:
         raise TensorError(f"inputs are named {found}; expected {names}")
 
 
-def _names_all(signature: Signature, program: Program) -> bool:
-    """Whether a signature names every input of the program's subgraph, and otherwise only its outputs."""
-    inputs, outputs = ({port.index for port in ports} for ports in (program.inputs, program.outputs))
-    return {index for _, index in signature.inputs} == inputs and {index for _, index in signature.outputs} <= outputs
+def _check_outputs(out: Mapping[str, Any], expected: Sequence[str]) -> None:
+    unknown = [name for name in out if name not in expected]
+    if unknown:
+        raise TensorError(
+            f"out names {', '.join(map(repr, unknown))}; the outputs are {', '.join(map(repr, expected))}"
+        )
+
+
+def _run_in(session: IOBinding, inputs: Sequence[Any], given: Sequence[Any] | None) -> tuple[Any, ...]:
+    """One run of a session; `given` as for `Model._run`."""
+    if given is None:
+        return session.run(inputs)
+    from jitdelegate.runtime.given_outputs import run_into  # not before: most runs make their own outputs
+
+    return run_into(session, inputs, given)
+
+
+def _copied(found: Iterable[tuple[Port, Any, Any]]) -> tuple[Any, ...]:
+    """Results, each with its port and the memory that was given for it, in this memory."""
+    from jitdelegate.runtime.given_outputs import copy_all  # as above
+
+    return copy_all(tuple(found))
+
+
+def _run_on_litert(
+    base: Executable, signature: Signature, inputs: Mapping[str, Any], out: Mapping[str, Any]
+) -> dict[str, Any]:
+    """One run of a signature on LiteRT, with the outputs of `out` in the memory given there."""
+    found: dict[str, Any] = base.source.fallback().run_signature(signature.key, inputs)
+    return _copied_by_name(base.program.outputs, signature, found, out) if out else found
+
+
+def _copied_by_name(
+    ports: Sequence[Port], signature: Signature, found: Mapping[str, Any], out: Mapping[str, Any]
+) -> dict[str, Any]:
+    by_index, index_of = {port.index: port for port in ports}, dict(signature.outputs)
+    results = _copied((by_index[index_of[name]], value, out.get(name)) for name, value in found.items())
+    return dict(zip(found, results, strict=True))
 
 
 def load(

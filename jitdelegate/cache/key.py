@@ -21,6 +21,8 @@ FEATURES = "features"
 SUBGRAPH, SHAPES, VALUES, HOST, NODES = "subgraph", "shapes", "values", "host", "nodes"
 SUFFIX = ".jitd"
 _VARIANTS = (SHAPES, VALUES, NODES)
+VARIANTS = (SUBGRAPH, SHAPES, VALUES, HOST, NODES)
+"""The parts that the model's main program lacks."""
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 _LONGEST_PREFIX = 64
 ANY_MACHINE = "any"

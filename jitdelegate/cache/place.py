@@ -34,13 +34,15 @@ class Place:
 
     Attributes:
         path: as it was given.
+        unseen: whether reading a file leaves its access time alone, where the system allows it.
     """
 
-    __slots__ = ("_descriptor", "path")
+    __slots__ = ("_descriptor", "path", "unseen")
     _is_ending = staticmethod(sys.is_finalizing)  # a module's own names are gone before its last objects
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
+        self.unseen = False
         self._descriptor = descriptor
 
     def open(self, name: str) -> int:
@@ -52,7 +54,7 @@ class Place:
         """
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
         try:
-            descriptor = os.open(name, flags, dir_fd=self._descriptor)
+            descriptor = self._opened(name, flags)
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise CacheError(f"{name} is a symbolic link, expected a file") from error
@@ -63,6 +65,14 @@ class Place:
             close_quietly(descriptor)
             raise
         return descriptor
+
+    def _opened(self, name: str, flags: int) -> int:
+        if self.unseen and hasattr(os, "O_NOATIME"):
+            try:
+                return os.open(name, flags | os.O_NOATIME, dir_fd=self._descriptor)
+            except PermissionError:
+                pass  # the file belongs to root
+        return os.open(name, flags, dir_fd=self._descriptor)
 
     def create(self, name: str, mode: int) -> int:
         """A descriptor to write a new file of this mode; refuses one that exists."""

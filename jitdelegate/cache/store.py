@@ -181,6 +181,13 @@ class Store:
         found = [self._look_up(lender).program for lender in key.lenders] if self.place else []
         return [program if program is not None and _is_whole(program) else None for program in found]
 
+    def remember_model(self, fingerprint: str, path: str) -> None:
+        """Remember the file name of a model that was compiled, for `cache_tools`."""
+        if self.place is not None:
+            from jitdelegate.cache.model_names import remember_model  # not before: a hit needs none
+
+            remember_model(self.place, fingerprint, path)
+
     def refuse(self, key: Key, reason: str) -> None:
         """Count and remove an entry that the runtime found damaged (`reason`)."""
         counts.miss(DAMAGED)

@@ -33,6 +33,7 @@ from jitdelegate.commands.arguments import (
     print_line,
     target,
 )
+from jitdelegate.commands.terminal import progress
 from jitdelegate.errors import JitDelegateError, OptionError
 from jitdelegate.options import DelegateOptions
 
@@ -52,7 +53,12 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(str(error))
     if arguments.model_explorer and len(arguments.model) > 1:
         parser.error(f"--model-explorer is about one model, but {len(arguments.model)} models were given")
-    found = [_analysis(model, options, arguments) for model in arguments.model]
+    found = []
+    with progress(len(arguments.model)) as bar:
+        for model in arguments.model:
+            bar.begin(model)
+            found.append(_analysis(model, options, arguments))
+            bar.done()
     try:
         _write_all(found, arguments)
     except OSError as error:

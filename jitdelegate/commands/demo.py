@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -19,6 +18,8 @@ from jitdelegate.commands.demo_model import mobilenet_v1
 from jitdelegate.engine.model_file import default_threads
 from jitdelegate.errors import JitDelegateError, ModelError
 from jitdelegate.ir.graph import Tensor
+from jitdelegate.measurement.difference import nrmse
+from jitdelegate.measurement.inputs import example_values
 from jitdelegate.tflite.read import read
 
 RUNS = 20
@@ -88,17 +89,6 @@ def write_inputs(path: Path, folder: Path) -> list[Tensor]:
         if tensor.dtype != "string":
             (folder / f"input-{place}.bin").write_bytes(example_values(tensor.shape, tensor.dtype, random).tobytes())
     return inputs
-
-
-def example_values(shape: tuple[int, ...], dtype: str, random: np.random.Generator) -> np.ndarray:
-    """Plausible values: -1 to 1 for floats, any for narrow integers, 0 and 1 for wide ones, which often are indices."""
-    kind = np.dtype(dtype)
-    if kind.kind in "fc":
-        return np.asarray(random.uniform(-1, 1, shape)).astype(kind)
-    if kind.kind in "iu" and kind.itemsize <= 2:
-        limits = np.iinfo(kind)
-        return np.asarray(random.integers(limits.min, limits.max, shape, dtype=kind, endpoint=True))
-    return np.asarray(random.integers(0, 2, shape)).astype(kind)
 
 
 def run_trial(road: str, path: Path, folder: Path, name: str, threads: int, runs: int = RUNS) -> dict[str, Any]:
@@ -189,12 +179,3 @@ def _is_text(info: dict[str, Any]) -> bool:
 
 def _values(info: dict[str, Any], content: bytes) -> np.ndarray:
     return np.frombuffer(content, info["dtype"]).astype(np.float64)
-
-
-def nrmse(found: np.ndarray, expected: np.ndarray) -> float:
-    """rms(found - expected) / rms(expected); infinite where shapes or positions of NaN differ."""
-    if found.shape != expected.shape or not np.array_equal(np.isnan(found), np.isnan(expected)):
-        return math.inf
-    difference = np.sqrt(np.nanmean((found - expected) ** 2)) if found.size else 0.0
-    scale = np.sqrt(np.nanmean(expected**2)) if found.size else 1.0
-    return float(difference / scale) if scale else float(difference)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import sys
 import time
 
+from jitdelegate.measurement.clock import Clock
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,19 +19,6 @@ if TYPE_CHECKING:
 
 STRING = b"an example"
 """Value of every element of a string input."""
-
-
-class Clock:
-    """Seconds by stage, each counted from the end of the stage before."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def stage(self, name: str) -> None:
-        now = time.perf_counter()
-        self.seconds[name] = now - self._last
-        self._last = now
 
 
 def main(argv: list[str] | None = None) -> int:

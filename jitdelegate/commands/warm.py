@@ -24,6 +24,7 @@ from jitdelegate.commands.arguments import (
     target,
     threads,
 )
+from jitdelegate.commands.terminal import progress
 from jitdelegate.engine.load_path import open_hosted
 from jitdelegate.engine.model_file import ModelFile
 from jitdelegate.errors import CacheWarning, DelegateWarning, JitDelegateError
@@ -57,12 +58,13 @@ def main(argv: list[str] | None = None) -> int:
 def _warm_all(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     results = []
     jobs = [(model, device) for model in arguments.model for device in arguments.target.devices or (None,)]
-    for place, (model, device) in enumerate(jobs, 1):
-        _show_progress(f"[{place}/{len(jobs)}] {model} {device.kind if device else ''}")
-        results.append(warm_for(model, device, arguments) if device else warm(model, arguments))
-        _show_progress("")
-        if not arguments.json:
-            _print_result(results[-1])
+    with progress(len(jobs)) as bar:
+        for model, device in jobs:
+            bar.begin(f"{model} {device.kind if device else ''}")
+            results.append(warm_for(model, device, arguments) if device else warm(model, arguments))
+            if not arguments.json:
+                _print_result(results[-1])
+            bar.done()
     return results
 
 
@@ -214,9 +216,3 @@ def _print_result(result: dict[str, Any]) -> None:
         f"{result['model']}: {result['state']}, {result['seconds']:.3f} s, {result['bytes']} bytes, "
         f"{result['delegated']} of {result['operators']} operators delegated, runs on {result['target']}"
     )
-
-
-def _show_progress(text: str) -> None:
-    """One line that overwrites itself, on a terminal only."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

@@ -43,6 +43,7 @@ def target_program(graph: Graph, options: DelegateOptions, key: Key, trace: Trac
         launches=generated.launches,
         input_offsets=generated.input_offsets,
         output_offsets=generated.output_offsets,
+        large_constants=generated.large_constants,
         code=generated.code,
         weights=generated.weights,
     )

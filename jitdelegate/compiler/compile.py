@@ -31,6 +31,7 @@ from jitdelegate.ir.graph import ABSENT, Graph, Model, QuantizedOptions
 from jitdelegate.ops import find
 from jitdelegate.options import DelegateOptions
 from jitdelegate.passes.shape_inputs import shape_inputs
+from jitdelegate.passes.shared_matrices import shared_matrices
 from jitdelegate.passes.specialize_subgraph import specialize_subgraph
 from jitdelegate.passes.support import WHOLE_MODEL, port_problem, unsupported
 from jitdelegate.program.program import NO_TENSOR, Program
@@ -73,7 +74,7 @@ def compile_model(
         if is_narrow and not key.hosted:
             content = widened(content)
             model = read(content)
-        model = _with_options(model, options, key)
+        model = shared_matrices(_with_options(model, options, key))
     if not key.hosted:
         program = _program(content, model, options, key, seconds, trace, may_host=not is_narrow)
     if key.hosted or program is None:

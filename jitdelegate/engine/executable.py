@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jitdelegate.cache.store import Lookup
     from jitdelegate.engine.delegate_message import DelegateMessage
     from jitdelegate.engine.model_file import ModelFile
-    from jitdelegate.program.program import Program
+    from jitdelegate.program.program import Program, Signature
     from jitdelegate.runtime.io_binding import IOBinding
     from jitdelegate.targets.target import Device
 
@@ -65,6 +65,7 @@ class Executable:
         self.lock = _thread.allocate_lock()
         self._fallen_back = ""
         self._names_shapes = False
+        self._is_open: bool | None = None
 
     @property
     def device(self) -> Device:
@@ -169,10 +170,18 @@ class Executable:
         """Keys of the signatures that run the subgraph."""
         return [signature.key for signature in self.program.signatures if signature.graph == self.subgraph]
 
+    def answers(self, signature: Signature) -> bool:
+        """Whether a signature names every input of the program's subgraph, and otherwise only its outputs."""
+        inputs, outputs = ({port.index for port in ports} for ports in (self.program.inputs, self.program.outputs))
+        given, returned = ({index for _, index in names} for names in (signature.inputs, signature.outputs))
+        return given == inputs and returned <= outputs
+
     @property
     def is_open(self) -> bool:
         """Whether the model leaves sizes of its inputs open."""
-        return any(-1 in port.shape_signature for port in self.program.inputs)
+        if self._is_open is None:
+            self._is_open = any(-1 in port.shape_signature for port in self.program.inputs)
+        return self._is_open
 
     @property
     def shapes(self) -> Shapes:

@@ -172,6 +172,8 @@ def fetch(executable: Executable, store: Store) -> None:
     start, before = time.perf_counter(), sum(seconds.values())
     try:
         executable.lookup = _similar(executable, store) or store.fetch(executable.key, compile)
+        if executable.outcome == "miss" and isinstance(source.origin, str):
+            store.remember_model(source.fingerprint(), source.origin)
     except CompilerFailedError as error:
         if len(executable.devices) > 1 or source.options.target not in (AUTO, LITERT):
             raise

@@ -65,6 +65,7 @@ class Tensor:
         grid: of a float32 constant, the parameters of the integers that it was computed from; a hint only.
         shape_signature: as `shape`, -1 for dimensions that are not known.
         has_rank: False where the file says that even the rank is unknown.
+        is_matrix: of a constant, whether another subgraph multiplies by it.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Tensor:
     has_rank: bool = True
     sparsity: Sparsity | None = None
     grid: Quant | None = None
+    is_matrix: bool = False
 
     @property
     def is_constant(self) -> bool:

@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from jitdelegate.ir.dequantize import integers
+from jitdelegate.ir.dequantize import dequantized, integers, real_numbers
 from jitdelegate.ir.expr import RESULT, Arg, Cast, Expr, binary, maximum, minimum, select, unary
 from jitdelegate.ir.forms import NO_HALO, Contract, IndexMap, Map, Reduce
 from jitdelegate.ir.graph import ABSENT, Tensor
@@ -33,6 +33,10 @@ LEAST_PRODUCTS = 128
 1x1 and 3x3 filters, with AVX-512 and VNNI."""
 
 
+BLOCK = 32
+"""XNNPACK takes blocks of a multiple of this many weights with a scale of their own, if they are int4."""
+
+
 def quantizes_data(call: Call, operands: Operands) -> bool:
     """Whether the data of a node with quantized weights is quantized too, by the option `quantized_execution`."""
     asked = call.graph.quantized
@@ -47,7 +51,15 @@ def _is_possible(call: Call, operands: Operands) -> bool:
     quant, is_bias_known = weights.quant, not call.given(operands.bias) or call.tensor(operands.bias).is_constant
     if quant is None or weights.dtype not in HYBRID or any(quant.zero_points) or not is_bias_known:
         return False
-    return len(quant.scales) == 1 or (quant.axis == operands.channel_axis and not quant.block_size)
+    if _has_blocks(weights):  # only machines that multiply bytes fast have kernels for them
+        is_matrix = len(weights.shape) == 2 and weights.dtype == "int4" and not quant.block_size % BLOCK
+        return call.graph.quantized.multiplies_bytes and is_matrix and not weights.shape[1] % quant.block_size
+    return len(quant.scales) == 1 or quant.axis == operands.channel_axis
+
+
+def _has_blocks(weights: Tensor) -> bool:
+    """Whether parts of a row have scales of their own."""
+    return weights.quant is not None and weights.quant.block_size > 0 and len(weights.quant.scales) > 1
 
 
 def _is_faster(call: Call, operands: Operands) -> bool:
@@ -58,45 +70,61 @@ def _is_faster(call: Call, operands: Operands) -> bool:
 
 
 def dynamic_sums(call: Call, lowering: Lowering, operands: Operands) -> Lowering:
-    """The lowering of a node as if its weights were floats, with sums of integers instead.
+    """The lowering of a node as if its weights were floats, with sums of integers instead; of weights with blocks,
+    sums of integers per block, whose products with the scales are added up as floats.
 
     Args:
         lowering: a Contract of data and filter; its inputs are in this order.
     """
     form, source = lowering.form, lowering.inputs[0]
-    assert isinstance(form, Contract) and not isinstance(source, np.ndarray)
+    assert isinstance(form, Contract) and isinstance(source, int | Lowering)
     weights, shape = call.tensor(operands.filter), lowering.shape or call.output.shape
     data = source.shape if isinstance(source, Lowering) and source.shape else call.shape(operands.data)
     rows = _Rows(source, data, (len(data) - 1,) if form.is_pointwise else (1, 2, 3))
     stored = rows.stored(form.padding)
-    numbers = integers(weights)
-    total, extra, maps = _real(rows, numbers, weights, shape)
+    has_blocks = _has_blocks(weights)
+    weights = _rounded(weights) if has_blocks else weights
+    numbers = dequantized(weights) if has_blocks else integers(weights)
+    total, extra, maps = (_real_of_blocks if has_blocks else _real)(rows, weights, shape)
     if call.given(operands.bias):
         total = total + Arg(1 + len(extra))
         extra.append(call.array(operands.bias).reshape(-1))
         maps.append(IndexMap.along(len(shape) - 1))
     epilogue = ACTIVATIONS[call.option(OPTION, "NONE")](total)
-    form = replace(form, accumulator="int32", padding=NO_HALO, epilogue=epilogue, operands=tuple(maps))
+    accumulator = "float32" if has_blocks else "int32"
+    form = replace(form, accumulator=accumulator, padding=NO_HALO, epilogue=epilogue, operands=tuple(maps))
     return replace(lowering, form=form, inputs=(stored, numbers, ABSENT, *extra))
 
 
-def _real(
-    rows: _Rows, numbers: np.ndarray, weights: Tensor, shape: Shape
-) -> tuple[Expr, list[int | Lowering | np.ndarray], list[IndexMap]]:
+def _rounded(weights: Tensor) -> Tensor:
+    """Weights in blocks with scales rounded to bfloat16, half to even, as XNNPACK stores them."""
+    assert weights.quant is not None
+    bits = np.array(weights.quant.scales, np.float32).view(np.uint32)
+    nearest = bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000
+    scales = tuple(nearest.astype(np.uint32).view(np.float32).tolist())
+    return replace(weights, quant=replace(weights.quant, scales=scales))
+
+
+Operand = int | Lowering | np.ndarray
+
+
+def _real(rows: _Rows, weights: Tensor, shape: Shape) -> tuple[Expr, list[Operand], list[IndexMap]]:
     """The real number of a sum: (sum - zero * sum of weights) / factor * scale, its further operands and their maps."""
     assert weights.quant is not None
-    scales = np.array(weights.quant.scales, np.float32)
+    numbers, scales = integers(weights), np.array(weights.quant.scales, np.float32)
     sums = numbers.reshape(len(numbers), -1).sum(1, dtype=np.int32)
-    row = rows.row if len(rows.row) == len(shape) else (*shape[:-1], 1)
-    extra: list[int | Lowering | np.ndarray] = [
-        rows.seen(rows.zero, row, "int8"),
-        rows.seen(rows.step, row, "float32"),
-        sums,
-        np.broadcast_to(scales, sums.shape).copy(),
-    ]
-    along = IndexMap.along(len(shape) - 1)
-    maps = [IndexMap.broadcast(row, shape)] * 2 + [along] * 2
+    extra, maps = rows.operands(shape)
+    extra += [sums, np.broadcast_to(scales, sums.shape).copy()]
+    maps += [IndexMap.along(len(shape) - 1)] * 2
     return Cast(RESULT - Cast(Arg(1), "int32") * Arg(3), "float32") * Arg(2) * Arg(4), extra, maps
+
+
+def _real_of_blocks(rows: _Rows, weights: Tensor, shape: Shape) -> tuple[Expr, list[Operand], list[IndexMap]]:
+    """The same where scales are in the sums: (sum - zero * sum of weights) / factor."""
+    extra, maps = rows.operands(shape)
+    extra.append(real_numbers(weights).sum(1, dtype=np.float64).astype(np.float32))
+    maps.append(IndexMap.along(len(shape) - 1))
+    return (RESULT - Cast(Arg(1), "float32") * Arg(3)) * Arg(2), extra, maps
 
 
 class _Rows:
@@ -132,6 +160,12 @@ class _Rows:
         formula = quantize(unary("round", X * Y) + Cast(Z, "float32"), "int8")
         row = IndexMap.broadcast(self.row, shape)
         return Lowering(Map(formula, (access, row, row)), (self._source, self.factor, self.zero), shape, "int8")
+
+    def operands(self, shape: Shape) -> tuple[list[Operand], list[IndexMap]]:
+        """Zero and step as operands of an epilogue of `shape`, and how they are read."""
+        row = self.row if len(self.row) == len(shape) else (*shape[:-1], 1)
+        found: list[Operand] = [self.seen(self.zero, row, "int8"), self.seen(self.step, row, "float32")]
+        return found, [IndexMap.broadcast(row, shape)] * 2
 
     def seen(self, numbers: Lowering, shape: Shape, dtype: str) -> Lowering:
         """Numbers of the rows under another shape."""

@@ -55,14 +55,14 @@ class Lowering:
     Attributes:
         form: the kernel form.
         inputs: in the form's order, its own operands first: tensor indices (ABSENT where the form allows it), other
-            lowerings (the same object twice is computed once), or arrays that become new constants.
+            lowerings (the same object twice is computed once), or arrays and tensors that become new constants.
         shape: the shape that the form writes; None for the shape of the node's output. Where the two differ, the output
             is a View of the result.
         dtype: the type that the form writes; None for the type of the node's output.
     """
 
     form: Form
-    inputs: tuple[int | Lowering | np.ndarray, ...]
+    inputs: tuple[int | Lowering | np.ndarray | Tensor, ...]
     shape: Shape | None = None
     dtype: str | None = None
 

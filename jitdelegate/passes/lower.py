@@ -79,10 +79,12 @@ class _Expansion:
             if lowering not in self._written:
                 self._append(lowering)
 
-    def _index(self, entry: int | Lowering | np.ndarray) -> int:
+    def _index(self, entry: int | Lowering | np.ndarray | Tensor) -> int:
         """The tensor that holds the operand; appends the kernels that compute it."""
         if isinstance(entry, np.ndarray):
             return self._draft.constant(f"{self._node.op} constant", entry)
+        if isinstance(entry, Tensor):
+            return self._draft.add(entry)
         if not isinstance(entry, Lowering):
             return entry
         if entry not in self._written:

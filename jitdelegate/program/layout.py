@@ -227,6 +227,7 @@ PROGRAM = Layout(
         ("aliases", ALIASES),
         ("borrowed", LOANS),
         ("main_hash", STRING),
+        ("large_constants", INTEGERS),
     ),
 )
 # Fields that only reports use; the reader decodes them on first use.

@@ -344,6 +344,8 @@ class Program(Record):
         borrowed: pages of the weights that the program's file lacks, since another program of the model stores them, as
             (first page, lender, first page there, pages), in order. A lender is a number among the key's `lenders`; its
             pages are counted in what its own file stores of its weights. `write` sets its own in the file.
+        large_constants: of a program for CUDA, where its large constants lie in the weights: first page and number of
+            pages of each, one after another.
         main_hash: `weights_hash` of lender 0, the main program; "" where nothing is borrowed from it.
     """
 
@@ -361,6 +363,7 @@ class Program(Record):
         "input_offsets",
         "inputs",
         "key",
+        "large_constants",
         "launches",
         "loader",
         "main_hash",
@@ -415,6 +418,7 @@ class Program(Record):
         weights_hash: str = "",
         borrowed: Loans = (),
         main_hash: str = "",
+        large_constants: tuple[int, ...] = (),
     ) -> None:
         self.key = key
         self.target = target
@@ -447,6 +451,7 @@ class Program(Record):
         self.weights_hash = weights_hash
         self.borrowed = borrowed
         self.main_hash = main_hash
+        self.large_constants = large_constants
 
     @property
     def operators(self) -> tuple[Operator, ...]:

@@ -81,7 +81,8 @@ def host_place(nbytes: int) -> Place:
 class Binding:
     """Where a program's inputs and outputs lie in the caller's memory; `IOBinding.bind` makes it.
 
-    An output may lie where an input lies: it is written to spare memory then, and copied there after the run.
+    An output may lie where an input lies. A run writes it there if they are a pair of `Program.aliases` and no other
+    input lies there; else it is written to spare memory, and copied there after the run.
 
     Attributes:
         addresses: of all inputs, then of all outputs, as `IOBinding.run_on` takes them.
@@ -108,20 +109,21 @@ class Binding:
         self.copies: list[tuple[int, int, int]] = []
         for place, port in zip(places, ports, strict=True):
             check_place(place, port)
-        for position in range(len(program.inputs), len(places)):
-            if places[position].is_readonly:
-                raise TensorError(f"the memory of output {ports[position].name!r} is read-only")
-            for other in range(position):
-                if places[position].overlaps(places[other]):
-                    self._separate(position, other, ports, len(program.inputs))
+        count = len(program.inputs)
+        for place, port in zip(places[count:], program.outputs, strict=True):
+            if place.is_readonly:
+                raise TensorError(f"the memory of output {port.name!r} is read-only")
+        aliases = {count + made: given for given, made in program.aliases if given < count}
+        for position, others in overlaps(self.places, count):
+            for other in others:
+                if other >= count or places[position].address != places[other].address:
+                    raise overlapping(ports[position], ports[other])
+            if others != [aliases.get(position)]:
+                self._separate(position, ports[position])
 
-    def _separate(self, position: int, other: int, ports: Sequence[Port], inputs: int) -> None:
-        """Let the run write an output elsewhere that lies where an input lies."""
-        place, port = self.places[position], ports[position]
-        if other >= inputs or place.address != self.places[other].address:
-            raise TensorError(f"the memory of tensor {port.name!r} overlaps that of tensor {ports[other].name!r}")
-        if self.addresses[position] != place.address:
-            return  # it lies where several inputs lie
+    def _separate(self, position: int, port: Port) -> None:
+        """Let the run write an output elsewhere."""
+        place = self.places[position]
         spare = host_place(port.nbytes)
         self._spares.append(spare)
         self.copies.append((place.address, spare.address, port.nbytes))
@@ -131,6 +133,29 @@ class Binding:
         """Copy outputs from spare memory to their places, after a run."""
         for target, source, nbytes in self.copies:
             ctypes.memmove(target, source, nbytes)
+
+
+def overlapping(port: Port, other: Port) -> TensorError:
+    """The error about memory that two tensors cannot share."""
+    return TensorError(
+        f"the memory of output {port.name!r} overlaps that of tensor {other.name!r}, expected memory of its own, or"
+        " that of a whole input"
+    )
+
+
+def overlaps(places: Sequence[Place], inputs: int) -> list[tuple[int, list[int]]]:
+    """(position of an output, the other places that share a byte with it), for outputs that have any."""
+    found: dict[int, list[int]] = {}
+    active: list[int] = []
+    for position in sorted(range(len(places)), key=lambda each: places[each].address):
+        active = [each for each in active if places[each].end > places[position].address]
+        for other in active:
+            if places[position].overlaps(places[other]):
+                for one, another in ((position, other), (other, position)):
+                    if one >= inputs:
+                        found.setdefault(one, []).append(another)
+        active.append(position)
+    return list(found.items())
 
 
 def check_place(place: Place, port: Port) -> None:

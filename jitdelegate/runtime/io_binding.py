@@ -88,6 +88,15 @@ class IOBinding:
         self._idle_slots.append(slots)
         return tuple(outputs)
 
+    def new_input(self, position: int) -> Tensor:
+        """New memory for an input, zeroed; raises DeviceError when out of memory."""
+        port = self.program.inputs[position]
+        return _make(_tensor_class(port), port)
+
+    def new_output(self, position: int) -> Tensor:
+        """New memory for an output, zeroed; raises DeviceError when out of memory."""
+        return _make(self._output_classes[position], self.program.outputs[position])
+
     def _no_memory(self, count: int) -> DeviceError:
         """The error about a run for which memory ended when `count` inputs and outputs had an address."""
         missing = count - len(self.program.inputs)

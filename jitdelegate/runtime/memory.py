@@ -102,12 +102,19 @@ def _refusal(what: str) -> DeviceError:
     return DeviceError(f"{what}: {os.strerror(ctypes.get_errno())}")
 
 
+def states_in_place(program: Program) -> set[int]:
+    """Positions of the states whose old and new value may be the same memory."""
+    inputs, outputs = len(program.inputs), len(program.outputs)
+    return {made - outputs for given, made in program.aliases if given - inputs == made - outputs >= 0}
+
+
 class States:
-    """The states of one session; an unfinished run leaves them unchanged.
+    """The states of one session. An unfinished run leaves them unchanged, but for rows of those that a run updates in
+    place, which the next run overwrites if it is the same run again.
 
     Attributes:
         before: per state, the address that the next run reads.
-        after: per state, the address that the next run writes.
+        after: per state, the address that the next run writes; the same one for a state that is updated in place.
 
     Raises:
         DeviceError: out of memory.
@@ -119,14 +126,15 @@ class States:
         self._program = program
         # a cache line between buffers stays unused: kernels may read some bytes beyond the end
         rooms = [aligned(state.nbytes) + ALIGNMENT for state in program.states]
-        self._memory = Memory(2 * sum(rooms)) if rooms else None
+        steps = [0 if place in states_in_place(program) else room for place, room in enumerate(rooms)]
+        self._memory = Memory(sum(rooms) + sum(steps)) if rooms else None
         start = self._memory.address if self._memory else 0
         self.before: list[int] = []
         self.after: list[int] = []
-        for room in rooms:
+        for room, step in zip(rooms, steps, strict=True):
             self.before.append(start)
-            self.after.append(start + room)
-            start += 2 * room
+            self.after.append(start + step)
+            start += room + step
         self._stale = list(range(len(rooms)))
 
     def reset(self, *, resources: bool) -> None:

@@ -22,11 +22,13 @@ class Constants:
 
     Attributes:
         content: the bytes; may be appended to.
+        large: (first page, pages) of each constant that has its pages for itself, one after another.
     """
 
     align: int
     content: bytearray = field(default_factory=bytearray)
     places: dict[tuple[object, ...], int] = field(default_factory=dict)
+    large: list[int] = field(default_factory=list)
     _ends_in_large: bool = False
 
     def add(self, array: np.ndarray) -> int:
@@ -53,4 +55,7 @@ class Constants:
             self.places[key] = len(self.content)
             for part in make():
                 self.content.extend(np.ascontiguousarray(part).data.cast("B"))
+            if is_large:
+                start = self.places[key]
+                self.large += (start // PAGE, -(-(len(self.content) - start) // PAGE))
         return self.places[key]

@@ -101,7 +101,7 @@ def _origin(graph: Graph, groups: _Groups, readers: Mapping[int, list[int]], out
     while (position := graph.writer[index]) is not None:
         node = graph.nodes[position]
         source = groups[node.inputs[0]]
-        if _is_copy(node) and not starts and index == groups[output]:
+        if _is_copy(graph, node) and not starts and index == groups[output]:
             return (source, []) if graph.writer[source] is None else (ABSENT, [])
         if not isinstance(node.form, Update) or readers[source] != [position]:
             return ABSENT, []
@@ -110,9 +110,12 @@ def _origin(graph: Graph, groups: _Groups, readers: Mapping[int, list[int]], out
     return (index, starts) if starts else (ABSENT, [])
 
 
-def _is_copy(node: Node) -> bool:
+def _is_copy(graph: Graph, node: Node) -> bool:
     form = form_of(node)
-    return isinstance(form, Map) and form.moves_only and len(node.inputs) == 1 and form.operands[0].is_identity()
+    if not isinstance(form, Map) or not form.moves_only or len(node.inputs) != 1:
+        return False
+    source, target = (graph.tensors[index].shape for index in (*node.inputs, *node.outputs))
+    return source == target and form.operands[0].is_identity()
 
 
 def _is_repeatable(graph: Graph, groups: _Groups, start: int, changed: set[int]) -> bool:

@@ -37,6 +37,7 @@ class Generated:
     launches: tuple[Launch, ...] = ()
     input_offsets: tuple[int, ...] = ()
     output_offsets: tuple[int, ...] = ()
+    large_constants: tuple[int, ...] = ()
 
 
 class Device(Protocol):

@@ -39,6 +39,21 @@ def streaming(*, first: float = 0.25, initialized: bool = True) -> bytes:
     return model.finish()
 
 
+def ring(rows: int = 6) -> bytes:
+    """f32[1,1,4], i32[3] -> the sums of the rows of a resource variable, of which the first replaces one."""
+    model = ModelBuilder()
+    model.node("CALL_ONCE", [], [], options={"init_subgraph_index": 1})
+    row, place = model.input((1, 1, CHANNELS), name="row"), model.input((3,), "int32", name="place")
+    kept = handle(model, "rows")
+    before = model.op("READ_VARIABLE", [kept], (1, rows, CHANNELS))
+    after = model.op("DYNAMIC_UPDATE_SLICE", [before, row, place], (1, rows, CHANNELS))
+    model.node("ASSIGN_VARIABLE", [kept, after], [])
+    axes = model.constant(np.array([1], np.int32))
+    model.output(model.op("SUM", [after, axes], (1, CHANNELS), options={"keep_dims": False}, name="sums"))
+    assign(model.subgraph("init"), "rows", np.full((1, rows, CHANNELS), 0.5, np.float32))
+    return model.finish()
+
+
 def handle(graph: GraphBuilder, name: str) -> int:
     return graph.op("VAR_HANDLE", [], (), dtype="resource", options={"container": "", "shared_name": name})
 

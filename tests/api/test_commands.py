@@ -143,7 +143,7 @@ runpy.run_module(sys.argv.pop(1), run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("command", ["warm", "analyze", "demo", "replay"])
+@pytest.mark.parametrize("command", ["warm", "analyze", "benchmark", "diff", "demo", "replay"])
 def test_a_command_that_is_interrupted_while_it_imports_says_the_same(command: str) -> None:
     arguments = [sys.executable, "-c", INTERRUPTED_IMPORT, f"jitdelegate.{command}", "model.tflite"]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)

@@ -11,7 +11,8 @@ import pytest
 import jitdelegate
 from jitdelegate import GpuDelegate, Interpreter
 from jitdelegate.errors import DeviceError
-from tests.api.resource_models import streaming
+from jitdelegate.runtime.memory import States
+from tests.api.resource_models import ring, streaming
 from tests.conftest import models_dir
 from tests.ops.recurrent_models import LstmModel
 
@@ -116,3 +117,19 @@ def test_a_variable_can_be_read_and_set_as_in_litert() -> None:
         np.testing.assert_allclose(states[1], states[0], rtol=1e-5, atol=1e-6)
     with pytest.raises(ValueError, match="Dimension mismatch"):
         pair[1].set_tensor(index, X)
+
+
+def test_a_state_that_is_updated_row_by_row_has_one_buffer() -> None:
+    model = jitdelegate.load(ring(), target="cpu", serialization_dir=False)
+    rows = np.full((6, 4), 0.5, np.float32)
+    for run in range(5):
+        if run == 3:
+            model.reset_all_variables()
+            rows[...] = 0.5
+        row, place = np.random.default_rng(run).uniform(-1, 1, (1, 1, 4)).astype(np.float32), 2 * run - 1
+        rows[np.clip(place, 0, 5)] = row
+        found = model.run({"row": row, "place": np.array([0, place, 0], np.int32)})["sums"]
+        np.testing.assert_allclose(np.asarray(found)[0], rows.sum(0), rtol=1e-5, atol=1e-6)
+    states = States(model._opened.program)
+    assert states.before == states.after
+    states.close()

@@ -6,15 +6,22 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import jitdelegate
 from cache_tools.__main__ import main
 from cache_tools.entries import open_entries
 from jitdelegate.cache.entry import LEAST_SHARED
+from jitdelegate.cache.model_names import remember_model
+from jitdelegate.cache.place import open_place
 from jitdelegate.cache.store import Store, open_store
 from jitdelegate.program.write import write
+from tests.api import test_shared_weights
 from tests.cache.programs import MODEL_A, MODEL_B, key
 from tests.entries import overwrite
 from tests.program.test_program import cuda_program, full_program
@@ -44,11 +51,14 @@ def break_weights(folder: Path, model: str) -> None:
 
 
 def test_ls_prints_one_line_per_entry(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    remember_model(open_place(str(folder)), MODEL_B, "/home/me/two words\n.tflite")
     assert main(["ls", str(folder)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == [key(MODEL_A).entry_name(), key(MODEL_B).entry_name()]
-    for word in ("bytes", "cpu x86-64-v3", MODEL_A, "1 of 2 ops"):
+    heading, _, *lines = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["model", "target", "operators", "size", "age", "used", "entry"]
+    assert [line.split()[-1] for line in lines] == [key(MODEL_A).entry_name(), key(MODEL_B).entry_name()]
+    for word in (MODEL_A, "cpu x86-64-v3", "1 of 2", "kB", "now"):
         assert word in lines[0]
+    assert lines[1].startswith("two words\\n.tflite  ")
 
 
 @pytest.mark.parametrize(
@@ -152,7 +162,7 @@ def test_verify_reads_every_byte_and_goes_on_after_a_bad_entry(
 def test_a_bad_entry_stops_no_other(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     overwrite(folder / key(MODEL_A).entry_name(), b"nonsense")
     assert main(["ls", str(folder)]) == 1
-    lines = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()[2:]
     assert "bad: 8 bytes" in lines[0] and MODEL_B in lines[1]
 
 
@@ -165,11 +175,122 @@ def test_explain_names_the_parts_that_differ(folder: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["prune"], ["show"], ["ls", "/nowhere/at/all"], ["show", "."], ["ls", "--yaml"]]
+    "arguments",
+    [
+        *([], ["prune"], ["show"], ["ls", "/nowhere/at/all"], ["show", "."], ["ls", "--yaml"], ["rm"]),
+        *(["prune", "--max-size=big"], ["prune", "--max-age=1y"], ["rm", "a", "--all"], ["import", "/nowhere.tar"]),
+    ],
 )
 def test_wrong_arguments_say_so(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     assert capsys.readouterr().err
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*.jitd"))
+
+
+def test_prune_removes_what_was_not_used_for_long_and_then_what_is_too_much(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry_a, entry_b = (key(model).entry_name() for model in (MODEL_A, MODEL_B))
+    size, then = (folder / entry_a).stat().st_size, time.time() - 100_000
+    os.utime(folder / entry_a, (then, then))
+    assert main(["prune", str(folder), "--max-age=2d", f"--max-size={2 * size}"]) == 0
+    assert main(["prune", str(folder), "--max-age=1d", "--dry-run"]) == 0
+    assert names(folder) == [entry_a, entry_b]
+    assert capsys.readouterr().out.splitlines()[-1].startswith("1 entry would be removed")
+    assert main(["prune", str(folder), f"--max-size={2 * size - 1}"]) == 0
+    assert names(folder) == [entry_b]
+    assert main(["prune", str(folder), "--max-age", "0s"]) == 0
+    assert names(folder) == []
+
+
+def test_a_program_that_borrows_from_a_removed_one_goes_with_it_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("jitdelegate.cache.entry.LEAST_SHARED", 0)
+    folder, model = tmp_path / "cache", tmp_path / "net.tflite"
+    model.write_bytes(test_shared_weights.MODEL)
+    with jitdelegate.load(str(model), serialization_dir=str(folder), target="cpu", num_threads=1) as loaded:
+        inputs = {"x": test_shared_weights.X}
+        before = {signature: loaded.run(inputs, signature) for signature in ("one", "two")}
+        first, second = sorted(open_entries(str(folder)), key=lambda entry: entry.variant)
+        assert (second.lenders, second.model_name) == ([first.name], "net.tflite")
+        assert main(["rm", first.name, "--dir", str(folder)]) == 0
+        assert names(folder) == [] and "2 entries removed" in capsys.readouterr().out
+        for signature, outputs in before.items():
+            after = loaded.run(inputs, signature)
+            assert all(np.array_equal(after[name], outputs[name]) for name in outputs)
+
+
+def test_rm_takes_entries_fingerprints_and_models(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    remember_model(open_place(str(folder)), MODEL_B, "net.tflite")
+    assert main(["rm", MODEL_A[:8], "--dir", str(folder)]) == 0
+    assert names(folder) == [key(MODEL_B).entry_name()]
+    assert main(["rm", "other.tflite", MODEL_B[:7], "--dir", str(folder)]) == 1
+    assert capsys.readouterr().err.count("there is no entry of") == 2
+    assert main(["rm", "net.tflite", "--dir", str(folder)]) == 0
+    assert names(folder) == []
+
+
+def test_repair_removes_bad_entries_and_leftovers(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    break_weights(folder, MODEL_A)
+    stale, fresh = folder / ".x.tmp", folder / ".y.tmp"
+    for path in (stale, fresh):
+        path.touch()
+    os.utime(stale, (0, 0))
+    assert main(["repair", str(folder)]) == 0
+    assert names(folder) == [key(MODEL_B).entry_name()]
+    assert (stale.exists(), fresh.exists()) == (False, True)
+    assert "hash of" in capsys.readouterr().out
+
+
+def test_stats_count(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    overwrite(folder / key(MODEL_A).entry_name(), b"nonsense")
+    assert main(["stats", str(folder), "--json"]) == 1
+    known = json.loads(capsys.readouterr().out)
+    nbytes = (folder / key(MODEL_B).entry_name()).stat().st_size
+    assert (known["entries"], known["models"], known["bad"], known["bytes"]) == (2, 1, 1, nbytes + 8)
+    assert known["targets"] == {"cpu x86-64-v3": {"entries": 1, "bytes": nbytes}}
+    main(["stats", str(folder)])
+    assert "entries    2 of 1 models, 1 of them bad" in capsys.readouterr().out
+
+
+def test_entries_are_carried_in_an_archive(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    remember_model(open_place(str(folder)), MODEL_A, "net.tflite")
+    archive, other = str(tmp_path / "entries.tar"), tmp_path / "other"
+    assert main(["export", archive, "--dir", str(folder)]) == 0
+    assert main(["import", archive, str(other)]) == 0
+    assert names(other) == names(folder)
+    assert {entry.name: entry.model_name for entry in open_entries(str(other), verify=True) if not entry.trouble} == {
+        key(MODEL_A).entry_name(): "net.tflite",
+        key(MODEL_B).entry_name(): "",
+    }
+    before = (other / key(MODEL_A).entry_name()).stat().st_ino
+    assert main(["import", archive, str(other)]) == 0
+    assert (other / key(MODEL_A).entry_name()).stat().st_ino == before
+    assert "all entries are there already" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["../escaped.jitd", "wrong-name.jitd"])
+def test_an_archive_of_other_things_stores_nothing(name: str, folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "entries.tar"
+    with tarfile.open(path, "w") as archive:
+        archive.add(folder / key(MODEL_A).entry_name(), name)
+    assert main(["import", str(path), str(tmp_path / "other")]) in (1, 2)
+    assert names(tmp_path / "other") == [] and not (tmp_path / "escaped.jitd").exists()
+
+
+def test_an_interruption_is_a_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cache_tools.commands.open_entries", interrupt)
+    assert main(["ls", str(folder)]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_the_users_cache_directory_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:

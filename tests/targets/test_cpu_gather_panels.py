@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from jitdelegate.ir.forms import Contract
 from jitdelegate.ir.graph import ABSENT, Graph, Node, Tensor
 from jitdelegate.ir.index_forms import Gather
+from jitdelegate.passes.shared_matrices import shared_matrices
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.reference.evaluate import run_graph
+from jitdelegate.tflite.read import read
+from jitdelegate.tflite.write import ModelBuilder
 from tests.targets.execute import execute
 from tests.targets.levels import RUNNABLE
 
@@ -55,3 +60,35 @@ def test_a_table_is_stored_once_unless_it_is_read_more_than_multiplied(
     graph = tokens(150, places, pixels)
     weights = generate(graph, "x86-64-v3").weights
     assert (len(weights) < 2 * 4 * graph.tensors[2].size) == is_shared
+
+
+@pytest.mark.parametrize("pixels", (1200, 2))
+def test_a_table_that_another_subgraph_multiplies_by_lies_in_panels_where_that_costs_no_time(pixels: int) -> None:
+    graph, chosen = tokens(150, 8, pixels), np.int32([0, 149, 150, -1, 75, 3, 4, 5])[:, None]
+    other = Tensor("other", (150, DEPTH), "float32", -graph.tensors[2].data)
+    alone = replace(
+        graph,
+        tensors=(*graph.tensors[:2], replace(graph.tensors[2], is_matrix=True), *graph.tensors[3:], other),
+        nodes=(graph.nodes[0], replace(graph.nodes[1], inputs=(1, 6, ABSENT))),
+    )
+    feeds = [chosen, np.random.default_rng(1).normal(0, 1, graph.tensors[1].shape).astype(np.float32)]
+    np.testing.assert_array_equal(execute(alone, feeds, RUNNABLE[0])[0], run_graph(alone, feeds)[0])
+    rows = np.asarray(graph.tensors[2].data).tobytes()
+    assert (rows in generate(alone, RUNNABLE[0]).weights) == (pixels == 2)
+
+
+def test_tables_of_one_subgraph_that_are_matrices_of_another_are_marked() -> None:
+    made = ModelBuilder()
+    scores, table = made.subgraph("scores"), np.ones((150, DEPTH), np.float32)
+    places = made.input((4,), dtype="int32")
+    made.output(made.op("GATHER", [made.constant(table), places], (4, DEPTH), options={"axis": 0}))
+    made.output(made.op("GATHER", [made.constant(2 * table), places], (4, DEPTH), options={"axis": 0}))
+    data = scores.input((4, DEPTH))
+    scores.output(scores.op("FULLY_CONNECTED", [data, scores.constant(table), None], (4, 150)))
+    bias = scores.constant(np.ones(150, np.float32))
+    scores.output(scores.op("FULLY_CONNECTED", [data, scores.constant(2 * table), bias], (4, 150)))
+    marked = shared_matrices(read(made.finish()))
+    assert [[each.is_matrix for each in graph.tensors if each.is_constant] for graph in marked.graphs] == [
+        [True, False],
+        [False, False, False],
+    ]

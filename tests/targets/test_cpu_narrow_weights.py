@@ -29,7 +29,8 @@ def constant(kind: str, shape: tuple[int, ...]) -> Tensor:
     limit, size = (8, 32) if dtype == "int4" else (128, 32)
     numbers = random.integers(-limit, limit, shape).astype(np.int8)
     count = {"": shape[0], "per tensor": 1, "blocks": numbers.size // size}[scheme]
-    scales = tuple(np.float32(random.uniform(0.01, 0.02, count)).tolist())
+    stored = np.float16 if scheme == "blocks" else np.float32  # in a file
+    scales = tuple(stored(random.uniform(0.01, 0.02, count)).tolist())
     quant = Quant(scales, (0,) * count, 0, size if scheme == "blocks" else 0)
     flat = np.append(numbers.ravel(), np.int8(0)).view(np.uint8) & 15
     packed = flat[0 : numbers.size : 2] | flat[1 : numbers.size + 1 : 2] << 4

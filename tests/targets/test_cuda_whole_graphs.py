@@ -17,7 +17,7 @@ from jitdelegate.program.program import Program
 from jitdelegate.program.read import read
 from jitdelegate.targets.cuda.target import CudaDevice
 from jitdelegate.tflite.write import ModelBuilder
-from tests.api.resource_models import streaming
+from tests.api.resource_models import ring, streaming
 from tests.conftest import models_dir
 from tests.cuda_stub.install import install
 from tests.cuda_stub.library import Library
@@ -175,6 +175,19 @@ def test_states_on_the_gpu_go_on_from_run_to_run(content: bytes, gpu: Library, t
             other.reset_all_variables()
         feed = random.uniform(-1, 1, model.inputs[0].shape).astype(np.float32)
         np.testing.assert_allclose(np.asarray(model(feed)), np.asarray(other(feed)), rtol=1e-5, atol=1e-6)
+    model.close()
+    assert gpu.leaks() == []
+
+
+def test_a_state_on_the_gpu_that_is_updated_row_by_row_is_not_copied(gpu: Library, tmp_path: Path) -> None:
+    model = _load(ring(), tmp_path, gpu)
+    rows = np.full((6, 4), 0.5, np.float32)
+    for run in range(5):
+        row, place = np.random.default_rng(run).uniform(-1, 1, (1, 1, 4)).astype(np.float32), 2 * run - 1
+        rows[np.clip(place, 0, 5)] = row
+        found = model.run({"row": row, "place": np.array([0, place, 0], np.int32)})["sums"]
+        np.testing.assert_allclose(np.asarray(found)[0], rows.sum(0), rtol=1e-5, atol=1e-6)
+    assert gpu.calls["cuMemcpyDtoDAsync_v2"] == 1, "the first value alone is copied"
     model.close()
     assert gpu.leaks() == []
 

@@ -93,6 +93,12 @@ def test_a_copy_of_an_input_may_share_its_memory() -> None:
     assert aliases(draft.graph(draft.doubled(given), copied)) == ((0, 1),)
 
 
+def test_a_part_of_an_input_has_memory_of_its_own() -> None:
+    draft = Draft()
+    part = draft.node(Map(Arg(0), (IndexMap.along(0, 1),)), (draft.given((4, 5)),), (2, 5))
+    assert aliases(draft.graph(part)) == ()
+
+
 def test_a_cache_with_other_readers_keeps_its_memory() -> None:
     draft, cache, *_, updated = cache_step()
     assert aliases(draft.graph(draft.doubled(cache), updated)) == ()

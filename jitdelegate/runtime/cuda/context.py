@@ -23,7 +23,8 @@ class Context:
     Attributes:
         driver: the driver of its device.
         handle: the driver's handle.
-        weights: weights that sessions share in it, by hash and length.
+        weights: weights that sessions share in it, by hash, length, and the hash of the
+            weights in which a part of them lies.
         is_lost: whether another library has reset the device and so destroyed everything in the context.
     """
 
@@ -32,7 +33,7 @@ class Context:
     def __init__(self, driver: Driver, handle: int) -> None:
         self.driver = driver
         self.handle = handle
-        self.weights: dict[tuple[str, int], Any] = {}
+        self.weights: dict[tuple[str, int, str], Any] = {}
         self.is_lost = False
 
     def current(self) -> Current:

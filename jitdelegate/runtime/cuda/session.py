@@ -80,10 +80,11 @@ class CudaSession(IOBinding):
         weights = share_weights(program, context, self._preparing)
         self._own(weights, type(weights).release)
         arena = self._own(driver.allocate(max(program.arena_bytes, 1)), driver.free)
-        room = self._own(driver.allocate(CudaStates.nbytes(program)), driver.free) if program.states else 0
-        self._states = CudaStates(program, driver, room, arena, weights.address)
+        beside = CudaStates.nbytes(program)
+        room = self._own(driver.allocate(beside), driver.free) if beside else 0
+        self._states = CudaStates(program, driver, room, arena, weights.place)
         self._place_ports(arena)
-        self._arguments = _Arguments(program.launches, arena, weights.address)
+        self._arguments = _Arguments(program.launches, arena, weights.place)
         functions = self._load()
         self._steps: list[Step] = [
             (functions[launch.kernel], launch.grid, launch.block, launch.shared_bytes, address)
@@ -401,10 +402,16 @@ class _Arguments:
 
     __slots__ = ("_pointers", "_words", "addresses")
 
-    def __init__(self, launches: Sequence[Launch], arena: int, weights: int) -> None:
-        bases = {"a": arena, "w": weights, "i": 0, "f": 0}
+    def __init__(self, launches: Sequence[Launch], arena: int, place: Callable[[int], int]) -> None:
+        """
+        Args:
+            place: the address of what lies at an offset in the weights.
+        """
+        bases = {"a": arena, "i": 0, "f": 0}
         words = [
-            bases[kind] + value for launch in launches for kind, value in zip(launch.kinds, launch.values, strict=True)
+            place(value) if kind == "w" else bases[kind] + value
+            for launch in launches
+            for kind, value in zip(launch.kinds, launch.values, strict=True)
         ]
         # each argument has 8 bytes: the driver reads a shorter argument from the first bytes, which are the lowest
         self._words = (ctypes.c_uint64 * len(words))(*words)

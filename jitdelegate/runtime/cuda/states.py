@@ -1,4 +1,7 @@
-"""States on a CUDA device: memory beside the arena, copied in before the launches and out after them."""
+"""States on a CUDA device: memory beside the arena, copied in before the launches and out after them.
+
+A state that a run updates in place lies in the arena itself, in a region of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,12 @@ import ctypes
 
 from jitdelegate.program.program import ZEROS
 from jitdelegate.runtime.buffers import Borrowed
+from jitdelegate.runtime.memory import states_in_place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.cuda.driver import Driver
 
@@ -16,15 +22,16 @@ ALIGNMENT = 256
 
 
 class CudaStates:
-    """The states of one session; a failed run leaves them unchanged, since launches work on the arena alone."""
+    """The states of one session. A failed run leaves them unchanged, except for those that it updates in place."""
 
     __slots__ = ("_after", "_before", "_driver", "_places", "_stale", "_states", "_weights")
 
-    def __init__(self, program: Program, driver: Driver, room: int, arena: int, weights: int) -> None:
+    def __init__(self, program: Program, driver: Driver, room: int, arena: int, weights: Callable[[int], int]) -> None:
         """
         Args:
             room: the address of `nbytes(program)` bytes of device memory.
-            arena, weights: the addresses of the program's arena and weights on the device.
+            arena: the address of the program's arena on the device.
+            weights: the address of what lies at an offset in its weights.
         """
         self._driver = driver
         self._states = program.states
@@ -32,7 +39,10 @@ class CudaStates:
         self._before = [arena + offset for offset in program.input_offsets[len(program.inputs) :]]
         self._after = [arena + offset for offset in program.output_offsets[len(program.outputs) :]]
         self._places: list[int] = []
-        for state in program.states:
+        for state, address in zip(program.states, _in_arena(program), strict=True):
+            if address is not None:
+                self._places.append(arena + address)
+                continue
             self._places.append(room)
             room += _aligned(state.nbytes)
         self._stale = list(range(len(program.states)))
@@ -40,7 +50,8 @@ class CudaStates:
     @staticmethod
     def nbytes(program: Program) -> int:
         """Bytes of device memory for the states of a program."""
-        return sum(_aligned(state.nbytes) for state in program.states)
+        pairs = zip(program.states, _in_arena(program), strict=True)
+        return sum(_aligned(state.nbytes) for state, offset in pairs if offset is None)
 
     def reset(self, *, resources: bool) -> None:
         """Let the next run start with the first values again, also of resource variables if `resources` is true."""
@@ -54,7 +65,7 @@ class CudaStates:
             if state.nbytes and state.initial == ZEROS:
                 self._driver.clear(place, state.nbytes, stream)
             elif state.nbytes:
-                self._driver.copy(place, self._weights + state.initial, state.nbytes, stream)
+                self._driver.copy(place, self._weights(state.initial), state.nbytes, stream)
         self._stale = []
 
     def read(self, number: int, stream: int) -> bytes:
@@ -82,14 +93,23 @@ class CudaStates:
     def enqueue_before(self, stream: int) -> None:
         """Enqueue the copies to the arena, where launches read them."""
         for state, place, address in zip(self._states, self._places, self._before, strict=True):
-            if state.nbytes:
+            if state.nbytes and address != place:
                 self._driver.copy(address, place, state.nbytes, stream)
 
     def enqueue_after(self, stream: int) -> None:
         """Enqueue the copies from the arena, where launches wrote them."""
         for state, place, address in zip(self._states, self._places, self._after, strict=True):
-            if state.nbytes:
+            if state.nbytes and address != place:
                 self._driver.copy(place, address, state.nbytes, stream)
+
+
+def _in_arena(program: Program) -> list[int | None]:
+    """For each state its offset in the arena, if it is updated in place and starts and ends there; else None."""
+    shared = states_in_place(program)
+    pairs = zip(
+        program.input_offsets[len(program.inputs) :], program.output_offsets[len(program.outputs) :], strict=True
+    )
+    return [before if place in shared and before == after else None for place, (before, after) in enumerate(pairs)]
 
 
 def _aligned(nbytes: int) -> int:

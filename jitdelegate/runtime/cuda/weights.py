@@ -1,7 +1,12 @@
-"""Weights on a device, uploaded once and shared by the sessions of the process."""
+"""Weights on a device, uploaded once and shared by the sessions of the process.
+
+A program that borrows weights from its model's main program uses those constants where they are on the device, too.
+"""
 
 from __future__ import annotations
 
+from jitdelegate.program.layout import ALIGNMENT as PAGE
+from jitdelegate.program.loans import stored_ranges
 from jitdelegate.program.read import verify_weights
 from jitdelegate.runtime.buffers import Borrowed
 from jitdelegate.runtime.cuda.context import lock
@@ -10,28 +15,53 @@ from jitdelegate.runtime.weights import shared_file, undisturbed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from jitdelegate.program.program import Program
+    from jitdelegate.program.program import Loans, Program
     from jitdelegate.runtime.cuda.context import Context
     from jitdelegate.runtime.cuda.driver import Driver
 
-    Key = tuple[str, int]
+    Key = tuple[str, int, str]
+    Range = tuple[int, int]
+
+MAIN = 0
+"""The main program's number among lenders."""
 
 
 class Weights:
     """Uploaded weights; `share_weights` makes them, and counts their users.
 
     Attributes:
-        address: on the device; 0 for no bytes.
-        users: number of sessions that use them.
+        users: number of sessions, and of further weights that lie partly in these.
     """
 
-    __slots__ = ("_context", "_key", "address", "users")
+    __slots__ = ("_address", "_context", "_key", "_main", "_places", "users")
 
-    def __init__(self, context: Context, key: Key, address: int) -> None:
+    def __init__(
+        self, context: Context, key: Key, address: int, ranges: list[Range], loans: Loans, main: Weights | None
+    ) -> None:
+        """
+        Args:
+            address: of the uploaded bytes, which are the `ranges`; 0 for no bytes.
+            loans: runs of pages as `Program.borrowed` has them, all from `main`, which is None without any.
+        """
         self._context = context
         self._key = key
-        self.users = 0
-        self.address = address
+        self._address = address
+        self._main, self.users = main, 0
+        self._places: list[Range] = []
+        for start, end in ranges:
+            self._places.append((start, address))
+            address += end - start
+        if main is not None:
+            main.users += 1
+            self._places += [(first * PAGE, main.place(source * PAGE)) for first, _, source, _ in loans]
+        self._places.sort(reverse=True)
+
+    def place(self, offset: int) -> int:
+        """The address on the device of what lies at `offset` in the program's weights."""
+        for start, address in self._places:
+            if start <= offset:
+                return address + offset - start
+        return 0
 
     def release(self) -> None:
         """Remove one user; the memory is freed after the last one. The context must be current."""
@@ -41,8 +71,10 @@ class Weights:
                 return
             if self._context.weights.get(self._key) is self:
                 del self._context.weights[self._key]
-            if self.address:
-                self._context.driver.free(self.address)
+            if self._address:
+                self._context.driver.free(self._address)
+            if self._main is not None:
+                self._main.release()
 
 
 def share_weights(program: Program, context: Context, stream: int) -> Weights:
@@ -55,26 +87,64 @@ def share_weights(program: Program, context: Context, stream: int) -> Weights:
         DeviceError: the device has too little memory, or the copy failed.
     """
     # the length too: a forged hash must not lead to reads past the end of other weights
-    key = program.weights_hash, len(program.weights)
+    nbytes = len(program.weights)
     with lock:
-        found = context.weights.get(key)
-        if found is None or not found.users:
-            found = context.weights[key] = Weights(context, key, _upload(program, context.driver, stream))
+        found = _in_use(context, (program.weights_hash, nbytes, ""))
+        loans = _loans(program) if program.main_hash and found is None else ()
+        main = _main(program, context, loans) if loans else None
+        key = program.weights_hash, nbytes, program.main_hash if main else ""
+        found = found or _in_use(context, key)
+        if found is None:
+            loans = loans if main else ()
+            ranges = stored_ranges(loans, nbytes)
+            address = _upload(program, context.driver, stream, ranges)
+            found = context.weights[key] = Weights(context, key, address, ranges, loans, main)
         found.users += 1
         return found
 
 
-def _upload(program: Program, driver: Driver, stream: int) -> int:
-    """The address of a copy on the device. The copy is made while the host hashes the same bytes, and repeated if their
-    file changes meanwhile."""
-    nbytes = len(program.weights)
+def _in_use(context: Context, key: Key) -> Weights | None:
+    uploaded: dict[Key, Weights] = context.weights
+    found = uploaded.get(key)
+    return found if found is not None and found.users else None
+
+
+def _main(program: Program, context: Context, loans: Loans) -> Weights | None:
+    """The weights of the model's main program with all these pages, where they are on the device."""
+    uploaded: dict[Key, Weights] = context.weights
+    end = PAGE * max(source + pages for _, _, source, pages in loans)
+    for (found, nbytes, lent), weights in uploaded.items():
+        if found == program.main_hash and nbytes >= end and not lent and weights.users:
+            return weights
+    return None
+
+
+def _loans(program: Program) -> Loans:
+    """The constants that are borrowed from the main program; no constant is lent in part."""
+    found = list[tuple[int, int, int, int]]()
+    numbers = program.large_constants
+    for first, pages in zip(numbers[::2], numbers[1::2], strict=False):
+        for start, lender, source, length in program.borrowed:
+            if lender == MAIN and start <= first and first + pages <= start + length:
+                found.append((first, MAIN, source + first - start, pages))
+    return tuple(found)
+
+
+def _upload(program: Program, driver: Driver, stream: int, ranges: list[Range]) -> int:
+    """The address of a copy of parts of the weights on the device. The copy is made while the host hashes the same
+    bytes, and repeated if their files change meanwhile."""
+    nbytes = sum(end - start for start, end in ranges)
     if not nbytes:
+        verify_weights(program)
         return 0
     address = driver.allocate(nbytes)
     source = Borrowed(program.weights)
 
     def upload() -> None:
-        driver.upload(address, source.address, nbytes, stream)
+        at = address
+        for start, end in ranges:
+            driver.upload(at, source.address + start, end - start, stream)
+            at += end - start
         try:
             verify_weights(program)
         finally:

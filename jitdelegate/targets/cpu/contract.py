@@ -128,7 +128,7 @@ class ContractWriter(JobWriter):
                 a_start = sweep.a_start + self._to_channel(group * inputs, a.layout)
                 c_start = sweep.c_start + self._to_channel(rows.start, c.layout)
                 sweep = replace(sweep, a_start=a_start, c_start=c_start)
-                folded = replace(part, bias=products.folded(part.bias, sweep.weights, form.input_zero))
+                folded = replace(part, bias=products.folded(part.bias, sweep.weights, form.input_zero, part.scales))
                 found += self._sweep_jobs(sweep, products, a, c, folded, shifted)
         return found
 

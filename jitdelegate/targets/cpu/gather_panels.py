@@ -1,6 +1,6 @@
 """Gather of rows of a table that is also the matrix of a Contract, as of tokens and their scores.
 
-It reads the rows from the Contract's panels, so that the program stores the table once.
+It reads the rows from the Contract's panels, so that the program, or all programs of the model, store the table once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from jitdelegate.ir.forms import Contract
-from jitdelegate.ir.graph import Node
+from jitdelegate.ir.graph import ABSENT, Node
 from jitdelegate.ir.index_forms import Gather
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.kernel import Job, Kernel
@@ -24,23 +24,33 @@ from jitdelegate.targets.cpu.vector_ir import FLOAT, FLOAT_BYTES, Function, Valu
 from jitdelegate.targets.cpu.writer import Writer
 
 FEWEST_PRODUCTS = 1000
-"""Multiplications of the Contract per element that is gathered, above which slower reads do not count."""
+"""Multiplications per element that is gathered, above which slower reads do not count: of the Contract, or of all in
+the program where another subgraph has the Contract."""
 
 
 def reader_of_table(writer: Writer, node: Node, form: Gather) -> Node | None:
-    """The Contract whose matrix f32[O, K] is the table from which the node gathers rows; None if there is none, or if
-    it takes too little time for the reads of single elements not to matter."""
+    """The Contract whose matrix f32[O, K] is the table from which the node gathers rows, of this graph or of another
+    subgraph; None if there is none, or if it takes too little time for the reads of single elements not to matter."""
     table, places = node.inputs[:2]
     is_row = not form.axis and not form.batch and writer.shape(places)[-1] == 1
     if not is_row or len(writer.shape(table)) != 2 or writer.graph.tensors[table].dtype != "float32":
         return None
+    least = FEWEST_PRODUCTS * prod(writer.shape(node.outputs[0]))
     for index in writer.graph.readers[table]:
         reader = writer.graph.nodes[index]
         is_matrix = isinstance(reader.form, Contract) and reader.form.is_pointwise and reader.inputs[1] == table
-        products = prod(writer.shape(reader.outputs[0])) * writer.shape(table)[1]
-        if is_matrix and products >= FEWEST_PRODUCTS * prod(writer.shape(node.outputs[0])):
+        if is_matrix and _products(writer, reader) >= least:
             return reader
+    if writer.graph.tensors[table].is_matrix and sum(_products(writer, each) for each in writer.graph.nodes) >= least:
+        return Node("FULLY_CONNECTED", (ABSENT, table, ABSENT), (), form=Contract())
     return None
+
+
+def _products(writer: Writer, node: Node) -> int:
+    """Multiplications of a node; 0 for other forms than a Contract."""
+    if not isinstance(node.form, Contract):
+        return 0
+    return prod(writer.shape(node.outputs[0])) * prod(writer.shape(node.inputs[1])[1:])
 
 
 def gather_from_panels(writer: Writer, node: Node, reader: Node) -> list[Job]:

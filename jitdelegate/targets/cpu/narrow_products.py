@@ -118,6 +118,39 @@ class NibbleBytes(ByteProducts):
         return f.ashr(total, 4) + bias
 
 
+@dataclass(frozen=True)
+class BlockBytes(NibbleBytes):
+    """The same where parts of K have a scale: the sums of each part times its scales are added up as floats.
+
+    Attributes:
+        blocks: scales per output channel.
+    """
+
+    accumulator: ClassVar[str] = "float32"
+    blocks: int = 1
+
+    @property
+    def scales(self) -> int:
+        return self.blocks
+
+    def segments(self, quads: int) -> tuple[int, int]:
+        return self.blocks, quads // self.blocks
+
+    def folded(
+        self, bias: np.ndarray | None, weights: np.ndarray, zero: int, scales: np.ndarray | None
+    ) -> np.ndarray | None:
+        assert scales is not None
+        sums = weights.reshape(*scales.shape, -1).sum(2, dtype=np.int64)
+        total = (zero + self.offset) * (sums * scales.astype(np.float64)).sum(1)
+        return np.asarray((0 if bias is None else bias) - total).astype(self.accumulator)
+
+    def widened(self, f: Function, total: Value) -> Value:
+        return f.convert("sitofp", f.ashr(total, 4), FLOAT)
+
+    def result(self, f: Function, total: Value, bias: Value, scale: Value | None) -> Value:
+        return total + bias if scale is None else f.fma(total, scale, bias)
+
+
 NARROW = {each.dtype: each for each in (HalfProducts, ByteWeights, NibbleWeights)}
 
 

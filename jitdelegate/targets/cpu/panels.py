@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from jitdelegate.errors import CompileError
 from jitdelegate.ir.dequantize import LEAST_NARROW, is_half, requantized
 from jitdelegate.ir.forms import Contract
-from jitdelegate.ir.graph import ABSENT, Graph, Node
+from jitdelegate.ir.graph import ABSENT, Graph, Node, Quant
 from jitdelegate.targets.cpu.kernel import Generator, split
 from jitdelegate.targets.cpu.machine import Machine
-from jitdelegate.targets.cpu.narrow_products import NARROW, NibbleBytes
-from jitdelegate.targets.cpu.products import QUAD, Products, products_of
+from jitdelegate.targets.cpu.narrow_products import NARROW, BlockBytes, NibbleBytes
+from jitdelegate.targets.cpu.products import QUAD, STEP_BYTES, Products, products_of
 from jitdelegate.targets.implicit_gemm import filters_of
 
 MOST_NIBBLES = 1 << 16
@@ -52,6 +53,9 @@ class ContractFilters:
             return products_of(machine, form, dtype)
         if form.accumulator != "float32":
             return NibbleBytes(machine, is_signed=dtype == "int8")
+        if dtype != "float32":
+            assert self.scales is not None
+            return BlockBytes(machine, is_signed=dtype == "int8", blocks=self.scales.shape[1])
         return NARROW[self.narrow](machine, blocks=0 if self.scales is None else self.scales.shape[1])
 
 
@@ -61,6 +65,8 @@ def contract_filters(machine: Machine, graph: Graph, node: Node) -> ContractFilt
     bias = None if node.inputs[2] == ABSENT else graph.tensors[node.inputs[2]].data
     assert source.data is not None
     weights = filters_of(source.data)
+    if graph.tensors[node.inputs[0]].dtype != "float32" and weights.dtype == np.float32:
+        return _block_filters(weights, source.grid, bias)
     if weights.size < LEAST_NARROW:
         return ContractFilters(weights, bias=bias)
     if weights.dtype != np.float32:
@@ -74,6 +80,18 @@ def contract_filters(machine: Machine, graph: Graph, node: Node) -> ContractFilt
     if machine.has_half and is_half(weights):
         return ContractFilters(weights.astype(np.float16), "float16", bias=bias)
     return ContractFilters(weights, bias=bias)
+
+
+def _block_filters(weights: np.ndarray, grid: Quant | None, bias: np.ndarray | None) -> ContractFilters:
+    """The filters of bytes whose sums get the scale of their block.
+
+    Raises:
+        CompileError: the weights are no int4 in blocks that a tile can walk along.
+    """
+    found = requantized(weights, grid) if grid else None
+    if found is None or not _are_small(found[0]) or weights.shape[-1] % (found[1].shape[1] * QUAD * STEP_BYTES):
+        raise CompileError("The weights of bytes are floats, expected int4 in blocks of a multiple of 16.")
+    return ContractFilters(found[0], "int4", found[1], bias)
 
 
 def _are_small(numbers: np.ndarray) -> bool:

@@ -118,8 +118,10 @@ class Products:
         count = segments_of(quads)
         return count, quads // count
 
-    def folded(self, bias: np.ndarray | None, weights: np.ndarray, zero: int) -> np.ndarray | None:
-        """The bias of data whose `zero` point is not subtracted; `weights` are [O, K]."""
+    def folded(
+        self, bias: np.ndarray | None, weights: np.ndarray, zero: int, scales: np.ndarray | None
+    ) -> np.ndarray | None:
+        """The bias of data whose `zero` point is not subtracted; `weights` are [O, K], `scales` None or [O, blocks]."""
         return bias
 
     def line_bytes(self, steps: int) -> int:
@@ -191,7 +193,9 @@ class IntegerProducts(Products):
     def segments(self, quads: int) -> tuple[int, int]:
         return 1, quads
 
-    def folded(self, bias: np.ndarray | None, weights: np.ndarray, zero: int) -> np.ndarray | None:
+    def folded(
+        self, bias: np.ndarray | None, weights: np.ndarray, zero: int, scales: np.ndarray | None
+    ) -> np.ndarray | None:
         total = (zero + self.offset) * weights.sum(1, dtype=np.int64)
         return np.asarray((0 if bias is None else bias.astype(np.int64)) - total).astype(self.accumulator)
 

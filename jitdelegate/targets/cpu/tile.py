@@ -190,10 +190,8 @@ class Tile:
             scales = self._line(i + 1) if products.scales > 1 else []
             for number, (place, part) in enumerate(zip(places, sums, strict=True)):
                 total = f.load(type_, place, STACK_ALIGN)
-                if scales:
-                    total = f.fma(part, scales[number % len(scales)], total)
-                else:
-                    total = total + products.widened(f, part)
+                part = products.widened(f, part)
+                total = f.fma(part, scales[number % len(scales)], total) if scales else total + part
                 f.store(total, place, STACK_ALIGN)
             return [w, table]
 

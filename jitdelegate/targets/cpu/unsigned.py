@@ -45,8 +45,7 @@ def store_unsigned(graph: Graph) -> Graph:
 def _multiplies(node: Node, index: int) -> bool:
     """Whether the tensor is data of products."""
     form = node.form
-    is_sum = isinstance(form, Contract | Depthwise) and form.accumulator == "int32"
-    return is_sum and node.inputs[0] == index
+    return isinstance(form, Contract | Depthwise) and node.inputs[0] == index
 
 
 def _with_copies(graph: Graph) -> Graph:
@@ -122,7 +121,7 @@ def _reads_either(graph: Graph, node: Node, group: Collection[int]) -> bool:
     if node.inputs[0] not in group or any(index in group for index in node.inputs[1 : form.core]):
         return False
     if isinstance(form, Contract | Depthwise):
-        return form.accumulator == "int32"
+        return True
     if isinstance(form, Pool):
         return form.kind == "max"
     return isinstance(form, Reduce) and (form.kind in ("max", "min") or form.accumulator == "int32")

@@ -42,6 +42,7 @@ class Generated:
     launches: tuple[program.Launch, ...]
     origins: tuple[tuple[int, ...], ...]
     weights: bytearray
+    large_constants: tuple[int, ...]
     arena_bytes: int
     input_offsets: tuple[int, ...]
     output_offsets: tuple[int, ...]
@@ -78,6 +79,7 @@ def generate(
         launches=tuple(_launch(planned, launch, numbers[launch.template]) for launch in planned.launches),
         origins=tuple(_origin(template, planned.launches) for template in templates),
         weights=planned.weights,
+        large_constants=planned.large_constants,
         arena_bytes=planned.arena_bytes,
         input_offsets=tuple(planned.offset(index) for index in graph.inputs),
         output_offsets=tuple(planned.offset(index) for index in graph.outputs),

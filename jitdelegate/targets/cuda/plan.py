@@ -75,6 +75,7 @@ class Plan:
         blocks: by tensor or intermediate, the (offset, size) of its memory in the arena, in bytes.
         buffers: by tensor, the tensor whose memory it uses.
         weights: content of constant memory.
+        large_constants: as in `Program`.
     """
 
     graph: Graph
@@ -83,6 +84,7 @@ class Plan:
     buffers: Buffers
     arena_bytes: int
     weights: bytearray
+    large_constants: tuple[int, ...]
 
     def offset(self, index: int) -> int:
         """Offset of a tensor or intermediate in the arena, in bytes."""
@@ -104,7 +106,9 @@ def plan(graph: Graph, gpu: Gpu, precision: str) -> Plan:
     lives = dict(sorted(lives_of(_touched(writer, buffers), lambda index: _bytes(writer, index)).items()))
     arena_bytes, offsets = place(lives, ALIGN)
     blocks = {index: (offset, lives[index].size) for index, offset in offsets.items()}
-    return Plan(graph, tuple(writer.launches), blocks, buffers, arena_bytes, writer.weights.content)
+    return Plan(
+        graph, tuple(writer.launches), blocks, buffers, arena_bytes, writer.weights.content, tuple(writer.weights.large)
+    )
 
 
 def _check_size(graph: Graph) -> None:

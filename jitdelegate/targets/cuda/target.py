@@ -144,6 +144,7 @@ class CudaTarget:
             loader="cubin",
             code=made.code,
             weights=made.weights,
+            large_constants=made.large_constants,
             entries=made.entries,
             kernels=made.kernels,
             origins=made.origins,

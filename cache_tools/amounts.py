@@ -1,0 +1,43 @@
+"""Sizes and ages, from text and as text."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+SIZES = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "": 86400}
+
+
+def size(text: str) -> int:
+    """Bytes of 500M, 2G, 1.5GiB."""
+    return int(_amount(text, SIZES, r"(?i:i?B)?", str.upper, "a size such as 500M or 2G"))
+
+
+def age(text: str) -> float:
+    """Seconds of 30d, 12h, 2w; a bare number is days."""
+    return _amount(text, AGES, "", str.lower, "an age such as 30d or 12h")
+
+
+def _amount(text: str, units: dict[str, int], suffix: str, unit_of: object, expected: str) -> float:
+    found = re.fullmatch(rf"(\d{{1,9}}(?:\.\d{{1,9}})?)\s*([a-zA-Z]?){suffix}", text.strip())
+    unit = unit_of(found[2]) if found and callable(unit_of) else None
+    if found is None or unit not in units:
+        raise argparse.ArgumentTypeError(f"it is {text!r}, expected {expected}")
+    return float(found[1]) * units[unit]
+
+
+def short_size(nbytes: int) -> str:
+    """1.2 MB of 1,234,567 bytes."""
+    value, unit = float(nbytes), 0
+    while value >= 999.5 and unit < 4:
+        value, unit = value / 1000, unit + 1
+    return f"{value:.{0 if unit == 0 or value >= 99.95 else 1}f} {('bytes', 'kB', 'MB', 'GB', 'TB')[unit]}"
+
+
+def short_age(seconds: float) -> str:
+    """5 min, 3 h, 12 d."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{int(seconds / length)} {unit}"
+    return "now"

@@ -1,0 +1,107 @@
+"""What the commands say about entries."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from cache_tools.amounts import short_age, short_size
+from cache_tools.entries import Entry
+
+HEADINGS = ("model", "target", "operators", "size", "age", "used", "entry")
+RIGHT = (2, 3, 4, 5)
+
+
+def row(entry: Entry) -> tuple[str, ...]:
+    """One entry under HEADINGS; of a bad one, the trouble."""
+    known, now = entry.summary(), time.time()
+    times = short_age(now - entry.written), short_age(now - entry.used)
+    if entry.program is None:
+        return f"bad: {entry.trouble}", "", "", short_size(entry.size), *times, entry.name
+    place = " ".join(part for part in (known["target"], known["features"]) if part)
+    called = known["model_name"] or known["token"] or known["model"]
+    which = f"{called} ({entry.variant})" if entry.variant else called
+    return which, place, f"{known['delegated']} of {known['operators']}", short_size(entry.size), *times, entry.name
+
+
+def page(entry: Entry) -> Iterable[str]:
+    """Everything about one entry, in lines."""
+    known = entry.details()
+    if entry.program is None:
+        yield f"{entry.name}  {entry.size} bytes  bad: {entry.trouble}"
+        return
+    yield f"{entry.name}  {entry.size} bytes  {known['delegated']} of {known['operators_count']} operators compiled"
+    named = {"model name": known["model_name"], "written": _date(entry.written), "last used": _date(entry.used)}
+    yield from _section("file", (f"{name}: {value}" for name, value in named.items() if value))
+    yield from _section("key", (f"{name}: {value}" for name, value in known["key"].items()))
+    for name in ("inputs", "outputs"):
+        yield from _section(name, (f"{port['name']}: {port['dtype']}{port['shape']}" for port in known[name]))
+    yield from _section("operators", map(_operator, known["operators"]))
+    yield from _section("kernels", map(_kernel, known["kernels"]))
+    if known["launches"]:
+        yield from _section("launches", map(_launch, known["launches"]))
+    yield from _section("segments", (f"{name}: {size} bytes" for name, size in known["segments"].items()))
+    yield from _section("memory", (f"{name}: {size} bytes" for name, size in known["memory"].items()))
+
+
+def statistics(entries: Sequence[Entry]) -> dict[str, Any]:
+    """Numbers about a directory, as plain data."""
+    good = [entry for entry in entries if entry.program is not None]
+    targets: dict[str, dict[str, int]] = {}
+    for entry in good:
+        known = targets.setdefault(entry.target, {"entries": 0, "bytes": 0})
+        known["entries"] += 1
+        known["bytes"] += entry.size
+    return {
+        "entries": len(entries),
+        "bad": len(entries) - len(good),
+        "models": len({entry.fingerprint for entry in good}),
+        "bytes": sum(entry.size for entry in entries),
+        "oldest": min((entry.written for entry in entries), default=None),
+        "newest": max((entry.written for entry in entries), default=None),
+        "last_used": max((entry.used for entry in entries), default=None),
+        "targets": targets,
+    }
+
+
+def statistics_lines(known: dict[str, Any]) -> Iterable[str]:
+    yield f"entries    {known['entries']} of {known['models']} models, {known['bad']} of them bad"
+    yield f"size       {short_size(known['bytes'])}"
+    for name, each in known["targets"].items():
+        yield f"           {name}: {each['entries']} entries, {short_size(each['bytes'])}"
+    if known["entries"]:
+        yield f"written    {_date(known['oldest'])} to {_date(known['newest'])}, last used {_date(known['last_used'])}"
+
+
+def _date(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+def _section(title: str, lines: Iterable[str]) -> Iterable[str]:
+    yield title
+    for line in lines:
+        yield f"  {line}"
+
+
+def _kernel(known: dict[str, Any]) -> str:
+    if not known["threads"]:
+        return f"{known['name']}: {known['form']}, {known['chunks']} chunks"
+    return (
+        f"{known['name']}: {known['form']}, {known['chunks']} launches, {known['threads']} threads,"
+        f" {known['registers']} registers, {known['spill_bytes']} bytes spilled, {known['stack_bytes']} bytes of stack,"
+        f" {known['shared_bytes']} bytes shared"
+    )
+
+
+def _launch(known: dict[str, Any]) -> str:
+    grid, block = ("x".join(map(str, known[name])) for name in ("grid", "block"))
+    arguments = " ".join(f"{kind}{value}" for kind, value in zip(known["kinds"], known["values"], strict=True))
+    return f"{known['kernel']}: grid {grid}, block {block}, {known['shared_bytes']} bytes shared: {arguments}"
+
+
+def _operator(known: dict[str, Any]) -> str:
+    kernel = f" in kernel {known['kernel']}" if known["kernel"] >= 0 else ""
+    way = f", {known['execution']}" if known["execution"] else ""
+    reason = f": {known['reason']}" if known["reason"] else ""
+    return f"{known['index']:4} {known['op']:24} {known['place']}{kernel}{way}{reason}"

@@ -1,0 +1,222 @@
+"""ModelSession: a model whose caches live from run to run, in one place for all of its signatures."""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+
+from jitdelegate.api.tensor_buffer import TensorBuffer
+from jitdelegate.engine import load_path
+from jitdelegate.errors import ProgramError, TensorError
+from jitdelegate.runtime.binding import Place
+from jitdelegate.runtime.buffers import borrow
+from jitdelegate.runtime.given_outputs import copy_all, output_place
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    import numpy as np
+
+    from jitdelegate.engine.executable import Executable
+    from jitdelegate.program.program import Port, Signature
+    from jitdelegate.runtime.io_binding import IOBinding
+
+
+class ModelSession:
+    """Runs the signatures of a model on tensors that it keeps: the state, such as the KV caches of a decoder.
+
+    A run reads the state where the signature has inputs of these names, and leaves its outputs of these names there.
+    Caches that a compiled program updates row by row are not copied. `Model.session` makes it. Several sessions of one
+    model are independent of each other; several threads may use one, which runs one inference at a time.
+    """
+
+    def __init__(
+        self,
+        signatures: Sequence[Signature],
+        subgraph: Callable[[int], Executable],
+        ready: Callable[[Executable, Sequence[Any]], tuple[Executable, IOBinding | None]],
+        patterns: tuple[str, ...],
+    ) -> None:
+        """
+        Args:
+            subgraph: gives the program of a subgraph.
+            ready: gives the program for the inputs of a run, and its session; no session for a model on LiteRT.
+            patterns: of the names of the state, as `Model.session` takes them.
+        """
+        self._signatures = {each.key: each for each in signatures}
+        self._subgraph = subgraph
+        self._ready = ready
+        self._lock = _thread.allocate_lock()
+        self._bound: dict[str, _Bound] = {}
+        self._ports: dict[str, Port] = {}
+        for name, signature in self._selected(patterns):
+            self._ports[name] = self._port(signature, name)
+        self._state = {name: TensorBuffer.create(port.dtype, port.shape) for name, port in self._ports.items()}
+        self.reset()
+
+    def _selected(self, patterns: tuple[str, ...]) -> Iterator[tuple[str, Signature]]:
+        """(name, a signature that has it as an input and an output) of the tensors that the patterns select."""
+        from fnmatch import fnmatchcase
+
+        found: dict[str, Signature] = {}
+        for signature in self._signatures.values():
+            outputs = {name for name, _ in signature.outputs}
+            found.update((name, signature) for name, _ in signature.inputs if name in outputs)
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in found):
+                raise TensorError(
+                    f"{pattern!r} names no tensor that is an input and an output of a signature:"
+                    f" there are {', '.join(map(repr, found)) or 'none'}"
+                )
+        return ((name, each) for name, each in found.items() if any(fnmatchcase(name, p) for p in patterns))
+
+    def _port(self, signature: Signature, name: str) -> Port:
+        index = dict(signature.inputs)[name]
+        return next(port for port in self._subgraph(signature.graph).program.inputs if port.index == index)
+
+    def __repr__(self) -> str:
+        tensors = ", ".join(f"{name}: {port.dtype}{list(port.shape)}" for name, port in self._ports.items())
+        return f"ModelSession({tensors})"
+
+    @property
+    def state(self) -> dict[str, np.ndarray]:
+        """The kept tensors by name: arrays on their memory, which may be read and written between runs."""
+        return {name: buffer.view() for name, buffer in self._state.items()}
+
+    def reset(self) -> None:
+        """Set every kept tensor to zero, a quantized one to its zero point."""
+        with self._lock:
+            for name, buffer in self._state.items():
+                ctypes.memset(buffer.place.address, 0, buffer.nbytes)
+                points = self._ports[name].zero_points
+                if len(points) == 1 and points[0]:
+                    buffer.view()[...] = points[0]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the kept tensors to a file that `numpy.load` reads: one array for each name (.npz).
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        from zipfile import ZipFile
+
+        from numpy.lib.format import write_array
+
+        with self._lock, ZipFile(path, "w") as archive:
+            for name, array in self.state.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    write_array(member, array, allow_pickle=False)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Set the kept tensors to those of a file that `save` or `numpy.savez` wrote; nothing changes after an error.
+
+        Raises:
+            TensorError: the file is no such file, or its names, types or shapes differ from the kept tensors'.
+            OSError: the file cannot be read.
+        """
+        arrays = _arrays_of(path)
+        state = self.state
+        found = {name: f"{array.dtype.name}{list(array.shape)}" for name, array in arrays.items()}
+        expected = {name: f"{array.dtype.name}{list(array.shape)}" for name, array in state.items()}
+        if found != expected:
+            raise TensorError(f"{path} holds the tensors {found}, expected {expected}")
+        with self._lock:
+            for name, array in arrays.items():
+                state[name][...] = array
+
+    def run(self, signature: str, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, Any]:
+        """One inference of a signature: its other inputs by name, in a mapping or as keywords, to its other outputs.
+
+        Returns:
+            Output name -> a new tensor, for every output that is not part of the state.
+        Raises:
+            TensorError: the signature or an input is unknown or missing, or has a wrong type or shape; or a kept tensor
+                has another type or shape in this signature.
+            DeviceError: the model is closed, or LiteRT or the GPU failed.
+        """
+        known = self._signatures.get(signature)
+        if known is None:
+            raise TensorError(f"no signature is named {signature!r}, the model has {list(self._signatures)}")
+        values = {**(inputs or {}), **named}
+        own = [name for name, _ in known.inputs if name not in self._state]
+        if set(values) != set(own):
+            found, expected = (", ".join(map(repr, names)) for names in (values, own))
+            raise TensorError(f"inputs of {signature!r} are named {found}; expected {expected}")
+        with self._lock:
+            return self._run(known, values)
+
+    def _run(self, signature: Signature, values: Mapping[str, Any]) -> dict[str, Any]:
+        base = self._subgraph(signature.graph)
+        by_index = {index: values.get(name, self._state.get(name)) for name, index in signature.inputs}
+        arguments = [by_index.get(port.index) for port in base.program.inputs]
+        executable, session = self._ready(base, arguments)
+        if session is None or not base.answers(signature):
+            return self._run_on_litert(executable, signature, values)
+        bound = self._bound.get(signature.key)
+        try:
+            if bound is None or bound.session is not session:
+                bound = self._bound[signature.key] = _Bound(session, signature, self._state)
+            return bound.run(values)
+        except ProgramError as error:
+            load_path.recompile(executable, session, str(error))
+            return self._run(signature, values)
+
+    def _run_on_litert(self, executable: Executable, signature: Signature, values: Mapping[str, Any]) -> dict[str, Any]:
+        names = [name for name, _ in signature.inputs if name in self._state]
+        kept = {name: self._state[name].view() for name in names}
+        found = executable.source.fallback().run_signature(signature.key, {**values, **kept})
+        results = [
+            (self._ports[name], value, self._state[name]) for name, value in found.items() if name in self._state
+        ]
+        copy_all(results)
+        return {name: value for name, value in found.items() if name not in self._state}
+
+
+class _Bound:
+    """The binding of one signature: its part of the state, and memory for its other inputs and outputs.
+
+    Raises:
+        TensorError: a tensor of the state has another type or shape in this signature.
+    """
+
+    def __init__(self, session: IOBinding, signature: Signature, state: Mapping[str, TensorBuffer]) -> None:
+        self.session = session
+        program, places = session.program, list[Place]()
+        self._inputs: dict[str, tuple[Port, Any]] = {}
+        self._outputs: dict[str, Any] = {}
+        names = {index: name for name, index in signature.inputs}
+        for position, port in enumerate(program.inputs):
+            memory: Any = state.get(names[port.index])
+            if memory is None:
+                memory = session.new_input(position)
+                self._inputs[names[port.index]] = port, memory
+            places.append(output_place(memory, port))
+        made: dict[int, Any] = {index: state[name] for name, index in signature.outputs if name in state}
+        for position, port in enumerate(program.outputs):
+            places.append(output_place(made.setdefault(port.index, session.new_output(position)), port))
+        self._outputs = {name: made[index] for name, index in sorted(signature.outputs) if name not in state}
+        self._binding = session.bind(places)
+
+    def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """One inference on the other inputs; copies of the other outputs."""
+        for name, (port, memory) in self._inputs.items():
+            source = borrow(values[name], port)
+            ctypes.memmove(ctypes.addressof(memory), source.address, source.nbytes)
+        self.session.run_bound(self._binding)
+        return {name: type(memory).from_buffer_copy(memory) for name, memory in self._outputs.items()}
+
+
+def _arrays_of(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file by name."""
+    from zipfile import BadZipFile
+
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, EOFError, KeyError, AttributeError, TypeError, BadZipFile) as error:
+        raise TensorError(f"{path} is no file of named arrays (.npz): {error}") from error

@@ -1,0 +1,321 @@
+"""python -m jitdelegate.diff MODEL: compare the model's outputs with LiteRT's, and find the operator that differs.
+
+Both sides run the same inputs: seeded ones, files (--input), or pictures (--picture). The first lines are those of
+LiteRT's inference_diff; a table of every output follows. --bisect names the first operator whose result departs.
+
+  python -m jitdelegate.diff model.tflite
+  python -m jitdelegate.diff model.tflite --against=reference --num_runs=3 --bisect
+  python -m jitdelegate.diff model.tflite --picture cat.png --picture_range=0,1
+  python -m jitdelegate.diff model.tflite --input image=image.npy --input all.npz --nrmse=1e-5
+  python -m jitdelegate.diff model.tflite --signature=decode --shape tokens=1,16
+
+Exit status: 0 all outputs are within the tolerances, 1 one departs, 2 wrong arguments, or a side cannot run the model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from jitdelegate.commands.arguments import new_parser, print_line
+from jitdelegate.commands.flags import add_truth, parse
+from jitdelegate.commands.run_arguments import (
+    add_model,
+    add_options,
+    add_shape,
+    model_of,
+    options_of,
+    quiet,
+    shapes_of,
+    threads_of,
+)
+from jitdelegate.commands.terminal import print_table, progress
+from jitdelegate.errors import JitDelegateError, OptionError
+from jitdelegate.measurement import inputs, sides
+from jitdelegate.measurement.bisect import Bisection, Culprit
+from jitdelegate.measurement.difference import Difference, Tolerance
+from jitdelegate.measurement.entry import Entry, find_entry
+from jitdelegate.measurement.inputs import Values
+from jitdelegate.measurement.pictures import picture, picture_place
+from jitdelegate.measurement.sides import OwnSide, Side, open_side
+from jitdelegate.measurement.statistics import MICRO, Statistics
+from jitdelegate.options import DelegateOptions
+
+SAME, DEPARTS, FAILED = 0, 1, 2
+STDOUT = "-"
+RUNS = 10
+"""Seeded runs, unless something else is asked for."""
+AGAINST = tuple(name for name in sides.NAMES if name != sides.OURS)
+
+
+@dataclass
+class Comparison:
+    """What was found.
+
+    Attributes:
+        runs: how many.
+        times: of the test side and of the reference side.
+        differences: one per output.
+        departed: the first inputs with which an output departed; None if none did.
+    """
+
+    runs: int
+    times: tuple[Statistics, Statistics]
+    differences: list[Difference]
+    departed: Values | None
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit status: see above."""
+    parser = _parser()
+    arguments = parse(parser, sys.argv[1:] if argv is None else argv)
+    model = model_of(parser, arguments)
+    try:
+        options = options_of(arguments, serialization_dir=False)
+    except OptionError as error:
+        parser.error(str(error))
+    try:
+        with quiet():
+            return _run(model, options, arguments)
+    except (JitDelegateError, MemoryError) as error:
+        print(str(error) or "there is no memory for it", file=sys.stderr)
+        return FAILED
+
+
+def _run(model: str, options: DelegateOptions, arguments: argparse.Namespace) -> int:
+    entry = find_entry(model, options, arguments.signature)
+    entry, given = _given(entry, arguments)
+    threads = threads_of(arguments, options)
+
+    def open_ours(entry: Entry) -> OwnSide:
+        return OwnSide(sides.OURS, entry, options, threads)
+
+    def open_theirs(entry: Entry) -> Side:
+        return open_side(arguments.against, entry, options, threads)
+
+    tolerance = Tolerance(
+        nrmse=arguments.nrmse,
+        steps=arguments.lsb,
+        differing=arguments.differing,
+        maximum=arguments.max_abs,
+        mean=arguments.mean_abs,
+    )
+    runs = arguments.num_runs or len(given) or RUNS
+    ours, theirs = open_ours(entry), open_theirs(entry)
+    found = _compare(ours, theirs, list(inputs.sets(entry, arguments.seed, runs, given)), tolerance)
+    report = ours.report()
+    culprit = None
+    if arguments.bisect and found.departed is not None:
+        culprit = _bisect(Bisection(entry, open_ours, open_theirs, found.departed, tolerance), len(entry.graph.nodes))
+    departs = any(each.departure(tolerance) for each in found.differences)
+    facts = _facts(entry, arguments.against, found, tolerance, culprit) | {
+        "target": report.target,
+        "departs": departs,
+    }
+    if arguments.json:
+        _write_json(facts, arguments.json)
+    if arguments.json != STDOUT:
+        _print(found, tolerance, arguments.against, f"{report.target} {report.features}".strip())
+        if arguments.bisect:
+            _print_culprit(entry, found, culprit)
+    return DEPARTS if departs else SAME
+
+
+def _given(entry: Entry, arguments: argparse.Namespace) -> tuple[Entry, list[dict[int, Any]]]:
+    """The entry with the shapes that the arguments ask for, and given values: a set for each picture, or for all files.
+
+    Raises:
+        TensorError: a file cannot be read, or fits no input.
+    """
+    entry = entry.with_shapes(shapes_of(arguments, entry))
+    files: dict[int, Any] = {}
+    for text in arguments.input:
+        name, equals, path = text.rpartition("=")
+        files |= inputs.from_file(path, entry, entry.place(name) if equals else None)
+    place = entry.place(arguments.picture_input) if arguments.picture_input else None
+    sets = []
+    for path in arguments.picture:
+        where = picture_place(entry) if place is None else place
+        sets.append(files | {where: picture(path, entry, where, arguments.picture_range)})
+    sets = sets or ([files] if files else [])
+    shapes = [inputs.shapes_of(each) for each in sets]
+    if any(each != shapes[0] for each in shapes):
+        raise JitDelegateError(
+            "the pictures have several sizes, and the model takes any; expected one size, by --shape"
+        )
+    return entry.with_shapes(shapes[0] if shapes else {}), sets
+
+
+def _compare(ours: Side, theirs: Side, runs: list[Values], tolerance: Tolerance) -> Comparison:
+    differences = [Difference(each) for each in ours.entry.outputs]
+    departed = None
+    times: tuple[list[float], list[float]] = [], []
+    with progress(len(runs), still=True) as bar:
+        bar.begin("runs")
+        for values in runs:
+            outputs = []
+            for side, seconds in zip((ours, theirs), times, strict=True):
+                side.set_inputs(values)
+                start = time.perf_counter()
+                side.run()
+                seconds.append(time.perf_counter() - start)
+                outputs.append(side.outputs())
+            for difference, found, expected in zip(differences, *outputs, strict=True):
+                difference.add(found, expected)
+            if departed is None and any(each.departure(tolerance) for each in differences):
+                departed = values
+            bar.done()
+    return Comparison(len(runs), (Statistics(tuple(times[0])), Statistics(tuple(times[1]))), differences, departed)
+
+
+def _bisect(bisection: Bisection, operators: int) -> Culprit | None:
+    with progress(operators.bit_length()) as bar:
+
+        def show(low: int, high: int) -> None:
+            bar.begin(f"operators {low + 1} to {high}")
+            bar.done()
+
+        return bisection.search(show)
+
+
+def _print(found: Comparison, tolerance: Tolerance, against: str, target: str) -> None:
+    ours, theirs = found.times
+    print_line(f"Num evaluation runs: {found.runs}")
+    print_line(f"Reference run latency: avg={MICRO * theirs.average:g}(us), std_dev={MICRO * theirs.deviation:.0f}(us)")
+    print_line(f"Test run latency: avg={MICRO * ours.average:g}(us), std_dev={MICRO * ours.deviation:.0f}(us)")
+    for place, each in enumerate(found.differences):
+        print_line(f"OutputDiff[{place}]: avg_error={each.mean:g}, std_dev={each.deviation:g}")
+    print_line(f"\njitdelegate ({target}) against {against}")
+    headings = ("output", "name", "type", "max", "mean", "NRMSE", "LSB", "differing", "NaN", "verdict")
+    print_table(headings, list(_rows(found.differences, tolerance)), right=(0, 3, 4, 5, 6, 7, 8))
+
+
+def _rows(differences: list[Difference], tolerance: Tolerance) -> Iterator[tuple[str, ...]]:
+    for place, each in enumerate(differences):
+        reason = each.departure(tolerance)
+        yield (
+            str(place),
+            each.interface.name,
+            f"{each.interface.dtype}{list(each.interface.shape)}",
+            f"{each.maximum:.3g}",
+            f"{each.mean:.3g}",
+            f"{each.nrmse:.2e}",
+            "" if each.steps is None else f"{each.steps:g}",
+            f"{each.differing:,} of {each.elements:,}",
+            f"{each.nans[0]} / {each.nans[1]}",
+            f"departs: {reason}" if reason else "same" if not each.differing else "close",
+        )
+
+
+def _print_culprit(entry: Entry, found: Comparison, culprit: Culprit | None) -> None:
+    if found.departed is None:
+        print_line("\nbisect: no output departs, so that there is nothing to look for")
+    elif culprit is None:
+        print_line("\nbisect: nothing departs in a fresh start with the inputs that departed: it takes several runs")
+    else:
+        where = "operator" if len(culprit.operators) == 1 else "one of operators"
+        numbers = ", ".join(map(str, culprit.operators))
+        tensor = culprit.difference.interface
+        print_line(
+            f"\nbisect: {where} {numbers} of {len(entry.graph.nodes)}, {culprit.op}, departs first: tensor "
+            f"{tensor.index} {tensor.name!r} {tensor.dtype}{list(tensor.shape)}, {culprit.reason}"
+        )
+        if culprit.alone:
+            print_line(f"        by itself, on the other side's operands: {culprit.alone}")
+
+
+def _facts(
+    entry: Entry, against: str, found: Comparison, tolerance: Tolerance, culprit: Culprit | None
+) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "model": entry.source if isinstance(entry.source, str) else "",
+        "signature": entry.called,
+        "against": against,
+        "runs": found.runs,
+        "test_latency": found.times[0].to_dict(),
+        "reference_latency": found.times[1].to_dict(),
+        "outputs": [each.to_dict(tolerance) for each in found.differences],
+        "culprit": None,
+    }
+    if culprit is not None:
+        facts["culprit"] = {
+            "operators": list(culprit.operators),
+            "op": culprit.op,
+            "tensor_index": culprit.difference.interface.index,
+            **culprit.difference.to_dict(tolerance),
+            "alone": culprit.alone,
+        }
+    return facts
+
+
+def _write_json(facts: dict[str, Any], path: str) -> None:
+    """
+    Raises:
+        JitDelegateError: the file cannot be written.
+    """
+    text = json.dumps(facts, indent=2)
+    if path == STDOUT:
+        print_line(text)
+        return
+    try:
+        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text + "\n")
+    except OSError as error:
+        raise JitDelegateError(f"could not write {path!r}: {error.strerror}") from error
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = new_parser("jitdelegate.diff", __doc__)
+    add_model(parser, "--graph", "--model_file")
+    parser.add_argument(
+        "--against",
+        choices=AGAINST,
+        default=sides.LITERT,
+        metavar="SIDE",
+        help=f"{', '.join(AGAINST)} (default: litert)",
+    )
+    parser.add_argument("--signature", "--signature_to_run_for", default="", metavar="KEY", help="which one to run")
+    add_truth(parser, "--bisect", "find the first operator whose result departs, if an output does")
+    parser.add_argument(
+        "--json", nargs="?", const=STDOUT, metavar="FILE", help="all facts; without FILE, in place of text"
+    )
+    group = parser.add_argument_group("inputs")
+    group.add_argument("--num_runs", type=_count, metavar="N", help="(default: 10, or one for each set of files)")
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="of the first run's values (default: 0)")
+    add_shape(group)
+    group.add_argument(
+        "--input", action="append", default=[], metavar="[NAME=]FILE", help=".npy, .npz with names, or raw bytes"
+    )
+    group.add_argument("--picture", action="append", default=[], metavar="FILE", help="a run for each")
+    group.add_argument("--picture_input", metavar="NAME", help="the input that takes it (default: the first that fits)")
+    group.add_argument("--picture_range", type=_range, metavar="LOW,HIGH", help="of float pixels (default: -1,1)")
+    group = parser.add_argument_group("tolerances; an output that exceeds one departs")
+    usual = Tolerance()
+    group.add_argument("--nrmse", type=float, default=usual.nrmse, metavar="X", help="of floats (default: 1e-4)")
+    group.add_argument("--lsb", type=float, default=usual.steps, metavar="N", help="of quantized outputs (default: 1)")
+    group.add_argument(
+        "--differing", type=float, default=usual.differing, metavar="X", help="share of other outputs (default: 0)"
+    )
+    group.add_argument("--max_abs", type=float, metavar="X", help="largest difference of raw values (default: any)")
+    group.add_argument("--mean_abs", type=float, metavar="X", help="mean difference of raw values (default: any)")
+    add_options(parser)
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or len(text) > 9 or not int(text):
+        raise argparse.ArgumentTypeError(f"it is {text!r}, expected a whole number from 1")
+    return int(text)
+
+
+def _range(text: str) -> tuple[float, float]:
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"it is {text!r}, expected two numbers, such as 0,1") from None
+    return low, high

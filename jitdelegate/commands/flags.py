@@ -1,0 +1,44 @@
+"""Flags in benchmark_model's spellings and others: `--num_runs=50`, `--num-runs 50`, `--use_gpu=true`, `--use_gpu`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from itertools import pairwise
+
+TRUTHS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def add_truth(parser: argparse._ActionsContainer, name: str, help: str) -> None:
+    """A flag that may have a value: true or false."""
+    parser.add_argument(name, type=_truth, metavar="BOOL", help=f"{help} (default: false)")
+
+
+def add_number(parser: argparse._ActionsContainer, name: str, default: float, help: str) -> None:
+    """A flag with a number of the default's type."""
+    kind = type(default)
+    parser.add_argument(name, type=kind, default=default, metavar="N", help=f"{help} (default: {default:g})")
+
+
+def _truth(text: str) -> bool:
+    try:
+        return TRUTHS[text.lower()]
+    except KeyError:
+        raise argparse.ArgumentTypeError(f"it is {text!r}, expected true or false") from None
+
+
+def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments; hyphens in the names of flags count as underscores, and flags of `add_truth` need no value."""
+    truths = {name for action in parser._actions if action.type is _truth for name in action.option_strings}
+    given = [_underscored(text) for text in argv]
+    return parser.parse_args(
+        [
+            f"{text}=true" if text in truths and after.lower() not in TRUTHS else text
+            for text, after in pairwise([*given, ""])
+        ]
+    )
+
+
+def _underscored(text: str) -> str:
+    name, equals, value = text.partition("=")
+    return name[:2] + name[2:].replace("-", "_") + equals + value if text.startswith("--") else text

@@ -1,0 +1,14 @@
+"""`python -m jitdelegate.diff`: see `jitdelegate.commands.diff`."""
+
+import sys
+
+from jitdelegate.commands.interruptible import run
+
+
+def main() -> int:
+    """Exit status: that of the command, or 130 where it was interrupted."""
+    return run("diff")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

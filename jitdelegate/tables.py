@@ -1,0 +1,39 @@
+"""Tables as text, for commands: in lines as wide as the terminal, or as the longest row where there is none."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+WIDE = 1 << 12
+"""Characters of a line that no terminal shows."""
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """Rows under headings.
+
+    Args:
+        right: columns of numbers, which end at the same place.
+    """
+    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    for place, heading in enumerate(headings):
+        shown.add_column(heading, justify="right" if place in right else "left", overflow="fold")
+    for row in rows:
+        shown.add_row(*(Text(printable(cell)) for cell in row))
+    is_terminal, text = sys.stdout.isatty(), io.StringIO()
+    width = Console().width if is_terminal else WIDE
+    Console(file=text, width=width, force_terminal=is_terminal, legacy_windows=False).print(shown)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
+def printable(line: str) -> str:
+    """The line with control characters, which could harm a terminal, escaped."""
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in line)
