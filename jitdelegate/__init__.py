@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from jitdelegate.api.report import Report
     from jitdelegate.api.tensor_buffer import TensorBuffer
     from jitdelegate.cache.fingerprint import fingerprint
-    from jitdelegate.cpu_kernel_mode import CpuKernelMode
     from jitdelegate.engine.delegate_message import DelegateMessage
     from jitdelegate.errors import (
         CacheError,
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
         ProgramError,
         TensorError,
     )
-    from jitdelegate.hardware_accelerator import Accelerator, HardwareAccelerator
     from jitdelegate.options import DelegateOptions
+    from jitdelegate.options.flags import Accelerator, CpuKernelMode, HardwareAccelerator
     from jitdelegate.options.groups import CpuOptions, GpuOptions, Options
     from jitdelegate.runtime.event import Event
 
@@ -91,8 +90,8 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Accelerator": "jitdelegate.hardware_accelerator",
-    "HardwareAccelerator": "jitdelegate.hardware_accelerator",
+    "Accelerator": "jitdelegate.options.flags",
+    "HardwareAccelerator": "jitdelegate.options.flags",
     "CompiledModel": "jitdelegate.api.compiled_model",
     "TensorBuffer": "jitdelegate.api.tensor_buffer",
     "Environment": "jitdelegate.api.environment",
@@ -100,7 +99,7 @@ _MODULES = {
     "Options": "jitdelegate.options.groups",
     "CpuOptions": "jitdelegate.options.groups",
     "GpuOptions": "jitdelegate.options.groups",
-    "CpuKernelMode": "jitdelegate.cpu_kernel_mode",
+    "CpuKernelMode": "jitdelegate.options.flags",
     "BatchPredictor": "jitdelegate.api.batch_predictor",
     "DynamicBatcher": "jitdelegate.api.dynamic_batcher",
     "fingerprint": "jitdelegate.cache.fingerprint",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from jitdelegate.api.compiled_model import CompiledModel
 from jitdelegate.api.environment import Environment, EnvironmentOptions
 from jitdelegate.api.tensor_buffer import TensorBuffer
-from jitdelegate.cpu_kernel_mode import CpuKernelMode
-from jitdelegate.hardware_accelerator import Accelerator, HardwareAccelerator
+from jitdelegate.options.flags import Accelerator, CpuKernelMode, HardwareAccelerator
 from jitdelegate.options.groups import CpuOptions, GpuOptions, Options
 
 __all__ = [

@@ -1,14 +1,7 @@
-"""CpuKernelMode: LiteRT's kinds of kernels for the CPU, as in `ai_edge_litert.cpu_kernel_mode`."""
+"""The names of `ai_edge_litert.cpu_kernel_mode`, for code that changes by its import line."""
 
 from __future__ import annotations
 
-import enum
+from jitdelegate.options.flags import CpuKernelMode
 
-
-class CpuKernelMode(enum.IntEnum):
-    """Values of `CpuOptions.kernel_mode`, which says what they mean here."""
-
-    DELEGATE = 0
-    XNNPACK = 0
-    REFERENCE = 1
-    BUILTIN = 2
+__all__ = ["CpuKernelMode"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jitdelegate.cpu_kernel_mode import CpuKernelMode
+from jitdelegate.options.flags import CpuKernelMode
 from jitdelegate.options.groups import CpuOptions
 
 __all__ = ["CpuKernelMode", "CpuOptions"]

@@ -1,25 +1,7 @@
-"""HardwareAccelerator: the hardware that a CompiledModel may use, as in `ai_edge_litert.hardware_accelerator`."""
+"""The names of `ai_edge_litert.hardware_accelerator`, for code that changes by its import line."""
 
 from __future__ import annotations
 
-import enum
+from jitdelegate.options.flags import Accelerator, HardwareAccelerator
 
-from jitdelegate.targets import table
-
-
-class HardwareAccelerator(enum.IntFlag):
-    """Flags of hardware; `Accelerator` is the same.
-
-    Attributes:
-        CPU: code for this CPU; what is not compiled runs on LiteRT.
-        GPU: code for an NVIDIA GPU. Alone, it refuses a model that is not compiled whole; GPU | CPU takes what there
-            is.
-        NPU: nothing runs there: alone it is refused, and NPU | CPU runs on the CPU with a warning.
-    """
-
-    CPU = table.CPU
-    GPU = table.GPU
-    NPU = table.NPU
-
-
-Accelerator = HardwareAccelerator
+__all__ = ["Accelerator", "HardwareAccelerator"]

@@ -45,11 +45,11 @@ COLD_MODULES = {
     "jitdelegate.litert_delegate.probe",
     "jitdelegate.litert_delegate.probe_model",
     "jitdelegate.engine.precompile",
+    "jitdelegate.options.flags",
     "jitdelegate.options.user_warning",
     "jitdelegate.api.dynamic_batcher",
 }
 WARM_IMPORTS = {
-    "_operator",
     "_signal",
     "_thread",
     "_weakref",

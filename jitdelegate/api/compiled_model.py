@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from _operator import attrgetter
 from _weakref import ref
 
 from jitdelegate.api import announce
@@ -21,7 +20,7 @@ from jitdelegate.targets.table import CPU, NPU
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
     from typing import Any, NoReturn
 
@@ -42,8 +41,6 @@ HOST_MEMORY = 1
 """LiteRT's number of buffers in the host's memory."""
 MOST_BINDINGS = 16
 """Most lists of buffers that a model is ready to run on at once; for others, a run takes some microseconds more."""
-
-_place_of = attrgetter("idle_place")
 
 
 class CompiledModel:
@@ -279,17 +276,12 @@ class CompiledModel:
             RuntimeError: the number, type, shape or length of the buffers is wrong, there is no such signature, or
                 the device failed. A CompiledModelError is a ValueError as well, as LiteRT has for destroyed buffers.
         """
-        try:
-            found = self._bound.get(
-                (signature_index, *map(_place_of, input_buffers), None, *map(_place_of, output_buffers))
-            )
-        except (AttributeError, TypeError):
-            found = None
-        if found is None:
+        found = self._bound.get((signature_index, *map(id, (*input_buffers, None, *output_buffers))))  # as `_key`
+        if found is None or not found.is_idle:
             self._run_unbound(signature_index, input_buffers, output_buffers)
             return
         try:
-            found.session.run_bound(found.binding)
+            found.session.run_bound(found.binding)  # type: ignore[arg-type]  # it is idle
         except ProgramError as error:
             self._replace(found, str(error))
             self._run_unbound(signature_index, input_buffers, output_buffers)
@@ -310,6 +302,9 @@ class CompiledModel:
         Raises:
             RuntimeError: as `run_by_index`.
         """
+        if type(inputs) is type(outputs) is list and type(signature) is int:
+            self.run_by_index(signature, inputs, outputs)
+            return None
         found = self._signature(signature)
         given = _ordered(found.inputs, inputs)
         if outputs is None:
@@ -366,7 +361,7 @@ class CompiledModel:
         found = self._bound_of(signature_index, input_buffers, output_buffers)
         needs, after = _events(input_buffers), [event for buffer in output_buffers for event in buffer.users()]
         try:
-            event = found.session.run_async(found.binding, needs, after) if found else None
+            event = found.session.run_async(found.binding, needs, after) if found and found.binding else None
         except ProgramError as error:
             assert found
             self._replace(found, str(error))
@@ -487,6 +482,9 @@ class CompiledModel:
         signature = self._signature(signature_index)
         check_buffers(signature.inputs, inputs)
         check_buffers(signature.outputs, outputs)
+        found = self._bound.get(_key(signature_index, inputs, outputs))
+        if found is not None:
+            found.is_idle = True  # before waiting: another thread may begin a request meanwhile
         for buffer in inputs:
             buffer.wait_event()
         for buffer in outputs:
@@ -496,7 +494,7 @@ class CompiledModel:
             self._run_on_litert(signature, inputs, outputs)
             return
         try:
-            found.session.run_bound(found.binding)
+            found.session.run_bound(found.binding)  # type: ignore[arg-type]  # its buffers are alive
         except ProgramError as error:
             self._replace(found, str(error))
             self._run_unbound(signature_index, inputs, outputs)
@@ -505,9 +503,9 @@ class CompiledModel:
         self, signature_index: int, inputs: Sequence[TensorBuffer], outputs: Sequence[TensorBuffer]
     ) -> Bound | None:
         """The buffers, ready to run on; None where LiteRT runs the model."""
-        key = (signature_index, *(buffer.place for buffer in inputs), None, *(buffer.place for buffer in outputs))
+        key = _key(signature_index, inputs, outputs)
         found = self._bound.get(key)
-        if found is not None:
+        if found is not None and found.binding is not None:
             return found
         signature = self._signature(signature_index)
         executable = self._fit(signature, inputs)
@@ -552,7 +550,7 @@ class CompiledModel:
             found.append(buffer.place)
         return found
 
-    def _keep(self, key: tuple[Any, ...], found: Bound, buffers: Iterable[TensorBuffer]) -> None:
+    def _keep(self, key: tuple[Any, ...], found: Bound, buffers: Sequence[TensorBuffer]) -> None:
         """Keep buffers bound, until one of them is freed or others take their turn."""
         model = ref(self)
 
@@ -562,7 +560,9 @@ class CompiledModel:
                 kept._bound.pop(key, None)
 
         found.watchers = [ref(buffer, forget) for buffer in buffers]
-        for oldest in [*self._bound][: len(self._bound) - MOST_BINDINGS + 1]:
+        for buffer in buffers:
+            buffer.join(found)
+        for oldest in [*self._bound][: max(len(self._bound) - MOST_BINDINGS + 1, 0)]:
             self._bound.pop(oldest, None)
         self._bound[key] = found
 
@@ -615,17 +615,24 @@ class Bound:
 
     Attributes:
         executable, session: the program, and what runs it.
-        binding: the buffers' memory, checked.
+        binding: the buffers' memory, checked; None once a buffer was destroyed.
+        is_idle: False once a buffer has an event or a request reads it, or was destroyed.
         watchers: weak references to the buffers.
     """
 
-    __slots__ = ("binding", "executable", "session", "watchers")
+    __slots__ = ("__weakref__", "binding", "executable", "is_idle", "session", "watchers")
 
     def __init__(self, executable: Executable, session: IOBinding, binding: Binding) -> None:
         self.executable = executable
         self.session = session
-        self.binding = binding
+        self.binding: Binding | None = binding
+        self.is_idle = True
         self.watchers: list[object] = []
+
+
+def _key(signature_index: int, inputs: Sequence[TensorBuffer], outputs: Sequence[TensorBuffer]) -> tuple[object, ...]:
+    """What lists of buffers are bound by."""
+    return (signature_index, *map(id, (*inputs, None, *outputs)))
 
 
 def _ordered(
@@ -645,12 +652,12 @@ def check_buffers(arguments: Arguments, buffers: Sequence[TensorBuffer]) -> None
         assert buffer.place
 
 
-def _events(buffers: Iterable[TensorBuffer]) -> list[Event]:
+def _events(buffers: Sequence[TensorBuffer]) -> list[Event]:
     """The events that reading the buffers has to wait for."""
     return [event for event in (buffer.get_event() for buffer in buffers) if event is not None]
 
 
-def _apart(buffers: Iterable[TensorBuffer]) -> list[TensorBuffer]:
+def _apart(buffers: Sequence[TensorBuffer]) -> list[TensorBuffer]:
     """Buffers on the same memory, for one request: they have no events, and stay as they are."""
     return [TensorBuffer(buffer.place, buffer.dtype, buffer.shape) for buffer in buffers]
 

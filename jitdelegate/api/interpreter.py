@@ -254,6 +254,9 @@ class Interpreter:
     def _get_ops_details(self) -> list[dict[str, Any]]:
         return self._backend._get_ops_details()  # type: ignore[no-any-return]
 
+    def _get_op_details(self, op_index: int) -> dict[str, Any]:
+        return self._get_ops_details()[op_index]
+
     def num_subgraphs(self) -> int:
         return self._backend.num_subgraphs()  # type: ignore[no-any-return]
 
@@ -297,11 +300,15 @@ class Interpreter:
 class SignatureRunner:
     """Runs one signature, with arguments and results by its names. `get_signature_runner` makes it."""
 
-    def __init__(self, interpreter: Interpreter, signature_key: str) -> None:
+    def __init__(self, interpreter: Interpreter | None = None, signature_key: str | None = None) -> None:
         """
         Raises:
-            ValueError: the model has no such signature.
+            ValueError: an argument is missing, or the model has no such signature.
         """
+        if not interpreter:
+            raise TensorError("None interpreter provided.")
+        if not signature_key:
+            raise TensorError("None signature_key provided.")
         signatures = interpreter._get_full_signature_list()
         if signature_key not in signatures:
             raise TensorError(f'Invalid signature_key provided: "{signature_key}".')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import ctypes
+import sys
 
 from jitdelegate.api.tensor_buffer import TensorBuffer
 from jitdelegate.engine import load_path
@@ -149,13 +150,14 @@ class ModelSession:
             return self._run(known, values)
 
     def _run(self, signature: Signature, values: Mapping[str, Any]) -> dict[str, Any]:
-        base = self._subgraph(signature.graph)
-        by_index = {index: values.get(name, self._state.get(name)) for name, index in signature.inputs}
-        arguments = [by_index.get(port.index) for port in base.program.inputs]
+        base, bound = self._subgraph(signature.graph), self._bound.get(signature.key)
+        arguments: list[Any] = []
+        if base.is_open or base.program.shape_inputs:  # else nothing depends on them
+            by_index = {index: values.get(name, self._state.get(name)) for name, index in signature.inputs}
+            arguments = [by_index.get(port.index) for port in base.program.inputs]
         executable, session = self._ready(base, arguments)
-        if session is None or not base.answers(signature):
+        if session is None or (bound is None and not base.answers(signature)):
             return self._run_on_litert(executable, signature, values)
-        bound = self._bound.get(signature.key)
         try:
             if bound is None or bound.session is not session:
                 bound = self._bound[signature.key] = _Bound(session, signature, self._state)
@@ -185,28 +187,52 @@ class _Bound:
     def __init__(self, session: IOBinding, signature: Signature, state: Mapping[str, TensorBuffer]) -> None:
         self.session = session
         program, places = session.program, list[Place]()
-        self._inputs: dict[str, tuple[Port, Any]] = {}
+        self._inputs: dict[str, _Input] = {}
         self._outputs: dict[str, Any] = {}
         names = {index: name for name, index in signature.inputs}
         for position, port in enumerate(program.inputs):
             memory: Any = state.get(names[port.index])
             if memory is None:
                 memory = session.new_input(position)
-                self._inputs[names[port.index]] = port, memory
+                self._inputs[names[port.index]] = _Input(port, memory)
             places.append(output_place(memory, port))
         made: dict[int, Any] = {index: state[name] for name, index in signature.outputs if name in state}
         for position, port in enumerate(program.outputs):
-            places.append(output_place(made.setdefault(port.index, session.new_output(position)), port))
+            if port.index not in made:
+                made[port.index] = session.new_output(position)
+            places.append(output_place(made[port.index], port))
         self._outputs = {name: made[index] for name, index in sorted(signature.outputs) if name not in state}
         self._binding = session.bind(places)
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """One inference on the other inputs; copies of the other outputs."""
-        for name, (port, memory) in self._inputs.items():
-            source = borrow(values[name], port)
-            ctypes.memmove(ctypes.addressof(memory), source.address, source.nbytes)
+        for name, given in self._inputs.items():
+            given.write(values[name])
         self.session.run_bound(self._binding)
         return {name: type(memory).from_buffer_copy(memory) for name, memory in self._outputs.items()}
+
+
+class _Input:
+    """An input that is no part of the state, and the memory that runs read it from."""
+
+    __slots__ = ("_memory", "_port", "_view")
+
+    def __init__(self, port: Port, memory: Any) -> None:
+        self._port = port
+        self._memory = memory
+        self._view: Any = None
+
+    def write(self, value: Any) -> None:
+        """Copy a value to the memory; raises the errors of `borrow`."""
+        view = self._view
+        if view is not None and type(value) is type(view) and value.dtype is view.dtype and value.shape == view.shape:
+            view[...] = value
+            return
+        source = borrow(value, self._port)
+        ctypes.memmove(ctypes.addressof(self._memory), source.address, source.nbytes)
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and type(value) is numpy.ndarray:
+            self._view = numpy.asarray(self._memory).view(value.dtype)  # arrays like this one are copied faster
 
 
 def _arrays_of(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:

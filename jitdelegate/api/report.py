@@ -279,11 +279,17 @@ def _report(executable: Executable, notes: Sequence[str], subgraphs: Sequence[Su
         operators=executable.operators,
         cache=_cache_report(executable),
         seconds=executable.seconds,
-        notes=[*executable.notes, *notes],
+        notes=[*executable.notes, *_session_notes(executable), *notes],
         subgraphs=subgraphs,
         kernel_times=_kernel_times(executable),
         ignored_options=[name for name in source.options.changed if name in executable.device.target.ignored_options],
     )
+
+
+def _session_notes(executable: Executable) -> list[str]:
+    """What the session says about its runs so far."""
+    note = executable.session.note if executable.session else ""
+    return [note] if note else []
 
 
 def _kernel_times(executable: Executable) -> Sequence[KernelTime]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from _weakref import ref
 
 from jitdelegate.errors import TensorBufferError, TensorError
 from jitdelegate.runtime.binding import HOST, Place, host_place
@@ -14,11 +15,23 @@ from jitdelegate.runtime.memory import ALIGNMENT
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Protocol
 
     import numpy as np
 
+    from jitdelegate.runtime.binding import Binding
     from jitdelegate.runtime.event import Event
+
+    class Bound(Protocol):
+        """Buffers that a model is ready to run on.
+
+        Attributes:
+            is_idle: False once a buffer has an event or a request reads it, or was destroyed.
+            binding: None once a buffer was destroyed.
+        """
+
+        is_idle: bool
+        binding: Binding | None
 
 
 LITERT_TYPES = {
@@ -41,15 +54,13 @@ class TensorBuffer:
         dtype: numpy's name of the element type, or that of ml_dtypes. Types of less than a byte are packed as they are
             stored, and arrays of them are the bytes.
         shape: sizes, outermost first.
-        idle_place: where its memory lies; None while there is an event or a request reads it, and for a destroyed
-            buffer.
     """
 
-    __slots__ = ("__weakref__", "_event", "_place", "_readers", "_told_shape", "dtype", "idle_place", "shape")
+    __slots__ = ("__weakref__", "_bounds", "_event", "_place", "_readers", "_told_shape", "dtype", "shape")
 
     def __init__(self, place: Place, dtype: str, shape: tuple[int, ...]) -> None:
         self._place: Place | None = place
-        self.idle_place: Place | None = place
+        self._bounds: list[ref[Bound]] = []
         self._event: Event | None = None
         self._readers: tuple[Event, ...] = ()
         self.dtype = dtype
@@ -70,6 +81,13 @@ class TensorBuffer:
     def nbytes(self) -> int:
         """Length of the tensor in bytes; raises the errors of `place`."""
         return self.place.nbytes
+
+    def join(self, bound: Bound) -> None:
+        """Tell a model, that is ready to run on the buffer, when it no longer is."""
+        self._bounds = [ref(each) for each in (*self._live_bounds(), bound)]
+
+    def _live_bounds(self) -> list[Bound]:
+        return [bound for each in self._bounds if (bound := each()) is not None]
 
     @property
     def capsule(self) -> Any:
@@ -110,21 +128,87 @@ class TensorBuffer:
 
     @classmethod
     def create_from_dlpack(cls, x: Any) -> TensorBuffer:
-        """A buffer on the memory of an array of another library; nothing is copied.
+        """A buffer on the memory of an array of another library, on the host or on a GPU; nothing is copied.
+
+        Runs of a model follow what the array's library has enqueued for it so far.
 
         Args:
             x: an object with `__dlpack__` (numpy, PyTorch, CuPy, JAX), or a DLPack capsule, which is consumed.
         Raises:
             TensorError: it is neither of the two, a capsule that was consumed before, not contiguous, of a type that
-                models do not have, or not on the host.
+                models do not have, or on another kind of device.
+            DeviceError: its GPU is not this process's, or the driver fails.
         """
         from jitdelegate.runtime import dlpack  # not before: most buffers are made by models
 
-        shared = dlpack.take(x)
-        if shared.device_type not in (dlpack.CPU, dlpack.CUDA_HOST):
-            raise TensorError(f"the memory is on a device of DLPack's kind {shared.device_type}, expected the host")
-        place = Place(shared.address, shared.nbytes, shared, is_readonly=shared.is_readonly)
+        device = dlpack.device_of(x)
+        shared = dlpack.take(x, dlpack.DEFAULT_STREAM if device and device[0] in dlpack.GPUS else None)
+        if shared.device_type in dlpack.HOSTS:
+            place = Place(shared.address, shared.nbytes, shared, is_readonly=shared.is_readonly)
+        elif shared.device_type in dlpack.GPUS:
+            from jitdelegate.targets.cuda.target import open_memory
+
+            place = open_memory(shared.device).foreign_place(
+                shared.address, shared.nbytes, shared, is_readonly=shared.is_readonly, stream=dlpack.DEFAULT_STREAM
+            )
+        else:
+            raise TensorError(f"the memory is on a device of DLPack's kind {shared.device_type}, expected CPU or CUDA")
         return cls(place, shared.dtype, shared.shape)
+
+    @classmethod
+    def create_from_cuda_array(cls, x: Any) -> TensorBuffer:
+        """A buffer on an array in memory of a GPU; nothing is copied.
+
+        Runs of a model follow the array's stream.
+
+        Args:
+            x: an object with `__cuda_array_interface__` (CuPy, PyTorch, Numba), which the buffer keeps.
+        Raises:
+            TensorError: it has no such interface, or is masked, not contiguous, or of a type without a name there.
+            DeviceError: its memory is none of this process's GPUs', or the driver fails.
+        """
+        from jitdelegate.runtime.cuda_array import CudaArray
+        from jitdelegate.targets.cuda.target import open_memory_at
+
+        array = CudaArray(x)
+        nbytes = nbytes_of(array.dtype, array.shape)
+        gpu = open_memory_at(array.address if nbytes else 0)
+        place = gpu.foreign_place(array.address, nbytes, x, is_readonly=array.is_readonly, stream=array.stream)
+        return cls(place, array.dtype, array.shape)
+
+    @classmethod
+    def create_from_gl_buffer(
+        cls,
+        target: int,
+        gl_buffer: int,
+        dtype: str,
+        shape: tuple[int, ...],
+        *,
+        size_bytes: int | None = None,
+        offset: int = 0,
+        device: int = 0,
+    ) -> TensorBuffer:
+        """A buffer on an OpenGL buffer of the calling thread's current OpenGL context; nothing is copied.
+
+        It is mapped for CUDA during a run, a read or a write, in threads in which this context is current, and is
+        OpenGL's again afterwards. Destroy the TensorBuffer before the OpenGL buffer or its context.
+
+        Args:
+            target: what the OpenGL buffer is bound to, such as GL_SHADER_STORAGE_BUFFER; CUDA does not need it.
+            gl_buffer: the OpenGL buffer's name, as glGenBuffers gives it.
+            size_bytes: of the OpenGL buffer's part from `offset` on; None for as much as the tensor takes.
+            offset: bytes from the OpenGL buffer's start to the tensor.
+            device: number of the GPU that draws.
+        Raises:
+            TensorError: unknown element type, or the tensor does not fit.
+            DeviceError: the driver refuses the buffer.
+        """
+        nbytes = nbytes_of(dtype, shape)
+        if offset < 0 or (size_bytes is not None and size_bytes < nbytes):
+            raise TensorError(f"a tensor of {nbytes} bytes is to lie in {size_bytes} bytes from byte {offset} on")
+        from jitdelegate.targets.cuda.target import open_memory
+
+        return cls(open_memory(device).gl_place(gl_buffer, offset, nbytes), dtype, shape)
 
     def write(self, data_array: np.ndarray) -> None:
         """Copy an array's elements, row by row, to the start of the buffer.
@@ -192,13 +276,25 @@ class TensorBuffer:
 
     def destroy(self) -> None:
         """Release the memory; harmless a second time. Arrays on the memory keep it."""
-        self._place = self._event = self.idle_place = None
+        self._place = self._event = None
+        for bound in self._live_bounds():
+            bound.is_idle, bound.binding = False, None
         self._readers = ()
 
     def set_event(self, event: Event) -> None:
-        """Let everyone who reads or writes the buffer wait for an event first."""
+        """Let everyone who reads or writes the buffer wait for an event first: LiteRT's TensorBuffer::SetEvent.
+
+        Raises:
+            TensorError: it is no event.
+            TensorBufferError: the buffer was destroyed.
+        """
+        from jitdelegate.runtime.event import Event  # not before: most buffers have none
+
         assert self.place
-        self._event, self.idle_place = event, None
+        if not isinstance(event, Event):
+            raise TensorError(f"an event is {type(event).__name__}, expected jitdelegate.Event")
+        self._event = event
+        self._interrupt()
 
     def has_event(self) -> bool:
         """Whether there is an event that nobody has waited for."""
@@ -211,8 +307,6 @@ class TensorBuffer:
     def clear_event(self) -> None:
         """Wait for nothing anymore."""
         self._event = None
-        if not self._readers:
-            self.idle_place = self._place
 
     def wait_event(self, timeout: float | None = None) -> None:
         """Wait for the event, if there is one, for at most `timeout` seconds; raises the errors of `Event.wait`."""
@@ -221,14 +315,12 @@ class TensorBuffer:
             event.wait(timeout)
             if self._event is event:
                 self.clear_event()
-        if self._readers:
-            self._forget_readers()
 
     def add_reader(self, event: Event) -> None:
         """Note that a request reads the memory until `event`; whoever writes to the buffer waits for it."""
         self._forget_readers()
         self._readers = (*self._readers, event)
-        self.idle_place = None
+        self._interrupt()
 
     def users(self) -> tuple[Event, ...]:
         """Events for which whoever writes to the buffer has to wait."""
@@ -243,11 +335,15 @@ class TensorBuffer:
         if self._event is not None and self._event.done:
             self.clear_event()
 
+    def _interrupt(self) -> None:
+        """Let the next run on the buffer look for events first."""
+        for bound in self._live_bounds():
+            bound.is_idle = False
+
     def _forget_readers(self) -> None:
         """Forget requests that have ended."""
-        self._readers = tuple(each for each in self._readers if not each.done)
-        if not self._readers and self._event is None:
-            self.idle_place = self._place
+        if self._readers:
+            self._readers = tuple(each for each in self._readers if not each.done)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         array = self.view()

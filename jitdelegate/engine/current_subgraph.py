@@ -73,11 +73,8 @@ class CurrentSubgraph:
             CompiledModelError: an input has another type, or a shape that the model does not allow. Also the errors of
                 `Specializations.resized`.
         """
-        ports = self.base.program.inputs
         with self._lock:
-            self.shapes = tuple(
-                _fitted(each, port, now) for each, port, now in zip(inputs, ports, self.shapes, strict=True)
-            )
+            self.shapes = self._fitted(inputs)
             if self.base.program.shape_inputs and not self.base.subgraph:
                 found = self._specializations.for_values(self.base, inputs)
             else:
@@ -86,6 +83,11 @@ class CurrentSubgraph:
             if is_other and found.session is not None:
                 found.session.reset_states(resources=False)
         return found, is_other
+
+    def _fitted(self, inputs: Sequence[Any]) -> tuple[Shape, ...]:
+        """The shapes of the inputs for these values."""
+        ports = self.base.program.inputs
+        return tuple(_fitted(each, port, now) for each, port, now in zip(inputs, ports, self.shapes, strict=True))
 
     def output_shapes(self) -> tuple[Shape, ...]:
         """Shapes of the outputs for the current shapes of the inputs; LiteRT may tell them only by a run on zeros."""
@@ -104,16 +106,17 @@ class CurrentSubgraph:
         Args:
             inputs: arrays with as many elements as the current shapes have.
         """
-        inputs = [value.reshape(shape) for value, shape in zip(inputs, self.shapes, strict=True)]
+        shapes = self._fitted(inputs)  # not those of now: another thread may have set them
+        inputs = [value.reshape(shape) for value, shape in zip(inputs, shapes, strict=True)]
         fallback, program = self.base.source.fallback(), self.base.program
         if self.base.subgraph == 0:
-            return fallback.run(inputs, self.shapes)
+            return fallback.run(inputs, shapes)
         signature = next(each for each in program.signatures if each.graph == self.base.subgraph)
         places = {port.index: place for place, port in enumerate(program.inputs)}
         found = fallback.run_signature(
             signature.key,
             {name: inputs[places[index]] for name, index in signature.inputs},
-            {name: self.shapes[places[index]] for name, index in signature.inputs},
+            {name: shapes[places[index]] for name, index in signature.inputs},
         )
         results = {index: found[name] for name, index in signature.outputs}
         return tuple(results[port.index] for port in program.outputs)

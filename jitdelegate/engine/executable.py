@@ -85,10 +85,7 @@ class Executable:
 
     def open(self, program: Program) -> IOBinding:
         """A session of the program, or of one of its partitions; raises the errors of `Device.session`."""
-        session = self.device.session(program, self.source.options, self.source.threads)
-        if session.note:
-            self.note(session.note)
-        return session
+        return self.device.session(program, self.source.options, self.source.threads)
 
     def fall_back(self, reason: str) -> None:
         """Run the model on LiteRT from now on, for this reason."""

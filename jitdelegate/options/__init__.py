@@ -1,6 +1,7 @@
 """The options of a model: names, values, and which of them change the compiled code.
 
 - here: `DelegateOptions`, and the level of the debug log. `checks.py`: the options one by one.
+- `groups.py`, `flags.py`: LiteRT's options of a CompiledModel, whose names are found here too.
 - `texts.py`, `option_file.py`: options from strings, and from JSON and TOML files.
 - `user_warning.py`: warnings that name the user's line. `debug.py`: the log of JITDELEGATE_DEBUG.
 
@@ -19,6 +20,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
+
+    from jitdelegate.options.flags import CpuKernelMode as CpuKernelMode
+    from jitdelegate.options.flags import HardwareAccelerator as HardwareAccelerator
+    from jitdelegate.options.groups import CpuOptions as CpuOptions
+    from jitdelegate.options.groups import GpuOptions as GpuOptions
+    from jitdelegate.options.groups import IntelOpenVinoOptions as IntelOpenVinoOptions
+    from jitdelegate.options.groups import Options as Options
+    from jitdelegate.options.groups import QualcommOptions as QualcommOptions
 
 _PARTITION_DEFAULTS = {
     "first_delegate_node_index": 0,
@@ -394,3 +403,20 @@ def _unknown(names: list[str]) -> OptionError:
     near = {name: match for name in shown for match in get_close_matches(name, options, 1)}
     hints = [f"{name} (did you mean {near[name]}?)" if name in near else name for name in shown]
     return OptionError(f"unknown option {', '.join(hints)}; options are {', '.join(options)}")
+
+
+_LITERTS = {
+    **dict.fromkeys(("Options", "CpuOptions", "GpuOptions"), "groups"),
+    **dict.fromkeys(("CpuKernelMode", "HardwareAccelerator"), "flags"),
+    **dict.fromkeys(("IntelOpenVinoOptions", "QualcommOptions"), "groups"),
+}
+"""Names of `ai_edge_litert.options`, by the module here that has them; found on first use."""
+
+
+if not TYPE_CHECKING:  # type checkers take the names from above, and find misspelt ones
+
+    def __getattr__(name: str) -> object:
+        if name not in _LITERTS:
+            raise AttributeError(f"module 'jitdelegate.options' has no attribute {name!r}")
+        module = __import__(f"jitdelegate.options.{_LITERTS[name]}", fromlist=[name])
+        return getattr(module, name)

@@ -6,7 +6,7 @@ jitdelegate's own are `DelegateOptions`; `keywords` says these in terms of those
 from __future__ import annotations
 
 from jitdelegate.errors import OptionError
-from jitdelegate.options import DelegateOptions, checks
+from jitdelegate.options import checks
 from jitdelegate.targets.table import CPU
 
 TYPE_CHECKING = False
@@ -168,7 +168,7 @@ class GpuOptions(Group):
     ) -> None:
         """
         Raises:
-            OptionError: an option is unknown, or one has two names and two values.
+            OptionError: one option has two names and two values. Unknown names are refused when a model is opened.
         """
         self.enforce_f32 = enforce_f32
         self.constant_tensor_sharing = constant_tensor_sharing
@@ -184,7 +184,6 @@ class GpuOptions(Group):
         self.device: int | str | None = _one_of("device", device, "preferred_device_substr", preferred_device_substr)
         self.priority = priority
         self.max_delegated_partitions = max_delegated_partitions
-        DelegateOptions.from_mapping(further)  # refuses unknown names
         self.further = further
 
     @property
@@ -252,6 +251,9 @@ class NpuOptions:
 
     def __repr__(self) -> str:
         return f"NpuOptions({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
+
+
+IntelOpenVinoOptions = QualcommOptions = NpuOptions
 
 
 class Options(Group):

@@ -21,8 +21,8 @@ LARGEST_BLOCK = (1024, 1024, 64)
 MOST_THREADS = 1024
 MOST_SHARED_BYTES = 227 * 1024
 MOST_ARGUMENTS = 512
-_KINDS = "awif"
-_SMALLEST = {"a": 0, "w": 0, "i": -(1 << 31), "f": 0}
+_KINDS = "awpif"
+_SMALLEST = {"a": 0, "w": 0, "p": 0, "i": -(1 << 31), "f": 0}
 # "a" and "w" go to the end itself, where a tensor of no elements may lie
 _LARGEST = {"i": (1 << 31) - 1, "f": (1 << 32) - 1}
 
@@ -109,20 +109,36 @@ def _check_cuda(program: Program) -> None:
     names = {offset: name for name, offset in program.entries}  # entries may share a binary
     for offset, name in names.items():
         check_cubin(name, program.code, offset)
-    _check_offsets(program, (*program.inputs, *program.states), program.input_offsets, "inputs")
-    _check_offsets(program, (*program.outputs, *program.states), program.output_offsets, "outputs")
-    limits = _SMALLEST, {**_LARGEST, "a": program.arena_bytes, "w": len(program.weights)}
+    ports = _check_offsets(program)
+    limits = _SMALLEST, {**_LARGEST, "a": program.arena_bytes, "w": len(program.weights), "p": LARGEST_MEMORY}
     for index, launch in enumerate(program.launches):
         check_range(f"launch {index}: kernel", launch.kernel, len(program.entries) - 1)
         _check_sizes(index, launch)
         _check_arguments(index, launch, limits)
+        _check_ports(index, launch, ports)
 
 
-def _check_offsets(program: Program, ports: tuple[Port | State, ...], offsets: tuple[int, ...], name: str) -> None:
-    if len(ports) != len(offsets):
-        raise ProgramError(f"{len(offsets)} offsets of {name}, expected {len(ports)}")
-    for port, offset in zip(ports, offsets, strict=True):
-        check_range(f"offset of tensor {port.name}", offset, program.arena_bytes - port.nbytes)
+def _check_offsets(program: Program) -> dict[int, int]:
+    """Bytes at each offset of inputs and outputs."""
+    ports: dict[int, int] = {}
+    sides = (program.inputs, program.input_offsets, "inputs"), (program.outputs, program.output_offsets, "outputs")
+    for own, offsets, name in sides:
+        if len(own) + len(program.states) != len(offsets):
+            raise ProgramError(f"{len(offsets)} offsets of {name}, expected {len(own) + len(program.states)}")
+        for port, offset in zip(own, offsets, strict=False):
+            check_range(f"offset of tensor {port.name}", offset, LARGEST_MEMORY, program.arena_bytes)
+            ports[offset] = max(port.nbytes, ports.get(offset, 0))
+    for own, offsets, _ in sides:
+        for state, offset in zip(program.states, offsets[len(own) :], strict=True):
+            if ports.get(offset, -1) < state.nbytes:
+                check_range(f"offset of tensor {state.name}", offset, program.arena_bytes - state.nbytes)
+    return ports
+
+
+def _check_ports(index: int, launch: Launch, ports: dict[int, int]) -> None:
+    for kind, value in zip(launch.kinds, launch.values, strict=True):
+        if kind == "p" and value not in ports:
+            raise ProgramError(f"launch {index}: an argument of kind 'p' is {value}, expected one of {[*ports]}")
 
 
 def _check_sizes(index: int, launch: Launch) -> None:

@@ -227,7 +227,8 @@ class Launch(Record):
         grid, block: (x, y, z), in blocks and in threads.
         shared_bytes: dynamic shared memory of one block.
         kinds: one letter per argument: "a" is the arena's address plus the value, "w" the weights' address plus the
-            value, "i" an int32, "f" a float32 given by its bits.
+            value, "p" the address of the inputs and outputs whose offset is the value, "i" an int32, "f" a float32
+            given by its bits. The kernel writes to the first one's memory.
         values: one per letter.
     """
 
@@ -328,7 +329,9 @@ class Program(Record):
         entries: function names and their offsets into the code; for CUDA each kernel's name and the offset of its
             binary, which kernels may share.
         launches: the launches of one inference on a CUDA device, in order.
-        input_offsets, output_offsets: of the ports, then of the states, in a CUDA device's arena, in bytes.
+        input_offsets, output_offsets: of the ports, then of the states, in bytes. Those of states are in a CUDA
+            device's arena. Those of ports begin at its end, are equal for ports that share memory, and only tell such
+            memory apart; a state may have a port's.
         code, weights: segments; views into the file for a program that was read.
         partitions: of a graph that is not compiled as a whole; their content lies in the weights.
         between: tensors that pass between partitions, in no order.

@@ -59,6 +59,10 @@ class Place:
         """Copy bytes from an address of the host to the start."""
         ctypes.memmove(self.address, source, nbytes)
 
+    def is_at(self, other: Place) -> bool:
+        """Whether the two begin with the same byte."""
+        return self.gpu == other.gpu and self.address == other.address
+
     def overlaps(self, other: Place) -> bool:
         """Whether the two share a byte."""
         return self.gpu == other.gpu and self.address < other.end and other.address < self.end
@@ -82,57 +86,80 @@ class Binding:
     """Where a program's inputs and outputs lie in the caller's memory; `IOBinding.bind` makes it.
 
     An output may lie where an input lies. A run writes it there if they are a pair of `Program.aliases` and no other
-    input lies there; else it is written to spare memory, and copied there after the run.
+    input lies there; else it is written to spare memory, and copied there after the run. Tensors on
+    a GPU are in spare memory too, for a program that runs elsewhere.
 
     Attributes:
         addresses: of all inputs, then of all outputs, as `IOBinding.run_on` takes them.
         copies: (target, source, bytes) of each output that is copied to its place after a run.
+        copies: (target, source, bytes) of outputs in spare memory, on the host.
+        staged: (position, spare memory) of tensors on a GPU.
         places: the caller's, in the same order.
+        copies: (target, source, bytes) of outputs in spare memory, which `finish` makes.
     """
 
-    __slots__ = ("_spares", "addresses", "copies", "places")
+    __slots__ = ("_inputs", "_ports", "_spares", "addresses", "copies", "places", "staged")
 
     def __init__(self, program: Program, places: Sequence[Place]) -> None:
         """
         Args:
-            places: of all inputs, then of all outputs; on the host.
+            places: of all inputs, then of all outputs.
         Raises:
             TensorError: a wrong number of places, or one that does not fit its tensor or overlaps another.
             DeviceError: out of memory for spare memory.
         """
-        ports = (*program.inputs, *program.outputs)
+        self._inputs = len(program.inputs)
+        self._ports = ports = (*program.inputs, *program.outputs)
         if len(places) != len(ports):
             raise TensorError(f"{len(places)} tensors are given, expected {len(ports)}")
         self.places = tuple(places)
         self.addresses = [place.address for place in places]
         self._spares: list[Place] = []
         self.copies: list[tuple[int, int, int]] = []
-        for place, port in zip(places, ports, strict=True):
+        self.staged: list[tuple[int, Place]] = []
+        for position, (place, port) in enumerate(zip(places, ports, strict=True)):
             check_place(place, port)
-        count = len(program.inputs)
-        for place, port in zip(places[count:], program.outputs, strict=True):
-            if place.is_readonly:
+            if place.is_readonly and position >= self._inputs:
                 raise TensorError(f"the memory of output {port.name!r} is read-only")
-        aliases = {count + made: given for given, made in program.aliases if given < count}
-        for position, others in overlaps(self.places, count):
+            if place.gpu != HOST:
+                self._reach(position)
+        aliases = {self._inputs + made: given for given, made in program.aliases if given < self._inputs}
+        for position, others in overlaps(self.places, self._inputs):
             for other in others:
-                if other >= count or places[position].address != places[other].address:
+                if other >= self._inputs or not self.places[position].is_at(self.places[other]):
                     raise overlapping(ports[position], ports[other])
             if others != [aliases.get(position)]:
-                self._separate(position, ports[position])
+                self._separate(position)
 
-    def _separate(self, position: int, port: Port) -> None:
-        """Let the run write an output elsewhere."""
-        place = self.places[position]
-        spare = host_place(port.nbytes)
-        self._spares.append(spare)
-        self.copies.append((place.address, spare.address, port.nbytes))
+    def _reach(self, position: int) -> None:
+        """Let the run read or write a tensor that lies on a GPU."""
+        spare = host_place(self._ports[position].nbytes)
+        self.staged.append((position, spare))
         self.addresses[position] = spare.address
+
+    def _separate(self, position: int) -> None:
+        """Let the run write an output elsewhere that lies where an input lies."""
+        place, nbytes = self.places[position], self._ports[position].nbytes
+        if place.gpu != HOST:
+            return  # it is elsewhere already
+        spare = host_place(nbytes)
+        self._spares.append(spare)
+        self.copies.append((place.address, spare.address, nbytes))
+        self.addresses[position] = spare.address
+
+    def start(self) -> None:
+        """Copy inputs from where they lie to spare memory, before a run."""
+        for position, spare in self.staged:
+            if position < self._inputs:
+                self.places[position].load(spare.address, self._ports[position].nbytes)
 
     def finish(self) -> None:
         """Copy outputs from spare memory to their places, after a run."""
         for target, source, nbytes in self.copies:
             ctypes.memmove(target, source, nbytes)
+        for position, spare in self.staged:
+            if position >= self._inputs:
+                self.places[position].store(spare.address, self._ports[position].nbytes)
 
 
 def overlapping(port: Port, other: Port) -> TensorError:
@@ -161,10 +188,8 @@ def overlaps(places: Sequence[Place], inputs: int) -> list[tuple[int, list[int]]
 def check_place(place: Place, port: Port) -> None:
     """
     Raises:
-        TensorError: the place is too small for the tensor, not aligned to its elements, or not on the host.
+        TensorError: the place is too small for the tensor, or not aligned to its elements.
     """
-    if place.gpu != HOST:
-        raise TensorError(f"tensor {port.name!r} lies on GPU {place.gpu}, expected memory of the host")
     if place.nbytes < port.nbytes:
         raise TensorError(f"tensor {port.name!r} has memory of {place.nbytes} bytes, expected {port.nbytes}")
     alignment = ctypes.alignment(ELEMENTS[port.dtype])

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 """Kinds of devices (`DLDeviceType`)."""
+HOSTS, GPUS = (CPU, CUDA_HOST), (CUDA, CUDA_MANAGED)
+DEFAULT_STREAM = 1
+"""CUDA's default stream, in the numbering of `__dlpack__`."""
 VERSION = (1, 1)
 """The newest version that is read; all of major number 1 are alike."""
 _READ_ONLY = 1
@@ -132,8 +135,7 @@ def take(value: Any, stream: int | None = None) -> Shared:
     """The memory of an object with `__dlpack__`, or of a capsule, which nobody can take again.
 
     Args:
-        stream: of the legacy numbering (1 is the default stream), which then follows the producer's work on the memory;
-            for memory of a GPU.
+        stream: of a GPU, which then follows the producer's work on the memory; None for memory of the host.
     Raises:
         TensorError: it is neither of the two, was taken before, or its memory is not dense or of an unknown type.
     """

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
-
 from jitdelegate.errors import TensorError
 from jitdelegate.runtime.binding import Place, check_place, overlapping, overlaps
-from jitdelegate.runtime.buffers import Borrowed, borrow, checked
+from jitdelegate.runtime.buffers import Borrowed, checked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,10 +65,7 @@ def run_into(session: IOBinding, inputs: Sequence[Any], given: Sequence[Any]) ->
     program = session.program
     if len(inputs) != len(program.inputs):
         raise TensorError(f"{len(inputs)} inputs were given, expected {len(program.inputs)}")
-    places = []
-    for value, port in zip(inputs, program.inputs, strict=True):
-        memory = borrow(value, port)
-        places.append(Place(memory.address, memory.nbytes, memory))
+    places = [session.input_place(value, port) for value, port in zip(inputs, program.inputs, strict=True)]
     outputs = []
     for position, (value, port) in enumerate(zip(given, program.outputs, strict=True)):
         outputs.append(session.new_output(position) if value is None else value)
@@ -98,5 +93,5 @@ def copy_all(found: Sequence[tuple[Port, Any, Any]]) -> tuple[Any, ...]:
     for position, others in overlaps([place for place, *_ in copies], 0):
         raise overlapping(copies[position][1], copies[others[0]][1])
     for place, _, result in copies:
-        ctypes.memmove(place.address, Borrowed(result).address, result.nbytes)
+        place.store(Borrowed(result).address, result.nbytes)
     return tuple(result if given is None else given for _, result, given in found)

@@ -53,7 +53,7 @@ class IOBinding:
 
     @property
     def note(self) -> str:
-        """Sentence for the user about how the program runs; usually ""."""
+        """Sentence for the user about how the program has run so far; usually ""."""
         return ""
 
     def run(self, inputs: Sequence[Any]) -> tuple[Tensor, ...]:
@@ -133,11 +133,33 @@ class IOBinding:
         except MemoryError as error:
             raise DeviceError("no memory for a run") from error
 
+    def make_place(self, position: int, *, on_device: bool = False) -> Place:
+        """New zeroed memory for an input, or for an output, which are counted after all inputs.
+
+        Args:
+            on_device: in the memory of the session's device, if it has its own; else on the host, where this device
+                reaches it fastest.
+        Raises:
+            DeviceError: the session is closed, or out of memory.
+        """
+        from jitdelegate.runtime.binding import host_place  # not before: load() makes its own outputs
+
+        return host_place((*self.program.inputs, *self.program.outputs)[position].nbytes)
+
+    def input_place(self, value: Any, port: Port) -> Place:
+        """The memory of an input, checked against its port; raises the errors of `borrow`."""
+        from jitdelegate.runtime.binding import Place  # not before, as above
+
+        memory = borrow(value, port)
+        return Place(memory.address, memory.nbytes, memory)
+
     def bind(self, places: Sequence[Place]) -> Binding:
         """The caller's memory for all inputs, then all outputs, checked for any number of runs of this session.
 
+        Memory that the device of the session does not reach is copied in each run.
+
         Raises:
-            TensorError: a place does not fit its tensor, lies on another device, or overlaps another.
+            TensorError: a place does not fit its tensor, or overlaps another.
             DeviceError: out of memory.
         """
         from jitdelegate.runtime.binding import Binding  # not before: load() makes its own outputs
@@ -146,6 +168,7 @@ class IOBinding:
 
     def run_bound(self, binding: Binding) -> None:
         """One inference on the memory of a binding of this session; raises the errors of `run`."""
+        binding.start()
         self.run_on(binding.addresses)
         binding.finish()
 

@@ -148,6 +148,10 @@ class PartitionedSession(IOBinding):
         """Sessions of the compiled partitions."""
         return [one.session for one in self._partitions if isinstance(one, _Compiled)]
 
+    @property
+    def note(self) -> str:
+        return next((session.note for session in self._sessions() if session.note), "")
+
     def kernel_seconds(self) -> list[float | None]:
         return [seconds for session in self._sessions() for seconds in session.kernel_seconds()]
 

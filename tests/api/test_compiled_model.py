@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from ai_edge_litert import compiled_model as litert
 
-from jitdelegate import CompiledModel, TensorBuffer
+from jitdelegate import CompiledModel, Event, TensorBuffer
+from jitdelegate.api.compiled_model import MOST_BINDINGS
+from jitdelegate.errors import ClosedError
 from jitdelegate.tflite.write import ModelBuilder
-from tests.api import small_models
+from tests.api import partial_models, small_models
 
 KEY = "<placeholder signature>"
 
@@ -176,3 +180,254 @@ def test_a_wrong_call_raises_what_litert_raises(
 ) -> None:
     theirs, ours = (attempt(side[name]) for side in theirs_and_ours)
     assert isinstance(ours, type(theirs)), (theirs, ours)
+
+
+def host(values: Any) -> TensorBuffer:
+    return TensorBuffer.create_from_host_memory(np.ascontiguousarray(values, np.float32))
+
+
+@pytest.mark.parametrize("target", ["cpu", "litert"])
+def test_shapes_follow_resizes_and_buffers(target: str) -> None:
+    model = CompiledModel.create(small_models.two_signatures(), serialization_dir=False, target=target)
+    old = model.create_input_buffers("triple"), model.create_output_buffers("triple")
+    for batch in (3, 1, 3):
+        model.resize_input_tensor_by_name("triple", "x", [batch, 2])
+        assert model.get_output_tensor_details("triple")["y"]["shape"] == [batch, 2]
+        inputs, outputs = model.create_input_buffers("triple"), model.create_output_buffers(1)
+        inputs[0].write(np.arange(2 * batch, dtype=np.float32))
+        model.run(inputs, outputs, "triple")
+        np.testing.assert_array_equal(outputs[0].view(), 3.0 * np.arange(2 * batch).reshape(batch, 2))
+    model.run(*old, signature="triple")  # on buffers of the old shape, to which the model returns
+    assert model.get_input_tensor_details("triple")["x"]["shape"] == [1, 2]
+    made = model.run({"x": host(np.ones((5, 2)))}, signature="triple")
+    np.testing.assert_array_equal(made["y"].view(), np.full((5, 2), 3, np.float32))
+    with pytest.raises(RuntimeError, match="24"):
+        model.run([host(np.ones((5, 2)))], [host(np.ones((3, 2)))], 1)
+    assert model.get_input_tensor_details("double")["x"]["shape"] == [1, 2]
+
+
+@pytest.mark.parametrize("target", ["cpu", "litert"])
+def test_a_size_that_the_model_fixes_changes_where_it_may(target: str) -> None:
+    content = small_models.convolution()
+    models = [litert.CompiledModel.from_buffer(content)]
+    models.append(CompiledModel.create(content, serialization_dir=False, target=target))
+    results = []
+    for model in models:
+        model.resize_input_tensor(0, [2, 8, 8, 3], strict=False)
+        assert model.get_output_tensor_details(KEY)["features"]["shape"] == [2, 4, 4, 4]
+        inputs, outputs = model.create_input_buffers(0), model.create_output_buffers(0)
+        fill(inputs)
+        model.run_by_index(0, inputs, outputs)
+        results.append(values(outputs)[0])
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-4, atol=1e-4)
+
+
+def test_buffers_are_used_in_place_and_bound_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = CompiledModel.create(small_models.two_outputs(), serialization_dir=False, target="cpu")
+    session = model._opened.session
+    assert session is not None
+    bound: list[list[int]] = []
+    bind = session.bind
+    monkeypatch.setattr(session, "bind", lambda places: bound.append([each.address for each in places]) or bind(places))
+    inputs, outputs = model.create_input_buffers(), model.create_output_buffers()
+    for seed in range(5):
+        fill(inputs, seed)
+        model.run_by_index(0, inputs, outputs)
+        left, right = (each.view() for each in inputs)
+        np.testing.assert_array_equal(outputs[0].view(), left + right)
+        np.testing.assert_array_equal(outputs[1].view(), left * right)
+    assert bound == [[each.place.address for each in (*inputs, *outputs)]]
+    model.run(inputs, outputs[::-1])
+    np.testing.assert_array_equal(outputs[1].view(), left + right)
+    assert len(bound) == 2
+
+
+def test_buffers_that_are_gone_are_not_kept_bound() -> None:
+    model = CompiledModel.create(small_models.two_outputs(), serialization_dir=False)
+    array = np.ones((2, 3), np.float32)
+    kept = TensorBuffer.create_from_host_memory(array), host(np.ones((2, 3)))
+    for _ in range(40):
+        model.run(list(kept), model.create_output_buffers())
+    assert model._bound == {}
+    outputs = model.create_output_buffers()
+    for _ in range(2):
+        model.run(list(kept), outputs)
+    kept[1].destroy()
+    with pytest.raises(RuntimeError, match="destroyed"):
+        model.run(list(kept), outputs)
+    with pytest.raises(ValueError, match="destroyed"):
+        model.run_by_index(0, list(kept), outputs)
+    many = [model.create_output_buffers() for _ in range(40)]
+    for each in many:
+        model.run([kept[0], kept[0]], each)
+    assert len(model._bound) == MOST_BINDINGS
+    np.testing.assert_array_equal(many[0][0].view(), 2 * array)
+
+
+class Later(Event):
+    """An event that lets a value appear when it is waited for."""
+
+    def __init__(self, buffer: TensorBuffer) -> None:
+        super().__init__()
+        self.view = buffer.view()
+
+    def _block(self, timeout: float | None) -> bool:
+        self.view[...] = 7
+        self.signal()
+        return True
+
+
+def test_a_run_waits_for_the_events_of_its_buffers() -> None:
+    model = CompiledModel.create(small_models.two_outputs(), serialization_dir=False)
+    inputs, outputs = model.create_input_buffers(), model.create_output_buffers()
+    model.run(inputs, outputs)
+    inputs[1].set_event(Later(inputs[1]))
+    model.run(inputs, outputs)
+    np.testing.assert_array_equal(outputs[0].view(), np.full((2, 3), 7, np.float32))
+    assert not inputs[1].has_event()
+
+
+def test_a_closed_model_says_so_and_its_buffers_live_on() -> None:
+    with CompiledModel.create(small_models.two_outputs(), serialization_dir=False) as model:
+        inputs, outputs = model.create_input_buffers(), model.create_output_buffers()
+        model.run(inputs, outputs)
+        environment = model.environment
+    for call in (
+        lambda: model.run(inputs, outputs),
+        model.get_signature_list,
+        model.is_fully_accelerated,
+        lambda: model.create_input_buffers(0),
+    ):
+        with pytest.raises(ClosedError):
+            call()
+    model.close()
+    assert model.environment is environment
+    np.testing.assert_array_equal(outputs[0].view(), np.zeros((2, 3)))
+
+
+def test_a_damaged_program_is_replaced(tmp_path: Path) -> None:
+    content = small_models.convolution()
+    CompiledModel.create(content, serialization_dir=tmp_path).close()
+    (entry,) = tmp_path.glob("*.jitd")
+    damaged = bytearray(entry.read_bytes())
+    damaged[-8] ^= 255  # among the weights
+    entry.chmod(0o600)
+    entry.write_bytes(damaged)
+    models = [CompiledModel.create(content, serialization_dir=place) for place in (tmp_path, False)]
+    results = []
+    for model in models:
+        inputs, outputs = model.create_input_buffers(), model.create_output_buffers()
+        fill(inputs)
+        for _ in range(2):
+            model.run(inputs, outputs)
+        results.append(values(outputs)[0])
+    np.testing.assert_array_equal(*results)
+    assert "damaged" in models[0].report().cache.reason
+
+
+def test_variables_live_from_run_to_run() -> None:
+    content = partial_models.remembering()
+    models = [CompiledModel.create(content, serialization_dir=False, target=target) for target in ("cpu", "litert")]
+    found = []
+    for model in models:
+        inputs, outputs = model.create_input_buffers(0), model.create_output_buffers(0)
+        fill(inputs)
+        sums = []
+        for _ in range(3):
+            model.run_by_index(0, inputs, outputs)
+            sums.append(values(outputs)[0])
+        found.append(sums)
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-5)
+    assert np.abs(found[0][0] - found[0][1]).max() > 0
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["buffers of their own", "shared inputs"])
+def test_many_threads_run_many_models(shared: bool) -> None:
+    contents = [small_models.two_outputs(), small_models.two_signatures(), small_models.uncompiled(), reordered()]
+    models = [CompiledModel.create(content, serialization_dir=False, num_threads=2) for content in contents]
+    inputs = [model.create_input_buffers() for model in models]
+    expected = []
+    for model, buffers in zip(models, inputs, strict=True):
+        fill(buffers)
+        expected.append([each.read() for each in model.run(buffers)])
+    wrong: list[object] = []
+
+    def work() -> None:
+        own = inputs if shared else [model.create_input_buffers() for model in models]
+        outputs = [model.create_output_buffers() for model in models]
+        for buffers in own if not shared else ():
+            fill(buffers)
+        for turn in range(200):
+            for place, model in enumerate(models):
+                outputs[place][0].view()[...] = -1
+                model.run_by_index(0, own[place], outputs[place])
+                for buffer, value in zip(outputs[place], expected[place], strict=True):
+                    if not np.array_equal(buffer.view(), value):
+                        wrong.append((turn, place))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_threads_with_other_shapes_get_their_own_answers() -> None:
+    model = CompiledModel.create(small_models.two_signatures(), serialization_dir=False)
+    wrong: list[int] = []
+
+    def work(batch: int) -> None:
+        inputs, outputs = [host(np.full((batch, 2), batch))], [host(np.zeros((batch, 2)))]
+        for _ in range(100):
+            outputs[0].view()[...] = 0
+            model.run(inputs, outputs, 1)
+            if (outputs[0].view() != 3 * batch).any():
+                wrong.append(batch)
+
+    threads = [threading.Thread(target=work, args=(batch,)) for batch in (1, 2, 3, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_signature_that_names_some_outputs_runs() -> None:
+    builder = ModelBuilder()
+    value = builder.input((1, 2), name="value")
+    results = [builder.op(op, [value], (1, 2)) for op in ("NEG", "ABS", "RELU")]
+    builder.output(*results)
+    builder.signature("some", {"x": value}, {"b": results[2], "a": results[0]})
+    model = CompiledModel.create(builder.finish(), serialization_dir=False)
+    assert model.get_signature_list()["some"]["outputs"] == ["a", "b"]
+    negative, positive = model.run([host([[-3, 5]])])
+    assert negative.view().tolist() == [[3, -5]] and positive.view().tolist() == [[0, 5]]
+    with pytest.raises(RuntimeError, match="missing the input 'x'"):
+        model.run_by_name("some", {"y": negative}, {"a": negative, "b": positive})
+
+
+def test_values_that_decide_shapes_run_compiled() -> None:
+    model = CompiledModel.create(small_models.rows_of_a_dozen(), serialization_dir=False)
+    (rows,) = model.run([host(np.arange(72).reshape(2, 36))])
+    np.testing.assert_array_equal(rows.view(), np.arange(72, dtype=np.float32).reshape(6, 12))
+    assert model.report().target == "cpu"
+
+
+@pytest.mark.parametrize("loader", ["partitions", "delegate"])
+def test_a_model_that_is_compiled_in_part_runs(loader: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    partial_models.choose_loader(monkeypatch, loader)
+    content = partial_models.alternating()
+    models = [litert.CompiledModel.from_buffer(content), CompiledModel.create(content, **partial_models.options())]
+    results = []
+    for model in models:
+        inputs, outputs = model.create_input_buffers(0), model.create_output_buffers(0)
+        fill(inputs)
+        for _ in range(2):
+            model.run_by_index(0, inputs, outputs)
+        results.append(values(outputs))
+    for found, wanted in zip(*results, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    assert models[1]._opened.program.loader == loader
+    assert not models[1].is_fully_accelerated()
+    assert 0 < models[1].report().delegated < len(models[1].report().operators)

@@ -138,6 +138,8 @@ def test_wrong_names_are_told() -> None:
         session.run("encode", {})
     with pytest.raises(TensorError, match="inputs of 'decode' are named 'rows', 'tokens'; expected 'rows', 'place'"):
         session.run("decode", {"rows": np.zeros((1, 1, WIDTH), np.float32)}, tokens=0)
+    with pytest.raises(TensorError, match="tensor 'decode_rows' cannot be made from NoneType"):
+        session.run("decode", {**inputs_of("decode", 0), "rows": None})
     with pytest.raises(TensorError, match=r"found float32\[1, 2, 16\], expected float32\[1, 1, 16\]"):
         session.run("decode", **{**inputs_of("decode", 0), "rows": np.zeros((1, 2, WIDTH), np.float32)})
     model.close()

@@ -327,7 +327,7 @@ def test_whoever_writes_waits_for_readers_and_needs_no_former_content() -> None:
     for reader in readers:
         buffer.add_reader(reader)
     buffer.read()
-    assert not any(reader.waits for reader in readers) and buffer.idle_place is None
+    assert not any(reader.waits for reader in readers) and buffer.users() == readers
     failed = Event()
     failed._finish(ValueError("on purpose"))
     buffer.set_event(failed)
@@ -335,7 +335,9 @@ def test_whoever_writes_waits_for_readers_and_needs_no_former_content() -> None:
         buffer.read()
     buffer.write(VALUES)
     assert [reader.waits for reader in readers] == [1, 1] and not buffer.has_event()
-    assert buffer.idle_place is buffer.place
+    assert buffer.users() == ()
+    with pytest.raises(TensorError, match=r"an event is int, expected jitdelegate\.Event"):
+        buffer.set_event(1)  # type: ignore[arg-type]
 
 
 def test_outputs_of_runs_can_be_written_to_buffers_without_numpy_s_arrays() -> None:

@@ -46,7 +46,7 @@ WITHOUT_INITIALISATION = {"cuInit", "cuDriverGetVersion", "cuGetErrorName", "cuG
 WITHOUT_CONTEXT = {
     *("cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceGetAttribute"),
     *("cuDevicePrimaryCtxGetState", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2", "cuCtxPushCurrent_v2"),
-    "cuThreadExchangeStreamCaptureMode",
+    *("cuThreadExchangeStreamCaptureMode", "cuPointerGetAttribute"),
 }
 """Everything else works on what is current in the calling thread."""
 UNSAFE = {
@@ -56,7 +56,7 @@ UNSAFE = {
 """What breaks captures, as the mode of the capture and of the calling thread say: allocating, freeing, waiting."""
 CAPTURE_GLOBAL, CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED = range(3)
 SHARED_WITHOUT_LEAVE = 48 * 1024
-_FORMATS = {"a": "<Q", "w": "<Q", "i": "<i", "f": "<f"}
+_FORMATS = {"a": "<Q", "p": "<Q", "w": "<Q", "i": "<i", "f": "<f"}
 
 Node = Callable[[], None]
 
@@ -166,6 +166,8 @@ class Library:
         self.contexts = 0
         self.is_active = False
         self.lock = threading.RLock()
+        self.streams = {1: Stream(), 2: Stream()}  # the default ones, which are always there
+        self.gl_buffers: dict[int, GlBuffer] = {}
         self._functions: dict[int, Function] = {}  # they go with their module, nobody gives them back
         self._failures: dict[str, list[int]] = {}
         self._current = threading.local()
@@ -220,7 +222,7 @@ class Library:
         out._obj.value = self._next_handle
 
     def _find(self, handle: int, kind: type) -> Any:
-        thing = self.live.get(handle)
+        thing = self.streams.get(handle) or self.live.get(handle)
         self._expect(isinstance(thing, kind), INVALID_HANDLE)
         return thing
 
@@ -348,7 +350,7 @@ class Library:
         self._expect(nbytes <= self.free_bytes, OUT_OF_MEMORY)
         self.free_bytes -= nbytes
         address = self.memory.allocate(nbytes)
-        self.live[address] = DeviceRange(nbytes)
+        self.live[address] = DeviceRange(nbytes, self._current.stack[-1])
         out._obj.value = address
 
     @entry
@@ -401,9 +403,8 @@ class Library:
         if target.capture:  # whatever the modes are
             target.capture.is_broken = True
             raise CudaError(CAPTURE_UNSUPPORTED)
-        pending, target.pending = target.pending, []
-        for node in pending:
-            self._run(node)
+        while target.pending:
+            self._run(target.pending.pop(0))
 
     def _run(self, node: Node) -> None:
         try:
@@ -475,6 +476,64 @@ class Library:
             known.time = self._clock
 
         self._enqueue(stream, run)
+        known.recorded = self._find(stream, Stream), run
+
+    @entry
+    def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> None:
+        source, mark = self._find(event, Event).recorded
+
+        def run() -> None:
+            while mark in source.pending:
+                self._run(source.pending.pop(0))
+
+        self._enqueue(stream, run)
+
+    @entry
+    def cuPointerGetAttribute(self, out: Any, attribute: int, address: int) -> None:
+        rooms = ((start, room) for start, room in self.live.items() if isinstance(room, DeviceRange | PinnedRange))
+        found = [room for start, room in rooms if start <= address < start + room.nbytes]
+        self._expect(found, INVALID_VALUE)
+        kind = 1 if isinstance(found[0], PinnedRange) else 2
+        facts = {1: found[0].context, 2: kind, 9: max(found[0].context - 0xC0, 0)}
+        out._obj.value = facts[attribute]
+
+    @entry
+    def cuGraphicsGLRegisterBuffer(self, out: Any, name: int, flags: int) -> None:
+        self._expect(name in self.gl_buffers and flags == 0, INVALID_VALUE)
+        self._keep(out, self.gl_buffers[name])
+
+    @entry
+    def cuGraphicsUnregisterResource(self, resource: int) -> None:
+        self._drop(resource, GlBuffer)
+
+    @entry
+    def cuGraphicsMapResources(self, count: int, resources: Any, stream: int) -> None:
+        """The buffer is CUDA's, at another address each time, until the stream has come to where it is unmapped."""
+        buffer: GlBuffer = self._find(resources._obj.value, GlBuffer)
+        while buffer.leaving:
+            self._run(buffer.leaving.pending.pop(0))
+        self._expect(count == 1 and not buffer.address, INVALID_VALUE)
+        buffer.address = self.memory.allocate(len(buffer.content))
+        self.memory.write(buffer.address, buffer.content)
+
+    @entry
+    def cuGraphicsResourceGetMappedPointer_v2(self, address: Any, nbytes: Any, resource: int) -> None:
+        buffer: GlBuffer = self._find(resource, GlBuffer)
+        self._expect(buffer.address, INVALID_VALUE)
+        address._obj.value, nbytes._obj.value = buffer.address, len(buffer.content)
+
+    @entry
+    def cuGraphicsUnmapResources(self, count: int, resources: Any, stream: int) -> None:
+        buffer: GlBuffer = self._find(resources._obj.value, GlBuffer)
+        self._expect(count == 1 and buffer.address and not buffer.leaving, INVALID_VALUE)
+        buffer.leaving = self._find(stream, Stream)
+
+        def run() -> None:
+            buffer.content = self.memory.read(buffer.address, len(buffer.content))
+            self.memory.free(buffer.address)
+            buffer.address, buffer.leaving = 0, None
+
+        self._enqueue(stream, run)
 
     @entry
     def cuEventElapsedTime(self, out: Any, start: int, end: int) -> None:
@@ -487,6 +546,7 @@ class DeviceRange:
     """Allocated device memory."""
 
     nbytes: int
+    context: int
 
 
 @dataclass
@@ -494,6 +554,11 @@ class PinnedRange:
     """Allocated pinned memory of the host."""
 
     buffer: Any
+    context: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.buffer)
 
 
 @dataclass
@@ -512,6 +577,21 @@ class Executable:
 
 @dataclass
 class Event:
-    """When a stream passed it."""
+    """When a stream passed it, and where it was recorded last."""
 
     time: float = 0.0
+    recorded: Any = (Stream(), None)
+
+
+@dataclass
+class GlBuffer:
+    """A buffer of OpenGL.
+
+    Attributes:
+        address: on the device, while it is mapped.
+        leaving: the stream after whose work it is unmapped.
+    """
+
+    content: bytes
+    address: int = 0
+    leaving: Stream | None = None

@@ -19,7 +19,7 @@ Kernels = dict[str, Callable[[list[Value], DeviceMemory], None]]
 
 ELEMENTS, SCALE, SHIFT = 6, 3.0, 2.5
 DYNAMIC_SHARED_BYTES = 60000
-X_OFFSET, BETWEEN_OFFSET, Y_OFFSET, ARENA_BYTES = 0, 256, 512, 768
+BETWEEN_OFFSET, ARENA_BYTES, X_OFFSET, Y_OFFSET = 256, 512, 512, 768
 
 
 def floats(memory: DeviceMemory, address: int, count: int) -> np.ndarray:
@@ -28,19 +28,19 @@ def floats(memory: DeviceMemory, address: int, count: int) -> np.ndarray:
 
 
 def scale(values: list[Value], memory: DeviceMemory) -> None:
-    """(x, y, weights, count): y = x * weights[0]"""
-    x, y, weights, count = map(int, values)
+    """(y, x, weights, count): y = x * weights[0]"""
+    y, x, weights, count = map(int, values)
     memory.write(y, (floats(memory, x, count) * floats(memory, weights, 1)).tobytes())
 
 
 def shift(values: list[Value], memory: DeviceMemory) -> None:
-    """(x, y, amount, negative count): y = x + amount"""
-    x, y, amount, count = values
+    """(y, x, amount, negative count): y = x + amount"""
+    y, x, amount, count = values
     memory.write(int(y), (floats(memory, int(x), -int(count)) + np.float32(amount)).tobytes())
 
 
 KERNELS: Kernels = {"scale": scale, "shift": shift}
-KINDS = {"scale": "aawi", "shift": "aafi"}
+KINDS = {"scale": "apwi", "shift": "pafi"}
 
 
 def library(kernels: Kernels = KERNELS, **arguments: Any) -> Library:
@@ -84,7 +84,7 @@ def scale_and_shift(*, weights: bytes = struct.pack("<f", SCALE) + bytes(1000), 
                 grid=(1, 1, 1),
                 block=(32, 1, 1),
                 kinds=KINDS["scale"],
-                values=(X_OFFSET, BETWEEN_OFFSET, 0, ELEMENTS),
+                values=(BETWEEN_OFFSET, X_OFFSET, 0, ELEMENTS),
             ),
             Launch(
                 kernel=1,
@@ -92,7 +92,7 @@ def scale_and_shift(*, weights: bytes = struct.pack("<f", SCALE) + bytes(1000), 
                 block=(64, 1, 1),
                 shared_bytes=DYNAMIC_SHARED_BYTES,
                 kinds=KINDS["shift"],
-                values=(BETWEEN_OFFSET, Y_OFFSET, amount, -ELEMENTS),
+                values=(Y_OFFSET, BETWEEN_OFFSET, amount, -ELEMENTS),
             ),
         ),
         "input_offsets": (X_OFFSET,),
@@ -101,6 +101,15 @@ def scale_and_shift(*, weights: bytes = struct.pack("<f", SCALE) + bytes(1000), 
         "weights": weights,
     }
     return Program(**{**values, **changes})
+
+
+def scaled_state(**changes: Any) -> Program:
+    """The program with a state in place of its input: the scaled one is what the next run sees."""
+    scaling, shifting = scale_and_shift().launches
+    values = (BETWEEN_OFFSET, 0, *scaling.values[2:])
+    scaling = Launch(kernel=0, grid=scaling.grid, block=scaling.block, kinds="aawi", values=values)
+    offsets: dict[str, Any] = {"input_offsets": (0,), "output_offsets": (Y_OFFSET, BETWEEN_OFFSET)}
+    return scale_and_shift(inputs=(), launches=(scaling, shifting), **{**offsets, **changes})
 
 
 def opened(program: Program) -> Program:

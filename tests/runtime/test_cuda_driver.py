@@ -10,17 +10,19 @@ from typing import Any
 
 import pytest
 
-from jitdelegate.runtime.cuda.driver import PROTOTYPES
+from jitdelegate.runtime.cuda.driver import OPENGL_PROTOTYPES, PROTOTYPES
 
 DECLARATION = re.compile(r"CUresult CUDAAPI (\w+)\(([^;]*)\);")
 RENAMED = re.compile(r"#define (cu\w+)\s+(?:__CUDA_API_PT[SD]Z?S?\()?(cu\w+)")
-HANDLES = ("CUcontext", "CUmodule", "CUfunction", "CUstream", "CUevent", "CUgraph", "CUgraphExec")
+HANDLES = ("CUcontext", "CUmodule", "CUfunction", "CUstream", "CUevent", "CUgraph", "CUgraphExec", "CUgraphicsResource")
 KINDS = {
     "int": ctypes.c_int,
     "CUdevice": ctypes.c_int,
     "CUresult": ctypes.c_int,
     "CUdevice_attribute": ctypes.c_int,
     "CUfunction_attribute": ctypes.c_int,
+    "CUpointer_attribute": ctypes.c_int,
+    "GLuint": ctypes.c_uint,
     "CUstreamCaptureMode": ctypes.c_int,
     "unsigned char": ctypes.c_ubyte,
     "unsigned int": ctypes.c_uint,
@@ -29,16 +31,17 @@ KINDS = {
     "CUdeviceptr": ctypes.c_uint64,
     **dict.fromkeys(HANDLES, ctypes.c_void_p),
 }
+ALL = {**PROTOTYPES, **OPENGL_PROTOTYPES}
 OLDER_NAMES = {"cuEventElapsedTime": "cuEventElapsedTime_v2"}
 """Functions that the header calls by a name which drivers before its own lack; their arguments are the same."""
 
 
 def header() -> str:
-    """cuda.h, from the package that brings CUDA's headers; skips the test where there is none."""
+    """cuda.h and cudaGL.h, from the package that brings CUDA's headers; skips the test where there is none."""
     found = [path for folder in sys.path for path in Path(folder).glob("nvidia/*/include/cuda.h")]
     if not found:
         pytest.skip("no cuda.h (it comes with the extra 'cuda')")
-    return found[0].read_text()
+    return found[0].read_text() + found[0].with_name("cudaGL.h").read_text()
 
 
 def kind(parameter: str) -> Any:
@@ -57,11 +60,11 @@ def declared() -> dict[str, tuple[Any, ...]]:
     found: dict[str, tuple[Any, ...]] = {}
     for name, parameters in DECLARATION.findall(text):
         known = exported.get(name, name)
-        if known not in found and known in PROTOTYPES.keys() | OLDER_NAMES.values():  # the first is the current one
+        if known not in found and known in ALL.keys() | OLDER_NAMES.values():  # the first is the current one
             found[known] = tuple(kind(" ".join(one.split())) for one in parameters.split(","))
     return found
 
 
-@pytest.mark.parametrize("name", PROTOTYPES)
+@pytest.mark.parametrize("name", ALL)
 def test_a_prototype_is_the_headers(name: str, declared: dict[str, tuple[Any, ...]]) -> None:
-    assert PROTOTYPES[name] == declared[OLDER_NAMES.get(name, name)]
+    assert ALL[name] == declared[OLDER_NAMES.get(name, name)]

@@ -22,7 +22,7 @@ from jitdelegate.runtime.cuda.session import CudaSession
 from jitdelegate.runtime.io_binding import IOBinding
 from jitdelegate.runtime.weights import Weights
 from tests.cuda_stub import library as stub
-from tests.cuda_stub.programs import library, scale_and_shift
+from tests.cuda_stub.programs import library, scale_and_shift, scaled_state
 from tests.runtime.running_sums import running_sums_program
 from tests.runtime.tiny import SCALE, opened_from, tiny_program
 
@@ -230,7 +230,8 @@ def on_gpu(path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., CudaSes
     monkeypatch.setattr("jitdelegate.runtime.cuda.context._held", {})
 
     def open_session(driver: stub.Library, **changes: Any) -> CudaSession:
-        return CudaSession(opened_from(path, scale_and_shift(**changes)), Device(Driver(driver), 0))
+        program = (scaled_state if "states" in changes else scale_and_shift)(**changes)
+        return CudaSession(opened_from(path, program), Device(Driver(driver), 0))
 
     return open_session
 
@@ -261,7 +262,7 @@ def test_a_session_on_a_gpu_reads_nothing_of_the_file_once_it_is_open(
     first = np.full(6, 7, np.float32).tobytes()
     weights = np.full(1, 3, np.float32).tobytes().ljust(1024, b"\0") + first
     state = State(name="x", nbytes=24, initial=1024)
-    session = on_gpu(library(), states=(state,), inputs=(), output_offsets=(512, 256), weights=weights)
+    session = on_gpu(library(), states=(state,), weights=weights)
     assert session.shared is None
     cut(path)
     assert session.read_state(0) == first

@@ -17,7 +17,7 @@ from jitdelegate.runtime.cuda.session import CudaSession
 from jitdelegate.runtime.io_binding import IOBinding
 from tests.cuda_stub import library as stub
 from tests.cuda_stub.library import Library
-from tests.cuda_stub.programs import BETWEEN_OFFSET, SCALE, library, opened, scale_and_shift
+from tests.cuda_stub.programs import SCALE, library, opened, scaled_state
 from tests.runtime.running_sums import running_sums_program
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -28,14 +28,12 @@ def running_sums(*, is_resource: int = 0) -> Program:
 
 
 def scaled_sums(driver: Library, stream: int | None = None, **changes: Any) -> CudaSession:
-    """y = SCALE * x + 2.5, and the state, scaled x, is what the next run sees at the offset of x."""
+    """y = SCALE * x + 2.5, and the state, scaled x, is what the next run sees as x."""
     values: dict[str, Any] = {
-        "inputs": (),
         "states": (State(name="x", nbytes=24, initial=1024),),
-        "output_offsets": (512, BETWEEN_OFFSET),
         "weights": np.full(1, SCALE, np.float32).tobytes().ljust(1024, b"\0") + X.tobytes(),
     }
-    program = opened(scale_and_shift(**{**values, **changes}))
+    program = opened(scaled_state(**{**values, **changes}))
     return CudaSession(program, Device(Driver(driver), 0), stream)
 
 

@@ -76,7 +76,7 @@ def run(
 
 def _value(argument: Argument, addresses: Mapping[int, int], weights: int) -> int | float:
     if isinstance(argument, TensorPointer):
-        return addresses[argument.index] + argument.offset
+        return addresses[argument.index]
     if isinstance(argument, WeightsPointer):
         return weights + argument.offset
     return 0 if isinstance(argument, NoPointer) else argument

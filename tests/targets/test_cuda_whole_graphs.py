@@ -10,6 +10,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 
 import jitdelegate
+from jitdelegate.api.tensor_buffer import TensorBuffer
 from jitdelegate.commands import replay
 from jitdelegate.commands.demo_model import mobilenet_v1
 from jitdelegate.options import DelegateOptions
@@ -270,3 +271,49 @@ def test_a_dumped_kernel_is_replayed_on_a_gpu(tmp_path: Path, gpu: Library, monk
     assert found.error < TOLERANCES["float32"]
     assert len(found.times) == 1 and "100.0% Map" in found.times[0]
     assert gpu.leaks() == []
+
+
+def cache_step() -> bytes:
+    """A cache of rows, one of which is replaced, and the sums of its columns."""
+    builder = ModelBuilder()
+    cache, row = builder.input((4, 8), "float32", name="cache"), builder.input((1, 8), "float32", name="row")
+    start = builder.input((2,), "int32", name="start")
+    updated, sums = builder.tensor((4, 8), "float32"), builder.tensor((8,), "float32")
+    builder.node("DYNAMIC_UPDATE_SLICE", (cache, row, start), (updated,))
+    axis = builder.constant(np.int32([0]), name="axis")
+    builder.node("SUM", (updated, axis), (sums,))
+    builder.output(updated, sums)
+    return builder.finish()
+
+
+def test_a_cache_on_the_gpu_is_updated_in_place_and_nothing_is_copied(gpu: Library, tmp_path: Path) -> None:
+    model = _load(cache_step(), tmp_path, gpu)
+    session = model._opened.session
+    assert session is not None
+    places = [session.make_place(position, on_device=True) for position in range(5)]
+    ports = (*session.program.inputs, *session.program.outputs)
+    cache, row, start, other, sums = (
+        TensorBuffer(place, port.dtype, port.shape) for place, port in zip(places, ports, strict=True)
+    )
+    expected = np.zeros((4, 8), np.float32)
+    cache.write(expected)
+    in_place = session.bind([each.place for each in (cache, row, start, cache, sums)])
+    apart = session.bind([each.place for each in (cache, row, start, other, sums)])
+    for step in range(3):
+        expected[step] = step + 1
+        row.write(expected[step])
+        start.write(np.int32([step, 0]))
+        before = gpu.calls.copy()
+        session.run_bound(in_place)
+        assert not any("Memcpy" in name for name in gpu.calls - before)
+        np.testing.assert_array_equal(cache.read(), expected)
+        np.testing.assert_array_equal(sums.read(), expected.sum(0))
+    row.write(np.full(8, 7, np.float32))
+    before = gpu.calls.copy()
+    session.run_bound(apart)
+    assert (gpu.calls - before)["cuMemcpyDtoDAsync_v2"] == 1  # the cache, to where the rest of it stays
+    np.testing.assert_array_equal(cache.read(), expected)
+    expected[2] = 7
+    np.testing.assert_array_equal(other.read(), expected)
+    model.close()
+    assert set(gpu.leaks()) == {"DeviceRange"}  # the buffers'

@@ -66,12 +66,14 @@ class Session(IOBinding):
         self._num_threads = num_threads
         self._process = _process
         self._memory: _Memory | None = None
+        self._last: Binding | None = None
         self._code = library.load(program)
         try:
             self._memory = _Memory(program, num_threads)
         except DeviceError:
             self._code.close()
             raise
+        self._arguments = self._memory.arguments[0]
         self._clock = self._memory.kernel_clock(program, self._code.clock) if self._code.clock else None
         self._begin_log()
 
@@ -97,7 +99,7 @@ class Session(IOBinding):
         if self._native is not None:
             self._native.close()
         with self._lock:
-            memory, self._memory = self._memory, None
+            memory, self._memory, self._last = self._memory, None, None
             if memory is None:
                 return
             self._stop_workers(memory)
@@ -109,17 +111,38 @@ class Session(IOBinding):
         if getattr(self, "_memory", None) is not None:
             self.close()
 
+    def run_bound(self, binding: Binding) -> None:
+        if self._process != _process:
+            self._follow_fork()
+        with self._lock:
+            if self._last is binding:
+                self._code.run(*self._arguments)
+            else:
+                self._run_locked(binding.addresses)
+                self._note_last(binding)
+        if binding.copies:
+            binding.finish()
+
+    def _note_last(self, binding: Binding) -> None:
+        """Note that the next run may just repeat the last one: nothing has to be checked, moved or started."""
+        memory = self._opened_memory()
+        if memory.weights.file is None and not memory.states.before and len(memory.workers) == memory.num_threads - 1:
+            self._last = binding
+
     def run_on(self, addresses: list[int]) -> None:
         if self._process != _process:
             self._follow_fork()
         with self._lock:
-            memory = self._memory or self._opened_memory()
-            if memory.weights.file is None:
-                self._compute(memory, addresses)
-            else:
-                self._compute_undisturbed(memory, addresses)
-            if memory.states.before:
-                memory.states.advance()
+            self._run_locked(addresses)
+
+    def _run_locked(self, addresses: list[int]) -> None:
+        memory = self._memory or self._opened_memory()
+        if memory.weights.file is None:
+            self._compute(memory, addresses)
+        else:
+            self._compute_undisturbed(memory, addresses)
+        if memory.states.before:
+            memory.states.advance()
 
     def _compute_undisturbed(self, memory: _Memory, addresses: list[int]) -> None:
         undisturbed(memory.weights.file, lambda: self._compute(memory, addresses))
@@ -128,7 +151,7 @@ class Session(IOBinding):
         if self._process != _process:
             self._follow_fork()
         native = self._native or self._started_native()
-        if native is None:
+        if native is None or binding.staged or not (self._requests is None or self._requests.is_idle):
             return super().run_async(binding, needs, after)
         native.wait_for_room()
         with self._lock:
@@ -193,8 +216,8 @@ class Session(IOBinding):
             self._settle()
             states.prepare()
             addresses = self._with_states(addresses, states)
-        memory.io[:] = addresses
-        self._code.run(*memory.arguments[0])
+        memory.io[:], self._last = addresses, None
+        self._code.run(*self._arguments)
 
     def _with_states(self, addresses: list[int], states: States) -> list[int]:
         """The content of io: inputs, current states, outputs, next states."""
@@ -260,6 +283,7 @@ class Session(IOBinding):
             self._start_workers(memory)
             inputs, outputs = ([data_offset(port.index) for port in side] for side in (program.inputs, program.outputs))
             states = [data_offset(state.index) for state in program.states]
+            self._last = None
             memory.io[:] = [*([0] * (len(inputs) + len(states) + len(outputs))), *memory.states.after]
             copies = [
                 (address, offset, state.nbytes // ELEMENT_BYTES)
@@ -291,6 +315,7 @@ class Session(IOBinding):
             return
         self._process = _process
         self._lock = _thread.allocate_lock()
+        self._last = None
         for memory in self._native_memories:
             memory.workers = []
         if self._memory is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jitdelegate.errors import DeviceError
 from jitdelegate.runtime.cuda.architectures import SIZES, kind_of, name_of
-from jitdelegate.runtime.cuda.driver import Driver, declare, dotted
+from jitdelegate.runtime.cuda.driver import POINTER_DEVICE, Driver, declare, dotted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,6 +103,13 @@ def find_device(library: CDLL, wanted: int | str = 0) -> Device:
     declare(library)
     driver = Driver(library)
     return Device(driver, _named(driver, wanted) if isinstance(wanted, str) else wanted)
+
+
+def find_device_at(library: CDLL, address: int) -> Device:
+    """The device whose memory has this address, the first one if none does; raises the errors of `find_device`."""
+    declare(library)
+    driver = Driver(library)
+    return Device(driver, driver.pointer_attribute(POINTER_DEVICE, address))
 
 
 def _named(driver: Driver, part: str) -> int:

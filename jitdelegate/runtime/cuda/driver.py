@@ -65,13 +65,30 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuEventDestroy_v2": (_pointer,),
     "cuEventRecord": (_pointer, _pointer),
     "cuEventElapsedTime": (_pointer, _pointer, _pointer),
+    "cuStreamWaitEvent": (_pointer, _pointer, _unsigned),
+    "cuPointerGetAttribute": (_pointer, _int, _device_pointer),
 }
+OPENGL_PROTOTYPES: dict[str, tuple[Any, ...]] = {
+    "cuGraphicsGLRegisterBuffer": (_pointer, _unsigned, _unsigned),
+    "cuGraphicsUnregisterResource": (_pointer,),
+    "cuGraphicsMapResources": (_unsigned, _pointer, _pointer),
+    "cuGraphicsUnmapResources": (_unsigned, _pointer, _pointer),
+    "cuGraphicsResourceGetMappedPointer_v2": (_pointer, _pointer, _pointer),
+}
+"""Functions that drivers of machines without graphics may lack."""
 OUT_OF_MEMORY = 2
 MULTIPROCESSORS, CAPABILITY_MAJOR, CAPABILITY_MINOR = 16, 75, 76
 MAX_DYNAMIC_SHARED_BYTES = 8
 NON_BLOCKING = 1
 CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED = 1, 2
 CAPTURE_IMPLICIT = 906
+INVALID_VALUE = 1
+LEGACY_STREAM = 1
+"""The default stream, which other libraries use unless told otherwise."""
+UNTIMED = 2
+POINTER_CONTEXT, POINTER_MEMORY, POINTER_DEVICE = 1, 2, 9
+"""Facts about an address, by cuda.h's CUpointer_attribute."""
+HOST_MEMORY, DEVICE_MEMORY = 1, 2
 
 
 def declare(library: Any) -> None:
@@ -85,6 +102,9 @@ def declare(library: Any) -> None:
             getattr(library, name).argtypes = arguments
     except AttributeError as error:
         raise DeviceError(f"the NVIDIA driver is too old: {error}") from error
+    for name, arguments in OPENGL_PROTOTYPES.items():
+        if hasattr(library, name):
+            getattr(library, name).argtypes = arguments
 
 
 class Driver:
@@ -310,15 +330,54 @@ class Driver:
         """Enqueue one run of a graph."""
         self._call("cuGraphLaunch", executable, stream)
 
-    def create_event(self) -> int:
-        """A timed event for a stream; for `destroy_event`."""
-        return int(self._answer("cuEventCreate", _pointer(), 0))
+    def create_event(self, flags: int = 0) -> int:
+        """An event for a stream, timed unless `flags` is UNTIMED; for `destroy_event`."""
+        return int(self._answer("cuEventCreate", _pointer(), flags))
 
     def destroy_event(self, event: int) -> None:
         self._call("cuEventDestroy_v2", event)
 
     def record(self, event: int, stream: int) -> None:
         self._call("cuEventRecord", event, stream)
+
+    def wait_for(self, event: int, stream: int) -> None:
+        """Let what is enqueued from now on wait for what the event was recorded after."""
+        self._call("cuStreamWaitEvent", stream, event, 0)
+
+    def pointer_attribute(self, number: int, address: int) -> int:
+        """A fact about an address; 0 where the driver does not know it."""
+        value = ctypes.c_uint64()
+        code = self._library.cuPointerGetAttribute(ctypes.byref(value), number, address)
+        if code == INVALID_VALUE:
+            return 0
+        if code:
+            raise self._failure("cuPointerGetAttribute", code)
+        return value.value
+
+    def register_gl_buffer(self, name: int) -> int:
+        """An OpenGL buffer of the thread's OpenGL context for CUDA; for `unregister`.
+
+        Raises:
+            DeviceError: the driver knows no OpenGL, or no such buffer.
+        """
+        if not hasattr(self._library, "cuGraphicsGLRegisterBuffer"):
+            raise DeviceError("this NVIDIA driver does not share buffers with OpenGL")
+        return int(self._answer("cuGraphicsGLRegisterBuffer", _pointer(), name, 0))
+
+    def unregister(self, resource: int) -> None:
+        self._call("cuGraphicsUnregisterResource", resource)
+
+    def map_resource(self, resource: int, stream: int) -> tuple[int, int]:
+        """(address, bytes) of a registered buffer, for work in the stream, which follows OpenGL's; for `unmap_resource`
+        in the same stream."""
+        self._call("cuGraphicsMapResources", 1, ctypes.byref(_pointer(resource)), stream)
+        address, nbytes = _device_pointer(), _size()
+        self._call("cuGraphicsResourceGetMappedPointer_v2", ctypes.byref(address), ctypes.byref(nbytes), resource)
+        return address.value, nbytes.value
+
+    def unmap_resource(self, resource: int, stream: int) -> None:
+        """Give the buffer back to OpenGL, whose work follows the stream's."""
+        self._call("cuGraphicsUnmapResources", 1, ctypes.byref(_pointer(resource)), stream)
 
     def seconds_between(self, start: int, end: int) -> float:
         """Seconds between two recorded events that the device has passed."""

@@ -9,12 +9,14 @@ import time
 
 from jitdelegate.cache.key import TOOLCHAIN
 from jitdelegate.errors import DeviceError, ProgramError
-from jitdelegate.runtime.buffers import Borrowed
+from jitdelegate.runtime.buffers import Borrowed, borrow
 from jitdelegate.runtime.cuda.context import hold_context
 from jitdelegate.runtime.cuda.driver import dotted, try_release
+from jitdelegate.runtime.cuda.route import Route
 from jitdelegate.runtime.cuda.states import CudaStates
 from jitdelegate.runtime.cuda.toolchain import cuda_major
 from jitdelegate.runtime.cuda.weights import share_weights
+from jitdelegate.runtime.cuda.work import Work
 from jitdelegate.runtime.io_binding import IOBinding
 
 TYPE_CHECKING = False
@@ -22,18 +24,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from jitdelegate.program.program import Launch, Program
+    from jitdelegate.program.program import Port, Program
+    from jitdelegate.runtime.binding import Binding, Place
+    from jitdelegate.runtime.buffers import Tensor
+    from jitdelegate.runtime.cuda.binding import CudaBinding
     from jitdelegate.runtime.cuda.context import Context, Current
     from jitdelegate.runtime.cuda.device import Device
+    from jitdelegate.runtime.cuda.memory import DevicePlace, GpuMemory
     from jitdelegate.runtime.cuda.profile import LaunchClock
 
-    Step = tuple[int, tuple[int, int, int], tuple[int, int, int], int, int]
-
-ALIGNMENT = 256
+MOST_GRAPHS = 8
+"""Routes whose graphs a session keeps, the most recently used ones."""
 
 
 class CudaSession(IOBinding):
     """Runs `program` on `device`: copies in, kernels and copies out, launched together as one graph.
+
+    Kernels work on the GPU's memory of a binding; nothing is copied for it. Memory of the host is copied by way of
+    pinned memory, unless it is pinned itself. Each choice of memory has a graph of its own, made at its first run.
 
     Calls from several threads wait for each other. CUDA does not survive a fork: a session refuses to run in a child.
 
@@ -63,6 +71,8 @@ class CudaSession(IOBinding):
         self._lock = _thread.allocate_lock()
         self._process = os.getpid()
         self._releases: list[tuple[Callable[[Any], None], Any]] = []
+        self._works: dict[Any, Work] = {}
+        self._staged_works: dict[frozenset[int], Work] = {}
         self._context: Context | None = hold_context(device)
         try:
             with self._context.current():
@@ -79,32 +89,23 @@ class CudaSession(IOBinding):
         self._stream = self._preparing if stream is None else stream
         weights = share_weights(program, context, self._preparing)
         self._own(weights, type(weights).release)
-        arena = self._own(driver.allocate(max(program.arena_bytes, 1)), driver.free)
+        self._weights = weights.place
+        self._arena = self._own(driver.allocate(max(program.arena_bytes, 1)), driver.free)
         beside = CudaStates.nbytes(program)
         room = self._own(driver.allocate(beside), driver.free) if beside else 0
-        self._states = CudaStates(program, driver, room, arena, weights.place)
-        self._place_ports(arena)
-        self._arguments = _Arguments(program.launches, arena, weights.place)
-        functions = self._load()
-        self._steps: list[Step] = [
-            (functions[launch.kernel], launch.grid, launch.block, launch.shared_bytes, address)
-            for launch, address in zip(program.launches, self._arguments.addresses, strict=True)
-        ]
-        self._graph = 0
+        self._states = CudaStates(program, driver, room, self._arena, self._weights)
+        self._functions = self._load()
+        self._own_regions: dict[int, int] = {}
+        self._pinned: list[int] = []
         self._clock: LaunchClock | None = None
         if profile:
             self._open_clock()
-            return
-        try:
-            self._graph = self._own(self._capture(self._enqueue_steps), driver.destroy_executable)
-        except DeviceError as error:
-            self.graph_failure = str(error)
 
     def _open_clock(self) -> None:
         from jitdelegate.runtime.cuda.profile import LaunchClock  # imported late: few sessions are profiled
 
         driver = self._driver
-        events = [self._own(driver.create_event(), driver.destroy_event) for _ in range(len(self._steps) + 1)]
+        events = [self._own(driver.create_event(), driver.destroy_event) for _ in range(len(self.program.launches) + 1)]
         self._clock = LaunchClock(self.program, driver, events)
 
     @property
@@ -116,18 +117,47 @@ class CudaSession(IOBinding):
         self._releases.append((release, handle))
         return handle
 
-    def _place_ports(self, arena: int) -> None:
-        """The addresses of each port in pinned memory and on the device, and its length."""
-        program, start = self.program, 0
-        places = []
-        inputs, outputs = len(program.inputs), len(program.outputs)
-        offsets = program.input_offsets[:inputs] + program.output_offsets[:outputs]
-        for port, offset in zip(program.inputs + program.outputs, offsets, strict=True):
-            places.append((start, arena + offset, port.nbytes))
-            start += -(-port.nbytes // ALIGNMENT) * ALIGNMENT
-        pinned = self._own(self._driver.allocate_pinned(max(start, 1)), self._driver.free_pinned)
-        places = [(pinned + start, address, nbytes) for start, address, nbytes in places]
-        self._inputs, self._outputs = places[:inputs], places[inputs:]
+    def _region(self, offset: int) -> int:
+        """The session's own device memory of inputs and outputs with this offset."""
+        if offset not in self._own_regions:
+            program = self.program
+            ports = zip(program.inputs + program.outputs, self._offsets(), strict=True)
+            nbytes = max(port.nbytes for port, own in ports if own == offset)
+            self._own_regions[offset] = self._own(self._driver.allocate(max(nbytes, 1)), self._driver.free)
+        return self._own_regions[offset]
+
+    def _offsets(self) -> tuple[int, ...]:
+        """The offsets of all inputs, then of all outputs."""
+        program = self.program
+        return program.input_offsets[: len(program.inputs)] + program.output_offsets[: len(program.outputs)]
+
+    def _staged_work(self, on_gpu: frozenset[int] = frozenset()) -> Work:
+        """The work of runs whose inputs and outputs are in pinned memory of the session.
+
+        Args:
+            on_gpu: positions of inputs that are in the session's device memory already.
+        """
+        work = self._staged_works.get(on_gpu)
+        if work is None:
+            ports, driver = self.program.inputs + self.program.outputs, self._driver
+            for port in ports[len(self._pinned) :]:
+                room = driver.allocate_pinned(max(port.nbytes, 1))
+                self._pinned.append(self._own(room, driver.free_pinned))
+            offsets = enumerate(self._offsets())
+            device = [self._region(offset) if position in on_gpu else 0 for position, offset in offsets]
+            work = self._prepared(Route(self.program, self._pinned, device, self._region))
+            self._staged_works[on_gpu] = work
+        return work
+
+    def _prepared(self, route: Route) -> Work:
+        """The work of a route, as a graph if the driver gives one."""
+        work = Work(self.program, self._driver, self._functions, self._arena, self._weights, self._states, route)
+        if not (self._clock or self.graph_failure):
+            try:
+                work.graph = self._capture(work.enqueue)
+            except DeviceError as error:
+                self.graph_failure = str(error)
+        return work
 
     def _load(self) -> list[int]:
         """The function of every entry; entries that share a binary share its module."""
@@ -190,49 +220,111 @@ class CudaSession(IOBinding):
         except DeviceError:  # a capture that a failing call made invalid ends without a graph
             return
 
-    def _enqueue_steps(self, stream: int) -> None:
-        self._enqueue_inputs(stream)
-        self._enqueue_kernels(stream, self._clock)
-        for pinned, address, nbytes in self._outputs:
-            if nbytes:
-                self._driver.download(pinned, address, nbytes, stream)
-
-    def _enqueue_inputs(self, stream: int) -> None:
-        for pinned, address, nbytes in self._inputs:
-            if nbytes:
-                self._driver.upload(address, pinned, nbytes, stream)
-
-    def _enqueue_kernels(self, stream: int, clock: LaunchClock | None = None) -> None:
-        self._states.enqueue_before(stream)
-        for number, step in enumerate(self._steps):
-            if clock:
-                clock.record(number, stream)
-            self._driver.launch(*step, stream)
-        if clock:
-            clock.record(len(self._steps), stream)
-        self._states.enqueue_after(stream)
-
-    def _enqueue(self) -> None:
-        """Enqueues one inference from pinned memory to pinned memory."""
+    def _enqueue(self, work: Work) -> None:
+        """Enqueues one inference."""
         self._states.prepare(self._stream)
-        if self._graph:
-            self._driver.run_graph(self._graph, self._stream)
+        if work.graph:
+            self._driver.run_graph(work.graph, self._stream)
         else:
-            self._enqueue_steps(self._stream)
+            work.enqueue(self._stream, self._clock)
 
-    def run_on(self, addresses: list[int]) -> None:
+    def _wait(self) -> None:
+        """Waits for what was enqueued."""
+        self._driver.synchronize(self._stream)
+        if self._clock:
+            self._clock.count_run()
+
+    def make_place(self, position: int, *, on_device: bool = False) -> Place:
+        self._refuse_fork()
+        with self._lock, self._current():
+            nbytes = (self.program.inputs + self.program.outputs)[position].nbytes
+            memory = self._memory()
+            return memory.device_place(nbytes) if on_device else memory.pinned_place(nbytes)
+
+    def bind(self, places: Sequence[Place]) -> CudaBinding:
+        from jitdelegate.runtime.cuda.binding import CudaBinding  # imported late: load() makes its own outputs
+
+        self._refuse_fork()
+        with self._lock, self._current():
+            return CudaBinding(self.program, places, self._memory(), self._region)
+
+    def _memory(self) -> GpuMemory:
+        from jitdelegate.runtime.cuda.memory import GpuMemory  # imported late, as above
+
+        return GpuMemory(self.device, self._context)
+
+    def run_bound(self, binding: Binding) -> None:
+        from jitdelegate.runtime.cuda.binding import CudaBinding
+
+        assert isinstance(binding, CudaBinding), "a binding of another session"
         self._refuse_fork()
         with self._lock, self._current():
             self._refuse_capture()
-            count = len(self._inputs)
-            for source, (pinned, _, nbytes) in zip(addresses[:count], self._inputs, strict=True):
-                ctypes.memmove(pinned, source, nbytes)
-            self._enqueue()
-            self._driver.synchronize(self._stream)
-            if self._clock:
-                self._clock.count_run()
-            for target, (pinned, _, nbytes) in zip(addresses[count:], self._outputs, strict=True):
-                ctypes.memmove(target, pinned, nbytes)
+            route = binding.acquire(self._stream)
+            try:
+                self._enqueue(self._bound_work(route))
+            finally:
+                binding.release(self._stream)
+            self._wait()
+            binding.finish()
+
+    def _bound_work(self, route: Route) -> Work:
+        """The work of a route, from the last run on the same memory if there was one lately."""
+        work = self._works.pop(route.key, None) or self._prepared(route)
+        self._works[route.key] = work  # the last one
+        while len(self._works) > MOST_GRAPHS:
+            self._works.pop(next(iter(self._works))).drop()
+        return work
+
+    def run(self, inputs: Sequence[Any]) -> tuple[Tensor, ...]:
+        """See `IOBinding.run`; arrays with `__cuda_array_interface__` in memory of this GPU are copied there."""
+        on_gpu = [position for position, value in enumerate(inputs) if hasattr(value, "__cuda_array_interface__")]
+        if not on_gpu or len(inputs) != len(self.program.inputs):
+            return super().run(inputs)
+        addresses: list[int] = []
+        held: list[object] = []
+        places: dict[int, DevicePlace] = {}
+        self._refuse_fork()
+        for position, (value, port) in enumerate(zip(inputs, self.program.inputs, strict=True)):
+            if position in on_gpu:
+                places[position] = self._array_place(value, port)
+                addresses.append(0)
+            else:
+                held.append(memory := borrow(value, port))
+                addresses.append(memory.address)
+        outputs: list[Any] = [self.new_output(position) for position in range(len(self.program.outputs))]
+        self._run_staged([*addresses, *map(ctypes.addressof, outputs)], places)
+        return tuple(outputs)
+
+    def input_place(self, value: Any, port: Port) -> Place:
+        is_on_gpu = hasattr(value, "__cuda_array_interface__")
+        return self._array_place(value, port) if is_on_gpu else super().input_place(value, port)
+
+    def _array_place(self, value: Any, port: Port) -> DevicePlace:
+        with self._current():
+            return self._memory().array_place(value, port)
+
+    def run_on(self, addresses: list[int]) -> None:
+        self._run_staged(addresses, {})
+
+    def _run_staged(self, addresses: list[int], on_gpu: dict[int, DevicePlace]) -> None:
+        """One inference on the host's memory, but for inputs in the memory of the GPU."""
+        self._refuse_fork()
+        with self._lock, self._current():
+            self._refuse_capture()
+            work = self._staged_work(frozenset(on_gpu))
+            ports, count = self.program.inputs + self.program.outputs, len(self.program.inputs)
+            sides = list(zip(addresses, self._pinned, ports, strict=True))
+            for position, (source, room, port) in enumerate(sides[:count]):
+                if position not in on_gpu:
+                    ctypes.memmove(room, source, port.nbytes)
+                elif port.nbytes:
+                    target = self._region(self._offsets()[position])
+                    self._driver.copy(target, on_gpu[position].acquire(self._stream), port.nbytes, self._stream)
+            self._enqueue(work)
+            self._wait()
+            for target, room, port in sides[count:]:
+                ctypes.memmove(target, room, port.nbytes)
 
     def kernel_seconds(self) -> list[float | None]:
         with self._lock:
@@ -290,10 +382,11 @@ class CudaSession(IOBinding):
         self._refuse_fork()
         with self._lock, self._current():
             self._refuse_capture()
+            work = self._staged_work()
             self._states.prepare(self._stream)
             if copies:
-                return self._measure(runs, self._enqueue)
-            return self._measured_graph(self._enqueue_kernels, runs)
+                return self._measure(runs, lambda: self._enqueue(work))
+            return self._measured_graph(work.enqueue_kernels, runs)
 
     def launch_seconds(self, number: int, times: int, *, afresh: bool = True) -> float:
         """Seconds by the device's clock for launch `number`, run `times` times in a row in a graph.
@@ -304,26 +397,20 @@ class CudaSession(IOBinding):
         Raises:
             DeviceError: as for `run_seconds`.
         """
-        step = self._steps[number]
 
         def enqueue(stream: int) -> None:
             for _ in range(times):
-                self._driver.launch(*step, stream)
+                work.enqueue_launch(number, stream)
 
         self._refuse_fork()
         with self._lock, self._current():
             self._refuse_capture()
+            work = self._staged_work()
             if afresh:
-                self._enqueue_until(number)
+                self._states.prepare(self._stream)
+                work.enqueue_inputs(self._stream)
+                work.enqueue_until(number, self._stream)
             return self._measured_graph(enqueue, 1)[0]
-
-    def _enqueue_until(self, number: int) -> None:
-        """Enqueues an inference up to a launch."""
-        self._states.prepare(self._stream)
-        self._enqueue_inputs(self._stream)
-        self._states.enqueue_before(self._stream)
-        for step in self._steps[:number]:
-            self._driver.launch(*step, self._stream)
 
     def _measured_graph(self, enqueue: Callable[[int], None], runs: int) -> tuple[float, float]:
         """`_measure` of a graph, or of the same work without a graph where the driver gives none."""
@@ -380,6 +467,8 @@ class CudaSession(IOBinding):
         releases, self._releases = self._releases, []
         try:
             with context.current():
+                for work in (*self._works.values(), *self._staged_works.values()):
+                    work.drop()
                 for release, handle in reversed(releases):
                     try_release(release, handle)
         except DeviceError:
@@ -391,34 +480,3 @@ class CudaSession(IOBinding):
                 f"the model was loaded on a GPU in process {self._process}, which forked process {os.getpid()}:"
                 " CUDA does not survive that; start processes by 'spawn', or fork before the first model is loaded"
             )
-
-
-class _Arguments:
-    """The kernels' arguments in memory, in the form that the driver needs for every launch.
-
-    Attributes:
-        addresses: by launch, the address of its pointers to its arguments' values.
-    """
-
-    __slots__ = ("_pointers", "_words", "addresses")
-
-    def __init__(self, launches: Sequence[Launch], arena: int, place: Callable[[int], int]) -> None:
-        """
-        Args:
-            place: the address of what lies at an offset in the weights.
-        """
-        bases = {"a": arena, "i": 0, "f": 0}
-        words = [
-            place(value) if kind == "w" else bases[kind] + value
-            for launch in launches
-            for kind, value in zip(launch.kinds, launch.values, strict=True)
-        ]
-        # each argument has 8 bytes: the driver reads a shorter argument from the first bytes, which are the lowest
-        self._words = (ctypes.c_uint64 * len(words))(*words)
-        start = ctypes.addressof(self._words)
-        self._pointers = (ctypes.c_uint64 * len(words))(*range(start, start + 8 * len(words), 8))
-        self.addresses: list[int] = []
-        address = ctypes.addressof(self._pointers)
-        for launch in launches:
-            self.addresses.append(address)
-            address += 8 * len(launch.kinds)

@@ -1,4 +1,4 @@
-"""States on a CUDA device: memory beside the arena, copied in before the launches and out after them.
+"""States on a CUDA device: memory of their own, copied to where launches read them, and back after the launches.
 
 A state that a run updates in place lies in the arena itself, in a region of its own.
 """
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.cuda.driver import Driver
+    from jitdelegate.runtime.cuda.route import Copy
 
 ALIGNMENT = 256
 
@@ -36,8 +37,8 @@ class CudaStates:
         self._driver = driver
         self._states = program.states
         self._weights = weights
-        self._before = [arena + offset for offset in program.input_offsets[len(program.inputs) :]]
-        self._after = [arena + offset for offset in program.output_offsets[len(program.outputs) :]]
+        self._before = program.input_offsets[len(program.inputs) :]
+        self._after = program.output_offsets[len(program.outputs) :]
         self._places: list[int] = []
         for state, address in zip(program.states, _in_arena(program), strict=True):
             if address is not None:
@@ -90,17 +91,20 @@ class CudaStates:
             self._driver.upload(self._places[number], held.address, held.nbytes, stream)
         self._driver.synchronize(stream)
 
-    def enqueue_before(self, stream: int) -> None:
-        """Enqueue the copies to the arena, where launches read them."""
-        for state, place, address in zip(self._states, self._places, self._before, strict=True):
-            if state.nbytes and address != place:
-                self._driver.copy(address, place, state.nbytes, stream)
+    def copies(self, address: Callable[[int], int]) -> tuple[list[Copy], list[Copy]]:
+        """(the copies to where launches read the states, the copies from where they write them).
 
-    def enqueue_after(self, stream: int) -> None:
-        """Enqueue the copies from the arena, where launches wrote them."""
-        for state, place, address in zip(self._states, self._places, self._after, strict=True):
-            if state.nbytes and address != place:
-                self._driver.copy(place, address, state.nbytes, stream)
+        Args:
+            address: offset of a state to its address.
+        """
+        before: list[Copy] = []
+        after: list[Copy] = []
+        for state, place, read, written in zip(self._states, self._places, self._before, self._after, strict=True):
+            if state.nbytes and address(read) != place:
+                before.append((address(read), place, state.nbytes))
+            if state.nbytes and address(written) != place:
+                after.append((place, address(written), state.nbytes))
+        return before, after
 
 
 def _in_arena(program: Program) -> list[int | None]:
@@ -109,7 +113,10 @@ def _in_arena(program: Program) -> list[int | None]:
     pairs = zip(
         program.input_offsets[len(program.inputs) :], program.output_offsets[len(program.outputs) :], strict=True
     )
-    return [before if place in shared and before == after else None for place, (before, after) in enumerate(pairs)]
+    return [
+        before if place in shared and before == after < program.arena_bytes else None
+        for place, (before, after) in enumerate(pairs)
+    ]
 
 
 def _aligned(nbytes: int) -> int:

@@ -32,7 +32,7 @@ class Generated:
         code: cubins one after another; entries: (kernel, offset in `code`).
         kernels: one per distinct template, in the order of `entries`; launches refer to them.
         origins: per kernel, the .tflite operators that it computes.
-        input_offsets, output_offsets: offsets of the graph's inputs and outputs in the arena, in bytes.
+        input_offsets, output_offsets: offsets of the graph's inputs and outputs, in bytes, as in `Program`.
         compiled: the kernels with their PTX, for tools and tests; not part of the program.
     """
 
@@ -138,7 +138,7 @@ def _launch(planned: Plan, launch: Launch, kernel: int) -> program.Launch:
 def _argument(planned: Plan, argument: Argument) -> tuple[str, int]:
     """The letter and value of an argument in a program."""
     if isinstance(argument, TensorPointer):
-        return "a", planned.offset(argument.index) + argument.offset
+        return "p" if planned.is_port(argument.index) else "a", planned.offset(argument.index)
     if isinstance(argument, WeightsPointer):
         return "w", argument.offset
     if isinstance(argument, NoPointer):

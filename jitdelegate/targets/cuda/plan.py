@@ -1,8 +1,8 @@
 """Plans the launches of a graph, and the offset of each tensor in the device's arena.
 
 Every tensor is dense and row-major, so a View is another name for the same memory, and so is the result of an Update
-whose data nothing needs later. Inputs and outputs of the graph are in the arena too: the runtime copies them in and
-out.
+whose data nothing needs later. The program's inputs and outputs have memory of their own, which may be a caller's;
+their offsets begin where the arena ends.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ class Plan:
     """Launches in order, and the memory that they use.
 
     Attributes:
-        blocks: by tensor or intermediate, the (offset, size) of its memory in the arena, in bytes.
+        blocks: by tensor or intermediate, the (offset, size) of its memory, in bytes.
         buffers: by tensor, the tensor whose memory it uses.
+        ports: those of `buffers` that are memory of the program's inputs and outputs; they lie outside the arena.
         weights: content of constant memory.
         large_constants: as in `Program`.
     """
@@ -82,13 +83,18 @@ class Plan:
     launches: tuple[Launch, ...]
     blocks: Mapping[int, tuple[int, int]]
     buffers: Buffers
+    ports: frozenset[int]
     arena_bytes: int
     weights: bytearray
     large_constants: tuple[int, ...]
 
     def offset(self, index: int) -> int:
-        """Offset of a tensor or intermediate in the arena, in bytes."""
+        """Offset of a tensor or intermediate, in bytes."""
         return self.blocks[self.buffers[index]][0]
+
+    def is_port(self, index: int) -> bool:
+        """Whether a tensor lies in the memory of an input or output of the program."""
+        return self.buffers[index] in self.ports
 
 
 def plan(graph: Graph, gpu: Gpu, precision: str) -> Plan:
@@ -104,10 +110,24 @@ def plan(graph: Graph, gpu: Gpu, precision: str) -> Plan:
     writer = Writer(graph, gpu, precision)
     buffers = _write(writer)
     lives = dict(sorted(lives_of(_touched(writer, buffers), lambda index: _bytes(writer, index)).items()))
+    shared = dict.fromkeys(buffers[index] for index in (*graph.given, *graph.returned))
+    ports = {index: lives.pop(index) for index in shared}
     arena_bytes, offsets = place(lives, ALIGN)
     blocks = {index: (offset, lives[index].size) for index, offset in offsets.items()}
+    start = arena_bytes
+    for index, life in ports.items():
+        blocks[index] = start, life.size
+        start += -(-max(life.size, 1) // ALIGN) * ALIGN
+    weights = writer.weights
     return Plan(
-        graph, tuple(writer.launches), blocks, buffers, arena_bytes, writer.weights.content, tuple(writer.weights.large)
+        graph,
+        tuple(writer.launches),
+        blocks,
+        buffers,
+        frozenset(ports),
+        arena_bytes,
+        weights.content,
+        tuple(weights.large),
     )
 
 
@@ -165,7 +185,7 @@ def plan_text(planned: Plan) -> str:
     lines = [f"arena {planned.arena_bytes} bytes, weights {len(planned.weights)} bytes"]
     for step, launch in enumerate(planned.launches):
         places = ", ".join(
-            f"%{argument.index}@{planned.offset(argument.index) + argument.offset}"
+            f"%{argument.index}@{planned.offset(argument.index)}"
             for argument in launch.arguments
             if isinstance(argument, TensorPointer)
         )

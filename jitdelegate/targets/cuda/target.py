@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jitdelegate.passes.cost import Rates
     from jitdelegate.program.program import Program
     from jitdelegate.runtime.cuda.device import Device
+    from jitdelegate.runtime.cuda.memory import GpuMemory
     from jitdelegate.runtime.io_binding import IOBinding
     from jitdelegate.targets.target import Generated, Trace
 
@@ -173,6 +174,28 @@ class CudaTarget:
 
 
 TARGET = CudaTarget()
+
+
+def open_memory(ordinal: int) -> GpuMemory:
+    """The memory of a GPU of this machine, by its number.
+
+    Raises:
+        DeviceError: there is no such GPU, or no driver.
+    """
+    library = open_library()
+    from jitdelegate.runtime.cuda.device import find_device
+    from jitdelegate.runtime.cuda.memory import GpuMemory
+
+    return GpuMemory(find_device(library, ordinal))
+
+
+def open_memory_at(address: int) -> GpuMemory:
+    """The memory of the GPU that has this address, or of the first one if none does; raises as `open_memory`."""
+    library = open_library()
+    from jitdelegate.runtime.cuda.device import find_device_at
+    from jitdelegate.runtime.cuda.memory import GpuMemory
+
+    return GpuMemory(find_device_at(library, address))
 
 
 def open_library() -> Any:

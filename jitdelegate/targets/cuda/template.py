@@ -77,10 +77,9 @@ class Template(ABC):
 
 @dataclass(frozen=True, slots=True)
 class TensorPointer:
-    """The memory of tensor `index` (negative: an intermediate of the target), `offset` bytes from its start."""
+    """The start of the memory of tensor `index` (negative: an intermediate of the target)."""
 
     index: int
-    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
