@@ -172,13 +172,14 @@ class IOBinding:
         self.run_on(binding.addresses)
         binding.finish()
 
-    def run_async(self, binding: Binding, after: Sequence[Event] = ()) -> Event:
+    def run_async(self, binding: Binding, needs: Sequence[Event] = (), after: Sequence[Event] = ()) -> Event:
         """One inference on the memory of a binding of this session, after those requested before; returns at once.
 
         Any thread may call it. The caller leaves the memory alone until the event has happened.
 
         Args:
-            after: events that have to happen first.
+            needs: events that have to happen first; if one fails, so does the request.
+            after: events that have to happen first, well or not.
         Returns:
             the event that it has ended; waiting for it raises the errors of `run`.
         Raises:
@@ -186,7 +187,7 @@ class IOBinding:
             DeviceError: the session is closed, or out of memory or threads.
         """
         self.verify()
-        return self._own_requests().submit(lambda: self.run_bound(binding), after)
+        return self._own_requests().submit(lambda: self.run_bound(binding), needs, after)
 
     def _own_requests(self) -> Requests:
         """The requests of this session that run on a thread of Python's."""
