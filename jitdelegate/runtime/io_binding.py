@@ -88,11 +88,6 @@ class IOBinding:
         self._idle_slots.append(slots)
         return tuple(outputs)
 
-    def new_input(self, position: int) -> Tensor:
-        """New memory for an input, zeroed; raises DeviceError when out of memory."""
-        port = self.program.inputs[position]
-        return _make(_tensor_class(port), port)
-
     def new_output(self, position: int) -> Tensor:
         """New memory for an output, zeroed; raises DeviceError when out of memory."""
         return _make(self._output_classes[position], self.program.outputs[position])
