@@ -209,16 +209,16 @@ class CompiledModel:
     ) -> TensorBuffer:
         """A buffer of zeros for an input; raises RuntimeError for unknown names."""
         signature = self._keyed(signature_key)
-        tensor = self._tensors(signature, signature.inputs)[signature.inputs.position(input_name)]
-        return self._make_buffers(signature, [tensor], on_device=on_device)[0]
+        position = signature.inputs.position(input_name)
+        return self._make_buffer(signature, signature.inputs, position, on_device=on_device)
 
     def create_output_buffer_by_name(
         self, signature_key: str, output_name: str, *, on_device: bool = False
     ) -> TensorBuffer:
         """A buffer of zeros for an output; raises RuntimeError for unknown names."""
         signature = self._keyed(signature_key)
-        tensor = self._tensors(signature, signature.outputs)[signature.outputs.position(output_name)]
-        return self._make_buffers(signature, [tensor], on_device=on_device)[0]
+        position = signature.outputs.position(output_name)
+        return self._make_buffer(signature, signature.outputs, position, on_device=on_device)
 
     def create_input_buffers(self, signature_index: int | str = 0, *, on_device: bool = False) -> list[TensorBuffer]:
         """Buffers of zeros for all inputs of a signature, given by its index or key.
@@ -229,12 +229,12 @@ class CompiledModel:
             RuntimeError: there is no such signature.
         """
         signature = self._signature(signature_index)
-        return self._make_buffers(signature, self._tensors(signature, signature.inputs), on_device=on_device)
+        return self._make_buffers(signature, signature.inputs, on_device=on_device)
 
     def create_output_buffers(self, signature_index: int | str = 0, *, on_device: bool = False) -> list[TensorBuffer]:
         """As `create_input_buffers`, for the outputs. Sizes that only a run tells are the file's."""
         signature = self._signature(signature_index)
-        return self._make_buffers(signature, self._tensors(signature, signature.outputs), on_device=on_device)
+        return self._make_buffers(signature, signature.outputs, on_device=on_device)
 
     def resize_input_tensor(
         self, input_index: int, dims: Sequence[int], signature_index: int = 0, strict: bool = True
@@ -468,16 +468,22 @@ class CompiledModel:
         return [(ports[place].dtype, shapes[place]) for place in arguments.places(program)]
 
     def _make_buffers(
-        self, signature: SignatureArguments, tensors: Sequence[tuple[str, Shape]], *, on_device: bool
+        self, signature: SignatureArguments, arguments: Arguments, *, on_device: bool
     ) -> list[TensorBuffer]:
-        """Buffers of zeros where the signature's program reaches them fastest."""
-        session = self._graph(signature).executable.session
+        count = len(arguments.names)
+        return [self._make_buffer(signature, arguments, position, on_device=on_device) for position in range(count)]
+
+    def _make_buffer(
+        self, signature: SignatureArguments, arguments: Arguments, position: int, *, on_device: bool
+    ) -> TensorBuffer:
+        """A buffer of zeros where the signature's program reaches it fastest."""
+        dtype, shape = self._tensors(signature, arguments)[position]
+        executable = self._graph(signature).executable
+        program, session = executable.program, executable.session
         if session is None:
-            return [TensorBuffer.create(*tensor) for tensor in tensors]
-        return [
-            TensorBuffer(session.make_place(nbytes_of(dtype, shape), on_device=on_device), dtype, shape)
-            for dtype, shape in tensors
-        ]
+            return TensorBuffer.create(dtype, shape)
+        place = arguments.places(program)[position] + (len(program.inputs) if arguments.kind == "output" else 0)
+        return TensorBuffer(session.make_place(place, on_device=on_device), dtype, shape)
 
     def _details(self, signature: SignatureArguments, arguments: Arguments) -> dict[str, Any]:
         program = self._graph(signature).base.program

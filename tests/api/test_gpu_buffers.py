@@ -154,7 +154,7 @@ def test_a_side_on_the_host_is_copied_alone(driver: Library) -> None:
     running.run_bound(binding)
     np.testing.assert_array_equal(y.view(), answer(X))
     assert [(driver.calls - before)[name] for name in COPIES] == [0, 1, 0]
-    back = TensorBuffer(running.make_place(24, on_device=True), "float32", (3, 2))
+    back = TensorBuffer(running.make_place(1, on_device=True), "float32", (3, 2))
     host = TensorBuffer.create("float32", (2, 3))
     host.write(X + 1)
     before = driver.calls.copy()
@@ -165,7 +165,7 @@ def test_a_side_on_the_host_is_copied_alone(driver: Library) -> None:
 
 def test_pinned_memory_is_copied_from_and_to_without_a_stop_between(driver: Library) -> None:
     running = session(driver)
-    x, y = (TensorBuffer(running.make_place(24), "float32", shape) for shape in [(2, 3), (3, 2)])
+    x, y = (TensorBuffer(running.make_place(number), "float32", shape) for number, shape in enumerate([(2, 3), (3, 2)]))
     assert not x.view().any()
     x.write(X)
     before = driver.calls.copy()
@@ -404,7 +404,7 @@ def test_a_session_takes_arrays_on_its_gpu_as_inputs(driver: Library) -> None:
         running.run([GpuArray(X.reshape(3, 2), driver)])
     with pytest.raises(DeviceError, match="memory of GPU 1, expected GPU 0"):
         running.run([GpuArray(X, driver, gpu=1)])
-    given = TensorBuffer(running.make_place(24, on_device=True), "float32", (3, 2))
+    given = TensorBuffer(running.make_place(1, on_device=True), "float32", (3, 2))
     before = driver.calls.copy()
     assert run_into(running, [x], [given]) == (given,)
     assert copies(driver, before) == 0
@@ -428,12 +428,12 @@ def test_threads_of_the_caller_take_turns_with_bindings_of_their_own(driver: Lib
 def test_a_forked_child_gives_nothing_back_and_is_told(driver: Library) -> None:
     running, x = session(driver), GpuArray(X, driver)
     place = TensorBuffer.create_from_cuda_array(x).place
-    y = TensorBuffer(running.make_place(24), "float32", (3, 2))
+    y = TensorBuffer(running.make_place(1), "float32", (3, 2))
     binding = running.bind([place, y.place])
     child = os.fork()
     if child == 0:
         before, told = driver.calls.copy(), 0
-        for use in (lambda: running.run_bound(binding), lambda: running.make_place(24)):
+        for use in (lambda: running.run_bound(binding), lambda: running.make_place(1)):
             try:
                 use()
             except DeviceError as error:

@@ -322,7 +322,7 @@ def test_a_cache_on_the_gpu_is_updated_in_place_and_nothing_is_copied(gpu: Libra
     session = model._opened.session
     assert session is not None
     ports = (*session.program.inputs, *session.program.outputs)
-    places = [session.make_place(port.nbytes, on_device=True) for port in ports]
+    places = [session.make_place(position, on_device=True) for position in range(len(ports))]
     cache, row, start, other, sums = (
         TensorBuffer(place, port.dtype, port.shape) for place, port in zip(places, ports, strict=True)
     )
