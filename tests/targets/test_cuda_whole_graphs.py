@@ -290,8 +290,8 @@ def test_a_cache_on_the_gpu_is_updated_in_place_and_nothing_is_copied(gpu: Libra
     model = _load(cache_step(), tmp_path, gpu)
     session = model._opened.session
     assert session is not None
-    places = [session.make_place(position, on_device=True) for position in range(5)]
     ports = (*session.program.inputs, *session.program.outputs)
+    places = [session.make_place(port.nbytes, on_device=True) for port in ports]
     cache, row, start, other, sums = (
         TensorBuffer(place, port.dtype, port.shape) for place, port in zip(places, ports, strict=True)
     )

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jitdelegate.ir.expr import Arg
+from jitdelegate.ir.expr import Arg, Cast
 from jitdelegate.ir.forms import Concat, IndexMap, Map, View
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ir.index_forms import Update
@@ -76,6 +76,20 @@ def test_a_cache_and_its_update_may_share_memory() -> None:
     draft, *_, updated = cache_step()
     seen = draft.doubled(updated)
     assert aliases(draft.graph(seen, updated)) == ((0, 1),)
+
+
+@pytest.mark.parametrize(("size", "expected"), [(1, ((0, 0),)), (2, ())])
+def test_a_place_may_have_been_a_float(size: int, expected: object) -> None:
+    """As converters of PyTorch models compute it."""
+    draft = Draft()
+    cache, row, place = draft.given((ROWS, COLUMNS)), draft.given((1, COLUMNS)), draft.given((1,), "int32")
+    column = draft.node(
+        Map(Arg(0), (IndexMap.along(0),)), (draft.tensor((size,), "float32", np.zeros(size, np.float32)),), (1,)
+    )
+    number = draft.node(Map(Cast(Arg(0), "float32"), (IndexMap.along(0),)), (place,), (1,))
+    both = draft.node(Concat(axis=0), (number, column), (2,))
+    start = draft.node(Map(Cast(Arg(0), "int32"), (IndexMap.along(0),)), (both,), (2,), "int32")
+    assert aliases(draft.graph(draft.update(cache, row, start))) == expected
 
 
 def test_views_and_several_updates_in_a_row_are_followed() -> None:
