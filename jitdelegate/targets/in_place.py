@@ -20,7 +20,7 @@ MOST_IN_CODE = 64
 
 
 def lies_in_code(constant: np.ndarray) -> bool:
-    """Whether a constant lies beside the code: few integers or one float, from which places may be computed. Weights may
+    """Whether a constant lies beside the code: few integers or a float, from which places may be computed. Weights may
     be part of a file that somebody overwrites during a run."""
     is_float = constant.dtype.name == "float32" and constant.size == 1
     return is_float or (constant.dtype.name in ("int32", "int64", "bool") and constant.size <= MOST_IN_CODE)
