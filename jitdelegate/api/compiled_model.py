@@ -358,27 +358,24 @@ class CompiledModel:
         self, signature_index: int, input_buffers: Sequence[TensorBuffer], output_buffers: Sequence[TensorBuffer]
     ) -> Event:
         """As `run_async`, with the arguments of `run_by_index`."""
-        signature = self._signature(signature_index)
-        check_buffers(signature.inputs, input_buffers)
-        check_buffers(signature.outputs, output_buffers)
-        if self._graph(signature).base.program.shape_inputs:  # their values decide which program runs
-            for buffer in input_buffers:
-                buffer.wait_event()
-        found = self._bound_of(signature_index, input_buffers, output_buffers)
-        needs, after = _events(input_buffers), [event for buffer in output_buffers for event in buffer.users()]
-        try:
-            event = found.session.run_async(found.binding, needs, after) if found and found.binding else None
-        except ProgramError as error:
-            assert found
-            self._replace(found, str(error))
-            return self.run_async_by_index(signature_index, input_buffers, output_buffers)
-        if event is None:
-            sides = _apart(input_buffers), _apart(output_buffers)
+        found = self._bound.get(_key(signature_index, input_buffers, output_buffers))
+        if found is None or found.binding is None:
+            found = self._prepared(signature_index, input_buffers, output_buffers)
+        event: Event
+        needs, after = _events(input_buffers), [each for buffer in output_buffers for each in buffer.users()]
+        if found is None:
+            signature, sides = self._signature(signature_index), (_apart(input_buffers), _apart(output_buffers))
             event = self._requests().submit(lambda: self._run_on_litert(signature, *sides), needs, after)
+        else:
+            try:
+                event = found.session.run_async(found.binding, needs, after)  # type: ignore[arg-type]  # it is there
+            except ProgramError as error:
+                self._replace(found, str(error))
+                return self.run_async_by_index(signature_index, input_buffers, output_buffers)
         for buffer in input_buffers:
             buffer.add_reader(event)
         for buffer in output_buffers:
-            buffer.set_event(event)
+            buffer.add_writer(event)
         return event
 
     def close(self) -> None:
@@ -522,6 +519,18 @@ class CompiledModel:
         except ProgramError as error:
             self._replace(found, str(error))
             self._run_unbound(signature_index, inputs, outputs)
+
+    def _prepared(
+        self, signature_index: int, inputs: Sequence[TensorBuffer], outputs: Sequence[TensorBuffer]
+    ) -> Bound | None:
+        """The buffers, checked and ready for a request; None where LiteRT runs the model."""
+        signature = self._signature(signature_index)
+        check_buffers(signature.inputs, inputs)
+        check_buffers(signature.outputs, outputs)
+        if self._graph(signature).base.program.shape_inputs:  # their values decide which program runs
+            for buffer in inputs:
+                buffer.wait_event()
+        return self._bound_of(signature_index, inputs, outputs)
 
     def _bound_of(
         self, signature_index: int, inputs: Sequence[TensorBuffer], outputs: Sequence[TensorBuffer]
