@@ -12,7 +12,7 @@ buffer as input and output of a cache.
 - prefill, decode: tokens a second, medians of rounds in which both sides take turns in one process. The speed is
   LiteRT's time over ours, round by round: above 1 we are faster.
 
-Generated tokens have to be equal; the first difference is printed, and how far LiteRT's best two logits are apart there.
+Generated tokens have to be equal; the first difference is printed, and how far LiteRT's best two logits are apart.
 Where data is quantized at run time, an element halfway between two bytes may become either, so that logits differ.
 """
 
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import statistics
 import subprocess
@@ -34,6 +33,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+
+from jitdelegate.commands.demo import installed_environment
 
 SETTLE = 0.005
 """Seconds; threads of a pool commonly spin for a millisecond or two after their work."""
@@ -260,7 +261,7 @@ def starts(model: str, threads: int, rounds: int) -> dict[str, dict[str, float]]
                 side = name.partition(",")[0]
                 command = [sys.executable, "-m", "scripts.bench_decoders", model, "--child", side]
                 command += ["--threads", str(threads)]
-                environment = {**os.environ, "XDG_CACHE_HOME": cache}
+                environment = {**installed_environment(), "XDG_CACHE_HOME": cache}
                 done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
                 if done.returncode:
                     sys.exit(f"{name}: {done.stderr.strip()}")
