@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from jitdelegate.engine.model_file import Source
     from jitdelegate.options.groups import Options
     from jitdelegate.runtime.binding import Binding, Place
+    from jitdelegate.runtime.event import Event
     from jitdelegate.runtime.io_binding import IOBinding
+    from jitdelegate.runtime.requests import Requests
 
     Shape = tuple[int, ...]
 
@@ -61,6 +63,7 @@ class CompiledModel:
         self._graphs: dict[int, CurrentSubgraph] = {}
         self._signatures = signatures_of(executable.program)
         self._bound: dict[tuple[Any, ...], Bound] = {}
+        self._litert_requests: Requests | None = None
         self._closed = False
 
     @classmethod
@@ -201,31 +204,37 @@ class CompiledModel:
         self._check_open()
         return not any(graph.executable.message().remaining for graph in self._open_all())
 
-    def create_input_buffer_by_name(self, signature_key: str, input_name: str) -> TensorBuffer:
+    def create_input_buffer_by_name(
+        self, signature_key: str, input_name: str, *, on_device: bool = False
+    ) -> TensorBuffer:
         """A buffer of zeros for an input; raises RuntimeError for unknown names."""
         signature = self._keyed(signature_key)
-        dtype, shape = self._tensors(signature, signature.inputs)[signature.inputs.position(input_name)]
-        return TensorBuffer.create(dtype, shape)
+        position = signature.inputs.position(input_name)
+        return self._make_buffer(signature, signature.inputs, position, on_device=on_device)
 
-    def create_output_buffer_by_name(self, signature_key: str, output_name: str) -> TensorBuffer:
+    def create_output_buffer_by_name(
+        self, signature_key: str, output_name: str, *, on_device: bool = False
+    ) -> TensorBuffer:
         """A buffer of zeros for an output; raises RuntimeError for unknown names."""
         signature = self._keyed(signature_key)
-        dtype, shape = self._tensors(signature, signature.outputs)[signature.outputs.position(output_name)]
-        return TensorBuffer.create(dtype, shape)
+        position = signature.outputs.position(output_name)
+        return self._make_buffer(signature, signature.outputs, position, on_device=on_device)
 
-    def create_input_buffers(self, signature_index: int | str = 0) -> list[TensorBuffer]:
+    def create_input_buffers(self, signature_index: int | str = 0, *, on_device: bool = False) -> list[TensorBuffer]:
         """Buffers of zeros for all inputs of a signature, given by its index or key.
 
+        Args:
+            on_device: in the memory of the GPU that the model runs on. Else on the host, for a GPU in pinned memory.
         Raises:
             RuntimeError: there is no such signature.
         """
         signature = self._signature(signature_index)
-        return [TensorBuffer.create(*tensor) for tensor in self._tensors(signature, signature.inputs)]
+        return self._make_buffers(signature, signature.inputs, on_device=on_device)
 
-    def create_output_buffers(self, signature_index: int | str = 0) -> list[TensorBuffer]:
+    def create_output_buffers(self, signature_index: int | str = 0, *, on_device: bool = False) -> list[TensorBuffer]:
         """As `create_input_buffers`, for the outputs. Sizes that only a run tells are the file's."""
         signature = self._signature(signature_index)
-        return [TensorBuffer.create(*tensor) for tensor in self._tensors(signature, signature.outputs)]
+        return self._make_buffers(signature, signature.outputs, on_device=on_device)
 
     def resize_input_tensor(
         self, input_index: int, dims: Sequence[int], signature_index: int = 0, strict: bool = True
@@ -273,7 +282,7 @@ class CompiledModel:
             RuntimeError: the number, type, shape or length of the buffers is wrong, there is no such signature, or
                 the device failed. A CompiledModelError is a ValueError as well, as LiteRT has for destroyed buffers.
         """
-        found = self._bound.get((signature_index, *map(id, (*input_buffers, None, *output_buffers))))
+        found = self._bound.get((signature_index, *map(id, (*input_buffers, None, *output_buffers))))  # as `_key`
         if found is None or not found.is_idle:
             self._run_unbound(signature_index, input_buffers, output_buffers)
             return
@@ -310,9 +319,76 @@ class CompiledModel:
         self.run_by_index(self._signatures.index(found), given, _ordered(found.outputs, outputs))
         return None
 
+    def run_async(
+        self,
+        inputs: Sequence[TensorBuffer] | Mapping[str, TensorBuffer],
+        outputs: Sequence[TensorBuffer] | Mapping[str, TensorBuffer],
+        signature: int | str = 0,
+    ) -> Event:
+        """Begin an inference on lists of buffers, or on dictionaries by name, and return: LiteRT's RunAsync.
+
+        Requests begin in the order in which they came, `requests_in_flight` of them are computed at a time, and their
+        events happen in order. A request waits for the events of its buffers, and for earlier requests that use what it
+        writes; its outputs get its own event, so that reading them waits for it. Python does not take part meanwhile,
+        except where operators run on LiteRT. With 256 requests waiting, this waits for the first.
+
+        Any thread may call it. Until the event has happened, leave the memory of the buffers alone, other than by the
+        buffers' own methods, which wait for it.
+
+        Args:
+            signature: its index or key.
+        Returns:
+            The event that the outputs are written; waiting for it raises the errors of the inference.
+        Raises:
+            RuntimeError: as `run_by_index`, where it can be told at once.
+        """
+        found = self._signature(signature)
+        index = self._signatures.index(found)
+        return self.run_async_by_index(index, _ordered(found.inputs, inputs), _ordered(found.outputs, outputs))
+
+    def run_async_by_name(
+        self, signature_key: str, input_map: Mapping[str, TensorBuffer], output_map: Mapping[str, TensorBuffer]
+    ) -> Event:
+        """As `run_async`, with the arguments of `run_by_name`."""
+        signature = self._keyed(signature_key)
+        inputs, outputs = signature.inputs.in_order(input_map), signature.outputs.in_order(output_map)
+        return self.run_async_by_index(self._signatures.index(signature), inputs, outputs)
+
+    def run_async_by_index(
+        self, signature_index: int, input_buffers: Sequence[TensorBuffer], output_buffers: Sequence[TensorBuffer]
+    ) -> Event:
+        """As `run_async`, with the arguments of `run_by_index`."""
+        signature = self._signature(signature_index)
+        check_buffers(signature.inputs, input_buffers)
+        check_buffers(signature.outputs, output_buffers)
+        if self._graph(signature).base.program.shape_inputs:  # their values decide which program runs
+            for buffer in input_buffers:
+                buffer.wait_event()
+        found = self._bound_of(signature_index, input_buffers, output_buffers)
+        needs, after = _events(input_buffers), [event for buffer in output_buffers for event in buffer.users()]
+        try:
+            event = found.session.run_async(found.binding, needs, after) if found and found.binding else None
+        except ProgramError as error:
+            assert found
+            self._replace(found, str(error))
+            return self.run_async_by_index(signature_index, input_buffers, output_buffers)
+        if event is None:
+            sides = _apart(input_buffers), _apart(output_buffers)
+            event = self._requests().submit(lambda: self._run_on_litert(signature, *sides), needs, after)
+        for buffer in input_buffers:
+            buffer.add_reader(event)
+        for buffer in output_buffers:
+            buffer.set_event(event)
+        return event
+
     def close(self) -> None:
-        """Stop worker threads and free the model's memory. Buffers stay valid; the model cannot be used afterwards."""
+        """Stop worker threads and free the model's memory. Buffers stay valid; the model cannot be used afterwards.
+
+        Waits for requests of `run_async`, except for those that wait for events of others; they fail.
+        """
         self._closed = True
+        if self._litert_requests is not None:
+            self._litert_requests.close()
         self._bound.clear()
         self._specializations.close()
 
@@ -333,6 +409,15 @@ class CompiledModel:
             TypeError: always. Buffers belong to one process; a `Model` can be copied and pickled.
         """
         raise TypeError("a CompiledModel cannot be copied or pickled; make another one of the same model")
+
+    def _requests(self) -> Requests:
+        """The requests that run on LiteRT."""
+        if self._litert_requests is None:
+            from jitdelegate.runtime.requests import Requests  # not before: most runs are waited for
+
+            with self._opened.lock:
+                self._litert_requests = self._litert_requests or Requests()
+        return self._litert_requests
 
     def _check_open(self) -> None:
         if self._closed:
@@ -382,6 +467,24 @@ class CompiledModel:
         ports = program.inputs if is_input else program.outputs
         return [(ports[place].dtype, shapes[place]) for place in arguments.places(program)]
 
+    def _make_buffers(
+        self, signature: SignatureArguments, arguments: Arguments, *, on_device: bool
+    ) -> list[TensorBuffer]:
+        count = len(arguments.names)
+        return [self._make_buffer(signature, arguments, position, on_device=on_device) for position in range(count)]
+
+    def _make_buffer(
+        self, signature: SignatureArguments, arguments: Arguments, position: int, *, on_device: bool
+    ) -> TensorBuffer:
+        """A buffer of zeros where the signature's program reaches it fastest."""
+        dtype, shape = self._tensors(signature, arguments)[position]
+        executable = self._graph(signature).executable
+        program, session = executable.program, executable.session
+        if session is None:
+            return TensorBuffer.create(dtype, shape)
+        place = arguments.places(program)[position] + (len(program.inputs) if arguments.kind == "output" else 0)
+        return TensorBuffer(session.make_place(place, on_device=on_device), dtype, shape)
+
     def _details(self, signature: SignatureArguments, arguments: Arguments) -> dict[str, Any]:
         program = self._graph(signature).base.program
         ports = program.inputs if arguments.kind == "input" else program.outputs
@@ -401,25 +504,45 @@ class CompiledModel:
     ) -> None:
         """One inference on buffers that the model is not ready to run on; it is afterwards."""
         signature = self._signature(signature_index)
-        executable = self._fit(signature, inputs)
+        check_buffers(signature.inputs, inputs)
         check_buffers(signature.outputs, outputs)
-        session = executable.session  # read once: another thread may close the model
-        if session is None:
+        found = self._bound.get(_key(signature_index, inputs, outputs))
+        if found is not None:
+            found.is_idle = True  # before waiting: another thread may begin a request meanwhile
+        for buffer in inputs:
+            buffer.wait_event()
+        for buffer in outputs:
+            buffer.wait_for_users()
+        found = self._bound_of(signature_index, inputs, outputs)
+        if found is None:
             self._run_on_litert(signature, inputs, outputs)
             return
-        binding = session.bind(self._places(signature, executable, inputs, outputs))
-        found = Bound(executable, session, binding)
-        if not executable.values:  # else the program depends on the inputs' values
-            self._keep((signature_index, *map(id, (*inputs, None, *outputs))), found, (*inputs, *outputs))
         try:
-            session.run_bound(binding)
+            found.session.run_bound(found.binding)  # type: ignore[arg-type]  # its buffers are alive
         except ProgramError as error:
             self._replace(found, str(error))
             self._run_unbound(signature_index, inputs, outputs)
 
+    def _bound_of(
+        self, signature_index: int, inputs: Sequence[TensorBuffer], outputs: Sequence[TensorBuffer]
+    ) -> Bound | None:
+        """The buffers, ready to run on; None where LiteRT runs the model."""
+        key = _key(signature_index, inputs, outputs)
+        found = self._bound.get(key)
+        if found is not None and found.binding is not None:
+            return found
+        signature = self._signature(signature_index)
+        executable = self._fit(signature, inputs)
+        session = executable.session  # read once: another thread may close the model
+        if session is None:
+            return None
+        found = Bound(executable, session, session.bind(self._places(signature, executable, inputs, outputs)))
+        if not executable.values:  # else the program depends on the inputs' values
+            self._keep(key, found, (*inputs, *outputs))
+        return found
+
     def _fit(self, signature: SignatureArguments, inputs: Sequence[TensorBuffer]) -> Executable:
         """The program for these inputs, ready to run."""
-        check_buffers(signature.inputs, inputs)
         graph = self._graph(signature)
         ordered = [inputs[position] for position in signature.inputs.positions(graph.base.program)]
         executable, is_other = graph.fit(ordered)
@@ -494,6 +617,9 @@ class CompiledModel:
 
     def _run_anew(self, signature: SignatureArguments, inputs: Sequence[TensorBuffer]) -> list[TensorBuffer]:
         """One inference into new buffers."""
+        check_buffers(signature.inputs, inputs)
+        for buffer in inputs:
+            buffer.wait_event()
         executable = self._fit(signature, inputs)
         if executable.session is None:
             results = self._results(signature, inputs)
@@ -514,7 +640,7 @@ class Bound:
     Attributes:
         executable, session: the program, and what runs it.
         binding: the buffers' memory, checked; None once a buffer was destroyed.
-        is_idle: False once a buffer has an event, or was destroyed.
+        is_idle: False once a buffer has an event or a request reads it, or was destroyed.
         watchers: weak references to the buffers.
     """
 
@@ -528,6 +654,11 @@ class Bound:
         self.watchers: list[object] = []
 
 
+def _key(signature_index: int, inputs: Sequence[TensorBuffer], outputs: Sequence[TensorBuffer]) -> tuple[object, ...]:
+    """What lists of buffers are bound by."""
+    return (signature_index, *map(id, (*inputs, None, *outputs)))
+
+
 def _ordered(
     arguments: Arguments, buffers: Sequence[TensorBuffer] | Mapping[str, TensorBuffer]
 ) -> Sequence[TensorBuffer]:
@@ -535,8 +666,7 @@ def _ordered(
 
 
 def check_buffers(arguments: Arguments, buffers: Sequence[TensorBuffer]) -> None:
-    """Wait until nobody else uses the buffers.
-
+    """
     Raises:
         CompiledModelError: their number is wrong, one is no buffer, or was destroyed.
     """
@@ -544,7 +674,16 @@ def check_buffers(arguments: Arguments, buffers: Sequence[TensorBuffer]) -> None
         if not isinstance(buffer, TensorBuffer):
             raise CompiledModelError(f"{arguments.kind} {name!r} is {type(buffer).__name__}, expected a TensorBuffer")
         assert buffer.place
-        buffer.wait_event()
+
+
+def _events(buffers: Sequence[TensorBuffer]) -> list[Event]:
+    """The events that reading the buffers has to wait for."""
+    return [event for event in (buffer.get_event() for buffer in buffers) if event is not None]
+
+
+def _apart(buffers: Sequence[TensorBuffer]) -> list[TensorBuffer]:
+    """Buffers on the same memory, for one request: they have no events, and stay as they are."""
+    return [TensorBuffer(buffer.place, buffer.dtype, buffer.shape) for buffer in buffers]
 
 
 def _resolve(

@@ -56,6 +56,7 @@ class GpuDelegate:
         max_delegated_partitions: int | None = None,
         min_nodes_per_partition: int | None = None,
         private_weights: bool | int | None = None,
+        requests_in_flight: int | None = None,
         require_full_delegation: bool | int | None = None,
         first_delegate_node_index: int | None = None,
         last_delegate_node_index: int | None = None,

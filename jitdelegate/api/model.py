@@ -388,6 +388,7 @@ def load(
     max_delegated_partitions: int | None = None,
     min_nodes_per_partition: int | None = None,
     private_weights: bool | int | None = None,
+    requests_in_flight: int | None = None,
     require_full_delegation: bool | int | None = None,
     first_delegate_node_index: int | None = None,
     last_delegate_node_index: int | None = None,
@@ -415,6 +416,7 @@ def load(
         num_threads: threads that share one inference; None takes the CPUs that this process and its container may
             use, at most 4.
         precision: of CUDA code: "float32", "tf32", "float16" or "bfloat16".
+        requests_in_flight: how many inferences of `run_async` are computed at a time.
         require_full_delegation: refuse a model with an operator that is not compiled.
         quantized_execution, quantized_rounding: how quantized operators are computed, and the bits of their results.
         quantize_inputs, dequantize_outputs: float32 in place of quantized inputs, of quantized outputs.

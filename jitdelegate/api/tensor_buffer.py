@@ -20,22 +20,18 @@ if TYPE_CHECKING:
     import numpy as np
 
     from jitdelegate.runtime.binding import Binding
+    from jitdelegate.runtime.event import Event
 
     class Bound(Protocol):
         """Buffers that a model is ready to run on.
 
         Attributes:
-            is_idle: False once a buffer has an event, or was destroyed.
+            is_idle: False once a buffer has an event or a request reads it, or was destroyed.
             binding: None once a buffer was destroyed.
         """
 
         is_idle: bool
         binding: Binding | None
-
-    class Event(Protocol):
-        """Something to wait for before a buffer is used."""
-
-        def wait(self) -> Any: ...
 
 
 LITERT_TYPES = {
@@ -60,12 +56,13 @@ class TensorBuffer:
         shape: sizes, outermost first.
     """
 
-    __slots__ = ("__weakref__", "_bounds", "_event", "_place", "_told_shape", "dtype", "shape")
+    __slots__ = ("__weakref__", "_bounds", "_event", "_place", "_readers", "_told_shape", "dtype", "shape")
 
     def __init__(self, place: Place, dtype: str, shape: tuple[int, ...]) -> None:
         self._place: Place | None = place
         self._bounds: list[ref[Bound]] = []
         self._event: Event | None = None
+        self._readers: tuple[Event, ...] = ()
         self.dtype = dtype
         self.shape = self._told_shape = shape
 
@@ -232,7 +229,7 @@ class TensorBuffer:
             )
         if self.place.is_readonly:
             raise TensorError("the buffer's memory is read-only")
-        self.wait_event()
+        self.wait_for_users()
         self._store(data_array)
 
     def read(self, num_elements: int | None = None, output_dtype: Any = None) -> np.ndarray:
@@ -282,13 +279,22 @@ class TensorBuffer:
         self._place = self._event = None
         for bound in self._live_bounds():
             bound.is_idle, bound.binding = False, None
+        self._readers = ()
 
     def set_event(self, event: Event) -> None:
-        """Let everyone who reads or writes the buffer wait for an event first."""
+        """Let everyone who reads or writes the buffer wait for an event first: LiteRT's TensorBuffer::SetEvent.
+
+        Raises:
+            TensorError: it is no event.
+            TensorBufferError: the buffer was destroyed.
+        """
+        from jitdelegate.runtime.event import Event  # not before: most buffers have none
+
         assert self.place
+        if not isinstance(event, Event):
+            raise TensorError(f"an event is {type(event).__name__}, expected jitdelegate.Event")
         self._event = event
-        for bound in self._live_bounds():
-            bound.is_idle = False
+        self._interrupt()
 
     def has_event(self) -> bool:
         """Whether there is an event that nobody has waited for."""
@@ -302,13 +308,42 @@ class TensorBuffer:
         """Wait for nothing anymore."""
         self._event = None
 
-    def wait_event(self) -> None:
-        """Wait for the event, if there is one; raises the errors of what it stands for."""
+    def wait_event(self, timeout: float | None = None) -> None:
+        """Wait for the event, if there is one, for at most `timeout` seconds; raises the errors of `Event.wait`."""
         event = self._event
         if event is not None:
-            event.wait()
+            event.wait(timeout)
             if self._event is event:
-                self._event = None
+                self.clear_event()
+
+    def add_reader(self, event: Event) -> None:
+        """Note that a request reads the memory until `event`; whoever writes to the buffer waits for it."""
+        self._forget_readers()
+        self._readers = (*self._readers, event)
+        self._interrupt()
+
+    def users(self) -> tuple[Event, ...]:
+        """Events for which whoever writes to the buffer has to wait."""
+        self._forget_readers()
+        return self._readers if self._event is None else (*self._readers, self._event)
+
+    def wait_for_users(self) -> None:
+        """Wait until nobody uses the memory. What they were to write is lost, so their errors do not matter."""
+        for each in self.users():
+            each.wait_quietly()
+        self._forget_readers()
+        if self._event is not None and self._event.done:
+            self.clear_event()
+
+    def _interrupt(self) -> None:
+        """Let the next run on the buffer look for events first."""
+        for bound in self._live_bounds():
+            bound.is_idle = False
+
+    def _forget_readers(self) -> None:
+        """Forget requests that have ended."""
+        if self._readers:
+            self._readers = tuple(each for each in self._readers if not each.done)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         array = self.view()

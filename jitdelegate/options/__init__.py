@@ -100,6 +100,9 @@ class DelegateOptions:
         private_weights: keep weights in private memory. Without it, processes share the weights of a large program with
             its file, detect changes of that file, and recover; with it, changes of the file cannot reach a running
             model, and each process has its own copy.
+        requests_in_flight: how many inferences of `run_async` are computed at a time, each with an arena of its own;
+            further ones wait for their turn. On the CPU they share `num_threads` among them, on a GPU they follow each
+            other. A model with variables, and one that is partly on LiteRT, computes one at a time.
         require_full_delegation: refuse a model with an operator that is not compiled, with the reasons.
         first_delegate_node_index: for debugging: operators before this position of the file run on LiteRT.
         last_delegate_node_index: for debugging: operators after this position run on LiteRT. None and TFLite's
@@ -156,6 +159,7 @@ class DelegateOptions:
         "quantized_execution",
         "quantized_models_allowed",
         "quantized_rounding",
+        "requests_in_flight",
         "require_full_delegation",
         "serialization_dir",
         "stream",
@@ -182,6 +186,7 @@ class DelegateOptions:
         max_delegated_partitions: int | None = None,
         min_nodes_per_partition: int = 0,
         private_weights: bool | int = False,
+        requests_in_flight: int = 2,
         require_full_delegation: bool | int = False,
         first_delegate_node_index: int = 0,
         last_delegate_node_index: int | None = None,
@@ -215,6 +220,7 @@ class DelegateOptions:
         self.max_delegated_partitions = checks.partitions(max_delegated_partitions)
         self.min_nodes_per_partition = checks.whole("min_nodes_per_partition", min_nodes_per_partition)
         self.private_weights = checks.truth("private_weights", private_weights)
+        self.requests_in_flight = checks.requests(requests_in_flight)
         whole = checks.truth("require_full_delegation", require_full_delegation)
         self.require_full_delegation = whole or self.hardware_accelerators == GPU
         self.first_delegate_node_index = checks.whole("first_delegate_node_index", first_delegate_node_index)

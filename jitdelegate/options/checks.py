@@ -69,6 +69,12 @@ def threads(value: int | None) -> int | None:
     raise refused("num_threads", value, f"None or a whole number from 1 to {MOST_THREADS}")
 
 
+def requests(value: int) -> int:
+    if type(value) is int and 1 <= value <= MOST_THREADS:
+        return value
+    raise refused("requests_in_flight", value, f"a whole number from 1 to {MOST_THREADS}")
+
+
 def device(value: int | str) -> int | str:
     found = value
     if isinstance(found, str) and found.isdecimal() and len(found) <= LONGEST_NUMBER:

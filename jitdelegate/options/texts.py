@@ -26,7 +26,7 @@ _NUMBERS = {
     *("experimental_flags", "first_delegate_node_index", "hardware_accelerators", "inference_preference"),
     *("inference_priority1", "inference_priority2"),
     *("inference_priority3", "last_delegate_node_index", "max_delegated_partitions", "min_nodes_per_partition"),
-    *("num_threads", "stream"),
+    *("num_threads", "requests_in_flight", "stream"),
 }
 _SIGNED = {"is_precision_loss_allowed", "max_delegated_partitions"}
 _TRUE_OR_FALSE = {

@@ -86,19 +86,18 @@ class Binding:
     """Where a program's inputs and outputs lie in the caller's memory; `IOBinding.bind` makes it.
 
     An output may lie where an input lies. A run writes it there if they are a pair of `Program.aliases` and no other
-    input lies there; else it is written to spare memory, and copied there after the run. Tensors on
-    a GPU are in spare memory too, for a program that runs elsewhere.
+    input lies there; else it is written to spare memory, and copied there after the run. Tensors on a GPU are copied
+    from and to spare memory, for a program that runs elsewhere.
 
     Attributes:
         addresses: of all inputs, then of all outputs, as `IOBinding.run_on` takes them.
-        copies: (target, source, bytes) of each output that is copied to its place after a run.
-        copies: (target, source, bytes) of outputs in spare memory, on the host.
-        staged: (position, spare memory) of tensors on a GPU.
         places: the caller's, in the same order.
-        copies: (target, source, bytes) of outputs in spare memory, which `finish` makes.
+        copies: (target, source, bytes) of outputs in spare memory whose place is on the host, which `finish` makes.
+        staged: (position, spare memory) of tensors on a GPU, which `start` and `finish` copy.
+        is_direct: whether there are none of both.
     """
 
-    __slots__ = ("_inputs", "_ports", "_spares", "addresses", "copies", "places", "staged")
+    __slots__ = ("_inputs", "_ports", "_spares", "addresses", "copies", "is_direct", "places", "staged")
 
     def __init__(self, program: Program, places: Sequence[Place]) -> None:
         """
@@ -130,6 +129,7 @@ class Binding:
                     raise overlapping(ports[position], ports[other])
             if others != [aliases.get(position)]:
                 self._separate(position)
+        self.is_direct = not (self.copies or self.staged)
 
     def _reach(self, position: int) -> None:
         """Let the run read or write a tensor that lies on a GPU."""
@@ -192,6 +192,6 @@ def check_place(place: Place, port: Port) -> None:
     """
     if place.nbytes < port.nbytes:
         raise TensorError(f"tensor {port.name!r} has memory of {place.nbytes} bytes, expected {port.nbytes}")
-    alignment = ctypes.alignment(ELEMENTS[port.dtype])
+    alignment = ctypes.alignment(ELEMENTS.get(port.dtype, ctypes.c_uint8))
     if place.address % alignment:
         raise TensorError(f"tensor {port.name!r} begins at {place.address:#x}, expected a multiple of {alignment}")

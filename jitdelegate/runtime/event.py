@@ -66,6 +66,11 @@ class Event:
         if error is not None:
             raise error
 
+    def wait_quietly(self) -> None:
+        """Wait until it has happened, well or not."""
+        if not self.done:
+            self._block(None)
+
     def __await__(self) -> Generator[Any, None, None]:
         """As `wait`, in a coroutine: the loop, which may be any of asyncio's kind, runs on meanwhile.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jitdelegate.errors import TensorError
 from jitdelegate.runtime.binding import Place, check_place, overlapping, overlaps
-from jitdelegate.runtime.buffers import Borrowed, borrow, checked
+from jitdelegate.runtime.buffers import Borrowed, checked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,10 +65,7 @@ def run_into(session: IOBinding, inputs: Sequence[Any], given: Sequence[Any]) ->
     program = session.program
     if len(inputs) != len(program.inputs):
         raise TensorError(f"{len(inputs)} inputs were given, expected {len(program.inputs)}")
-    places = []
-    for value, port in zip(inputs, program.inputs, strict=True):
-        memory = borrow(value, port)
-        places.append(Place(memory.address, memory.nbytes, memory))
+    places = [session.input_place(value, port) for value, port in zip(inputs, program.inputs, strict=True)]
     outputs = []
     for position, (value, port) in enumerate(zip(given, program.outputs, strict=True)):
         outputs.append(session.new_output(position) if value is None else value)

@@ -88,11 +88,6 @@ class IOBinding:
         self._idle_slots.append(slots)
         return tuple(outputs)
 
-    def new_input(self, position: int) -> Tensor:
-        """New memory for an input, zeroed; raises DeviceError when out of memory."""
-        port = self.program.inputs[position]
-        return _make(_tensor_class(port), port)
-
     def new_output(self, position: int) -> Tensor:
         """New memory for an output, zeroed; raises DeviceError when out of memory."""
         return _make(self._output_classes[position], self.program.outputs[position])
@@ -146,6 +141,13 @@ class IOBinding:
 
         return host_place((*self.program.inputs, *self.program.outputs)[position].nbytes)
 
+    def input_place(self, value: Any, port: Port) -> Place:
+        """The memory of an input, checked against its port; raises the errors of `borrow`."""
+        from jitdelegate.runtime.binding import Place  # not before, as above
+
+        memory = borrow(value, port)
+        return Place(memory.address, memory.nbytes, memory)
+
     def bind(self, places: Sequence[Place]) -> Binding:
         """The caller's memory for all inputs, then all outputs, checked for any number of runs of this session.
 
@@ -165,13 +167,14 @@ class IOBinding:
         self.run_on(binding.addresses)
         binding.finish()
 
-    def run_async(self, binding: Binding, after: Sequence[Event] = ()) -> Event:
+    def run_async(self, binding: Binding, needs: Sequence[Event] = (), after: Sequence[Event] = ()) -> Event:
         """One inference on the memory of a binding of this session, after those requested before; returns at once.
 
         Any thread may call it. The caller leaves the memory alone until the event has happened.
 
         Args:
-            after: events that have to happen first.
+            needs: events that have to happen first; if one fails, so does the request.
+            after: events that have to happen first, well or not.
         Returns:
             the event that it has ended; waiting for it raises the errors of `run`.
         Raises:
@@ -179,7 +182,7 @@ class IOBinding:
             DeviceError: the session is closed, or out of memory or threads.
         """
         self.verify()
-        return self._own_requests().submit(lambda: self.run_bound(binding), after)
+        return self._own_requests().submit(lambda: self.run_bound(binding), needs, after)
 
     def _own_requests(self) -> Requests:
         """The requests of this session that run on a thread of Python's."""

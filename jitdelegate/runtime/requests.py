@@ -33,11 +33,12 @@ class Requests:
         self._events: list[Event] = []
         self._is_closed = False
 
-    def submit(self, run: Callable[[], None], after: Sequence[Event] = ()) -> Event:
+    def submit(self, run: Callable[[], None], needs: Sequence[Event] = (), after: Sequence[Event] = ()) -> RequestEvent:
         """Call `run` later; the event has its error.
 
         Args:
-            after: events that have to happen first; if one fails, so does the request.
+            needs: events that have to happen first; if one fails, so does the request.
+            after: events that have to happen first, well or not.
         Raises:
             DeviceError: closed, or there is no thread to be had.
         """
@@ -47,28 +48,25 @@ class Requests:
                 raise DeviceError("the model is closed")
             self._events.append(event)
             try:
-                self._worker.call(lambda: self._serve(event, run, after))
+                self._worker.call(lambda: self._serve(event, run, needs, after))
             except DeviceError:
                 self._events.remove(event)
                 raise
         return event
 
-    def _serve(self, event: Event, run: Callable[[], None], after: Sequence[Event]) -> None:
-        error = DeviceError(EXITED) if self._worker.is_ending else self._wait(after) or outcome(run)
+    def _serve(self, event: Event, run: Callable[[], None], needs: Sequence[Event], after: Sequence[Event]) -> None:
+        error = DeviceError(EXITED) if self._worker.is_ending else self._wait(needs, after) or outcome(run)
         with self._lock:
             self._events.remove(event)
         event._finish(error)
 
-    def _wait(self, after: Sequence[Event]) -> BaseException | None:
+    def _wait(self, needs: Sequence[Event], after: Sequence[Event]) -> BaseException | None:
         """Wait for events; the reason why the request cannot run."""
-        for each in after:
+        for each in (*needs, *after):
             while not each._block(SLICE):
                 if self._is_closed or self._worker.is_ending:
                     return DeviceError(CLOSED if self._is_closed else EXITED)
-            error = failed_before(each)
-            if error:
-                return error
-        return None
+        return next(filter(None, map(failed_before, needs)), None)
 
     @property
     def is_idle(self) -> bool:

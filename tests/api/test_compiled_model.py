@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from ai_edge_litert import compiled_model as litert
 
-from jitdelegate import CompiledModel, TensorBuffer
+from jitdelegate import CompiledModel, Event, TensorBuffer
 from jitdelegate.api.compiled_model import MOST_BINDINGS
 from jitdelegate.errors import ClosedError
 from jitdelegate.tflite.write import ModelBuilder
@@ -264,14 +264,17 @@ def test_buffers_that_are_gone_are_not_kept_bound() -> None:
     np.testing.assert_array_equal(many[0][0].view(), 2 * array)
 
 
-class Later:
+class Later(Event):
     """An event that lets a value appear when it is waited for."""
 
     def __init__(self, buffer: TensorBuffer) -> None:
+        super().__init__()
         self.view = buffer.view()
 
-    def wait(self) -> None:
+    def _block(self, timeout: float | None) -> bool:
         self.view[...] = 7
+        self.signal()
+        return True
 
 
 def test_a_run_waits_for_the_events_of_its_buffers() -> None:

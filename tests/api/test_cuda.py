@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 import jitdelegate
+from jitdelegate.api.tensor_buffer import TensorBuffer
 from jitdelegate.cache.key import Key
 from jitdelegate.commands import warm
 from jitdelegate.engine.load_path import find_key
-from jitdelegate.errors import DeviceError, OptionError
+from jitdelegate.errors import DeviceError, OptionError, TensorError
 from jitdelegate.options import DelegateOptions
 from jitdelegate.program.program import Operator, Program
 from jitdelegate.program.write import parts
@@ -27,6 +28,7 @@ from jitdelegate.targets.cuda import target as cuda_target
 from jitdelegate.targets.cuda.target import CudaDevice
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import small_models
+from tests.api.test_gpu_buffers import GpuArray
 from tests.cuda_stub import library as stub
 from tests.cuda_stub.install import install
 from tests.cuda_stub.library import Library
@@ -493,3 +495,30 @@ def test_other_targets_never_look_for_a_gpu(target: str, gpu: Library) -> None:
 def test_an_unknown_precision_is_refused_whatever_the_target() -> None:
     with pytest.raises(OptionError, match="precision is 'half'"):
         load(target="cpu", options={"precision": "half"})
+
+
+def test_a_model_takes_arrays_on_its_gpu_and_one_on_the_cpu_refuses_them(compiler: Compiler, gpu: Library) -> None:
+    x = GpuArray(X, gpu)
+    with load() as model:
+        np.testing.assert_array_equal(np.asarray(model(x)), EXPECTED)
+        np.testing.assert_array_equal(np.asarray(model(TensorBuffer.create_from_cuda_array(x))), EXPECTED)
+    with load(target="cpu") as model, pytest.raises(TensorError, match="lies on GPU 0, where numpy does not reach it"):
+        model(TensorBuffer.create_from_cuda_array(x))
+
+
+def test_a_compiled_model_runs_on_buffers_of_the_gpu_without_copies(compiler: Compiler, gpu: Library) -> None:
+    gpu_options = jitdelegate.GpuOptions(serialization_dir=False)
+    options = jitdelegate.Options(jitdelegate.HardwareAccelerator.GPU, gpu_options=gpu_options)
+    x, y = GpuArray(X, gpu), GpuArray(np.zeros((3, 2), np.float32), gpu)
+    inputs, outputs = ([TensorBuffer.create_from_cuda_array(each)] for each in (x, y))
+    with jitdelegate.CompiledModel.from_buffer(scale_and_shift_model(), options=options) as model:
+        model.run_by_index(0, inputs, outputs)
+        before = gpu.calls.copy()
+        gpu.memory.write(x.address, (X + 1).tobytes())
+        model.run_by_index(0, inputs, outputs)
+        assert not any("Memcpy" in name for name in gpu.calls - before)
+        pinned = [*model.create_input_buffers(), model.create_output_buffer_by_name("<placeholder signature>", "y")]
+        assert gpu.calls["cuMemHostAlloc"] == 2 and [buffer.place.gpu for buffer in pinned] == [-1, -1]
+        (there,) = model.create_output_buffers(on_device=True)
+        assert there.place.gpu == 0 and not there.read().any()
+    np.testing.assert_array_equal(y.read(), ((X + 1) * np.float32(SCALE) + np.float32(SHIFT)).reshape(3, 2))

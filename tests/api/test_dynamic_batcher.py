@@ -125,9 +125,8 @@ def test_closing_fails_those_that_wait(model: jitdelegate.Model) -> None:
         batcher = DynamicBatcher(counted, max_batch_size=2, max_delay=60, max_waiting=2)
         calls = [asyncio.ensure_future(batcher({"image": row})) for row in ROWS[:7]]
         await asyncio.sleep(0.05)
-        closing = asyncio.ensure_future(batcher.aclose())
+        await batcher.aclose()
         counted.go_on.set()
-        await closing
         return await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 20)
 
     found = asyncio.run(serve())

@@ -21,6 +21,7 @@ from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.runtime.cuda.device import Device
 from jitdelegate.runtime.cuda.driver import LEGACY_STREAM, Driver
 from jitdelegate.runtime.cuda.session import MOST_GRAPHS, CudaSession
+from jitdelegate.runtime.given_outputs import run_into
 from tests.cuda_stub.install import install
 from tests.cuda_stub.library import INVALID_VALUE, GlBuffer, Library, Stream
 from tests.cuda_stub.programs import SCALE, SHIFT, library, opened, scale_and_shift
@@ -164,9 +165,7 @@ def test_a_side_on_the_host_is_copied_alone(driver: Library) -> None:
 
 def test_pinned_memory_is_copied_from_and_to_without_a_stop_between(driver: Library) -> None:
     running = session(driver)
-    x, y = (
-        TensorBuffer(running.make_place(position), "float32", shape) for position, shape in enumerate([(2, 3), (3, 2)])
-    )
+    x, y = (TensorBuffer(running.make_place(number), "float32", shape) for number, shape in enumerate([(2, 3), (3, 2)]))
     assert not x.view().any()
     x.write(X)
     before = driver.calls.copy()
@@ -391,6 +390,27 @@ def test_a_model_on_the_cpu_takes_buffers_on_a_gpu_by_way_of_the_host(driver: Li
     running.close()
 
 
+def test_a_session_takes_arrays_on_its_gpu_as_inputs(driver: Library) -> None:
+    running, x = session(driver), GpuArray(X, driver, stream=LEGACY_STREAM)
+    before = driver.calls.copy()
+    for turn in range(3):
+        driver.memory.write(x.address, (X + turn).tobytes())
+        (found,) = running.run([x])
+        np.testing.assert_array_equal(np.asarray(found), answer(X + turn))
+    assert [(driver.calls - before)[name] for name in COPIES] == [0, 1, 3]  # that of the output is in the graph
+    assert (driver.calls - before)["cuGraphInstantiateWithFlags"] == 1
+    np.testing.assert_array_equal(np.asarray(running.run([X])[0]), answer(X))
+    with pytest.raises(TensorError, match=r"tensor 'x': found float32\[3, 2\], expected float32\[2, 3\]"):
+        running.run([GpuArray(X.reshape(3, 2), driver)])
+    with pytest.raises(DeviceError, match="memory of GPU 1, expected GPU 0"):
+        running.run([GpuArray(X, driver, gpu=1)])
+    given = TensorBuffer(running.make_place(1, on_device=True), "float32", (3, 2))
+    before = driver.calls.copy()
+    assert run_into(running, [x], [given]) == (given,)
+    assert copies(driver, before) == 0
+    np.testing.assert_array_equal(given.read(), answer(X + 2))
+
+
 def test_threads_of_the_caller_take_turns_with_bindings_of_their_own(driver: Library) -> None:
     running = session(driver)
 
@@ -413,7 +433,7 @@ def test_a_forked_child_gives_nothing_back_and_is_told(driver: Library) -> None:
     child = os.fork()
     if child == 0:
         before, told = driver.calls.copy(), 0
-        for use in (lambda: running.run_bound(binding), lambda: running.make_place(0)):
+        for use in (lambda: running.run_bound(binding), lambda: running.make_place(1)):
             try:
                 use()
             except DeviceError as error:

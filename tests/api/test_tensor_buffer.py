@@ -20,6 +20,7 @@ from jitdelegate.api.tensor_buffer import TensorBuffer
 from jitdelegate.errors import TensorError
 from jitdelegate.runtime.binding import Place
 from jitdelegate.runtime.element_types import TYPES, is_packed, nbytes_of
+from jitdelegate.runtime.event import Event
 
 LITERT = pytest.importorskip("ai_edge_litert.tensor_buffer").TensorBuffer
 VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -295,29 +296,48 @@ def test_strings_and_sizes_that_cannot_be_are_refused_in_a_sentence() -> None:
     assert nbytes_of("uint4", (3,)) == 2
 
 
-class Event:
-    """An event that counts who waits for it."""
+class CountingEvent(Event):
+    """An event that counts who waits for it, and happens then."""
 
-    def __init__(self) -> None:
-        self.waits = 0
+    waits = 0
 
-    def wait(self) -> None:
+    def _block(self, timeout: float | None) -> bool:
         self.waits += 1
+        self.signal()
+        return True
 
 
 def test_whoever_uses_the_content_waits_for_the_event_once() -> None:
     buffer = TensorBuffer.create("float32", (2, 3))
     for use in (buffer.read, buffer.view, buffer.__dlpack__, lambda: buffer.write(VALUES), buffer.wait_event):
-        event = Event()
+        event = CountingEvent()
         buffer.set_event(event)
         assert buffer.has_event() and buffer.get_event() is event
         use()
         buffer.read()
         assert event.waits == 1 and not buffer.has_event()
-    buffer.set_event(event)
+    buffer.set_event(CountingEvent())
     buffer.clear_event()
     buffer.read()
-    assert event.waits == 1
+
+
+def test_whoever_writes_waits_for_readers_and_needs_no_former_content() -> None:
+    buffer = TensorBuffer.create("float32", (2, 3))
+    readers = CountingEvent(), CountingEvent()
+    for reader in readers:
+        buffer.add_reader(reader)
+    buffer.read()
+    assert not any(reader.waits for reader in readers) and buffer.users() == readers
+    failed = Event()
+    failed._finish(ValueError("on purpose"))
+    buffer.set_event(failed)
+    with pytest.raises(ValueError, match="on purpose"):
+        buffer.read()
+    buffer.write(VALUES)
+    assert [reader.waits for reader in readers] == [1, 1] and not buffer.has_event()
+    assert buffer.users() == ()
+    with pytest.raises(TensorError, match=r"an event is int, expected jitdelegate\.Event"):
+        buffer.set_event(1)  # type: ignore[arg-type]
 
 
 def test_outputs_of_runs_can_be_written_to_buffers_without_numpy_s_arrays() -> None:

@@ -24,6 +24,7 @@ SMALL = {
     "detect_faces": (models.detector, "astronaut", ("--score", "0")),
     "segment": (models.segmenter, "astronaut", ()),
     "spot_keywords": (lambda: models.classifier(49, 1, 10, 12), "", ("--score", "0")),
+    "generate_tokens": (models.decoder, "", ("--prompt", *"123456789")),
 }
 """By example: its small model, its picture, and further arguments."""
 REAL = {
@@ -31,6 +32,7 @@ REAL = {
     "detect_faces": ("face_detection_short_range", "astronaut", "face at 2"),
     "segment": ("deeplabv3_257_mv_gpu", "astronaut", "person"),
     "spot_keywords": ("kws_ref_model", "", "yes left right go"),
+    "generate_tokens": ("qwen3_f32_ekv256", "", "tokens: 329 680 680 826 470 470 320"),
 }
 """By example: its real model, its picture, and the words that it prints, in order."""
 

@@ -81,6 +81,8 @@ def test_a_request_waits_for_events_and_fails_where_they_fail() -> None:
     with pytest.raises(DeviceError, match=r"had to wait for has failed: on purpose"):
         dependent.wait()
     assert len(ran) == 2
+    requests.submit(lambda: ran.append("third"), after=[dependent]).wait()
+    assert ran[2] == "third"
 
 
 def test_close_finishes_what_can_run_and_fails_what_waits_for_events() -> None:

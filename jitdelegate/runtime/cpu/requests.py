@@ -7,6 +7,7 @@ import atexit
 import ctypes
 import os
 import time
+from _weakref import ref
 
 from jitdelegate.errors import DeviceError
 from jitdelegate.runtime.cpu import request_code, workers
@@ -116,15 +117,24 @@ class NativeRequests:
         while self._submitted - self._words[_COMPLETED] >= DEPTH:
             self.wait(self._submitted - DEPTH + 1, None)
 
-    def submit(self, session: object, addresses: Sequence[int], binding: Binding, after: Sequence[Event]) -> Event:
+    def submit(
+        self,
+        session: object,
+        addresses: Sequence[int],
+        binding: Binding,
+        needs: Sequence[Event],
+        after: Sequence[Event],
+    ) -> Event:
         """Let the program run on `addresses`, with the binding's copies after it.
 
         Args:
             session: kept alive by the event.
+            needs, after: as for `IOBinding.run_async`.
         Raises:
             DeviceError: closed.
         """
-        waits, words, events = self._waits(after)
+        waits, words, events = self._waits((*needs, *after)) if needs or after else ((), (), ())
+        needs = tuple(each for each in needs if self._may_fail_for(each)) if needs else ()
         self._lock.acquire()
         while self._submitted - self._words[_COMPLETED] >= DEPTH:
             self._lock.release()
@@ -140,34 +150,41 @@ class NativeRequests:
                 content += copy
             first = _RECORDS + place * self._record_words + request_code.ABANDONED
             self._words[first : first + len(content)] = content
-            self._held[place] = (binding, words, events)
-            self._submitted = goal = self._submitted + 1
+            goal = self._submitted + 1
+            event = NativeEvent(self, session, goal, needs)
+            self._held[place] = (ref(event), binding, words, events)
+            self._submitted = goal
             self._code.ring(self._control)
         finally:
             self._lock.release()
-        del done  # not before: whatever it kept alive may use this object as it ends
-        return NativeEvent(self, session, goal, events)
+        _retire(done)
+        return event
 
-    def _waits(self, after: Sequence[Event]) -> tuple[list[int], list[Any], tuple[Event, ...]]:
-        """Triples for the record, words among them to keep, and the events of others, which may fail."""
+    def _may_fail_for(self, event: Event) -> bool:
+        """Whether an event that a request of these needs may fail otherwise than by their being closed."""
+        if isinstance(event, NativeEvent) and event.requests is self and not self._reason:
+            return event.may_fail()
+        return not event.done or event._failure() is not None
+
+    def _waits(self, events: Sequence[Event]) -> tuple[Sequence[int], Sequence[Any], Sequence[Event]]:
+        """Triples for the record, words among them to keep, and events to keep for their words."""
         waits: list[int] = []
         words: list[Any] = []
         own, others = 0, []
-        for each in after:
+        for each in events:
             if isinstance(each, NativeEvent) and each.requests is self:
                 own = max(own, each.goal)
-            elif not each.done or each._failure() is not None:
+            elif not each.done:
                 others.append(each)
         if own > self._words[_COMPLETED] and len(self._threads) > 1:
             waits += (self._completed, own, PATIENT)
         for each in others if len(others) < MOST_EVENTS else [all_of(others)]:
             if isinstance(each, NativeEvent):
-                each.forget_done()
                 waits += (each.requests._completed, each.goal, IMPATIENT)
             else:
                 words.append(self._word(each))
                 waits += (ctypes.addressof(words[-1]), 1, IMPATIENT)
-        return waits, words, tuple(others)
+        return waits, words, others
 
     def _word(self, event: Event) -> Any:
         """A word that is 1 once the event has happened."""
@@ -218,7 +235,7 @@ class NativeRequests:
                 done = self._let_go()
             finally:
                 self._lock.release()
-            del done  # not before: whatever it kept alive may use this object as it ends
+            _retire(done)
 
     def settle(self) -> None:
         """Wait for all requests."""
@@ -286,13 +303,17 @@ class NativeEvent(RequestEvent):
         goal: how many of these have ended when this one has.
     """
 
-    __slots__ = ("_after", "_session", "goal", "requests")
+    __slots__ = ("_needs", "_session", "goal", "requests")
 
-    def __init__(self, requests: NativeRequests, session: object, goal: int, after: tuple[Event, ...]) -> None:
+    def __init__(self, requests: NativeRequests, session: object, goal: int, needs: tuple[Event, ...]) -> None:
+        """
+        Args:
+            needs: events that had to happen first, and may fail.
+        """
         self.requests = requests
         self.goal = goal
         self._session = session
-        self._after = after
+        self._needs = needs
 
     @property
     def done(self) -> bool:
@@ -307,14 +328,27 @@ class NativeEvent(RequestEvent):
         else:
             self.requests.watcher.add(self, callback)
 
-    def forget_done(self) -> None:
-        """Keep only events that have not happened, or failed: else a chain of requests would keep all before alive."""
-        self._after = tuple(each for each in self._after if not each.done or each._failure())
+    def may_fail(self) -> bool:
+        """Whether it can fail, or has failed, because of what it needs. Forgets of this what has ended well."""
+        if self._needs:
+            self._needs = tuple(each for each in self._needs if not each.done or each._failure())
+        return bool(self._needs)
 
     def _failure(self) -> BaseException | None:
         self.requests.tidy()
-        self.forget_done()
-        return self.requests.failure(self.goal) or next(map(failed_before, self._after), None)
+        failed = failed_before(self._needs[0]) if self.may_fail() else None
+        return failed or self.requests.failure(self.goal)
+
+
+def _retire(held: list[Any]) -> None:
+    """Let go of what ended requests have kept alive, outside of any lock: it may use these requests as it ends.
+
+    Their events forget what they needed: a chain of requests would keep all before alive.
+    """
+    while held:
+        event = held.pop(0)[0]()
+        if event is not None:
+            event.may_fail()
 
 
 def _abort_all() -> None:

@@ -114,13 +114,15 @@ class Session(IOBinding):
     def run_bound(self, binding: Binding) -> None:
         if self._process != _process:
             self._follow_fork()
+        if not binding.is_direct:
+            binding.start()
         with self._lock:
             if self._last is binding:
                 self._code.run(*self._arguments)
             else:
                 self._run_locked(binding.addresses)
                 self._note_last(binding)
-        if binding.copies:
+        if not binding.is_direct:
             binding.finish()
 
     def _note_last(self, binding: Binding) -> None:
@@ -147,12 +149,12 @@ class Session(IOBinding):
     def _compute_undisturbed(self, memory: _Memory, addresses: list[int]) -> None:
         undisturbed(memory.weights.file, lambda: self._compute(memory, addresses))
 
-    def run_async(self, binding: Binding, after: Sequence[Event] = ()) -> Event:
+    def run_async(self, binding: Binding, needs: Sequence[Event] = (), after: Sequence[Event] = ()) -> Event:
         if self._process != _process:
             self._follow_fork()
         native = self._native or self._started_native()
-        if native is None or binding.staged:
-            return super().run_async(binding, after)
+        if native is None or binding.staged or not (self._requests is None or self._requests.is_idle):
+            return super().run_async(binding, needs, after)
         native.wait_for_room()
         with self._lock:
             memory = self._opened_memory()
@@ -161,7 +163,7 @@ class Session(IOBinding):
             if states.before:
                 states.prepare()
                 addresses = self._with_states(addresses, states)
-            event = native.submit(self, addresses, binding, after)
+            event = native.submit(self, addresses, binding, needs, after)
             if states.before:
                 states.advance()  # the next request follows this one
             return event

@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 
-from jitdelegate.errors import DeviceError
+from jitdelegate.errors import DeviceError, TensorError
 from jitdelegate.runtime.binding import Place
 from jitdelegate.runtime.cuda.context import hold_context
 from jitdelegate.runtime.cuda.driver import (
@@ -18,11 +18,14 @@ from jitdelegate.runtime.cuda.driver import (
     UNTIMED,
     try_release,
 )
+from jitdelegate.runtime.cuda_array import CudaArray
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
+    from jitdelegate.program.program import Port
     from jitdelegate.runtime.cuda.context import Context
     from jitdelegate.runtime.cuda.device import Device
 
@@ -237,6 +240,20 @@ class GpuMemory:
             follows_default=follows_default,
             is_readonly=is_readonly,
         )
+
+    def array_place(self, value: Any, port: Port) -> DevicePlace:
+        """The memory of an object with `__cuda_array_interface__`, as an input of a program.
+
+        Raises:
+            TensorError: it is not dense, or has another type or shape.
+            DeviceError: as for `foreign_place`.
+        """
+        array = CudaArray(value)
+        if (array.dtype, array.shape) != (port.dtype, port.shape):
+            raise TensorError(
+                f"tensor {port.name!r}: found {array.dtype}{list(array.shape)}, expected {port.dtype}{list(port.shape)}"
+            )
+        return self.foreign_place(array.address, port.nbytes, value, is_readonly=array.is_readonly, stream=array.stream)
 
     def _check(self, address: int) -> None:
         kind = self.driver.pointer_attribute(POINTER_MEMORY, address)

@@ -9,7 +9,7 @@ import time
 
 from jitdelegate.cache.key import TOOLCHAIN
 from jitdelegate.errors import DeviceError, ProgramError
-from jitdelegate.runtime.buffers import Borrowed
+from jitdelegate.runtime.buffers import Borrowed, borrow
 from jitdelegate.runtime.cuda.context import hold_context
 from jitdelegate.runtime.cuda.driver import dotted, try_release
 from jitdelegate.runtime.cuda.route import Route
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from jitdelegate.program.program import Program
+    from jitdelegate.program.program import Port, Program
     from jitdelegate.runtime.binding import Binding, Place
+    from jitdelegate.runtime.buffers import Tensor
     from jitdelegate.runtime.cuda.binding import CudaBinding
     from jitdelegate.runtime.cuda.context import Context, Current
     from jitdelegate.runtime.cuda.device import Device
-    from jitdelegate.runtime.cuda.memory import GpuMemory
+    from jitdelegate.runtime.cuda.memory import DevicePlace, GpuMemory
     from jitdelegate.runtime.cuda.profile import LaunchClock
 
 MOST_GRAPHS = 8
@@ -71,7 +72,7 @@ class CudaSession(IOBinding):
         self._process = os.getpid()
         self._releases: list[tuple[Callable[[Any], None], Any]] = []
         self._works: dict[Any, Work] = {}
-        self._work_on_pinned: Work | None = None
+        self._staged_works: dict[frozenset[int], Work] = {}
         self._context: Context | None = hold_context(device)
         try:
             with self._context.current():
@@ -130,15 +131,23 @@ class CudaSession(IOBinding):
         program = self.program
         return program.input_offsets[: len(program.inputs)] + program.output_offsets[: len(program.outputs)]
 
-    def _pinned_work(self) -> Work:
-        """The work of runs whose inputs and outputs are in pinned memory of the session."""
-        if self._work_on_pinned is None:
+    def _staged_work(self, on_gpu: frozenset[int] = frozenset()) -> Work:
+        """The work of runs whose inputs and outputs are in pinned memory of the session.
+
+        Args:
+            on_gpu: positions of inputs that are in the session's device memory already.
+        """
+        work = self._staged_works.get(on_gpu)
+        if work is None:
             ports, driver = self.program.inputs + self.program.outputs, self._driver
             for port in ports[len(self._pinned) :]:
                 room = driver.allocate_pinned(max(port.nbytes, 1))
                 self._pinned.append(self._own(room, driver.free_pinned))
-            self._work_on_pinned = self._prepared(Route(self.program, self._pinned, [0] * len(ports), self._region))
-        return self._work_on_pinned
+            offsets = enumerate(self._offsets())
+            device = [self._region(offset) if position in on_gpu else 0 for position, offset in offsets]
+            work = self._prepared(Route(self.program, self._pinned, device, self._region))
+            self._staged_works[on_gpu] = work
+        return work
 
     def _prepared(self, route: Route) -> Work:
         """The work of a route, as a graph if the driver gives one."""
@@ -226,9 +235,9 @@ class CudaSession(IOBinding):
             self._clock.count_run()
 
     def make_place(self, position: int, *, on_device: bool = False) -> Place:
+        nbytes = (self.program.inputs + self.program.outputs)[position].nbytes
         self._refuse_fork()
         with self._lock, self._current():
-            nbytes = (self.program.inputs + self.program.outputs)[position].nbytes
             memory = self._memory()
             return memory.device_place(nbytes) if on_device else memory.pinned_place(nbytes)
 
@@ -267,15 +276,51 @@ class CudaSession(IOBinding):
             self._works.pop(next(iter(self._works))).drop()
         return work
 
+    def run(self, inputs: Sequence[Any]) -> tuple[Tensor, ...]:
+        """See `IOBinding.run`; arrays with `__cuda_array_interface__` in memory of this GPU are copied there."""
+        on_gpu = [position for position, value in enumerate(inputs) if hasattr(value, "__cuda_array_interface__")]
+        if not on_gpu or len(inputs) != len(self.program.inputs):
+            return super().run(inputs)
+        addresses: list[int] = []
+        held: list[object] = []
+        places: dict[int, DevicePlace] = {}
+        self._refuse_fork()
+        for position, (value, port) in enumerate(zip(inputs, self.program.inputs, strict=True)):
+            if position in on_gpu:
+                places[position] = self._array_place(value, port)
+                addresses.append(0)
+            else:
+                held.append(memory := borrow(value, port))
+                addresses.append(memory.address)
+        outputs: list[Any] = [self.new_output(position) for position in range(len(self.program.outputs))]
+        self._run_staged([*addresses, *map(ctypes.addressof, outputs)], places)
+        return tuple(outputs)
+
+    def input_place(self, value: Any, port: Port) -> Place:
+        is_on_gpu = hasattr(value, "__cuda_array_interface__")
+        return self._array_place(value, port) if is_on_gpu else super().input_place(value, port)
+
+    def _array_place(self, value: Any, port: Port) -> DevicePlace:
+        with self._current():
+            return self._memory().array_place(value, port)
+
     def run_on(self, addresses: list[int]) -> None:
+        self._run_staged(addresses, {})
+
+    def _run_staged(self, addresses: list[int], on_gpu: dict[int, DevicePlace]) -> None:
+        """One inference on the host's memory, but for inputs in the memory of the GPU."""
         self._refuse_fork()
         with self._lock, self._current():
             self._refuse_capture()
-            work = self._pinned_work()
+            work = self._staged_work(frozenset(on_gpu))
             ports, count = self.program.inputs + self.program.outputs, len(self.program.inputs)
             sides = list(zip(addresses, self._pinned, ports, strict=True))
-            for source, room, port in sides[:count]:
-                ctypes.memmove(room, source, port.nbytes)
+            for position, (source, room, port) in enumerate(sides[:count]):
+                if position not in on_gpu:
+                    ctypes.memmove(room, source, port.nbytes)
+                elif port.nbytes:
+                    target = self._region(self._offsets()[position])
+                    self._driver.copy(target, on_gpu[position].acquire(self._stream), port.nbytes, self._stream)
             self._enqueue(work)
             self._wait()
             for target, room, port in sides[count:]:
@@ -337,7 +382,7 @@ class CudaSession(IOBinding):
         self._refuse_fork()
         with self._lock, self._current():
             self._refuse_capture()
-            work = self._pinned_work()
+            work = self._staged_work()
             self._states.prepare(self._stream)
             if copies:
                 return self._measure(runs, lambda: self._enqueue(work))
@@ -360,7 +405,7 @@ class CudaSession(IOBinding):
         self._refuse_fork()
         with self._lock, self._current():
             self._refuse_capture()
-            work = self._pinned_work()
+            work = self._staged_work()
             if afresh:
                 self._states.prepare(self._stream)
                 work.enqueue_inputs(self._stream)
@@ -422,7 +467,7 @@ class CudaSession(IOBinding):
         releases, self._releases = self._releases, []
         try:
             with context.current():
-                for work in (*self._works.values(), *filter(None, [self._work_on_pinned])):
+                for work in (*self._works.values(), *self._staged_works.values()):
                     work.drop()
                 for release, handle in reversed(releases):
                     try_release(release, handle)

@@ -69,7 +69,7 @@ class CpuDevice:
     def session(self, program: Program, options: DelegateOptions, threads: int) -> IOBinding:
         from jitdelegate.runtime.cpu.session import Session  # a model on LiteRT needs none
 
-        return Session(program, threads)
+        return Session(program, threads, options.requests_in_flight)
 
 
 class CpuTarget:

@@ -50,6 +50,7 @@ class LiteRTTarget(CpuTarget):
         *("cpu_features", "first_delegate_node_index", "last_delegate_node_index", "max_delegated_partitions"),
         *("min_nodes_per_partition", "only_ops", "partitioning", "private_weights", "profile"),
         *("experimental_flags", "quantized_execution", "quantized_models_allowed", "quantized_rounding"),
+        "requests_in_flight",
     )
 
     def find_device(self, options: DelegateOptions) -> LiteRTDevice:

@@ -45,7 +45,7 @@ class ReferenceTarget(CpuTarget):
     title = "numpy"
     delegate_name = "reference delegate"
     delegated_to = "the reference evaluator"
-    ignored_options = (*CpuTarget.ignored_options, "cpu_features", "profile")
+    ignored_options = (*CpuTarget.ignored_options, "cpu_features", "profile", "requests_in_flight")
 
     def find_device(self, options: DelegateOptions) -> ReferenceDevice:
         return ReferenceDevice()
