@@ -24,14 +24,8 @@ def row(entry: Entry) -> tuple[str, ...]:
     place = " ".join(part for part in (known["target"], known["features"]) if part)
     called = known["model_name"] or known["token"] or known["model"]
     which = f"{called} ({entry.variant})" if entry.variant else called
-    return (
-        which,
-        place,
-        f"{known['delegated']} of {known['operators']}",
-        short_size(entry.size),
-        *times,
-        entry.digest[:SHOWN],
-    )
+    operators = f"{known['delegated']} of {known['operators']}"
+    return which, place, operators, short_size(entry.size), *times, entry.digest[:SHOWN]
 
 
 def page(entry: Entry) -> Iterable[str]:
