@@ -371,15 +371,19 @@ class TensorBuffer:
         """Description of a buffer on a GPU, version 3; no stream works on it.
 
         Raises:
-            AttributeError: the buffer is on the host, or has a type that only raw bytes describe.
+            AttributeError: the buffer is on the host or OpenGL's, or its elements share bytes.
         """
         place = self.place
         if place.gpu == HOST or is_packed(self.dtype):
             raise AttributeError(f"{self!r} has no __cuda_array_interface__")
+        try:
+            address = place.shared_address()
+        except BufferError as error:
+            raise AttributeError(str(error)) from error
         self.wait_event()
         from jitdelegate.runtime.cuda_array import interface
 
-        return interface(place.shared_address(), self.dtype, self.shape, readonly=place.is_readonly)
+        return interface(address, self.dtype, self.shape, readonly=place.is_readonly)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """DLPack's (kind, number) of the device; raises the errors of `place`."""
