@@ -12,7 +12,7 @@ import pytest
 from ai_edge_litert import compiled_model as litert
 
 from jitdelegate import CompiledModel, Event, TensorBuffer
-from jitdelegate.api.compiled_model import MOST_BINDINGS
+from jitdelegate.api.buffer_runs import MOST_BINDINGS
 from jitdelegate.errors import ClosedError
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models, small_models
