@@ -11,10 +11,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import random
 import statistics
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,25 +21,10 @@ import ai_edge_litert.interpreter as litert
 import numpy as np
 
 import jitdelegate
+from jitdelegate.measurement import timing
+from jitdelegate.measurement.timing import Length
 
 WARM_UP = 5
-SETTLE = 0.005
-"""Seconds; threads of a pool commonly spin for a millisecond or two after their work."""
-
-
-def seconds(run: Callable[[], object]) -> float:
-    """Wall-clock time of one call."""
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
-
-
-def settle(run: Callable[[], object]) -> None:
-    """Runs until the other side no longer disturbs: its data has left the caches, its threads have stopped spinning."""
-    end = time.perf_counter() + SETTLE
-    run()
-    while time.perf_counter() < end:
-        run()
 
 
 def ready(interpreter: Any) -> Any:
@@ -59,16 +42,8 @@ def ready(interpreter: Any) -> Any:
 
 def interleaved(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
     """Seconds of every side in every round; in each round all sides run once, in another order."""
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    order, shuffled = random.Random(0), list(sides.items())
-    for round_ in range(WARM_UP + rounds):
-        order.shuffle(shuffled)
-        for name, run in shuffled:
-            settle(run)
-            took = seconds(run)
-            if round_ >= WARM_UP:
-                times[name].append(took)
-    return times
+    runs = timing.interleaved(sides, Length(WARM_UP + rounds, 0.0, math.inf))
+    return {name: [took for _, took in each[WARM_UP:]] for name, each in runs.items()}
 
 
 def both_sides(model: Mapping[str, Any], threads: int, **options: Any) -> tuple[Any, Any]:

@@ -90,9 +90,10 @@ class Sweeps:
         self._scene, self._rounds, self._chance = Scene(folder), rounds, chance
         self._injector = injector()
         self._injector.watch(CACHE, self._scene.cache)
-        self._injector.watch(MODEL, self._scene.model.parent)
-        self._scene.model.parent.mkdir()
-        self._scene.model.write_bytes(model())
+        self._injector.watch(MODEL, self._scene.models)
+        self._scene.models.mkdir()
+        for start in STARTS.values():
+            self._scene.model(start).write_bytes(model(signatures=bool(start.signature)))
         self._filled_for, self._expected = "", b""
 
     def cold_calls(self) -> Iterator[Result]:
@@ -130,7 +131,7 @@ class Sweeps:
 
     def memory(self) -> Iterator[Result]:
         """Address space ends in the midst of a warm start."""
-        names = ("compiled, token", "compiled, private weights")
+        names = ("compiled, token", "compiled, private weights", "further signature")
         for name, step in self._chosen([(name, step) for name in names for step in range(ADDRESS_SPACES)]):
             self._fill(name)
             self._scene.set(is_warm=True)
@@ -149,11 +150,12 @@ class Sweeps:
                 path.unlink(missing_ok=True)
             child = Child(lambda: (prepare(start), live(start, scene, expected))[1])  # noqa: B023  # forked at once
             child.wait_until(scene.ready.exists)
-            entry, good = scene.entry, next(scene.filled.glob("*.jitd"))
+            entries = scene.entries
             changes = self._chance.choices(CHANGES, k=self._chance.randint(1, 4))
             for change in changes:
                 time.sleep(self._chance.random() * 0.02)
-                change(entry, good, self._chance)
+                entry = self._chance.choice(entries)
+                change(entry, scene.filled / entry.name, self._chance)
             scene.stop.touch()
             ended = child.end()
             what = ", ".join(change.__name__ for change in changes)
@@ -313,6 +315,7 @@ MODULES = (
     *("jitdelegate.engine.hosted_model", "jitdelegate.engine.specializations", "jitdelegate.options.user_warning"),
     *("jitdelegate.program.check", "jitdelegate.runtime.cpu.session", "jitdelegate.runtime.fallback"),
     *("jitdelegate.runtime.partitioned_session", "jitdelegate.runtime.profile", "jitdelegate.runtime.shared_file"),
+    *("jitdelegate.cache.lenders", "jitdelegate.options.texts", "jitdelegate.program.borrow"),
     *("jitdelegate.targets.cpu.target", "jitdelegate.targets.litert.target", "llvmlite.binding"),
 )
 """What starts would read when they need it."""

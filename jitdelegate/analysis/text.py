@@ -6,28 +6,41 @@ from collections.abc import Iterator, Sequence
 
 from jitdelegate.analysis.amounts import positions
 from jitdelegate.analysis.facts import Analysis, NodeFact, PlaceTotals, SubgraphFacts, Suggestion, Totals
-from jitdelegate.tables import printable
+from jitdelegate.tables import printable, table
 
 LONGEST_NAME = 80
 """Most characters of an operator's name."""
+HEADINGS = ("operators", "where", "names", "computed", "why there")
+"""Of the table of operators; columns without entries are left out."""
 ALONE = "nothing speaks against it but the others."
 """Reason of an operator that LiteRT runs because of others."""
 
 
 def text(analysis: Analysis) -> str:
-    """Header, headline, one line per sequence of operators with the same place, partition and reason, and suggestions;
-    in printable characters only."""
+    """Header, headline, a row per sequence of operators with the same place, partition and reason, and suggestions; in
+    printable characters only."""
     lines = [f"model      {analysis.model}, {analysis.bytes:,} bytes", f"asked for  {analysis.asked}"]
     lines.append(f"in short   {analysis.headline}")
     lines += [f"note       {note}" for note in analysis.notes]
-    for facts in analysis.subgraphs:
-        lines += ["", *_subgraph(facts, analysis.headline)]
+    parts = ["\n".join(map(printable, lines)), *(_subgraph(facts, analysis.headline) for facts in analysis.subgraphs)]
     if analysis.suggestions:
-        lines += ["", "suggestions", *(line for each in analysis.suggestions for line in _suggestion(each))]
-    return "\n".join(map(printable, lines))
+        told = ["suggestions", *(line for each in analysis.suggestions for line in _suggestion(each))]
+        parts.append("\n".join(map(printable, told)))
+    return "\n\n".join(parts)
 
 
-def _subgraph(facts: SubgraphFacts, told: str) -> Iterator[str]:
+def _subgraph(facts: SubgraphFacts, told: str) -> str:
+    text = "\n".join(map(printable, _summary(facts, told)))
+    return f"{text}\n\n{_operators(facts.nodes)}" if facts.nodes else text
+
+
+def _operators(nodes: Sequence[NodeFact]) -> str:
+    rows = [(span(each), _place(each[0]), _ops(each), each[0].execution, _reason(each[0])) for each in groups(nodes)]
+    filled = [place for place in range(len(HEADINGS)) if any(row[place] for row in rows)]
+    return table([HEADINGS[k] for k in filled], [[row[k] for k in filled] for row in rows], right=(0,))
+
+
+def _summary(facts: SubgraphFacts, told: str) -> Iterator[str]:
     named = ", ".join(map(repr, facts.signatures))
     yield f"subgraph   {facts.index} {facts.name!r}, {facts.entry}" + (f", signatures {named}" if named else "")
     if facts.headline != told:
@@ -36,8 +49,6 @@ def _subgraph(facts: SubgraphFacts, told: str) -> Iterator[str]:
     yield from _totals(facts.totals)
     if facts.shape_inputs:
         yield f"shape_inputs   values of {', '.join(map(repr, facts.shape_inputs))}; compiled when they are known"
-    for group in groups(facts.nodes):
-        yield f"{span(group):>10} {_place(group[0]):<9} {_ops(group)}{_way(group[0])}{_reason(group[0])}"
 
 
 def _totals(totals: Totals) -> Iterator[str]:
@@ -90,12 +101,8 @@ def _ops(group: Sequence[NodeFact]) -> str:
     return ", ".join(name[:LONGEST_NAME] for name in dict.fromkeys(node.op for node in group))
 
 
-def _way(node: NodeFact) -> str:
-    return f" ({node.execution})" if node.execution else ""
-
-
 def _reason(node: NodeFact) -> str:
-    return f": {node.reason.removeprefix(f'{node.op}: ') or ALONE}" if node.place == "litert" else ""
+    return (node.reason.removeprefix(f"{node.op}: ") or ALONE) if node.place == "litert" else ""
 
 
 def _suggestion(suggestion: Suggestion) -> Iterator[str]:

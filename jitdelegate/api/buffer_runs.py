@@ -110,15 +110,31 @@ class BufferRuns:
         return [(ports[place].dtype, shapes[place]) for place in arguments.places(program)]
 
     def _make_buffers(
-        self, signature: SignatureArguments, tensors: Sequence[tuple[str, Shape]], *, on_device: bool
+        self, signature: SignatureArguments, arguments: Arguments, *, on_device: bool
     ) -> list[TensorBuffer]:
         """Buffers of zeros where the signature's program reaches them fastest."""
-        session = self._graph(signature).executable.session
+        positions = range(len(arguments.names))
+        return self._make_some(signature, arguments, positions, on_device=on_device)
+
+    def _make_buffer(
+        self, signature: SignatureArguments, arguments: Arguments, position: int, *, on_device: bool
+    ) -> TensorBuffer:
+        """One of them."""
+        return self._make_some(signature, arguments, [position], on_device=on_device)[0]
+
+    def _make_some(
+        self, signature: SignatureArguments, arguments: Arguments, positions: Sequence[int], *, on_device: bool
+    ) -> list[TensorBuffer]:
+        tensors = self._tensors(signature, arguments)
+        executable = self._graph(signature).executable
+        program, session = executable.program, executable.session
         if session is None:
-            return [TensorBuffer.create(*tensor) for tensor in tensors]
+            return [TensorBuffer.create(*tensors[position]) for position in positions]
+        places = arguments.places(program)
+        before = len(program.inputs) if arguments.kind == "output" else 0
         return [
-            TensorBuffer(session.make_place(nbytes_of(dtype, shape), on_device=on_device), dtype, shape)
-            for dtype, shape in tensors
+            TensorBuffer(session.make_place(before + places[position], on_device=on_device), *tensors[position])
+            for position in positions
         ]
 
     def _details(self, signature: SignatureArguments, arguments: Arguments) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from jitdelegate.api import announce
 from jitdelegate.api.buffer_runs import BufferRuns
 from jitdelegate.api.tensor_buffer import TensorBuffer
@@ -13,7 +15,6 @@ from jitdelegate.targets.table import CPU, NPU
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import os
     from collections.abc import Mapping, Sequence
     from types import TracebackType
     from typing import Any, NoReturn
@@ -65,7 +66,7 @@ class CompiledModel(BufferRuns):
                 what is asked for, a DelegationError with each operator's reason for GPU alone.
             OptionError: options and `hardware_accel` are both given, or an option is refused. It is a ValueError.
         """
-        return cls._open(model_path, _resolve(options, hardware_accel, {}), environment)
+        return cls._open(os.fsdecode(model_path), _resolve(options, hardware_accel, {}), environment)
 
     @classmethod
     def from_buffer(
@@ -186,16 +187,16 @@ class CompiledModel(BufferRuns):
     ) -> TensorBuffer:
         """A buffer of zeros for an input; raises RuntimeError for unknown names."""
         signature = self._keyed(signature_key)
-        tensor = self._tensors(signature, signature.inputs)[signature.inputs.position(input_name)]
-        return self._make_buffers(signature, [tensor], on_device=on_device)[0]
+        position = signature.inputs.position(input_name)
+        return self._make_buffer(signature, signature.inputs, position, on_device=on_device)
 
     def create_output_buffer_by_name(
         self, signature_key: str, output_name: str, *, on_device: bool = False
     ) -> TensorBuffer:
         """A buffer of zeros for an output; raises RuntimeError for unknown names."""
         signature = self._keyed(signature_key)
-        tensor = self._tensors(signature, signature.outputs)[signature.outputs.position(output_name)]
-        return self._make_buffers(signature, [tensor], on_device=on_device)[0]
+        position = signature.outputs.position(output_name)
+        return self._make_buffer(signature, signature.outputs, position, on_device=on_device)
 
     def create_input_buffers(self, signature_index: int | str = 0, *, on_device: bool = False) -> list[TensorBuffer]:
         """Buffers of zeros for all inputs of a signature, given by its index or key.
@@ -206,12 +207,12 @@ class CompiledModel(BufferRuns):
             RuntimeError: there is no such signature.
         """
         signature = self._signature(signature_index)
-        return self._make_buffers(signature, self._tensors(signature, signature.inputs), on_device=on_device)
+        return self._make_buffers(signature, signature.inputs, on_device=on_device)
 
     def create_output_buffers(self, signature_index: int | str = 0, *, on_device: bool = False) -> list[TensorBuffer]:
         """As `create_input_buffers`, for the outputs. Sizes that only a run tells are the file's."""
         signature = self._signature(signature_index)
-        return self._make_buffers(signature, self._tensors(signature, signature.outputs), on_device=on_device)
+        return self._make_buffers(signature, signature.outputs, on_device=on_device)
 
     def resize_input_tensor(
         self, input_index: int, dims: Sequence[int], signature_index: int = 0, strict: bool = True

@@ -9,7 +9,7 @@ import sys
 from jitdelegate.api.tensor_buffer import TensorBuffer
 from jitdelegate.engine import load_path
 from jitdelegate.errors import ProgramError, TensorError
-from jitdelegate.runtime.binding import Place
+from jitdelegate.runtime.binding import HOST, Place
 from jitdelegate.runtime.buffers import borrow
 from jitdelegate.runtime.given_outputs import copy_all, output_place
 
@@ -30,8 +30,9 @@ class ModelSession:
     """Runs the signatures of a model on tensors that it keeps: the state, such as the KV caches of a decoder.
 
     A run reads the state where the signature has inputs of these names, and leaves its outputs of these names there.
-    Caches that a compiled program updates row by row are not copied. `Model.session` makes it. Several sessions of one
-    model are independent of each other; several threads may use one, which runs one inference at a time.
+    Caches that a compiled program updates row by row are not copied; on a GPU they stay in its memory. `Model.session`
+    makes it. Several sessions of one model are independent of each other; several threads may use one, which runs one
+    inference at a time.
     """
 
     def __init__(
@@ -53,9 +54,9 @@ class ModelSession:
         self._lock = _thread.allocate_lock()
         self._bound: dict[str, _Bound] = {}
         self._ports: dict[str, Port] = {}
+        self._state: dict[str, TensorBuffer] = {}
         for name, signature in self._selected(patterns):
-            self._ports[name] = self._port(signature, name)
-        self._state = {name: TensorBuffer.create(port.dtype, port.shape) for name, port in self._ports.items()}
+            self._ports[name], self._state[name] = self._memory(signature, name)
         self.reset()
 
     def _selected(self, patterns: tuple[str, ...]) -> Iterator[tuple[str, Signature]]:
@@ -74,9 +75,14 @@ class ModelSession:
                 )
         return ((name, each) for name, each in found.items() if any(fnmatchcase(name, p) for p in patterns))
 
-    def _port(self, signature: Signature, name: str) -> Port:
-        index = dict(signature.inputs)[name]
-        return next(port for port in self._subgraph(signature.graph).program.inputs if port.index == index)
+    def _memory(self, signature: Signature, name: str) -> tuple[Port, TensorBuffer]:
+        """The port of a tensor of the state, and memory for it, on the device of the signature's program."""
+        base, index = self._subgraph(signature.graph), dict(signature.inputs)[name]
+        ports = enumerate(base.program.inputs)
+        position, port = next((position, port) for position, port in ports if port.index == index)
+        if base.session is None:
+            return port, TensorBuffer.create(port.dtype, port.shape)
+        return port, TensorBuffer(base.session.make_place(position, on_device=True), port.dtype, port.shape)
 
     def __repr__(self) -> str:
         tensors = ", ".join(f"{name}: {port.dtype}{list(port.shape)}" for name, port in self._ports.items())
@@ -84,17 +90,22 @@ class ModelSession:
 
     @property
     def state(self) -> dict[str, np.ndarray]:
-        """The kept tensors by name: arrays on their memory, which may be read and written between runs."""
-        return {name: buffer.view() for name, buffer in self._state.items()}
+        """The kept tensors by name: arrays on their memory, which may be read and written between runs; copies of those
+        on a GPU."""
+        return {name: _array_of(buffer) for name, buffer in self._state.items()}
 
     def reset(self) -> None:
         """Set every kept tensor to zero, a quantized one to its zero point."""
         with self._lock:
             for name, buffer in self._state.items():
-                ctypes.memset(buffer.place.address, 0, buffer.nbytes)
                 points = self._ports[name].zero_points
                 if len(points) == 1 and points[0]:
-                    buffer.view()[...] = points[0]
+                    import numpy as np  # not before: most caches are not quantized
+
+                    buffer.write(np.full(buffer.shape, points[0], buffer.dtype))
+                else:
+                    zeros = (ctypes.c_char * buffer.nbytes)()
+                    buffer.place.store(ctypes.addressof(zeros), buffer.nbytes)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the kept tensors to a file that `numpy.load` reads: one array for each name (.npz).
@@ -119,14 +130,13 @@ class ModelSession:
             OSError: the file cannot be read.
         """
         arrays = _arrays_of(path)
-        state = self.state
         found = {name: f"{array.dtype.name}{list(array.shape)}" for name, array in arrays.items()}
-        expected = {name: f"{array.dtype.name}{list(array.shape)}" for name, array in state.items()}
+        expected = {name: f"{buffer.dtype}{list(buffer.shape)}" for name, buffer in self._state.items()}
         if found != expected:
             raise TensorError(f"{path} holds the tensors {found}, expected {expected}")
         with self._lock:
             for name, array in arrays.items():
-                state[name][...] = array
+                self._state[name].write(array)
 
     def run(self, signature: str, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, Any]:
         """One inference of a signature: its other inputs by name, in a mapping or as keywords, to its other outputs.
@@ -168,7 +178,7 @@ class ModelSession:
 
     def _run_on_litert(self, executable: Executable, signature: Signature, values: Mapping[str, Any]) -> dict[str, Any]:
         names = [name for name, _ in signature.inputs if name in self._state]
-        kept = {name: self._state[name].view() for name in names}
+        kept = {name: _array_of(self._state[name]) for name in names}
         found = executable.source.fallback().run_signature(signature.key, {**values, **kept})
         results = [
             (self._ports[name], value, self._state[name]) for name, value in found.items() if name in self._state
@@ -188,19 +198,21 @@ class _Bound:
         self.session = session
         program, places = session.program, list[Place]()
         self._inputs: dict[str, _Input] = {}
-        self._outputs: dict[str, Any] = {}
         names = {index: name for name, index in signature.inputs}
         for position, port in enumerate(program.inputs):
-            memory: Any = state.get(names[port.index])
-            if memory is None:
-                memory = session.new_input(position)
-                self._inputs[names[port.index]] = _Input(port, memory)
-            places.append(output_place(memory, port))
-        made: dict[int, Any] = {index: state[name] for name, index in signature.outputs if name in state}
+            buffer = state.get(names[port.index])
+            if buffer is None:
+                buffer = TensorBuffer(session.make_place(position), port.dtype, port.shape)
+                self._inputs[names[port.index]] = _Input(port, buffer)
+            places.append(output_place(buffer, port))
+        kept = {index: state[name] for name, index in signature.outputs if name in state}
+        made: dict[int, tuple[int, Place]] = {}
         for position, port in enumerate(program.outputs):
-            if port.index not in made:
-                made[port.index] = session.new_output(position)
-            places.append(output_place(made[port.index], port))
+            if port.index in kept:
+                places.append(output_place(kept[port.index], port))
+            else:
+                places.append(session.make_place(len(program.inputs) + position))
+                made[port.index] = position, places[-1]
         self._outputs = {name: made[index] for name, index in sorted(signature.outputs) if name not in state}
         self._binding = session.bind(places)
 
@@ -209,17 +221,21 @@ class _Bound:
         for name, given in self._inputs.items():
             given.write(values[name])
         self.session.run_bound(self._binding)
-        return {name: type(memory).from_buffer_copy(memory) for name, memory in self._outputs.items()}
+        results = {}
+        for name, (position, place) in self._outputs.items():
+            results[name] = self.session.new_output(position)
+            ctypes.memmove(ctypes.addressof(results[name]), place.address, results[name].nbytes)  # type: ignore[arg-type]
+        return results
 
 
 class _Input:
     """An input that is no part of the state, and the memory that runs read it from."""
 
-    __slots__ = ("_memory", "_port", "_view")
+    __slots__ = ("_buffer", "_port", "_view")
 
-    def __init__(self, port: Port, memory: Any) -> None:
+    def __init__(self, port: Port, buffer: TensorBuffer) -> None:
         self._port = port
-        self._memory = memory
+        self._buffer = buffer
         self._view: Any = None
 
     def write(self, value: Any) -> None:
@@ -229,10 +245,15 @@ class _Input:
             view[...] = value
             return
         source = borrow(value, self._port)
-        ctypes.memmove(ctypes.addressof(self._memory), source.address, source.nbytes)
+        ctypes.memmove(self._buffer.place.address, source.address, source.nbytes)
         numpy = sys.modules.get("numpy")
         if numpy is not None and type(value) is numpy.ndarray:
-            self._view = numpy.asarray(self._memory).view(value.dtype)  # arrays like this one are copied faster
+            self._view = self._buffer.view().view(value.dtype)  # arrays like this one are copied faster
+
+
+def _array_of(buffer: TensorBuffer) -> np.ndarray:
+    """The buffer's memory as an array; a copy of memory of a GPU."""
+    return buffer.view() if buffer.place.gpu == HOST else buffer.read()
 
 
 def _arrays_of(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:

@@ -23,6 +23,8 @@ from jitdelegate.ops.registry import Lowering, Op, op, view
 from jitdelegate.ops.shape import reordered
 
 SCALE, CAP = "scale", "logit_cap"
+MANY_QUERIES = 64
+"""Queries that are worth a product per head: the mask is added while it is written. Fewer share the keys of a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,9 @@ class ScaledDotProductAttention(Op):
         Case(((2, 5, 3, 8), (2, 7, 3, 8), (2, 7, 3, 8)), {SCALE: None}, low=-2, high=2),
         Case(((1, 1, 4, 16), (1, 33, 2, 16), (1, 33, 2, 16), (1, 1, 1, 33)), {SCALE: 0.5, CAP: 3.0}, low=-2, high=2),
         Case(((1, 4, 2, 8), (1, 5, 2, 8), (1, 5, 2, 8), (1, 2, 4, 5)), {CAP: 20.0}, low=-2, high=2),
+        Case(((2, 64, 4, 8), (2, 9, 2, 8), (2, 9, 2, 8), (1, 1, 64, 9)), {SCALE: 0.25}, low=-2, high=2),
+        Case(((1, 65, 4, 8), (1, 9, 2, 8), (1, 9, 2, 8)), {CAP: 3.0}, low=-2, high=2),
+        Case(((1, 64, 4, 8), (1, 9, 2, 8), (1, 9, 2, 8), (1, 4, 64, 9)), {SCALE: 0.25}, low=-2, high=2),
         Case(((2, 4, 6, 8), (2, 5, 2, 8), (2, 5, 2, 8), (2, 6, 1, 5)), {SCALE: None}, low=-2, high=2),
     )
 
@@ -90,10 +95,17 @@ class ScaledDotProductAttention(Op):
         return 2 * prod(call.shape(0)) * call.shape(1)[1]
 
     def lowering(self, call: Call) -> Lowering:
-        """The queries of a group are rows of one product, because they share their keys."""
+        """The queries of a group are rows of one product, because they share their keys; unless there are many."""
         sizes = Sizes.of(call.shape(0), call.shape(1))
-        queries, grouped = _grouped(call.index(0), sizes)
-        keys, values = (_by_head(call.index(operand), sizes) for operand in (1, 2))
+        if sizes.queries >= MANY_QUERIES and sizes.group > 1 and _mask(call)[:2] == (1, 1):
+            queries, grouped = _apart(call.index(0), sizes)
+            keys, values = (
+                view(_by_head(call.index(operand), sizes), (grouped[0], 1, sizes.keys, sizes.depth))
+                for operand in (1, 2)
+            )
+        else:
+            queries, grouped = _grouped(call.index(0), sizes)
+            keys, values = (_by_head(call.index(operand), sizes) for operand in (1, 2))
         shape = (*grouped[:-1], sizes.keys)
         capped = _capped(call.node.attrs, sizes.depth, RESULT)
         scores = Lowering(MatMul(adj_y=True, epilogue=capped), (queries, keys), shape, "float32")
@@ -143,9 +155,22 @@ def _grouped(query: int, sizes: Sizes) -> tuple[Lowering, Shape]:
     return view(reordered(query, apart, (0, 2, 1, 3), "float32"), shape), shape
 
 
+def _apart(query: int, sizes: Sizes) -> tuple[Lowering, Shape]:
+    """The queries of each head: f32[B * K, N / K, T, H]."""
+    shape = (sizes.batch * sizes.shared, sizes.group, sizes.queries, sizes.depth)
+    source = (sizes.batch, sizes.queries, sizes.heads, sizes.depth)
+    return view(reordered(query, source, (0, 2, 1, 3), "float32"), shape), shape
+
+
 def _by_head(source: int, sizes: Sizes) -> Lowering:
     """Keys or values as f32[B, K, S, H]."""
     return reordered(source, (sizes.batch, sizes.keys, sizes.shared, sizes.depth), (0, 2, 1, 3), "float32")
+
+
+def _mask(call: Call) -> Shape:
+    """The mask's shape with four axes; ones without a mask."""
+    shape = call.shape(3) if call.given(3) else ()
+    return (1,) * (4 - len(shape)) + shape
 
 
 def _masked(call: Call, scores: Lowering, sizes: Sizes) -> Lowering:
@@ -153,7 +178,9 @@ def _masked(call: Call, scores: Lowering, sizes: Sizes) -> Lowering:
     assert scores.shape is not None
     if not call.given(3):
         return scores
-    mask = (1,) * (4 - len(call.shape(3))) + call.shape(3)
+    mask = _mask(call)
+    if scores.shape[1:] == (sizes.group, sizes.queries, sizes.keys) and mask[:2] == (1, 1):
+        return mapped(X + Y, (scores, scores.shape), (view(call.index(3), mask), mask), shape=scores.shape)
     by_group = (sizes.shared, sizes.group) if mask[1] > 1 else (1, 1)
     if sizes.queries == 1 and mask[1] == 1:  # one row for each head; the same numbers are added to every row
         return mapped(X + Y, (scores, scores.shape), (view(call.index(3), mask), mask), shape=scores.shape)

@@ -192,6 +192,6 @@ def check_place(place: Place, port: Port) -> None:
     """
     if place.nbytes < port.nbytes:
         raise TensorError(f"tensor {port.name!r} has memory of {place.nbytes} bytes, expected {port.nbytes}")
-    alignment = ctypes.alignment(ELEMENTS[port.dtype])
+    alignment = ctypes.alignment(ELEMENTS.get(port.dtype, ctypes.c_uint8))
     if place.address % alignment:
         raise TensorError(f"tensor {port.name!r} begins at {place.address:#x}, expected a multiple of {alignment}")

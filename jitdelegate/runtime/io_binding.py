@@ -88,11 +88,6 @@ class IOBinding:
         self._idle_slots.append(slots)
         return tuple(outputs)
 
-    def new_input(self, position: int) -> Tensor:
-        """New memory for an input, zeroed; raises DeviceError when out of memory."""
-        port = self.program.inputs[position]
-        return _make(_tensor_class(port), port)
-
     def new_output(self, position: int) -> Tensor:
         """New memory for an output, zeroed; raises DeviceError when out of memory."""
         return _make(self._output_classes[position], self.program.outputs[position])
@@ -133,8 +128,8 @@ class IOBinding:
         except MemoryError as error:
             raise DeviceError("no memory for a run") from error
 
-    def make_place(self, nbytes: int, *, on_device: bool = False) -> Place:
-        """New zeroed memory for an input or output.
+    def make_place(self, position: int, *, on_device: bool = False) -> Place:
+        """New zeroed memory for an input, or for an output, which are counted after all inputs.
 
         Args:
             on_device: in the memory of the session's device, if it has its own; else on the host, where this device
@@ -144,7 +139,7 @@ class IOBinding:
         """
         from jitdelegate.runtime.binding import host_place  # not before: load() makes its own outputs
 
-        return host_place(nbytes)
+        return host_place((*self.program.inputs, *self.program.outputs)[position].nbytes)
 
     def input_place(self, value: Any, port: Port) -> Place:
         """The memory of an input, checked against its port; raises the errors of `borrow`."""

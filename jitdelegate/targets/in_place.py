@@ -20,8 +20,8 @@ MOST_IN_CODE = 64
 
 
 def lies_in_code(constant: np.ndarray) -> bool:
-    """Whether a constant lies beside the code: few integers or one float, from which places may be computed. Weights may
-    be part of a file that somebody overwrites during a run."""
+    """Whether a constant lies beside the code: few integers or a float, from which places may be computed. The weights
+    may be part of a file that somebody overwrites during a run."""
     is_float = constant.dtype.name == "float32" and constant.size == 1
     return is_float or (constant.dtype.name in ("int32", "int64", "bool") and constant.size <= MOST_IN_CODE)
 
@@ -101,13 +101,13 @@ def _origin(graph: Graph, groups: _Groups, readers: Mapping[int, list[int]], out
     index, starts = groups[output], list[int]()
     while (position := graph.writer[index]) is not None:
         node = graph.nodes[position]
-        source = groups[node.inputs[0]]
-        if _is_copy(graph, node) and not starts and index == groups[output]:
+        if _is_copy(graph, node) and not starts:
+            source = groups[node.inputs[0]]
             return (source, []) if graph.writer[source] is None else (ABSENT, [])
-        if not isinstance(node.form, Update) or readers[source] != [position]:
+        if not isinstance(node.form, Update) or readers[groups[node.inputs[0]]] != [position]:
             return ABSENT, []
         starts.append(node.inputs[2])
-        index = source
+        index = groups[node.inputs[0]]
     return (index, starts) if starts else (ABSENT, [])
 
 

@@ -22,6 +22,7 @@ from jitdelegate.tflite.write import ModelBuilder
 
 WIDTH = 600
 """Of a square of weights: 1.4 MB, enough to be shared with the file."""
+FURTHER = "further"
 ONLY = ("FULLY_CONNECTED", "TANH")
 RIGHT, WRONG, BY_OTHER_CODE = "right", "wrong answer", "right by other code"
 ROUNDING = 1e-5
@@ -30,14 +31,24 @@ RUNS_AFTER = 20
 """Inferences after the last thing that happened to an entry."""
 
 
-def model() -> bytes:
-    """f32[1,WIDTH] -> FULLY_CONNECTED, TANH, NEG, TANH; NEG is what `ONLY` leaves to LiteRT."""
-    made, shape = ModelBuilder(), (1, WIDTH)
-    weights = np.random.default_rng(3).normal(size=(WIDTH, WIDTH)).astype(np.float32)
-    value = made.op("FULLY_CONNECTED", [made.input(shape), made.constant(weights), None], shape)
-    for op in ("TANH", "NEG", "TANH"):
-        value = made.op(op, [value], shape)
-    made.output(value)
+def model(*, signatures: bool = False) -> bytes:
+    """f32[1,WIDTH] -> FULLY_CONNECTED, TANH, NEG, TANH; NEG is what `ONLY` leaves to LiteRT.
+
+    Args:
+        signatures: whether the signature FURTHER, on another subgraph, multiplies by the same weights, and by others.
+    """
+    made, shape, random = ModelBuilder(), (1, WIDTH), np.random.default_rng(3)
+    weights = [random.normal(size=(WIDTH, WIDTH)).astype(np.float32) for _ in range(1 + signatures)]
+    graphs = [made, made.subgraph(FURTHER)] if signatures else [made]
+    for number, graph in enumerate(graphs):
+        start = value = graph.input(shape)
+        for each in reversed(weights[: number + 1]):
+            value = graph.op("FULLY_CONNECTED", [value, graph.constant(each), None], shape)
+            for op in ("TANH", "NEG", "TANH"):
+                value = graph.op(op, [value], shape)
+        graph.output(value)
+        if signatures:
+            made.signature(FURTHER if number else "main", {"x": start}, {"y": value}, number)
     return made.finish()
 
 
@@ -48,11 +59,13 @@ class Start:
     Attributes:
         options: of `load`.
         loader: what the program is made for.
+        signature: the signature that runs; "" for the model as such.
         remembered: whether the model counts as so large, and left alone for so long, that its fingerprint is kept.
     """
 
     options: dict[str, Any]
     loader: str = "flat"
+    signature: str = ""
     remembered: bool = False
 
 
@@ -62,6 +75,8 @@ STARTS = {
     "compiled, token": Start({"target": "cpu", "model_token": "net"}),
     "compiled, private weights": Start({"target": "cpu", "private_weights": True}),
     "compiled, fingerprint remembered": Start({"target": "cpu", "model_token": "net"}, remembered=True),
+    "further signature": Start({"target": "cpu"}, signature=FURTHER),
+    "further signature, private weights": Start({"target": "cpu", "private_weights": True}, signature=FURTHER),
     "partly compiled": Start({"target": "cpu", **PARTLY}, loader="partitions"),
     "partly compiled, token": Start({"target": "cpu", "model_token": "net", **PARTLY}, loader="partitions"),
     "partly compiled, inside LiteRT": Start({"target": "cpu", **PARTLY}, loader="delegate"),
@@ -75,8 +90,12 @@ class Scene:
     folder: Path
 
     @property
-    def model(self) -> Path:
-        return self.folder / "model" / "model.tflite"
+    def models(self) -> Path:
+        return self.folder / "model"
+
+    def model(self, start: Start) -> Path:
+        """The file that a start opens."""
+        return self.models / ("signatures.tflite" if start.signature else "model.tflite")
 
     @property
     def cache(self) -> Path:
@@ -97,10 +116,9 @@ class Scene:
         return self.folder / "stop"
 
     @property
-    def entry(self) -> Path:
-        """The only entry in the cache."""
-        (found,) = self.cache.glob("*.jitd")
-        return found
+    def entries(self) -> list[Path]:
+        """The entries in the cache."""
+        return sorted(self.cache.glob("*.jitd"))
 
     def set(self, *, is_warm: bool) -> None:
         """An empty cache, or a copy of the filled one."""
@@ -127,11 +145,18 @@ def values() -> np.ndarray:
 def infer(start: Start, scene: Scene) -> tuple[Any, Any, str]:
     """Two outputs of one start, and what the cache did; raises what the model's user would see."""
     value = values()
-    with jitdelegate.load(scene.model, serialization_dir=scene.cache, num_threads=1, options=start.options) as loaded:
-        outputs = loaded(value), loaded(value)
+    path = scene.model(start)
+    with jitdelegate.load(path, serialization_dir=scene.cache, num_threads=1, options=start.options) as loaded:
+        outputs = answer(start, loaded, value), answer(start, loaded, value)
         report = loaded.report()
         str(report)
-        return *outputs, report.cache.outcome
+        outcomes = {report.cache.outcome, *(each.outcome for each in report.subgraphs)}
+        return *outputs, "miss" if "miss" in outcomes else report.cache.outcome
+
+
+def answer(start: Start, loaded: jitdelegate.Model, value: np.ndarray) -> Any:
+    """What the model answers."""
+    return loaded.run({"x": value}, signature=start.signature)["y"] if start.signature else loaded(value)
 
 
 def outcome(start: Start, scene: Scene, expected: bytes, disarm: Callable[[], object] = str) -> str:
@@ -158,12 +183,11 @@ def live(start: Start, scene: Scene, expected: bytes) -> str:
     """Infer until the file `stop` is there, and some times more; "right", or what else came of it."""
     value = values()
     try:
-        with jitdelegate.load(
-            scene.model, serialization_dir=scene.cache, num_threads=2, options=start.options
-        ) as loaded:
+        path = scene.model(start)
+        with jitdelegate.load(path, serialization_dir=scene.cache, num_threads=2, options=start.options) as loaded:
             left = RUNS_AFTER
             while left:
-                if bytes(loaded(value)) != expected:
+                if bytes(answer(start, loaded, value)) != expected:
                     return WRONG
                 scene.ready.touch()
                 left -= scene.stop.exists()

@@ -178,7 +178,9 @@ def test_the_text_groups_operators_and_ends_with_suggestions(
     assert analyze.main([write(small_models.quantized_by_channel(), tmp_path), "--target", "cpu"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "operators  0 of 1 delegated; 1 on LiteRT" in lines
-    assert "         0 litert    QUANTIZE: 'stored' has 4 scales, expected one." in lines
+    rows = [line.split(maxsplit=3) for line in lines[lines.index("suggestions") - 4 :]]
+    assert rows[0] == ["operators", "where", "names", "why there"]
+    assert rows[2] == ["0", "litert", "QUANTIZE", "'stored' has 4 scales, expected one."]
     assert lines[lines.index("suggestions") + 1].endswith("[quantized: operators 0]")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 
 import jitdelegate
 from jitdelegate.api.tensor_buffer import TensorBuffer
+from jitdelegate.compiled_model import CompiledModel
 from jitdelegate.errors import TensorError
+from jitdelegate.runtime.cpu.session import Session
 from tests.api import small_models
 from tests.api.cached_models import CACHE, ROWS, WIDTH, aligned_cache, decoder, only_rows_writable, stepped
 
@@ -62,6 +65,20 @@ def test_a_cache_in_one_place_is_written_to_in_its_rows_only() -> None:
     stepped(wanted, row, place)
     for name in wanted:
         np.testing.assert_array_equal(cache[name], wanted[name])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="protects pages through libc")
+def test_a_buffer_that_is_input_and_output_of_a_compiled_model_is_written_to_in_its_rows_only() -> None:
+    model, wanted, place = CompiledModel.from_buffer(decoder()), zeros(), ROWS // 2
+    row = rows_of("float32", 0)
+    arrays = {"rows": row, "place": place_of(place), "cache_k": aligned_cache(), "cache_v": aligned_cache()}
+    inputs = {name: TensorBuffer.create_from_host_memory(array) for name, array in arrays.items()}
+    outputs = {name: inputs[name] for name in wanted} | {"seen": model.create_output_buffer_by_name("decode", "seen")}
+    with only_rows_writable(arrays["cache_k"], place), only_rows_writable(arrays["cache_v"], place):
+        model.run_by_name("decode", inputs, outputs)
+    np.testing.assert_array_equal(outputs["seen"].view(), stepped(wanted, row, place))
+    for name in wanted:
+        np.testing.assert_array_equal(arrays[name], wanted[name])
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -134,3 +151,40 @@ def test_memory_that_does_not_fit_is_refused() -> None:
     with pytest.raises(TensorError, match="the memory of output 'sum' overlaps that of tensor 'left'"):
         model.run({**both, "left": part[:6].reshape(2, 3)}, out={"sum": part[1:].reshape(2, 3)})
     assert np.asarray(model.run(both)["sum"]).sum() == 12
+
+
+@pytest.mark.filterwarnings("ignore::jitdelegate.DelegateWarning")
+def test_float16_caches_work_on_litert() -> None:
+    model, state, wanted = load(decoder("float16")), zeros("float16"), zeros("float16")
+    session = model.session("cache_*")
+    for step, place in enumerate(PLACES):
+        given = {"rows": rows_of("float16", step), "place": place_of(place)}
+        seen = stepped(wanted, given["rows"], place)
+        for found in (model.run({**given, **state}, "decode", out=state), session.run("decode", given)):
+            np.testing.assert_array_equal(np.asarray(found["seen"]), seen)
+        for name, cache in wanted.items():
+            np.testing.assert_array_equal(state[name], cache)
+            np.testing.assert_array_equal(session.state[name], cache)
+
+
+def test_a_run_that_is_repeated_leaves_the_caches_of_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the file of the weights is disturbed meanwhile; weights that were wrong put wrong rows there first."""
+    model, wanted, state = load(decoder()), zeros(), zeros()
+    compute = Session._compute
+
+    def disturbed(session: Session, memory: Any, addresses: list[int]) -> None:
+        rows = (ctypes.c_float * WIDTH).from_address(addresses[0])
+        kept = rows[:]
+        rows[:] = [99.0] * WIDTH
+        compute(session, memory, addresses)
+        rows[:] = kept
+        compute(session, memory, addresses)
+
+    monkeypatch.setattr(Session, "_compute", disturbed)
+    for step, place in enumerate(PLACES):
+        given = {"rows": rows_of("float32", step), "place": place_of(place)}
+        seen = stepped(wanted, given["rows"], place)
+        found = model.run({**given, **state}, "decode", out=state)
+        np.testing.assert_array_equal(np.asarray(found["seen"]), seen)
+        for name, cache in wanted.items():
+            np.testing.assert_array_equal(state[name], cache)

@@ -234,7 +234,8 @@ class CudaSession(IOBinding):
         if self._clock:
             self._clock.count_run()
 
-    def make_place(self, nbytes: int, *, on_device: bool = False) -> Place:
+    def make_place(self, position: int, *, on_device: bool = False) -> Place:
+        nbytes = (self.program.inputs + self.program.outputs)[position].nbytes
         self._refuse_fork()
         with self._lock, self._current():
             memory = self._memory()
