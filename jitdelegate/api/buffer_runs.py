@@ -112,20 +112,30 @@ class BufferRuns:
     def _make_buffers(
         self, signature: SignatureArguments, arguments: Arguments, *, on_device: bool
     ) -> list[TensorBuffer]:
-        count = len(arguments.names)
-        return [self._make_buffer(signature, arguments, position, on_device=on_device) for position in range(count)]
+        """Buffers of zeros where the signature's program reaches them fastest."""
+        positions = range(len(arguments.names))
+        return self._make_some(signature, arguments, positions, on_device=on_device)
 
     def _make_buffer(
         self, signature: SignatureArguments, arguments: Arguments, position: int, *, on_device: bool
     ) -> TensorBuffer:
-        """A buffer of zeros where the signature's program reaches it fastest."""
-        dtype, shape = self._tensors(signature, arguments)[position]
+        """One of them."""
+        return self._make_some(signature, arguments, [position], on_device=on_device)[0]
+
+    def _make_some(
+        self, signature: SignatureArguments, arguments: Arguments, positions: Sequence[int], *, on_device: bool
+    ) -> list[TensorBuffer]:
+        tensors = self._tensors(signature, arguments)
         executable = self._graph(signature).executable
         program, session = executable.program, executable.session
         if session is None:
-            return TensorBuffer.create(dtype, shape)
-        place = arguments.places(program)[position] + (len(program.inputs) if arguments.kind == "output" else 0)
-        return TensorBuffer(session.make_place(place, on_device=on_device), dtype, shape)
+            return [TensorBuffer.create(*tensors[position]) for position in positions]
+        places = arguments.places(program)
+        before = len(program.inputs) if arguments.kind == "output" else 0
+        return [
+            TensorBuffer(session.make_place(before + places[position], on_device=on_device), *tensors[position])
+            for position in positions
+        ]
 
     def _details(self, signature: SignatureArguments, arguments: Arguments) -> dict[str, Any]:
         program = self._graph(signature).base.program

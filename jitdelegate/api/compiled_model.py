@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from jitdelegate.api import announce
 from jitdelegate.api.buffer_runs import BufferRuns
 from jitdelegate.api.tensor_buffer import TensorBuffer
@@ -13,7 +15,6 @@ from jitdelegate.targets.table import CPU, NPU
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import os
     from collections.abc import Mapping, Sequence
     from types import TracebackType
     from typing import Any, NoReturn
@@ -65,7 +66,7 @@ class CompiledModel(BufferRuns):
                 what is asked for, a DelegationError with each operator's reason for GPU alone.
             OptionError: options and `hardware_accel` are both given, or an option is refused. It is a ValueError.
         """
-        return cls._open(model_path, _resolve(options, hardware_accel, {}), environment)
+        return cls._open(os.fsdecode(model_path), _resolve(options, hardware_accel, {}), environment)
 
     @classmethod
     def from_buffer(
