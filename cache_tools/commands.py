@@ -20,7 +20,7 @@ from jitdelegate.errors import JitDelegateError
 
 GOOD, BAD, WRONG_ARGUMENTS = 0, 1, 2
 Command = Callable[[argparse.Namespace], int]
-NAMED = "an entry, a fingerprint, a token, or a model's file name"
+NAMED = "an entry as ls or a path names it, a fingerprint, a token, or a model's file name"
 USED = "The last use is as exact as the file system's access times, which many update once a day."
 IN_USE = "Processes that run a removed program keep it until they end; the next start compiles it again."
 
@@ -203,9 +203,13 @@ def _import(arguments: argparse.Namespace) -> int:
 
 
 def _one(path: str) -> list[Entry]:
-    entries = open_entries(path)
+    """The entry at a path; else that of the user's cache directory with this name."""
+    if os.path.lexists(path):
+        entries = open_entries(path)
+    else:
+        entries, _ = matching(open_entries(None), [path])
     if len(entries) != 1:
-        raise FileNotFoundError(f"{path} holds {len(entries)} entries, expected the path of one")
+        raise FileNotFoundError(f"{path} means {len(entries)} entries, expected one")
     return entries
 
 

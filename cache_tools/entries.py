@@ -14,7 +14,7 @@ from jitdelegate.program.program import Port, Program
 from jitdelegate.program.read import verify_weights
 
 LEAST_DIGITS = 8
-"""Of the beginning of a fingerprint."""
+"""Of the beginning of a fingerprint or digest."""
 
 
 class Entry:
@@ -61,6 +61,11 @@ class Entry:
         return self.program.part(MODEL) if self.program else ""
 
     @property
+    def digest(self) -> str:
+        """The last part of the name: of all that the program depends on, in hex digits."""
+        return self.name.removesuffix(SUFFIX).rpartition("-")[2]
+
+    @property
     def target(self) -> str:
         """What it runs on, "" for a bad entry."""
         return " ".join(filter(None, (self.program.target, self.program.features))) if self.program else ""
@@ -82,9 +87,9 @@ class Entry:
     def is_called(self, name: str) -> bool:
         """Whether a name of the command line means this entry."""
         is_path = os.path.basename(name) == self.name and os.path.dirname(name) in ("", os.path.dirname(self.path))
-        is_fingerprint = len(name) >= LEAST_DIGITS and self.fingerprint.startswith(name)
+        is_number = len(name) >= LEAST_DIGITS and (self.fingerprint.startswith(name) or self.digest.startswith(name))
         token = self.program.part(TOKEN) if self.program else ""
-        return is_path or is_fingerprint or bool(name and name in (self.model_name, token))
+        return is_path or is_number or bool(name and name in (self.model_name, token))
 
     def summary(self) -> dict[str, Any]:
         """One line's worth, as plain data."""

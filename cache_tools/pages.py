@@ -9,6 +9,8 @@ from typing import Any
 from cache_tools.amounts import short_age, short_size
 from cache_tools.entries import Entry
 
+SHOWN = 12
+"""Digits of an entry's digest in a list; commands find it by them."""
 HEADINGS = ("model", "target", "operators", "size", "age", "used", "entry")
 RIGHT = (2, 3, 4, 5)
 
@@ -18,11 +20,12 @@ def row(entry: Entry) -> tuple[str, ...]:
     known, now = entry.summary(), time.time()
     times = short_age(now - entry.written), short_age(now - entry.used)
     if entry.program is None:
-        return f"bad: {entry.trouble}", "", "", short_size(entry.size), *times, entry.name
+        return f"bad: {entry.trouble}", "", "", short_size(entry.size), *times, entry.digest[:SHOWN]
     place = " ".join(part for part in (known["target"], known["features"]) if part)
     called = known["model_name"] or known["token"] or known["model"]
     which = f"{called} ({entry.variant})" if entry.variant else called
-    return which, place, f"{known['delegated']} of {known['operators']}", short_size(entry.size), *times, entry.name
+    operators = f"{known['delegated']} of {known['operators']}"
+    return which, place, operators, short_size(entry.size), *times, entry.digest[:SHOWN]
 
 
 def page(entry: Entry) -> Iterable[str]:

@@ -13,8 +13,8 @@ from jitdelegate.cache.store import STALE_AFTER
 def matching(entries: Sequence[Entry], names: Sequence[str]) -> tuple[list[Entry], list[str]]:
     """The entries that any name means, and the names that mean none.
 
-    A name is an entry's file name or path, a fingerprint or its beginning of at least 8 digits, a token, or the file
-    name of a model.
+    A name is an entry's file name or path, 8 digits or more that its digest or its model's fingerprint begins with, a
+    token, or the file name of a model.
     """
     found = {name: [entry for entry in entries if entry.is_called(name)] for name in names}
     chosen = {id(entry): entry for each in found.values() for entry in each}

@@ -12,14 +12,14 @@ buffer as input and output of a cache.
 - prefill, decode: tokens a second, medians of rounds in which both sides take turns in one process. The speed is
   LiteRT's time over ours, round by round: above 1 we are faster.
 
-Generated tokens have to be equal; the first difference is printed.
+Generated tokens have to be equal; the first difference is printed, and how far LiteRT's best two logits are apart.
+Where data is quantized at run time, an element halfway between two bytes may become either, so that logits differ.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import statistics
 import subprocess
@@ -33,6 +33,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+
+from jitdelegate.commands.demo import installed_environment
 
 SETTLE = 0.005
 """Seconds; threads of a pool commonly spin for a millisecond or two after their work."""
@@ -113,7 +115,7 @@ class Side(Protocol):
         """Fills the caches with zeros."""
 
 
-def _steps(signatures: Mapping[str, tuple[Details, Details]]) -> tuple[Step, Step]:
+def steps(signatures: Mapping[str, tuple[Details, Details]]) -> tuple[Step, Step]:
     """The longest prefill signature, and the one that decodes.
 
     Raises:
@@ -137,7 +139,7 @@ class Ours:
         self.model = jitdelegate.load(model, num_threads=threads, target="cpu")
         self.model.prepare()
         runners = self.model.signatures
-        self.prefill, self.decode = _steps({key: self._details(key) for key in runners})
+        self.prefill, self.decode = steps({key: self._details(key) for key in runners})
         self.session = self.model.session(list(self.decode.caches))
 
     def _details(self, key: str) -> tuple[Details, Details]:
@@ -167,7 +169,7 @@ class LiteRT:
         options = Options(hardware_accelerators=HardwareAccelerator.CPU, cpu_options=CpuOptions(num_threads=threads))
         self.model = CompiledModel.from_file(model, options=options)
         keys = list(self.model.get_signature_list())
-        self.prefill, self.decode = _steps({key: self._details(key) for key in keys})
+        self.prefill, self.decode = steps({key: self._details(key) for key in keys})
         self.caches = {name: self._buffer(self.decode, name) for name in self.decode.caches}
         self.buffers = {step.key: self._buffers(step) for step in (self.prefill, self.decode)}
         self.reset()
@@ -215,11 +217,20 @@ def prefill(side: Side, tokens: Sequence[int]) -> None:
 def generate(side: Side, tokens: Sequence[int], count: int) -> list[int]:
     """The tokens that follow the prompt's."""
     found: list[int] = []
-    token = tokens[-1]
     for position in range(len(tokens) - 1, len(tokens) - 1 + count):
-        token = int(np.argmax(side.run(side.decode, side.decode.inputs([token], position))))
-        found.append(token)
+        token = found[-1] if found else tokens[-1]
+        found.append(int(np.argmax(side.run(side.decode, side.decode.inputs([token], position)))))
     return found
+
+
+def margin(side: Side, tokens: Sequence[int], generated: Sequence[int]) -> float:
+    """The distance between the best two logits of the token after `generated`, which follow the prompt."""
+    prefill(side, tokens)
+    given = [tokens[-1], *generated]
+    for position, token in enumerate(given, len(tokens) - 1):
+        logits = side.run(side.decode, side.decode.inputs([token], position))
+    second, best = np.sort(logits, axis=None)[-2:]
+    return float(best - second)
 
 
 def measure_start(side: str, model: str, threads: int) -> dict[str, float]:
@@ -250,7 +261,7 @@ def starts(model: str, threads: int, rounds: int) -> dict[str, dict[str, float]]
                 side = name.partition(",")[0]
                 command = [sys.executable, "-m", "scripts.bench_decoders", model, "--child", side]
                 command += ["--threads", str(threads)]
-                environment = {**os.environ, "XDG_CACHE_HOME": cache}
+                environment = {**installed_environment(), "XDG_CACHE_HOME": cache}
                 done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
                 if done.returncode:
                     sys.exit(f"{name}: {done.stderr.strip()}")
@@ -289,7 +300,13 @@ def rates(model: str, threads: int, tokens: int, rounds: int) -> dict[str, Any]:
         result[phase]["speed"] = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
     ours_said, theirs_said = (generated[name] for name in SIDES)
     differences = [k for k, pair in enumerate(zip(ours_said, theirs_said, strict=True)) if pair[0] != pair[1]]
-    return {**result, "tokens": len(ours_said), "first_difference": differences[0] if differences else None}
+    result |= {"tokens": len(ours_said), "first_difference": None, "margin": None}
+    if differences:
+        litert = sides["LiteRT"]
+        litert.reset()
+        found = margin(litert, prompt(litert), theirs_said[: differences[0]])
+        result |= {"first_difference": differences[0], "margin": found}
+    return result
 
 
 def _room(side: Side) -> int:
@@ -322,7 +339,9 @@ def compare(model: str, threads: int, tokens: int, rounds: int, start_rounds: in
 def lines(found: Mapping[str, Any]) -> list[str]:
     """What is printed of a model."""
     difference = found["first_difference"]
-    same = "the same" if difference is None else f"DIFFERENT from number {difference} on"
+    same = "the same"
+    if difference is not None:
+        same = f"DIFFERENT from number {difference} on, where LiteRT's best two are {found['margin']:.2g} apart"
     result = [f"{found['model']}, {found['threads']} threads: {found['tokens']} generated tokens are {same}"]
     for phase in ("prefill", "decode"):
         one = found[phase]

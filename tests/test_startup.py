@@ -25,6 +25,8 @@ MOST_MODULES = 42
 """Ours, xxhash's, and those of the standard library that NEARLY_FREE does not bring along."""
 MOST_OF_OURS = 35
 """Modules of ours that a first load of a small model and its first run bring along."""
+FOR_BUFFERS = 8
+"""Further ones for a CompiledModel: its signatures, buffers, their memory and bindings."""
 NEARLY_FREE = """
 import ctypes, errno, mmap, os, stat, struct, time
 result = dict()
@@ -70,6 +72,15 @@ interpreter.allocate_tensors()
 interpreter.invoke()
 report = interpreter.report()
 result = dict(shape=(1, 4, 4, 4), outcome=report.cache.outcome, stages=list(report.seconds))
+"""
+COMPILED_MODEL = """
+import jitdelegate
+model = jitdelegate.CompiledModel.create(sys.argv[1], serialization_dir=sys.argv[2], num_threads=1)
+inputs, outputs = model.create_input_buffers(), model.create_output_buffers()
+model.run(inputs, outputs)
+loaded = set(sys.modules)
+report = model.report()
+result = dict(outcome=report.cache.outcome, stages=list(report.seconds), run=sorted(loaded - before))
 """
 
 RESIZED = """
@@ -165,6 +176,14 @@ def test_a_warm_interpreter_imports_nothing_heavy_until_an_array_is_asked_for(wa
     found = start(INTERPRETER, *warm)
     assert found["outcome"] == "hit"
     assert {name.split(".")[0] for name in found["loaded"]} & HEAVY == set()
+
+
+def test_a_warm_compiled_model_imports_nothing_heavy(warm: tuple[str, str]) -> None:
+    found = start(COMPILED_MODEL, *warm)
+    assert (found["outcome"], found["stages"]) == ("hit", ["fingerprint", "cache", "open"])
+    assert {name.split(".")[0] for name in found["loaded"]} & HEAVY == set()
+    own = [name for name in found["run"] if name.split(".")[0] == "jitdelegate"]
+    assert len(own) <= MOST_OF_OURS + FOR_BUFFERS, own
 
 
 def test_a_warm_start_on_arrays_imports_no_compiler(warm: tuple[str, str]) -> None:

@@ -1,6 +1,8 @@
 """The public objects. Read `model.py` first.
 
 - `model.py`: `load(path_or_bytes, ...) -> Model`, called with inputs, returns outputs.
+- `compiled_model.py`: `CompiledModel`, LiteRT Next's interface; `buffer_runs.py`: how it runs on buffers,
+  `signature_arguments.py`: in which order, `tensor_buffer.py`: `TensorBuffer`, `environment.py`: `Environment`.
 - `interpreter.py`: `Interpreter` and `SignatureRunner`, with LiteRT's methods.
 - `delegate.py`: `GpuDelegate` and `load_delegate`, for our interpreter and for LiteRT's own.
 - `report.py`: `Report`, where each operator runs and why. `delegate_warning.py`: the same as a warning.

@@ -2,48 +2,35 @@
 
 from __future__ import annotations
 
-from _weakref import ref
+import os
 
 from jitdelegate.api import announce
-from jitdelegate.api.signature_arguments import signatures_of
+from jitdelegate.api.buffer_runs import BufferRuns
 from jitdelegate.api.tensor_buffer import TensorBuffer
-from jitdelegate.engine.current_subgraph import CurrentSubgraph
-from jitdelegate.engine.load_path import open_model, recompile
+from jitdelegate.engine.load_path import open_model
 from jitdelegate.engine.model_file import ModelFile
-from jitdelegate.engine.specializations import Specializations
-from jitdelegate.errors import ClosedError, CompiledModelError, DeviceError, OptionError, ProgramError
+from jitdelegate.errors import DeviceError, OptionError, ProgramError
 from jitdelegate.options import DelegateOptions
-from jitdelegate.runtime.binding import HOST
-from jitdelegate.runtime.element_types import nbytes_of
 from jitdelegate.targets.table import CPU, NPU
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import os
     from collections.abc import Mapping, Sequence
     from types import TracebackType
     from typing import Any, NoReturn
 
     from jitdelegate.api.environment import Environment
     from jitdelegate.api.report import Report
-    from jitdelegate.api.signature_arguments import Arguments, SignatureArguments
+    from jitdelegate.api.signature_arguments import Arguments
     from jitdelegate.engine.executable import Executable
     from jitdelegate.engine.model_file import Source
     from jitdelegate.options.groups import Options
-    from jitdelegate.runtime.binding import Binding, Place
     from jitdelegate.runtime.event import Event
-    from jitdelegate.runtime.io_binding import IOBinding
-    from jitdelegate.runtime.requests import Requests
 
     Shape = tuple[int, ...]
 
-HOST_MEMORY = 1
-"""LiteRT's number of buffers in the host's memory."""
-MOST_BINDINGS = 16
-"""Most lists of buffers that a model is ready to run on at once; for others, a run takes some microseconds more."""
 
-
-class CompiledModel:
+class CompiledModel(BufferRuns):
     """A compiled model with the methods, dictionaries and error types of `ai_edge_litert`'s CompiledModel.
 
     Inputs and outputs are TensorBuffers, which compiled code uses in place. Operators that are not compiled run on
@@ -57,14 +44,8 @@ class CompiledModel:
 
     def __init__(self, executable: Executable, environment: Environment | None = None) -> None:
         """Use `create`, `from_file` or `from_buffer`."""
-        self._opened = executable
+        super().__init__(executable)
         self._environment = environment
-        self._specializations = Specializations(executable)
-        self._graphs: dict[int, CurrentSubgraph] = {}
-        self._signatures = signatures_of(executable.program)
-        self._bound: dict[tuple[Any, ...], Bound] = {}
-        self._litert_requests: Requests | None = None
-        self._closed = False
 
     @classmethod
     def from_file(
@@ -85,7 +66,7 @@ class CompiledModel:
                 what is asked for, a DelegationError with each operator's reason for GPU alone.
             OptionError: options and `hardware_accel` are both given, or an option is refused. It is a ValueError.
         """
-        return cls._open(model_path, _resolve(options, hardware_accel, {}), environment)
+        return cls._open(os.fsdecode(model_path), _resolve(options, hardware_accel, {}), environment)
 
     @classmethod
     def from_buffer(
@@ -166,10 +147,7 @@ class CompiledModel:
 
     def get_signature_index(self, key: str) -> int:
         """Index of a signature, -1 if there is none of this key; "" is the first one's."""
-        self._check_open()
-        if not isinstance(key, str):
-            raise TypeError(f"a signature's key is {type(key).__name__}, expected str")
-        return next((index for index, each in enumerate(self._signatures) if key in ("", each.key)), -1)
+        return self._index(key)
 
     def get_input_tensor_details(self, signature_key: str) -> dict[str, Any]:
         """Input name to {"name", "index", "dtype", "shape"} of its tensor; shapes are the current ones.
@@ -358,25 +336,7 @@ class CompiledModel:
         self, signature_index: int, input_buffers: Sequence[TensorBuffer], output_buffers: Sequence[TensorBuffer]
     ) -> Event:
         """As `run_async`, with the arguments of `run_by_index`."""
-        found = self._bound.get(_key(signature_index, input_buffers, output_buffers))
-        if found is None or found.binding is None:
-            found = self._prepared(signature_index, input_buffers, output_buffers)
-        event: Event
-        needs, after = _events(input_buffers), [each for buffer in output_buffers for each in buffer.users()]
-        if found is None:
-            signature, sides = self._signature(signature_index), (_apart(input_buffers), _apart(output_buffers))
-            event = self._requests().submit(lambda: self._run_on_litert(signature, *sides), needs, after)
-        else:
-            try:
-                event = found.session.run_async(found.binding, needs, after)  # type: ignore[arg-type]  # it is there
-            except ProgramError as error:
-                self._replace(found, str(error))
-                return self.run_async_by_index(signature_index, input_buffers, output_buffers)
-        for buffer in input_buffers:
-            buffer.add_reader(event)
-        for buffer in output_buffers:
-            buffer.add_writer(event)
-        return event
+        return self._run_async(signature_index, input_buffers, output_buffers)
 
     def close(self) -> None:
         """Stop worker threads and free the model's memory. Buffers stay valid; the model cannot be used afterwards.
@@ -407,292 +367,11 @@ class CompiledModel:
         """
         raise TypeError("a CompiledModel cannot be copied or pickled; make another one of the same model")
 
-    def _requests(self) -> Requests:
-        """The requests that run on LiteRT."""
-        if self._litert_requests is None:
-            from jitdelegate.runtime.requests import Requests  # not before: most runs are waited for
-
-            with self._opened.lock:
-                self._litert_requests = self._litert_requests or Requests()
-        return self._litert_requests
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("the model is closed")
-
-    def _signature(self, index: int | str) -> SignatureArguments:
-        if isinstance(index, str):
-            return self._keyed(index)
-        self._check_open()
-        if not 0 <= index < len(self._signatures):
-            raise CompiledModelError(f"Signature index is out of range: {index}, the model has {len(self._signatures)}")
-        return self._signatures[index]
-
-    def _keyed(self, key: str) -> SignatureArguments:
-        index = self.get_signature_index(key)
-        if index < 0:
-            raise CompiledModelError(
-                f"Signature not found: {key!r}, the model has {[each.key for each in self._signatures]}"
-            )
-        return self._signatures[index]
-
-    def _graph(self, signature: SignatureArguments) -> CurrentSubgraph:
-        """The subgraph of a signature; opened at the first use."""
-        found = self._graphs.get(signature.graph)
-        if found is None:
-            made = CurrentSubgraph(self._specializations, self._specializations.subgraph(signature.graph))
-            found = self._graphs.setdefault(signature.graph, made)
-        return found
-
-    def _open_all(self) -> list[CurrentSubgraph]:
-        return [self._graph(signature) for signature in self._signatures]
-
-    def _place(self, signature: SignatureArguments, arguments: Arguments, position: int) -> int:
-        """Position of an argument among the tensors of its subgraph."""
-        places = arguments.places(self._graph(signature).base.program)
-        if not 0 <= position < len(places):
-            raise CompiledModelError(
-                f"{arguments.kind.capitalize()} index out of range: {position}, the signature has {len(places)}"
-            )
-        return places[position]
-
-    def _tensors(self, signature: SignatureArguments, arguments: Arguments) -> list[tuple[str, Shape]]:
-        """Element type and current shape of each argument."""
-        graph = self._graph(signature)
-        program, is_input = graph.base.program, arguments.kind == "input"
-        shapes = graph.shapes if is_input else graph.output_shapes()
-        ports = program.inputs if is_input else program.outputs
-        return [(ports[place].dtype, shapes[place]) for place in arguments.places(program)]
-
-    def _make_buffers(
-        self, signature: SignatureArguments, arguments: Arguments, *, on_device: bool
-    ) -> list[TensorBuffer]:
-        count = len(arguments.names)
-        return [self._make_buffer(signature, arguments, position, on_device=on_device) for position in range(count)]
-
-    def _make_buffer(
-        self, signature: SignatureArguments, arguments: Arguments, position: int, *, on_device: bool
-    ) -> TensorBuffer:
-        """A buffer of zeros where the signature's program reaches it fastest."""
-        dtype, shape = self._tensors(signature, arguments)[position]
-        executable = self._graph(signature).executable
-        program, session = executable.program, executable.session
-        if session is None:
-            return TensorBuffer.create(dtype, shape)
-        place = arguments.places(program)[position] + (len(program.inputs) if arguments.kind == "output" else 0)
-        return TensorBuffer(session.make_place(place, on_device=on_device), dtype, shape)
-
-    def _details(self, signature: SignatureArguments, arguments: Arguments) -> dict[str, Any]:
-        program = self._graph(signature).base.program
-        ports = program.inputs if arguments.kind == "input" else program.outputs
-        found = zip(arguments.names, arguments.places(program), self._tensors(signature, arguments), strict=True)
-        return {
-            name: {"name": ports[place].name, "index": ports[place].index, "dtype": dtype, "shape": list(shape)}
-            for name, place, (dtype, shape) in found
-        }
-
-    def _requirements(self, signature: SignatureArguments, arguments: Arguments, position: int) -> dict[str, Any]:
-        self._place(signature, arguments, position)
-        dtype, shape = self._tensors(signature, arguments)[position]
-        return {"buffer_size": nbytes_of(dtype, shape), "supported_types": [HOST_MEMORY]}
-
-    def _run_unbound(
-        self, signature_index: int, inputs: Sequence[TensorBuffer], outputs: Sequence[TensorBuffer]
-    ) -> None:
-        """One inference on buffers that the model is not ready to run on; it is afterwards."""
-        signature = self._signature(signature_index)
-        check_buffers(signature.inputs, inputs)
-        check_buffers(signature.outputs, outputs)
-        found = self._bound.get(_key(signature_index, inputs, outputs))
-        if found is not None:
-            found.is_idle = True  # before waiting: another thread may begin a request meanwhile
-        for buffer in inputs:
-            buffer.wait_event()
-        for buffer in outputs:
-            buffer.wait_for_users()
-        found = self._bound_of(signature_index, inputs, outputs)
-        if found is None:
-            self._run_on_litert(signature, inputs, outputs)
-            return
-        try:
-            found.session.run_bound(found.binding)  # type: ignore[arg-type]  # its buffers are alive
-        except ProgramError as error:
-            self._replace(found, str(error))
-            self._run_unbound(signature_index, inputs, outputs)
-
-    def _prepared(
-        self, signature_index: int, inputs: Sequence[TensorBuffer], outputs: Sequence[TensorBuffer]
-    ) -> Bound | None:
-        """The buffers, checked and ready for a request; None where LiteRT runs the model."""
-        signature = self._signature(signature_index)
-        check_buffers(signature.inputs, inputs)
-        check_buffers(signature.outputs, outputs)
-        if self._graph(signature).base.program.shape_inputs:  # their values decide which program runs
-            for buffer in inputs:
-                buffer.wait_event()
-        return self._bound_of(signature_index, inputs, outputs)
-
-    def _bound_of(
-        self, signature_index: int, inputs: Sequence[TensorBuffer], outputs: Sequence[TensorBuffer]
-    ) -> Bound | None:
-        """The buffers, ready to run on; None where LiteRT runs the model."""
-        key = _key(signature_index, inputs, outputs)
-        found = self._bound.get(key)
-        if found is not None and found.binding is not None:
-            return found
-        signature = self._signature(signature_index)
-        executable = self._fit(signature, inputs)
-        session = executable.session  # read once: another thread may close the model
-        if session is None:
-            return None
-        found = Bound(executable, session, session.bind(self._places(signature, executable, inputs, outputs)))
-        if not executable.values:  # else the program depends on the inputs' values
-            self._keep(key, found, (*inputs, *outputs))
-        return found
-
-    def _fit(self, signature: SignatureArguments, inputs: Sequence[TensorBuffer]) -> Executable:
-        """The program for these inputs, ready to run."""
-        graph = self._graph(signature)
-        ordered = [inputs[position] for position in signature.inputs.positions(graph.base.program)]
-        executable, is_other = graph.fit(ordered)
-        if is_other:
-            self._bound.clear()
-        if not executable.announced:
-            executable.announce()
-        return executable
-
-    def _places(
-        self,
-        signature: SignatureArguments,
-        executable: Executable,
-        inputs: Sequence[TensorBuffer],
-        outputs: Sequence[TensorBuffer],
-    ) -> list[Place]:
-        """Where the program's inputs and outputs lie; outputs without a name get memory of their own."""
-        program = executable.program
-        found = [inputs[position].place for position in signature.inputs.positions(program)]
-        named = dict(zip(signature.outputs.places(program), outputs, strict=True))
-        for place, port in enumerate(program.outputs):
-            buffer = named.get(place) or TensorBuffer.create(port.dtype, port.shape)
-            if buffer.dtype != port.dtype:
-                raise CompiledModelError(f"output {port.name!r} has a buffer of {buffer.dtype}, expected {port.dtype}")
-            if buffer.nbytes < port.nbytes:
-                raise CompiledModelError(
-                    f"output {port.name!r} has a buffer of {buffer.nbytes} bytes, expected {port.nbytes}"
-                )
-            found.append(buffer.place)
-        return found
-
-    def _keep(self, key: tuple[Any, ...], found: Bound, buffers: Sequence[TensorBuffer]) -> None:
-        """Keep buffers bound, until one of them is freed or others take their turn."""
-        model = ref(self)
-
-        def forget(_: object) -> None:
-            kept = model()
-            if kept is not None:
-                kept._bound.pop(key, None)
-
-        found.watchers = [ref(buffer, forget) for buffer in buffers]
-        for buffer in buffers:
-            buffer.join(found)
-        for oldest in [*self._bound][: max(len(self._bound) - MOST_BINDINGS + 1, 0)]:
-            self._bound.pop(oldest, None)
-        self._bound[key] = found
-
-    def _replace(self, found: Bound, reason: str) -> None:
-        """Recompile a damaged program; raises the errors of `recompile`."""
-        recompile(found.executable, found.session, reason)
-        self._bound.clear()
-
-    def _run_on_litert(
-        self, signature: SignatureArguments, inputs: Sequence[TensorBuffer], outputs: Sequence[TensorBuffer]
-    ) -> None:
-        """One inference on LiteRT's kernels, on copies of the buffers."""
-        results = self._results(signature, inputs)
-        for name, result, buffer in zip(signature.outputs.names, results, outputs, strict=True):
-            if buffer.dtype != result.dtype.name:
-                raise CompiledModelError(
-                    f"output {name!r} has a buffer of {buffer.dtype}, expected {result.dtype.name}"
-                )
-            buffer.write(result)
-
-    def _results(self, signature: SignatureArguments, inputs: Sequence[TensorBuffer]) -> list[Any]:
-        """The outputs of LiteRT's kernels as arrays, in the signature's order."""
-        graph = self._graph(signature)
-        program = graph.base.program
-        given = [inputs[position] for position in signature.inputs.positions(program)]
-        found = graph.run_on_litert([buffer.view() if buffer.place.gpu == HOST else buffer.read() for buffer in given])
-        return [found[place].__array__() for place in signature.outputs.places(program)]
-
-    def _run_anew(self, signature: SignatureArguments, inputs: Sequence[TensorBuffer]) -> list[TensorBuffer]:
-        """One inference into new buffers."""
-        check_buffers(signature.inputs, inputs)
-        for buffer in inputs:
-            buffer.wait_event()
-        executable = self._fit(signature, inputs)
-        if executable.session is None:
-            results = self._results(signature, inputs)
-            outputs = [TensorBuffer.create(result.dtype.name, result.shape) for result in results]
-            for buffer, result in zip(outputs, results, strict=True):
-                buffer.write(result)
-            return outputs
-        ports = executable.program.outputs
-        places = signature.outputs.places(executable.program)
-        outputs = [TensorBuffer.create(ports[place].dtype, ports[place].shape) for place in places]
-        self._run_unbound(self._signatures.index(signature), inputs, outputs)
-        return outputs
-
-
-class Bound:
-    """Buffers that a model is ready to run on.
-
-    Attributes:
-        executable, session: the program, and what runs it.
-        binding: the buffers' memory, checked; None once a buffer was destroyed.
-        is_idle: False once a buffer has an event or a request reads it, or was destroyed.
-        watchers: weak references to the buffers.
-    """
-
-    __slots__ = ("__weakref__", "binding", "executable", "is_idle", "session", "watchers")
-
-    def __init__(self, executable: Executable, session: IOBinding, binding: Binding) -> None:
-        self.executable = executable
-        self.session = session
-        self.binding: Binding | None = binding
-        self.is_idle = True
-        self.watchers: list[object] = []
-
-
-def _key(signature_index: int, inputs: Sequence[TensorBuffer], outputs: Sequence[TensorBuffer]) -> tuple[object, ...]:
-    """What lists of buffers are bound by."""
-    return (signature_index, *map(id, (*inputs, None, *outputs)))
-
 
 def _ordered(
     arguments: Arguments, buffers: Sequence[TensorBuffer] | Mapping[str, TensorBuffer]
 ) -> Sequence[TensorBuffer]:
     return arguments.in_order(buffers) if hasattr(buffers, "keys") else buffers  # type: ignore[arg-type]
-
-
-def check_buffers(arguments: Arguments, buffers: Sequence[TensorBuffer]) -> None:
-    """
-    Raises:
-        CompiledModelError: their number is wrong, one is no buffer, or was destroyed.
-    """
-    for name, buffer in zip(arguments.names, arguments.counted(buffers), strict=True):
-        if not isinstance(buffer, TensorBuffer):
-            raise CompiledModelError(f"{arguments.kind} {name!r} is {type(buffer).__name__}, expected a TensorBuffer")
-        assert buffer.place
-
-
-def _events(buffers: Sequence[TensorBuffer]) -> list[Event]:
-    """The events that reading the buffers has to wait for."""
-    return [event for event in (buffer.get_event() for buffer in buffers) if event is not None]
-
-
-def _apart(buffers: Sequence[TensorBuffer]) -> list[TensorBuffer]:
-    """Buffers on the same memory, for one request: they have no events, and stay as they are."""
-    return [TensorBuffer(buffer.place, buffer.dtype, buffer.shape) for buffer in buffers]
 
 
 def _resolve(

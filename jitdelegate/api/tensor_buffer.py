@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 from _weakref import ref
 
+from jitdelegate.api.array_types import LITERT_TYPES, array_type, numpy_module, numpy_type, type_name
 from jitdelegate.errors import TensorBufferError, TensorError
 from jitdelegate.runtime.binding import HOST, Place, host_place
 from jitdelegate.runtime.buffers import Tensor
-from jitdelegate.runtime.element_types import TYPES, is_packed, nbytes_of
+from jitdelegate.runtime.element_types import is_packed, nbytes_of
 from jitdelegate.runtime.memory import ALIGNMENT
 
 TYPE_CHECKING = False
@@ -34,16 +34,6 @@ if TYPE_CHECKING:
         binding: Binding | None
 
 
-LITERT_TYPES = {
-    *("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"),
-    *("int32", "int8", "uint8", "bool"),
-}
-"""What LiteRT writes to and reads from a buffer of any type, byte by byte; other types have to be the buffer's."""
-
-ML_TYPES = {"bfloat16", "float8_e4m3fn", "float8_e5m2"}
-"""Types that numpy has from ml_dtypes."""
-
-
 class TensorBuffer:
     """Memory of one row-major tensor. `CompiledModel.create_input_buffers` and its siblings make buffers that fit.
 
@@ -56,12 +46,13 @@ class TensorBuffer:
         shape: sizes, outermost first.
     """
 
-    __slots__ = ("__weakref__", "_bounds", "_event", "_place", "_readers", "_told_shape", "dtype", "shape")
+    __slots__ = ("__weakref__", "_bounds", "_event", "_flat", "_place", "_readers", "_told_shape", "dtype", "shape")
 
     def __init__(self, place: Place, dtype: str, shape: tuple[int, ...]) -> None:
         self._place: Place | None = place
         self._bounds: list[ref[Bound]] = []
         self._event: Event | None = None
+        self._flat: Any = None  # an array of all elements, for copies that need no checks
         self._readers: tuple[Event, ...] = ()
         self.dtype = dtype
         self.shape = self._told_shape = shape
@@ -113,10 +104,10 @@ class TensorBuffer:
         Raises:
             TensorError: it is no C-contiguous numpy array, or strings or objects.
         """
-        dtype = _array_type(data_array)
+        dtype = array_type(data_array)
         if not data_array.flags.c_contiguous:
             raise TensorError("data_array must be C-contiguous for zero-copy host-memory binding")
-        address, shape = data_array.ctypes.data, data_array.shape
+        address, shape = data_array.__array_interface__["data"][0], data_array.shape
         if address % ALIGNMENT:
             buffer = cls.create(dtype, shape)
             buffer._store(data_array)
@@ -220,9 +211,20 @@ class TensorBuffer:
                 is read-only.
             TensorBufferError: the array is larger than the buffer, or the buffer was destroyed.
         """
+        flat = self._flat
+        if (
+            flat is not None
+            and data_array.__class__ is flat.__class__
+            and data_array.dtype is flat.dtype
+            and data_array.size <= flat.size
+        ):
+            if self._readers or self._event is not None:
+                self.wait_for_users()
+            flat[: data_array.size] = data_array.ravel()
+            return
         if isinstance(data_array, Tensor):
             data_array = data_array.__array__()
-        self._expect_type(_array_type(data_array))
+        self._expect_type(array_type(data_array))
         if data_array.nbytes > self.place.nbytes:
             raise TensorBufferError(
                 f"data_array has {data_array.nbytes} bytes, which is more than the {self.place.nbytes} of the buffer"
@@ -231,6 +233,7 @@ class TensorBuffer:
             raise TensorError("the buffer's memory is read-only")
         self.wait_for_users()
         self._store(data_array)
+        self._flatten()
 
     def read(self, num_elements: int | None = None, output_dtype: Any = None) -> np.ndarray:
         """A copy: of the whole tensor in its shape, or, as in LiteRT, of the first bytes as a flat array.
@@ -242,16 +245,26 @@ class TensorBuffer:
             TensorError: a negative number, or a type that neither LiteRT's buffers nor this one have.
             TensorBufferError: the buffer is smaller, or was destroyed.
         """
+        flat = self._flat
+        if (
+            flat is not None
+            and output_dtype is flat.dtype.type
+            and num_elements.__class__ is int
+            and 0 <= num_elements <= flat.size
+        ):
+            self.wait_event()
+            return flat[:num_elements].copy()  # type: ignore[no-any-return]
         place, dtype = self.place, self.dtype
         if output_dtype is not None:
-            dtype = _type_name(output_dtype)
+            dtype = type_name(output_dtype)
             self._expect_type(dtype)
         shape = self._array_shape if num_elements is None else num_elements
-        array: np.ndarray = _numpy().empty(shape, _numpy_type(dtype))
+        array: np.ndarray = numpy_module().empty(shape, numpy_type(dtype))
         if array.nbytes > place.nbytes:
             raise TensorBufferError(f"{array.nbytes} bytes are asked for, the buffer has {place.nbytes}")
         self.wait_event()
         place.load(array.ctypes.data, array.nbytes)
+        self._flatten()
         return array
 
     def view(self) -> np.ndarray:
@@ -265,7 +278,7 @@ class TensorBuffer:
         if place.gpu != HOST:
             raise TensorError(f"the buffer lies on GPU {place.gpu}, where numpy does not reach it; read() copies it")
         self.wait_event()
-        array: np.ndarray = _numpy().ndarray(self._array_shape, _numpy_type(self.dtype), self._memory())
+        array: np.ndarray = numpy_module().ndarray(self._array_shape, numpy_type(self.dtype), self._memory())
         array.flags.writeable = not place.is_readonly
         return array
 
@@ -276,7 +289,7 @@ class TensorBuffer:
 
     def destroy(self) -> None:
         """Release the memory; harmless a second time. Arrays on the memory keep it."""
-        self._place = self._event = None
+        self._place = self._event = self._flat = None
         for bound in self._live_bounds():
             bound.is_idle, bound.binding = False, None
         self._readers = ()
@@ -362,15 +375,19 @@ class TensorBuffer:
         """Description of a buffer on a GPU, version 3; no stream works on it.
 
         Raises:
-            AttributeError: the buffer is on the host, or has a type that only raw bytes describe.
+            AttributeError: the buffer is on the host or OpenGL's, or its elements share bytes.
         """
         place = self.place
         if place.gpu == HOST or is_packed(self.dtype):
             raise AttributeError(f"{self!r} has no __cuda_array_interface__")
+        try:
+            address = place.shared_address()
+        except BufferError as error:
+            raise AttributeError(str(error)) from error
         self.wait_event()
         from jitdelegate.runtime.cuda_array import interface
 
-        return interface(place.shared_address(), self.dtype, self.shape, readonly=place.is_readonly)
+        return interface(address, self.dtype, self.shape, readonly=place.is_readonly)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """DLPack's (kind, number) of the device; raises the errors of `place`."""
@@ -451,6 +468,12 @@ class TensorBuffer:
         memory.owner = place
         return memory
 
+    def _flatten(self) -> None:
+        """Let copies of arrays of the buffer's type be quick from now on."""
+        place = self.place
+        if self._flat is None and place.gpu == HOST and not place.is_readonly and not is_packed(self.dtype):
+            self._flat = self.view().reshape(-1)
+
     def _expect_type(self, dtype: str) -> None:
         if dtype not in LITERT_TYPES and dtype != self.dtype:
             raise TensorError(f"Unsupported dtype: {dtype}, the buffer has {self.dtype}")
@@ -464,54 +487,3 @@ def _buffer_of(dtype: str, shape: tuple[int, ...], content: bytes) -> TensorBuff
     buffer = TensorBuffer.create(dtype, shape)
     ctypes.memmove(buffer.place.address, content, len(content))
     return buffer
-
-
-def _array_type(array: Any) -> str:
-    """The element type of a numpy array.
-
-    Raises:
-        TensorError: it is no array, or of a type that no buffer has.
-    """
-    numpy = sys.modules.get("numpy")
-    if numpy is None or not isinstance(array, numpy.ndarray):
-        raise TensorError("data_array must be a NumPy array")
-    return _type_name(array.dtype)
-
-
-def _type_name(dtype: Any) -> str:
-    """numpy's name of an element type.
-
-    Raises:
-        TensorError: no buffer has it.
-    """
-    try:
-        found = _numpy_type(dtype) if isinstance(dtype, str) else _numpy().dtype(dtype)
-    except TypeError:
-        found = None
-    if dtype is None or found is None or not found.isnative or found.name not in TYPES or is_packed(found.name):
-        raise TensorError(f"Unsupported dtype: {dtype}")
-    return str(found.name)
-
-
-def _numpy_type(name: str) -> Any:
-    """numpy's element type of this name, or that of ml_dtypes; bytes for packed elements.
-
-    Raises:
-        TypeError: there is none.
-        TensorError: ml_dtypes would have it, but is not installed.
-    """
-    if name in TYPES and is_packed(name):
-        return _numpy().dtype("uint8")
-    if name not in ML_TYPES:
-        return _numpy().dtype(name)
-    try:
-        import ml_dtypes
-    except ImportError as error:
-        raise TensorError(f"numpy has no {name}: pip install ml_dtypes") from error
-    return _numpy().dtype(getattr(ml_dtypes, name))
-
-
-def _numpy() -> Any:
-    import numpy  # not before: models run without
-
-    return numpy

@@ -13,7 +13,8 @@ Read `store.py` first.
       `store.fetch(key, compile) -> Lookup`         get; else compile once across processes, put, and read back
       `store.refuse(key, reason) -> None`           the runtime found an entry damaged: count it and remove it
       `store.fingerprint(path_or_bytes) -> str`     with the memo where there is one; `store.forget_fingerprint`
-  `open_entry(place, name) -> Program`; large weights are shared with the file.
+- `entry.py`: `open_entry(place, name) -> Program`; large weights are shared with the file. `lenders.py`: the other
+  entries in which a part of them lies.
 - `trouble.py`: `tell(directory, reason)`, a warning and a log line, once per directory.
 - `lock.py`: single flight across processes; correctness never depends on it.
 - `store.counts`: `counts.hits`, `counts.misses` (by kind of reason), `counts.writes`, `counts.write_failures`,

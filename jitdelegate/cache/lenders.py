@@ -7,8 +7,7 @@ import os
 from jitdelegate.cache.key import stored_key
 from jitdelegate.errors import CacheError, IncompleteError, ProgramError
 from jitdelegate.program.layout import ALIGNMENT as PAGE
-from jitdelegate.program.layout import HEADER_BYTES
-from jitdelegate.program.loans import check_loans, stored_ranges, whole_bytes
+from jitdelegate.program.layout import HEADER_BYTES, LARGEST_MEMORY, check_range
 from jitdelegate.program.read import weights_start
 
 TYPE_CHECKING = False
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jitdelegate.cache.place import Place
-    from jitdelegate.program.program import Program
+    from jitdelegate.program.program import Loans, Program
 
     Piece = tuple[int, int, int]
     """Descriptor of a file, first byte, bytes."""
@@ -35,7 +34,7 @@ def whole_pieces(place: Place, program: Program, own: Piece, opened: list[int]) 
     """
     names = [key.entry_name() for key in stored_key(program.key).lenders]
     descriptor, start, stored = own
-    check_loans(program.borrowed, stored, len(names))
+    _check_loans(program.borrowed, stored, len(names))
     lent: dict[int, Piece] = {}
     pieces, at, end = list[tuple[int, int, int]](), 0, start + stored
     for first, lender, source, pages in program.borrowed:
@@ -52,7 +51,6 @@ def whole_pieces(place: Place, program: Program, own: Piece, opened: list[int]) 
         at = (first + pages) * PAGE
     if end > start:
         pieces.append((descriptor, start, end - start))
-    assert sum(nbytes for _, _, nbytes in pieces) == whole_bytes(program.borrowed, stored)
     return pieces
 
 
@@ -62,7 +60,9 @@ def whole_weights(program: Program, stored: memoryview, lenders: Sequence[Progra
     Raises:
         ProgramError: a lender is missing or too short.
     """
-    content = bytearray(whole_bytes(program.borrowed, len(stored)))
+    from jitdelegate.program.loans import stored_ranges  # not before: programs are put together from files
+
+    content = bytearray(len(stored) + PAGE * sum(pages for *_, pages in program.borrowed))
     done = 0
     for start, end in stored_ranges(program.borrowed, len(content)):
         content[start:end] = stored[done : done + end - start]
@@ -92,3 +92,23 @@ def _stored(place: Place, name: str, opened: list[int]) -> Piece:
     except (OSError, CacheError, ProgramError) as error:
         raise IncompleteError(f"{name}, which has a part of its weights, cannot be used: {error}") from error
     return descriptor, start, nbytes - start
+
+
+def _check_loans(borrowed: Loans, stored: int, lenders: int) -> None:
+    """
+    Args:
+        stored: bytes of the weights in the program's own file.
+        lenders: number of other programs.
+    Raises:
+        ProgramError: the loans overlap, are not in order, or are out of bounds.
+    """
+    before = 0
+    for first, lender, source, pages in borrowed:
+        check_range("lender of weights", lender, lenders - 1)
+        check_range("borrowed pages", pages, LARGEST_MEMORY // PAGE, 1)
+        check_range("first borrowed page", first, LARGEST_MEMORY // PAGE, before)
+        check_range("first page of a lender", source, LARGEST_MEMORY // PAGE)
+        before = first + pages
+    whole = stored + PAGE * sum(pages for *_, pages in borrowed)
+    if before * PAGE > whole:
+        raise ProgramError(f"borrowed pages end at {before * PAGE}, expected at most {whole}")

@@ -27,8 +27,20 @@ from jitdelegate.measurement.trace import Timeline
 from jitdelegate.options import DelegateOptions
 from jitdelegate.runtime.profile import ROWS
 
-FIGURES = ("count", "min_us", "p5_us", "median_us", "avg_us", "p95_us", "p99_us", "max_us", "std_us", "runs_per_second")
-HEADINGS = ("count", "min", "p5", "median", "avg", "p95", "p99", "max", "std", "runs/s")
+FIGURES = {
+    "count": "number of runs",
+    "min_us": "min",
+    "p5_us": "p5",
+    "median_us": "median",
+    "avg_us": "average",
+    "p95_us": "p95",
+    "p99_us": "p99",
+    "max_us": "max",
+    "std_us": "standard deviation",
+    "runs_per_second": "runs a second",
+    "time_over_jitdelegate": "time over jitdelegate's",
+}
+"""Rows of the table of all sides; the last is the median of the rounds' ratios."""
 
 
 class Benchmark:
@@ -190,15 +202,13 @@ class Benchmark:
                 print_line(f"\nOperator-wise Profiling Info for Regular Benchmark Runs:\n{text}")
 
     def _print_statistics(self, times: dict[str, tuple[float, ...]]) -> None:
-        own, rows = times[sides.OURS], []
-        self._facts["sides"] = {}
-        for name, seconds in times.items():
-            figures = Statistics(seconds).to_dict()
-            speed = ratio(seconds, own)
-            self._facts["sides"][name] = figures | {"time_over_jitdelegate": speed}
-            rows.append((name, *(_number(figures[each]) for each in FIGURES), f"{speed:.2f}"))
-        print_line("\nmicroseconds a run; ratio: its time over jitdelegate's, the median of the rounds")
-        print_table(("side", *HEADINGS, "ratio"), rows, right=range(1, len(HEADINGS) + 2))
+        figures = {name: Statistics(seconds).to_dict() for name, seconds in times.items()}
+        for name, each in figures.items():
+            each["time_over_jitdelegate"] = ratio(times[name], times[sides.OURS])
+        self._facts["sides"] = figures
+        rows = [(words, *(_number(each[name]) for each in figures.values())) for name, words in FIGURES.items()]
+        print_line("")
+        print_table(("microseconds a run", *figures), rows, right=range(1, len(figures) + 1))
 
     def _print_starts(self) -> None:
         """Starts; where they cannot be measured, why."""
@@ -242,7 +252,7 @@ def _plain(node: Node) -> dict[str, Any]:
 
 
 def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.{1 if value >= 100 else 2}f}"
 
 
 def _write(path: str, content: bytes) -> None:

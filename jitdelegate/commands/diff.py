@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from jitdelegate.analysis.amounts import shortened
 from jitdelegate.commands.arguments import new_parser, print_line
 from jitdelegate.commands.flags import add_truth, parse
 from jitdelegate.commands.run_arguments import (
@@ -50,6 +51,8 @@ SAME, DEPARTS, FAILED = 0, 1, 2
 STDOUT = "-"
 RUNS = 10
 """Seeded runs, unless something else is asked for."""
+LONGEST_NAME = 60
+"""Characters of a tensor's name in the text."""
 AGAINST = tuple(name for name in sides.NAMES if name != sides.OURS)
 
 
@@ -200,7 +203,7 @@ def _rows(differences: list[Difference], tolerance: Tolerance) -> Iterator[tuple
         reason = each.departure(tolerance)
         yield (
             str(place),
-            each.interface.name,
+            shortened(each.interface.name, LONGEST_NAME),
             f"{each.interface.dtype}{list(each.interface.shape)}",
             f"{each.maximum:.3g}",
             f"{each.mean:.3g}",
@@ -219,11 +222,11 @@ def _print_culprit(entry: Entry, found: Comparison, culprit: Culprit | None) -> 
         print_line("\nbisect: nothing departs in a fresh start with the inputs that departed: it takes several runs")
     else:
         where = "operator" if len(culprit.operators) == 1 else "one of operators"
-        numbers = ", ".join(map(str, culprit.operators))
-        tensor = culprit.difference.interface
+        numbers, tensor = ", ".join(map(str, culprit.operators)), culprit.difference.interface
+        name = shortened(tensor.name, LONGEST_NAME)
         print_line(
             f"\nbisect: {where} {numbers} of {len(entry.graph.nodes)}, {culprit.op}, departs first: tensor "
-            f"{tensor.index} {tensor.name!r} {tensor.dtype}{list(tensor.shape)}, {culprit.reason}"
+            f"{tensor.index} {name!r} {tensor.dtype}{list(tensor.shape)}, {culprit.reason}"
         )
         if culprit.alone:
             print_line(f"        by itself, on the other side's operands: {culprit.alone}")

@@ -4,6 +4,7 @@
 - `model_file.py`: `ModelFile`, the content and LiteRT on it. `executable.py`: one program of it, with a session.
 - `specializations.py`: further programs, for other subgraphs, other shapes and for values of inputs.
 - `compiled_interpreter.py`: a compiled subgraph behind LiteRT's methods; `shape_inputs.py`: one that switches programs.
+- `current_subgraph.py`: a subgraph with the shapes of the moment, for CompiledModel.
 - `hosted_model.py`: programs inside LiteRT's own interpreter.
 - `delegate_message.py`: which operators run on LiteRT. `decisions.py`: the same for reports and the debug log.
 - `precompile.py`: programs that are stored and never opened, for GPUs that this machine lacks.

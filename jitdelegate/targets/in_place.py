@@ -101,13 +101,13 @@ def _origin(graph: Graph, groups: _Groups, readers: Mapping[int, list[int]], out
     index, starts = groups[output], list[int]()
     while (position := graph.writer[index]) is not None:
         node = graph.nodes[position]
-        source = groups[node.inputs[0]]
-        if _is_copy(graph, node) and not starts and index == groups[output]:
+        if _is_copy(graph, node) and not starts:
+            source = groups[node.inputs[0]]
             return (source, []) if graph.writer[source] is None else (ABSENT, [])
-        if not isinstance(node.form, Update) or readers[source] != [position]:
+        if not isinstance(node.form, Update) or readers[groups[node.inputs[0]]] != [position]:
             return ABSENT, []
         starts.append(node.inputs[2])
-        index = source
+        index = groups[node.inputs[0]]
     return (index, starts) if starts else (ABSENT, [])
 
 

@@ -12,7 +12,7 @@ import pytest
 from ai_edge_litert import compiled_model as litert
 
 from jitdelegate import CompiledModel, Event, TensorBuffer
-from jitdelegate.api.compiled_model import MOST_BINDINGS
+from jitdelegate.api.buffer_runs import MOST_BINDINGS
 from jitdelegate.errors import ClosedError
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import partial_models, small_models
@@ -431,3 +431,43 @@ def test_a_model_that_is_compiled_in_part_runs(loader: str, monkeypatch: pytest.
     assert models[1]._opened.program.loader == loader
     assert not models[1].is_fully_accelerated()
     assert 0 < models[1].report().delegated < len(models[1].report().operators)
+
+
+def test_shapes_that_alternate_are_told_and_reset_variables() -> None:
+    content = partial_models.remembering()
+    results = []
+    for target in ("cpu", "litert"):
+        model = CompiledModel.create(content, serialization_dir=False, target=target)
+        short = [host(np.full((1, 3, 4), 0.5))]
+        long, outputs = model.create_input_buffers(), model.create_output_buffers()
+        found = []
+        for _ in range(2):
+            for inputs, steps in ((long, 5), (short, 3)):
+                model.resize_input_tensor(0, [1, steps, 4], strict=False)
+                for _ in range(2):
+                    fill(inputs, 3)
+                    model.run(inputs, outputs)
+                    found.append(outputs[0].view().reshape(-1)[: steps * 4].copy())
+        results.append(found)
+    for ours, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(results[0][0], results[0][4])
+    open_sizes = CompiledModel.create(small_models.two_signatures(), serialization_dir=False)
+    sides = [([host(np.ones((batch, 2)))], [host(np.zeros((batch, 2)))]) for batch in (1, 4)]
+    for _ in range(2):
+        for batch, (inputs, outputs) in zip((1, 4), sides, strict=True):
+            open_sizes.run(inputs, outputs)
+            assert open_sizes.get_input_tensor_details("double")["x"]["shape"] == [batch, 2]
+
+
+def test_a_run_in_other_memory_between_two_runs_changes_nothing() -> None:
+    model = CompiledModel.create(small_models.two_outputs(), serialization_dir=False, target="cpu")
+    session = model._opened.session
+    assert session is not None
+    inputs, outputs = model.create_input_buffers(), model.create_output_buffers()
+    for seed in range(3):
+        fill(inputs, seed)
+        session.run([np.ones((2, 3), np.float32)] * 2)
+        model.run(inputs, outputs)
+        model.run(inputs, outputs)
+        np.testing.assert_array_equal(outputs[0].view(), inputs[0].view() + inputs[1].view())

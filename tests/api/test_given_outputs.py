@@ -11,6 +11,7 @@ import pytest
 
 import jitdelegate
 from jitdelegate.api.tensor_buffer import TensorBuffer
+from jitdelegate.compiled_model import CompiledModel
 from jitdelegate.errors import TensorError
 from jitdelegate.runtime.cpu.session import Session
 from tests.api import small_models
@@ -64,6 +65,20 @@ def test_a_cache_in_one_place_is_written_to_in_its_rows_only() -> None:
     stepped(wanted, row, place)
     for name in wanted:
         np.testing.assert_array_equal(cache[name], wanted[name])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="protects pages through libc")
+def test_a_buffer_that_is_input_and_output_of_a_compiled_model_is_written_to_in_its_rows_only() -> None:
+    model, wanted, place = CompiledModel.from_buffer(decoder()), zeros(), ROWS // 2
+    row = rows_of("float32", 0)
+    arrays = {"rows": row, "place": place_of(place), "cache_k": aligned_cache(), "cache_v": aligned_cache()}
+    inputs = {name: TensorBuffer.create_from_host_memory(array) for name, array in arrays.items()}
+    outputs = {name: inputs[name] for name in wanted} | {"seen": model.create_output_buffer_by_name("decode", "seen")}
+    with only_rows_writable(arrays["cache_k"], place), only_rows_writable(arrays["cache_v"], place):
+        model.run_by_name("decode", inputs, outputs)
+    np.testing.assert_array_equal(outputs["seen"].view(), stepped(wanted, row, place))
+    for name in wanted:
+        np.testing.assert_array_equal(arrays[name], wanted[name])
 
 
 @pytest.mark.parametrize("target", TARGETS)

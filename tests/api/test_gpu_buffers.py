@@ -15,16 +15,17 @@ import pytest
 
 from jitdelegate.api.tensor_buffer import TensorBuffer
 from jitdelegate.errors import DeviceError, TensorError
-from jitdelegate.program.program import Program
+from jitdelegate.program.program import Launch, Program
 from jitdelegate.runtime.binding import Place
 from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.runtime.cuda.device import Device
 from jitdelegate.runtime.cuda.driver import LEGACY_STREAM, Driver
+from jitdelegate.runtime.cuda.memory import DevicePlace
 from jitdelegate.runtime.cuda.session import MOST_GRAPHS, CudaSession
 from jitdelegate.runtime.given_outputs import run_into
 from tests.cuda_stub.install import install
 from tests.cuda_stub.library import INVALID_VALUE, GlBuffer, Library, Stream
-from tests.cuda_stub.programs import SCALE, SHIFT, library, opened, scale_and_shift
+from tests.cuda_stub.programs import SCALE, SHIFT, X_OFFSET, library, opened, scale_and_shift
 from tests.runtime.tiny import SCALE as TINY_SCALE
 from tests.runtime.tiny import tiny_program
 
@@ -189,12 +190,26 @@ def test_memory_that_kernels_cannot_use_as_it_lies_is_copied_within_the_gpu(driv
 def test_an_output_may_lie_where_its_input_lies(driver: Library) -> None:
     running, x = session(driver), GpuArray(X, driver)
     place = TensorBuffer.create_from_cuda_array(x).place
+    before = driver.calls.copy()
     running.run_bound(running.bind([place, place]))
+    assert copies(driver, before) == 1  # the program does not update its input in place
     np.testing.assert_array_equal(x.read().ravel(), answer(X).ravel())
-    shifted = Place(place.address + 4, 24, place)
-    shifted.gpu = 0
     with pytest.raises(TensorError, match="overlaps"):
-        running.bind([place, type(place)(place.context, 0, place.address + 8, 24, place)])  # type: ignore[call-arg]
+        running.bind([place, DevicePlace(running._memory().context, 0, place.address + 8, 24, place)])
+
+
+def test_an_input_that_a_launch_writes_to_is_not_the_callers(driver: Library) -> None:
+    program = scale_and_shift()
+    scaling, shifting = program.launches
+    first = Launch(
+        kernel=1, grid=(1, 1, 1), block=(1, 1, 1), kinds="ppfi", values=(X_OFFSET, X_OFFSET, *shifting.values[2:])
+    )
+    program.launches = (first, scaling, shifting)
+    running, x = session(driver, opened(program)), GpuArray(X, driver)
+    y = TensorBuffer.create("float32", (3, 2))
+    running.run_bound(running.bind([TensorBuffer.create_from_cuda_array(x).place, y.place]))
+    np.testing.assert_array_equal(y.view(), answer(X + np.float32(SHIFT)))
+    np.testing.assert_array_equal(x.read(), X)
 
 
 def test_a_session_keeps_the_graphs_of_the_last_bindings(driver: Library) -> None:
@@ -253,7 +268,7 @@ def test_a_run_while_the_default_stream_cannot_be_followed_is_refused(driver: Li
     running.run_bound(binding)
 
 
-def test_memory_that_no_run_can_use_is_refused_in_a_sentence(driver: Library) -> None:
+def test_memory_that_no_run_can_use_is_refused_in_a_sentence(driver: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     running, elsewhere = session(driver), GpuArray(X, driver, gpu=1)
     there = TensorBuffer.create_from_cuda_array(elsewhere)
     y = TensorBuffer.create("float32", (3, 2))
@@ -265,18 +280,10 @@ def test_memory_that_no_run_can_use_is_refused_in_a_sentence(driver: Library) ->
     with pytest.raises(DeviceError, match="is no address of GPU memory of this process"):
         TensorBuffer.create_from_cuda_array(GpuArray(X, driver, data=(64, False)))
     mine = GpuArray(X, driver)
-    driver.live[mine.start].context = 0xD0
-    with pytest.raises(DeviceError, match="belongs to another CUDA context"):
-        mine._device.ordinal = 0
-        driver.live[mine.start].context, found = 0xC0, driver.live[mine.start]
-        found.context = 0xC0
-        context = running._context
-        assert context is not None
-        context.handle, before = 0xC7, context.handle
-        try:
+    with monkeypatch.context() as patched:
+        patched.setattr(Driver, "pointer_attribute", lambda driver, fact, _: {1: 0xD0, 2: 2, 9: 0}[fact])
+        with pytest.raises(DeviceError, match="belongs to another CUDA context, expected the primary one of GPU 0"):
             TensorBuffer.create_from_cuda_array(mine)
-        finally:
-            context.handle = before
     readonly = TensorBuffer.create_from_cuda_array(GpuArray(X.reshape(3, 2), driver, data=(mine.address, True)))
     with pytest.raises(TensorError, match="the memory of output 'y' is read-only"):
         running.bind([y.place, readonly.place])
@@ -359,6 +366,7 @@ def test_an_opengl_buffer_is_mapped_for_runs_alone(driver: Library) -> None:
     np.testing.assert_array_equal(y.read(), answer(X + 1))
     with pytest.raises(BufferError, match="an OpenGL buffer has an address only during runs"):
         x.__dlpack__()
+    assert not hasattr(x, "__cuda_array_interface__")
     long = TensorBuffer.create_from_gl_buffer(0x90D2, 8, "float32", (26,))
     with pytest.raises(DeviceError, match="the OpenGL buffer has 100 bytes, expected 104"):
         long.read()
@@ -429,7 +437,7 @@ def test_a_forked_child_gives_nothing_back_and_is_told(driver: Library) -> None:
     running, x = session(driver), GpuArray(X, driver)
     place = TensorBuffer.create_from_cuda_array(x).place
     y = TensorBuffer(running.make_place(1), "float32", (3, 2))
-    binding = running.bind([place, y.place])
+    binding, unused = running.bind([place, y.place]), TensorBuffer(running.make_place(1), "float32", (3, 2))
     child = os.fork()
     if child == 0:
         before, told = driver.calls.copy(), 0
@@ -438,7 +446,7 @@ def test_a_forked_child_gives_nothing_back_and_is_told(driver: Library) -> None:
                 use()
             except DeviceError as error:
                 told += "CUDA does not survive that" in str(error)
-        y.destroy()
+        unused.destroy()
         os._exit(0 if told == 2 and driver.calls == before else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     running.run_bound(binding)

@@ -55,7 +55,8 @@ def test_ls_prints_one_line_per_entry(folder: Path, capsys: pytest.CaptureFixtur
     assert main(["ls", str(folder)]) == 0
     heading, _, *lines = capsys.readouterr().out.splitlines()
     assert heading.split() == ["model", "target", "operators", "size", "age", "used", "entry"]
-    assert [line.split()[-1] for line in lines] == [key(MODEL_A).entry_name(), key(MODEL_B).entry_name()]
+    shown = [line.split()[-1] for line in lines]
+    assert shown == [key(model).digest()[:12] for model in (MODEL_A, MODEL_B)]
     for word in (MODEL_A, "cpu x86-64-v3", "1 of 2", "kB", "now"):
         assert word in lines[0]
     assert lines[1].startswith("two words\\n.tflite  ")
@@ -222,6 +223,14 @@ def test_a_program_that_borrows_from_a_removed_one_goes_with_it_while_it_runs(
         for signature, outputs in before.items():
             after = loaded.run(inputs, signature)
             assert all(np.array_equal(after[name], outputs[name]) for name in outputs)
+
+
+def test_show_finds_the_user_s_entries_by_what_ls_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    put(open_store(None), MODEL_A)
+    assert main(["ls"]) == 0
+    name = capsys.readouterr().out.split()[-1]
+    assert main(["show", name]) == 0
+    assert f"  model: {MODEL_A}" in capsys.readouterr().out
 
 
 def test_rm_takes_entries_fingerprints_and_models(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

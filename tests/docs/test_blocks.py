@@ -37,7 +37,8 @@ def folder(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     (tmp_path / "models").mkdir()
     for name, content in contents.items():
         (tmp_path / f"{name}.tflite").write_bytes(content)
-        (tmp_path / "models" / f"{name}.tflite").write_bytes(content)
+    for name in ("model", "quantized"):
+        (tmp_path / "models" / f"{name}.tflite").write_bytes(contents[name])
     (tmp_path / "options.toml").write_text("num_threads = 1\n")
     imsave(tmp_path / "photo.png", np.zeros((32, 32, 3), np.uint8), check_contrast=False)
     return tmp_path

@@ -38,8 +38,9 @@ def _texts(path: Path) -> set[str]:
 
 
 def _is_of_source(message: str, texts: set[str]) -> bool:
-    pattern = re.compile(".+".join(re.escape(part) for part in message.split(HOLE)))
-    return any(pattern.search(text) for text in texts)
+    parts = message.split(HOLE)
+    longest, pattern = max(parts, key=len), re.compile(".+".join(map(re.escape, parts)))
+    return any(longest in text and pattern.search(text) for text in texts)
 
 
 def test_each_quoted_message_is_one_of_the_source(source_texts: set[str]) -> None:

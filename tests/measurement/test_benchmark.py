@@ -115,7 +115,9 @@ def test_sides_take_turns_and_starts_are_cold_and_warm(
         "warm": "hit",
         "litert": "",
     }
-    assert "p99" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert re.search(r"\nmicroseconds a run +jitdelegate +litert +reference\n", text)
+    assert re.search(r"\nnumber of runs +4 +4 +4\n(.*\n)*p99 ", text)
 
 
 def test_openvino_that_is_not_there_is_one_sentence(

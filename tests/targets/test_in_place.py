@@ -203,6 +203,24 @@ def test_a_cache_in_shared_memory_is_not_copied(features: str) -> None:
     session.close()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="protects pages through libc")
+@pytest.mark.parametrize("shape", [(3, mmap.PAGESIZE), (33, 1001), (5,)])
+def test_an_input_that_is_an_output_is_copied_to_other_memory_only(shape: tuple[int, ...]) -> None:
+    draft = Draft("int8")
+    copied = draft.node(Map(Arg(0), (IndexMap.broadcast(shape, shape),)), (draft.given(shape),), shape)
+    graph = draft.graph(copied)
+    session = Session(program_of(graph, generate(graph, RUNNABLE[0]), RUNNABLE[0]), 2)
+    given = numbers(shape, "int8")
+    np.testing.assert_array_equal(run_in(session, graph, [given], {})[0], given)
+    size = -(-given.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    pages = mmap.mmap(-1, size)
+    fixed = np.frombuffer(pages, np.int8, given.size).reshape(shape)
+    fixed[...] = given
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(fixed.ctypes.data), ctypes.c_size_t(size), mmap.PROT_READ) == 0
+    np.testing.assert_array_equal(run_in(session, graph, [fixed], {0: 0})[0], given)
+    session.close()
+
+
 def test_what_is_computed_and_then_updated_is_not_copied_either() -> None:
     draft = Draft()
     cache, row, start = draft.given(CACHE), draft.given(ROW), draft.given((3,), "int32")

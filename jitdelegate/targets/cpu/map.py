@@ -20,6 +20,7 @@ from jitdelegate.targets.cpu.kernel import Generator, Job, JobWriter, Kernel, Me
 from jitdelegate.targets.cpu.narrow import emitted
 from jitdelegate.targets.cpu.nest import Box, Loop, Nest, Operand, nests, regions, whole
 from jitdelegate.targets.cpu.transpose import TransposeWriter, Transposition
+from jitdelegate.targets.cpu.update import is_port_copy, write_port_copy
 from jitdelegate.targets.cpu.vector_ir import FLOAT_BYTES, INDEX, Function, Value
 from jitdelegate.targets.cpu.writer import Writer
 
@@ -37,6 +38,8 @@ TOGETHER = 4
 
 def write_map(writer: Writer, node: Node, form: Map) -> list[Job]:
     """The jobs of a Map node."""
+    if is_port_copy(writer, node, form):
+        return write_port_copy(writer, node)
     output = node.outputs[0]
     pairs = zip(node.inputs, form.operands, strict=True)
     operands = tuple(_operand(writer, index, index_map) for index, index_map in pairs)

@@ -1,18 +1,23 @@
-"""Update: writes a window into a copy of the data, or into the data itself."""
+"""Update: writes a window into a copy of the data, or into the data itself. Also copies of inputs to outputs."""
 
 from __future__ import annotations
 
+from math import prod
+
+from jitdelegate.ir.forms import Map
 from jitdelegate.ir.graph import Node
 from jitdelegate.ir.index_forms import Update
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.targets.cpu.element import load
-from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel
+from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel, Memory
 from jitdelegate.targets.cpu.reduce import Axis, offset_of
 from jitdelegate.targets.cpu.rows import Placed, is_dense, placed, size_of
 from jitdelegate.targets.cpu.vector_ir import Function, Value, vector
 from jitdelegate.targets.cpu.writer import Writer
 from jitdelegate.targets.scalar.cast import cast
 
+CHUNK_BYTES = 1 << 16
+"""Bytes of a chunk of a copy."""
 UNROLLED = 4
 """Vectors that are copied in one turn of a loop."""
 
@@ -22,8 +27,38 @@ def write_update(writer: Writer, node: Node, form: Update) -> list[Job]:
     return UpdateWriter(writer.generator).jobs(*placed(writer, node))
 
 
+def is_port_copy(writer: Writer, node: Node, form: Map) -> bool:
+    """Whether a Map copies one of the caller's tensors to another as it is."""
+    if not form.moves_only or len(node.inputs) != 1 or not form.operands[0].is_identity():
+        return False
+    source, target = writer.ends(node)
+    return source.exact and target.exact and source.layout == target.layout and source.layout.plain
+
+
+def write_port_copy(writer: Writer, node: Node) -> list[Job]:
+    """The jobs of a copy between the caller's tensors, which may be the same memory."""
+    return UpdateWriter(writer.generator).whole(*writer.ends(node))
+
+
 class UpdateWriter(JobWriter):
-    """Writes the jobs of Update nodes."""
+    """Writes the jobs of Update nodes and of copies."""
+
+    def whole(self, source: Memory, target: Memory) -> list[Job]:
+        """Nothing is copied where the two are the same memory."""
+        nbytes, jobs = target.layout.element * prod(target.layout.shape), list[Job]()
+        for first, chunks, size in (
+            (0, nbytes // CHUNK_BYTES, CHUNK_BYTES),
+            (nbytes // CHUNK_BYTES * CHUNK_BYTES, 1, nbytes % CHUNK_BYTES),
+        ):
+            if chunks and size:
+
+                def body(kernel: Kernel, first: int = first, size: int = size) -> None:
+                    f, at, to = kernel.f, kernel.pointer(source, first), kernel.pointer(target, first)
+                    moved = kernel.chunk * size
+                    f.when(f.compare("ne", at, to), lambda: self._copy_bytes(f, size, at + moved, to + moved))
+
+                jobs.append(self.generator.job("copy", chunks, body, worth=chunks * size / CHUNK_BYTES))
+        return jobs
 
     def jobs(self, data: Placed, update: Placed, start: Placed, out: Placed) -> list[Job]:
         """One chunk, because the window is written after the rest. The rest is not copied where it lies already; the
