@@ -61,9 +61,6 @@ class Side:
         """Copies of the last run's outputs, in the entry's order."""
         raise NotImplementedError
 
-    def close(self) -> None:
-        """Free what can be freed; the side is not used any more."""
-
 
 class _Interpreted(Side):
     """A side with the methods of LiteRT's interpreter, in which a subgraph runs by indices, a signature by names."""
