@@ -25,7 +25,7 @@ MOST_MODULES = 42
 """Ours, xxhash's, and those of the standard library that NEARLY_FREE does not bring along."""
 MOST_OF_OURS = 35
 """Modules of ours that a first load of a small model and its first run bring along."""
-FOR_BUFFERS = 7
+FOR_BUFFERS = 8
 """Further ones for a CompiledModel: its signatures, buffers, their memory and bindings."""
 NEARLY_FREE = """
 import ctypes, errno, mmap, os, stat, struct, time
