@@ -5,9 +5,9 @@ Read `program.py` first.
 - `program.py`: plain classes `Program`, `Port`, `Signature`, `Operator`, `Kernel`, `Launch`, for both paths.
 - `write.py` (compile path): `write(program) -> bytes`, deterministic.
 - `read.py` (load path): `read(buffer, *, verify_code=True) -> Program`, with every check before use and no error but
-  `ProgramError`; `read_parts(front, weights)` for separate memory, split at `weights_start`; `read_front` and `complete`
-  where a part of the weights lies in other files. `verify_weights(program)` hashes the weights; call it before the
-  first output is released.
+  `ProgramError`; `read_parts(front, weights)` for separate memory, split at `weights_start`; `read_front` and
+  `complete` where a part of the weights lies in other files. `verify_weights(program)` hashes the weights; call it
+  before the first output is released.
 - `borrow.py` (compile path): finds the pages of weights that other programs of the model store. `loans.py`: the rest.
 - `check.py`: bounds of values that few programs have. `cubin.py`: the same for CUDA binaries. `launch_list.py`:
   launches as integers.

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from typing import Any
 
+    from jitdelegate.runtime.cuda.mark import Mark
+
 FOREVER = -1
 """LiteRT's timeout for no limit."""
 
@@ -37,6 +39,36 @@ class Event:
     def create_managed(cls) -> Event:
         """An event that is done once `signal` was called: LiteRT's Event::CreateManaged."""
         return Event()
+
+    @classmethod
+    def from_cuda_event(cls, handle: int, device: int = 0) -> Event:
+        """What a CUDA event of the caller's stands for, when it was last recorded; it has to outlive this object.
+
+        A model on the same GPU waits for it in its stream, without this process's help.
+
+        Args:
+            handle: a CUevent or cudaEvent_t: `event.cuda_event` of PyTorch, `event.ptr` of CuPy.
+            device: the GPU's number.
+        Raises:
+            DeviceError: there is no such GPU, or no driver.
+        """
+        from jitdelegate.runtime.cuda.mark import Mark  # not before: most events are none of a GPU's
+
+        return CudaEvent(Mark.of_event(handle, device))
+
+    @classmethod
+    def from_cuda_stream(cls, handle: int, device: int = 0) -> Event:
+        """The end of all work that is in a CUDA stream of the caller's now.
+
+        Args:
+            handle: a CUstream or cudaStream_t: `stream.cuda_stream` of PyTorch, `stream.ptr` of CuPy.
+            device: the GPU's number.
+        Raises:
+            DeviceError: there is no such GPU or no driver, or the driver refuses to record an event.
+        """
+        from jitdelegate.runtime.cuda.mark import Mark
+
+        return CudaEvent(Mark.of_stream(handle, device))
 
     def signal(self) -> None:
         """Let a managed event happen; harmless a second time.
@@ -142,3 +174,41 @@ class RequestEvent(Event):
 
     def signal(self) -> None:
         raise DeviceError("only a managed event can be signaled, which Event.create_managed() makes")
+
+
+class CudaEvent(RequestEvent):
+    """The end of a GPU's work.
+
+    Attributes:
+        mark: the point in a stream.
+    """
+
+    __slots__ = ("mark",)
+
+    def __init__(self, mark: Mark) -> None:
+        self.mark = mark
+
+    @property
+    def done(self) -> bool:
+        return self.mark.is_done()
+
+    def _failure(self) -> BaseException | None:
+        return self.mark.error
+
+    def _block(self, timeout: float | None) -> bool:
+        return self.mark.wait(timeout)
+
+    def _when_done(self, callback: Callable[[], object]) -> None:
+        """As in the base class; in a thread for this event, since others may happen in any order."""
+        if self.done:
+            callback()
+            return
+
+        def wait() -> None:
+            self.mark.wait(None)
+            callback()
+
+        try:
+            _thread.start_new_thread(wait, ())
+        except RuntimeError as error:
+            raise DeviceError(f"no thread: {error}") from error

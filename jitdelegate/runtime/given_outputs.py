@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jitdelegate.errors import TensorError
 from jitdelegate.runtime.binding import Place, check_place, overlapping, overlaps
-from jitdelegate.runtime.buffers import Borrowed, checked
+from jitdelegate.runtime.buffers import Borrowed, checked, is_port_array
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ def output_place(value: Any, port: Port) -> Place:
     Raises:
         TensorError: it is no such object, or its type, shape or length is not the port's.
     """
+    if is_port_array(value, port) and value.flags.writeable:
+        memory = Borrowed(value)
+        return Place(memory.address, memory.nbytes, memory)
     found = getattr(value, "place", None)
     if isinstance(found, Place):
         if (value.dtype, tuple(value.shape)) != (port.dtype, port.shape):

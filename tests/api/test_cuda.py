@@ -24,7 +24,6 @@ from jitdelegate.program.program import Operator, Program
 from jitdelegate.program.write import parts
 from jitdelegate.runtime.cuda import toolchain as toolchain_module
 from jitdelegate.targets.cpu.target import CpuDevice
-from jitdelegate.targets.cuda import target as cuda_target
 from jitdelegate.targets.cuda.target import CudaDevice
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import small_models
@@ -341,7 +340,7 @@ def on_the_cpu(reason: str, **arguments: Any) -> None:
 def test_without_a_driver_the_cpu_takes_over_and_cuda_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda_target, "LIBRARY", "libnonesuch.so.1")
+    monkeypatch.setattr("jitdelegate.runtime.cuda.library.LIBRARY", "libnonesuch.so.1")
     monkeypatch.setattr("jitdelegate.targets.DEVICES", str(tmp_path))
     on_the_cpu("no NVIDIA device was found in /dev")
     (tmp_path / "nvidiactl").touch()

@@ -23,6 +23,7 @@ Execute = Callable[[bytes, str, tuple[int, int, int], tuple[int, int, int], int,
 
 INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, NO_DEVICE, INVALID_DEVICE = 1, 2, 3, 100, 101
 INVALID_IMAGE, INVALID_CONTEXT, INVALID_HANDLE, NOT_FOUND, ILLEGAL_ADDRESS = 200, 201, 400, 500, 700
+NOT_READY = 600
 CONTEXT_IS_DESTROYED = 709
 CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED, CAPTURE_IMPLICIT, CAPTURE_WRONG_THREAD = 900, 901, 906, 908
 ERRORS = {
@@ -35,6 +36,7 @@ ERRORS = {
     INVALID_CONTEXT: ("CUDA_ERROR_INVALID_CONTEXT", "invalid device context"),
     INVALID_HANDLE: ("CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"),
     NOT_FOUND: ("CUDA_ERROR_NOT_FOUND", "named symbol not found"),
+    NOT_READY: ("CUDA_ERROR_NOT_READY", "device not ready"),
     ILLEGAL_ADDRESS: ("CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"),
     CONTEXT_IS_DESTROYED: ("CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"),
     CAPTURE_UNSUPPORTED: ("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"),
@@ -51,7 +53,7 @@ WITHOUT_CONTEXT = {
 """Everything else works on what is current in the calling thread."""
 UNSAFE = {
     *("cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc", "cuMemFreeHost", "cuModuleLoadData", "cuModuleUnload"),
-    "cuStreamSynchronize",
+    *("cuStreamSynchronize", "cuEventSynchronize", "cuEventQuery"),
 }
 """What breaks captures, as the mode of the capture and of the calling thread say: allocating, freeing, waiting."""
 CAPTURE_GLOBAL, CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED = range(3)
@@ -133,6 +135,7 @@ class Library:
         contexts: how often the primary context is retained.
         is_active: whether the primary context is there.
         memory: the device's.
+        is_halted: whether the device does nothing that nobody waits for.
     """
 
     def __init__(
@@ -166,6 +169,7 @@ class Library:
         self.contexts = 0
         self.is_active = False
         self.lock = threading.RLock()
+        self.is_halted = False
         self.streams = {1: Stream(), 2: Stream()}  # the default ones, which are always there
         self.gl_buffers: dict[int, GlBuffer] = {}
         self._functions: dict[int, Function] = {}  # they go with their module, nobody gives them back
@@ -477,6 +481,29 @@ class Library:
 
         self._enqueue(stream, run)
         known.recorded = self._find(stream, Stream), run
+
+    @entry
+    def cuEventQuery(self, event: int) -> None:
+        """The device goes on meanwhile: it does one thing between two looks."""
+        source, mark = self._find(event, Event).recorded
+        if mark in source.pending:
+            if not self.is_halted:
+                self._go_on(source)
+            self._expect(mark not in source.pending, NOT_READY)
+
+    @entry
+    def cuEventSynchronize(self, event: int) -> None:
+        source, mark = self._find(event, Event).recorded
+        while mark in source.pending:
+            self._go_on(source)
+
+    def _go_on(self, stream: Stream) -> None:
+        """Do the next thing in a stream; after a failure it does nothing of what was enqueued."""
+        try:
+            self._run(stream.pending.pop(0))
+        except CudaError:
+            stream.pending.clear()
+            raise
 
     @entry
     def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> None:

@@ -199,8 +199,8 @@ def test_what_failed_in_a_context_is_told_though_leaving_it_fails_too(call: str,
 def live(driver: Library, stream: int | None = None) -> None:
     """All that a session does: open, run, keep time, close."""
     running = session(driver, stream)
-    assert running.graph_failure == ""
     np.testing.assert_array_equal(np.asarray(running.run([X])[0]), EXPECTED)
+    assert running.graph_failure == ""
     running.run_seconds(2)
     running.close()
 
@@ -282,8 +282,9 @@ def test_a_session_may_be_opened_for_a_stream_that_is_being_captured() -> None:
     other = OtherLibrary(driver)
     with other.capture(CAPTURE_GLOBAL) as nodes:
         running = session(driver, other.stream)
-    assert nodes == [0] and running.graph_failure == ""
+    assert nodes == [0]
     np.testing.assert_array_equal(np.asarray(running.run([X])[0]), EXPECTED)
+    assert running.graph_failure == ""
 
 
 def test_a_stream_that_another_capture_makes_unusable_is_refused_like_one_that_is_captured() -> None:

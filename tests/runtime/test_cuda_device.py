@@ -11,7 +11,6 @@ from jitdelegate.errors import DeviceError
 from jitdelegate.runtime.cuda import device as cuda_device
 from jitdelegate.runtime.cuda.device import Device, find_device, runs
 from jitdelegate.runtime.cuda.driver import Driver
-from jitdelegate.targets.cuda import target as cuda_target
 from jitdelegate.targets.cuda.target import open_library
 from tests.cuda_stub.library import NO_DEVICE, Library
 from tests.cuda_stub.programs import library
@@ -60,7 +59,7 @@ def test_code_of_a_newer_cuda_than_the_drivers_is_refused_with_what_helps() -> N
 
 
 def test_a_machine_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_target, "LIBRARY", "libnonesuch.so.1")
+    monkeypatch.setattr("jitdelegate.runtime.cuda.library.LIBRARY", "libnonesuch.so.1")
     with pytest.raises(DeviceError, match=r"no NVIDIA driver was found: libnonesuch\.so\.1"):
         open_library()
 

@@ -218,7 +218,9 @@ def test_a_program_of_nothing_runs() -> None:
 
 def test_more_dynamic_shared_memory_than_goes_without_leave_is_asked_for() -> None:
     driver = library()
-    assert session(driver).graph_failure == ""
+    running = session(driver)
+    running.run([X])
+    assert running.graph_failure == ""
     assert driver.calls["cuFuncSetAttribute"] == 1
     driver.fail("cuFuncSetAttribute", stub.INVALID_VALUE)
     with pytest.raises(DeviceError, match="cuFuncSetAttribute failed with CUDA_ERROR_INVALID_VALUE"):

@@ -53,6 +53,11 @@ class CudaBinding(Binding):
                 self._pinned[position] = room.address
         self._found: list[int] | None = None
 
+    @property
+    def copies_on_host(self) -> bool:
+        """Whether a run copies memory of the host by itself, from or to pinned memory."""
+        return bool(self._rooms)
+
     def _reach(self, position: int) -> None:
         place, port = self.places[position], self._ports[position]
         if not isinstance(place, DevicePlace) or place.gpu != self._memory.gpu:

@@ -64,6 +64,8 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuEventCreate": (_pointer, _unsigned),
     "cuEventDestroy_v2": (_pointer,),
     "cuEventRecord": (_pointer, _pointer),
+    "cuEventQuery": (_pointer,),
+    "cuEventSynchronize": (_pointer,),
     "cuEventElapsedTime": (_pointer, _pointer, _pointer),
     "cuStreamWaitEvent": (_pointer, _pointer, _unsigned),
     "cuPointerGetAttribute": (_pointer, _int, _device_pointer),
@@ -82,6 +84,7 @@ MAX_DYNAMIC_SHARED_BYTES = 8
 NON_BLOCKING = 1
 CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED = 1, 2
 CAPTURE_IMPLICIT = 906
+NOT_READY = 600
 INVALID_VALUE = 1
 LEGACY_STREAM = 1
 """The default stream, which other libraries use unless told otherwise."""
@@ -339,6 +342,17 @@ class Driver:
 
     def record(self, event: int, stream: int) -> None:
         self._call("cuEventRecord", event, stream)
+
+    def has_happened(self, event: int) -> bool:
+        """Whether the device has passed an event; raises errors of the work before it."""
+        code = self._library.cuEventQuery(event)
+        if code not in (0, NOT_READY):
+            raise self._failure("cuEventQuery", code)
+        return not code
+
+    def synchronize_event(self, event: int) -> None:
+        """Wait until the device has passed an event; raises errors of the work before it."""
+        self._call("cuEventSynchronize", event)
 
     def wait_for(self, event: int, stream: int) -> None:
         """Let what is enqueued from now on wait for what the event was recorded after."""

@@ -17,6 +17,7 @@ from jitdelegate.runtime.cuda.states import CudaStates
 from jitdelegate.runtime.cuda.toolchain import cuda_major
 from jitdelegate.runtime.cuda.weights import share_weights
 from jitdelegate.runtime.cuda.work import Work
+from jitdelegate.runtime.event import CudaEvent
 from jitdelegate.runtime.io_binding import IOBinding
 
 TYPE_CHECKING = False
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.cuda.device import Device
     from jitdelegate.runtime.cuda.memory import DevicePlace, GpuMemory
     from jitdelegate.runtime.cuda.profile import LaunchClock
+    from jitdelegate.runtime.cuda.requests import CudaRequests
+    from jitdelegate.runtime.event import Event
 
 MOST_GRAPHS = 8
 """Routes whose graphs a session keeps, the most recently used ones."""
@@ -70,6 +73,7 @@ class CudaSession(IOBinding):
         self._driver = device.driver
         self._lock = _thread.allocate_lock()
         self._process = os.getpid()
+        self._enqueued: CudaRequests | None = None
         self._releases: list[tuple[Callable[[Any], None], Any]] = []
         self._works: dict[Any, Work] = {}
         self._staged_works: dict[frozenset[int], Work] = {}
@@ -268,6 +272,47 @@ class CudaSession(IOBinding):
             self._wait()
             binding.finish()
 
+    def run_async(self, binding: Binding, needs: Sequence[Event] = (), after: Sequence[Event] = ()) -> Event:
+        """See `IOBinding.run_async`. The request is work in the session's stream, and follows other work of the GPU
+        there; events of the host, and memory that is copied by way of the host, are waited for on a thread."""
+        from jitdelegate.runtime.cuda.binding import CudaBinding
+        from jitdelegate.runtime.cuda.requests import CudaRequest, CudaRequests
+
+        assert isinstance(binding, CudaBinding), "a binding of another session"
+        self._refuse_fork()
+        is_idle = self._requests is None or self._requests.is_idle
+        if self._clock or not is_idle or not self._follows(binding, needs, after):
+            return super().run_async(binding, needs, after)
+        if self._enqueued is None:
+            self._enqueued = CudaRequests()
+        self._enqueued.make_room()
+        with self._lock, self._current():
+            self._refuse_capture()
+            for each in (*needs, *after):
+                if isinstance(each, CudaEvent):
+                    each.mark.follow(self._stream)
+            route = binding.acquire(self._stream)
+            try:
+                try:
+                    self._enqueue(self._bound_work(route))
+                finally:
+                    binding.release(self._stream)
+                assert self._context
+                mark = self._enqueued.add(self._context, self._stream, binding)
+            except BaseException:  # a part of the work may use memory that nobody keeps alive
+                try_release(self._driver.synchronize, self._stream)
+                raise
+        return CudaRequest(mark, self._enqueued, self)
+
+    def _follows(self, binding: CudaBinding, needs: Sequence[Event], after: Sequence[Event]) -> bool:
+        """Whether a request may be enqueued now: the events have happened, or the stream can wait for them."""
+        for each in (*needs, *after):
+            if each.done:
+                continue
+            if not isinstance(each, CudaEvent) or each.mark.context is not self._context or binding.copies_on_host:
+                return False
+        return not any(each.done and each._failure() for each in needs)
+
     def _bound_work(self, route: Route) -> Work:
         """The work of a route, from the last run on the same memory if there was one lately."""
         work = self._works.pop(route.key, None) or self._prepared(route)
@@ -450,6 +495,8 @@ class CudaSession(IOBinding):
         """
         if not self._is_ending() and self._process == os.getpid():
             self._end_requests()
+            if self._enqueued is not None:
+                self._enqueued.settle()
             self._end_log()
             with self._lock:
                 self._free()

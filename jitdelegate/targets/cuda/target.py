@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-
 from jitdelegate.errors import DeviceError, OptionError
+from jitdelegate.runtime.cuda.library import open_library
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
     from jitdelegate.cache.key import Key, KeyParts
     from jitdelegate.ir.graph import Graph
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from jitdelegate.runtime.io_binding import IOBinding
     from jitdelegate.targets.target import Generated, Trace
 
-LIBRARY = "libcuda.so.1"
 PRECISION, MULTIPROCESSORS = "precision", "multiprocessors"
 """Names of parts of the key."""
 ALL = "all"
@@ -196,15 +193,3 @@ def open_memory_at(address: int) -> GpuMemory:
     from jitdelegate.runtime.cuda.memory import GpuMemory
 
     return GpuMemory(find_device_at(library, address))
-
-
-def open_library() -> Any:
-    """libcuda, for `Driver`.
-
-    Raises:
-        DeviceError: libcuda is not installed.
-    """
-    try:
-        return ctypes.CDLL(LIBRARY)
-    except OSError as error:
-        raise DeviceError(f"no NVIDIA driver was found: {error}") from error
