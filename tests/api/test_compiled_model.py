@@ -438,12 +438,12 @@ def test_shapes_that_alternate_are_told_and_reset_variables() -> None:
     results = []
     for target in ("cpu", "litert"):
         model = CompiledModel.create(content, serialization_dir=False, target=target)
-        short = [host(np.full((1, 3, 4), 0.5))]
+        short = [host(np.full((1, 3, 3), 0.5))]
         long, outputs = model.create_input_buffers(), model.create_output_buffers()
         found = []
         for _ in range(2):
             for inputs, steps in ((long, 5), (short, 3)):
-                model.resize_input_tensor(0, [1, steps, 4], strict=False)
+                model.resize_input_tensor(0, [1, steps, 3], strict=False)
                 for _ in range(2):
                     fill(inputs, 3)
                     model.run(inputs, outputs)

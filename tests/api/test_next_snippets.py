@@ -168,3 +168,42 @@ def test_dynamic_shapes(accelerator: int, model_path: Path) -> None:
         inputs[0].write(np.arange(6, dtype=np.float32))
         model.run(inputs, outputs)
         np.testing.assert_array_equal(outputs[0].read(), 2 * np.arange(6, dtype=np.float32).reshape(3, 2))
+
+
+def test_asynchronous_execution(accelerator: int, model_path: Path) -> None:
+    """C++:
+
+    bool async = true;
+    compiled_model.RunAsync(0, input_buffers, output_buffers, async);
+    if (async) { output_buffers[0].GetEvent().Wait(); }
+    output_buffers[0].Read<float>(data);
+    """
+    with CompiledModel.create(model_path, accelerator, requests_in_flight=2) as model:
+        sides = [(model.create_input_buffers(), model.create_output_buffers()) for _ in range(3)]
+        for turn in range(4):
+            for factor, (inputs, outputs) in enumerate(sides, turn):
+                inputs[0].write(factor * VALUES)
+                event = model.run_async(inputs, outputs)
+                assert outputs[0].get_event() is event
+            event.wait()
+            for factor, (_, outputs) in enumerate(sides, turn):
+                np.testing.assert_array_equal(outputs[0].read(), 2 * factor * VALUES)
+                assert not outputs[0].has_event()
+
+
+def test_memory_of_the_device(accelerator: int, model_path: Path) -> None:
+    """C++:
+
+    // Buffers in the memory that the accelerator asks for; no data is copied between two models on it.
+    first_model.Run(input_buffers, buffers_between);
+    second_model.Run(buffers_between, output_buffers);
+    """
+    with CompiledModel.create(model_path, accelerator) as model:
+        (given,) = model.create_input_buffers("double", on_device=True)
+        (between,) = model.create_output_buffers("double", on_device=True)
+        (made,) = model.create_output_buffers("triple")
+        assert (between.place.gpu >= 0) == (accelerator == Accelerator.GPU)
+        given.write(VALUES)
+        model.run([given], [between], "double")
+        model.run([between], [made], "triple")
+        np.testing.assert_array_equal(made.read(), 6 * VALUES)
