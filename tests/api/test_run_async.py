@@ -236,3 +236,17 @@ def test_names_in_another_order_and_larger_outputs(target: str) -> None:
             np.testing.assert_array_equal(
                 made.read(given.shape[1], np.float32), np.maximum(given.read().reshape(-1), 0)
             )
+
+
+def test_a_request_waits_for_earlier_ones_that_read_what_it_writes(model: CompiledModel) -> None:
+    a, b, c = (TensorBuffer.create("float32", (64,)) for _ in range(3))
+    a.write(np.ones(64, np.float32))
+    gate = Event()
+    b.set_event(gate)
+    first, second = model.run_async([a], [b]), model.run_async([c], [a])
+    with pytest.raises(TimeoutError):
+        second.wait(0.05)
+    assert a.place.owner is not None and np.frombuffer(a._memory(), np.float32)[0] == 1
+    gate.signal()
+    assert b.read()[0] == 2 and a.read()[0] == 0
+    first.wait(0)

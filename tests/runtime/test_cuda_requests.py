@@ -196,3 +196,14 @@ def test_awaiting_takes_one_thread_for_all_requests() -> None:
 
     asyncio.run(main())
     assert all(request.y[0] == np.float32(n * SCALE + SHIFT) for n, request in enumerate(requests))
+
+
+def test_a_request_on_what_another_leaves_in_pageable_memory_waits_for_the_copy() -> None:
+    driver, running = halted()
+    x, y, z = np.ones(6, np.float32), np.zeros(6, np.float32), np.zeros(6, np.float32)
+    first = running.run_async(running.bind([place(x), place(y)]))
+    second = running.run_async(running.bind([place(y), place(z)]), [first])
+    assert not first.done and not second.done
+    driver.is_halted = False
+    second.wait(30)
+    assert z[0] == np.float32(np.float32(SCALE + SHIFT) * SCALE + SHIFT)

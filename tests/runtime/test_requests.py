@@ -105,7 +105,10 @@ def test_awaiting_blocks_no_loop_and_survives_cancelling() -> None:
     requests, gate = Requests(), Gate()
     events = [requests.submit(gate), *(requests.submit(int) for _ in range(50))]
 
+    troubles: list[object] = []
+
     async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, trouble: troubles.append(trouble))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(events[-1], 0.05)
         task = asyncio.ensure_future(until(events[0]))
@@ -116,6 +119,7 @@ def test_awaiting_blocks_no_loop_and_survives_cancelling() -> None:
         await events[0]
 
     asyncio.run(main())
+    assert troubles == []
 
 
 def test_a_loop_that_is_closed_before_the_end_is_left_alone() -> None:
