@@ -271,28 +271,37 @@ class BufferRuns:
         self, signature_index: int, inputs: Sequence[TensorBuffer], outputs: Sequence[TensorBuffer]
     ) -> Event:
         """Request an inference; the event that it has ended."""
+        found = self._bound.get(_key(signature_index, inputs, outputs))
+        if found is None or found.binding is None:
+            found = self._prepared(signature_index, inputs, outputs)
+        needs, after = _events(inputs), [each for buffer in outputs for each in buffer.users()]
+        event: Event
+        if found is None:
+            signature, sides = self._signature(signature_index), (_apart(inputs), _apart(outputs))
+            event = self._requests().submit(lambda: self._run_on_litert(signature, *sides), needs, after)
+        else:
+            try:
+                event = found.session.run_async(found.binding, needs, after)  # type: ignore[arg-type]  # it is there
+            except ProgramError as error:
+                self._replace(found, str(error))
+                return self._run_async(signature_index, inputs, outputs)
+        for buffer in inputs:
+            buffer.add_reader(event)
+        for buffer in outputs:
+            buffer.add_writer(event)
+        return event
+
+    def _prepared(
+        self, signature_index: int, inputs: Sequence[TensorBuffer], outputs: Sequence[TensorBuffer]
+    ) -> Bound | None:
+        """The buffers, checked and ready for a request; None where LiteRT runs the model."""
         signature = self._signature(signature_index)
         check_buffers(signature.inputs, inputs)
         check_buffers(signature.outputs, outputs)
         if self._graph(signature).base.program.shape_inputs:  # their values decide which program runs
             for buffer in inputs:
                 buffer.wait_event()
-        found = self._bound_of(signature_index, inputs, outputs)
-        needs, after = _events(inputs), [event for buffer in outputs for event in buffer.users()]
-        try:
-            event = found.session.run_async(found.binding, needs, after) if found and found.binding else None
-        except ProgramError as error:
-            assert found
-            self._replace(found, str(error))
-            return self._run_async(signature_index, inputs, outputs)
-        if event is None:
-            sides = _apart(inputs), _apart(outputs)
-            event = self._requests().submit(lambda: self._run_on_litert(signature, *sides), needs, after)
-        for buffer in inputs:
-            buffer.add_reader(event)
-        for buffer in outputs:
-            buffer.set_event(event)
-        return event
+        return self._bound_of(signature_index, inputs, outputs)
 
     def _run_anew(self, signature: SignatureArguments, inputs: Sequence[TensorBuffer]) -> list[TensorBuffer]:
         """One inference into new buffers."""

@@ -306,8 +306,7 @@ class TensorBuffer:
         assert self.place
         if not isinstance(event, Event):
             raise TensorError(f"an event is {type(event).__name__}, expected jitdelegate.Event")
-        self._event = event
-        self._interrupt()
+        self.add_writer(event)
 
     def has_event(self) -> bool:
         """Whether there is an event that nobody has waited for."""
@@ -333,6 +332,11 @@ class TensorBuffer:
         """Note that a request reads the memory until `event`; whoever writes to the buffer waits for it."""
         self._forget_readers()
         self._readers = (*self._readers, event)
+        self._interrupt()
+
+    def add_writer(self, event: Event) -> None:
+        """Note that a request writes the memory until `event`; whoever uses the buffer waits for it."""
+        self._event = event
         self._interrupt()
 
     def users(self) -> tuple[Event, ...]:

@@ -315,8 +315,11 @@ EXITS = {
 @pytest.mark.parametrize("name", EXITS)
 def test_python_exits_with_requests_in_flight(name: str) -> None:
     program = f"""
-import sys, threading, time
+import _thread, atexit, os, sys, threading, time
+atexit.register(lambda: os.write(1, str(others() - before).encode()))  # runs after what is registered later
 from tests.runtime.test_native_requests import *
+others = lambda: native_threads() - _thread._count()
+before = others()
 session = Session(gate_program(), requests_in_flight=2)
 big = [Request(session, x=np.ones(2, np.int64)) for _ in range(200)]
 request, second = Request(session), Request(session)
@@ -324,16 +327,31 @@ request, second = Request(session), Request(session)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (3 if "sys.exit" in EXITS[name] else 0, "")
+    assert done.stdout == "0"  # native threads have ended, before Python frees what they read
 
 
 def test_a_chain_of_requests_of_two_sessions_keeps_no_event_alive() -> None:
     sessions = Session(gate_program()), Session(gate_program())
-    events = []
-    last: tuple[Event, ...] = ()
-    for number in range(1000):
-        last = (Request(sessions[number % 2], last, x=np.ones(2, np.int64)).event,)
-        events.append(weakref.ref(last[0]))
-    last[0].wait()
+    last = Request(sessions[0])
+    events = [weakref.ref(last.event)]
+    for number in range(1, 1000):
+        request = Request(sessions[number % 2], (last.event,))
+        last.open()
+        last = request
+        events.append(weakref.ref(last.event))
+    last.open()
+    last.event.wait()
     assert sum(event() is not None for event in events) < 600  # those of two rings
     for session in sessions:
         session.close()
+
+
+def test_close_waits_for_requests_that_need_earlier_ones() -> None:
+    session = Session(gate_program(), requests_in_flight=2)
+    first = Request(session)
+    second = Request(session, (first.event,), x=np.ones(2, np.int64))
+    assert not has_run(second)
+    threading.Timer(0.1, first.open).start()
+    session.close()
+    second.event.wait(0)
+    assert second.y[0] == 3

@@ -176,6 +176,8 @@ class NativeRequests:
                 own = max(own, each.goal)
             elif not each.done:
                 others.append(each)
+        if not others and (own <= self._words[_COMPLETED] or len(self._threads) == 1):
+            return (), (), ()
         if own > self._words[_COMPLETED] and len(self._threads) > 1:
             waits += (self._completed, own, PATIENT)
         for each in others if len(others) < MOST_EVENTS else [all_of(others)]:
