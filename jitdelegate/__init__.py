@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jitdelegate.api.environment import Environment, EnvironmentOptions
     from jitdelegate.api.interpreter import Interpreter, SignatureRunner
     from jitdelegate.api.model import Model, TensorInfo, load
+    from jitdelegate.api.model_session import ModelSession
     from jitdelegate.api.report import Report
     from jitdelegate.api.tensor_buffer import TensorBuffer
     from jitdelegate.cache.fingerprint import fingerprint
@@ -74,6 +75,7 @@ __all__ = [
     "LibraryError",
     "Model",
     "ModelError",
+    "ModelSession",
     "OpResolverType",
     "OptionError",
     "Options",
@@ -109,6 +111,7 @@ _MODULES = {
     "OpResolverType": "ai_edge_litert.interpreter",
     "SignatureRunner": "jitdelegate.api.interpreter",
     "Model": "jitdelegate.api.model",
+    "ModelSession": "jitdelegate.api.model_session",
     "TensorInfo": "jitdelegate.api.model",
     "load": "jitdelegate.api.model",
     "DelegateMessage": "jitdelegate.engine.delegate_message",

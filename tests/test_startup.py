@@ -16,7 +16,7 @@ from jitdelegate.engine import model_file
 from tests.api import small_models
 
 HEAVY = {
-    *("numba", "llvmlite", "flatbuffers", "numpy", "platformdirs", "ai_edge_litert", "cuda"),
+    *("numba", "llvmlite", "flatbuffers", "numpy", "platformdirs", "rich", "ai_edge_litert", "cuda"),
     *("typing", "dataclasses", "enum", "re", "pathlib", "json", "logging", "tempfile", "threading", "functools"),
     *("contextlib", "hashlib", "collections", "importlib", "inspect", "argparse", "subprocess", "warnings"),
 }

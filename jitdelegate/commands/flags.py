@@ -9,9 +9,9 @@ from itertools import pairwise
 TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 
-def add_truth(parser: argparse._ActionsContainer, name: str, help: str) -> None:
-    """A flag that may have a value: true or false."""
-    parser.add_argument(name, type=_truth, metavar="BOOL", help=f"{help} (default: false)")
+def add_truth(parser: argparse._ActionsContainer, name: str, help: str, usual: str = "false") -> None:
+    """A flag that may have a value, true or false; None where it is not given, which means `usual`."""
+    parser.add_argument(name, type=_truth, metavar="BOOL", help=f"{help} (default: {usual})")
 
 
 def add_number(parser: argparse._ActionsContainer, name: str, default: float, help: str) -> None:

@@ -49,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_truth(group, "--use_gpu", "as --target=cuda")
     group.add_argument("--gpu_backend", choices=BACKENDS, metavar="B", help="cuda: as --target=cuda")
     add_truth(group, "--gpu_precision_loss_allowed", "compute in float16 on a GPU")
-    add_truth(group, "--gpu_experimental_enable_quant", "false leaves quantized operators to LiteRT")
+    add_truth(group, "--gpu_experimental_enable_quant", "false leaves quantized operators to LiteRT", "true")
     add_truth(group, "--gpu_inference_for_sustained_speed", "the option inference_preference")
     group.add_argument("--max_delegated_partitions", type=int, metavar="N", help="most partitions to compile")
     group.add_argument("--min_nodes_per_partition", type=int, metavar="N", help="smaller ones run on LiteRT")

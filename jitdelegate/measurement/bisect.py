@@ -137,12 +137,9 @@ class Bisection:
             {places[each.index]: value.shape for each, value in zip(entry.inputs, values, strict=True)}
         )
         side = open_side(entry)
-        try:
-            side.set_inputs(values)
-            side.run()
-            found = {each.index: value for each, value in zip(entry.outputs, side.outputs(), strict=True)}
-        finally:
-            side.close()
+        side.set_inputs(values)
+        side.run()
+        found = {each.index: value for each, value in zip(entry.outputs, side.outputs(), strict=True)}
         return [found[index] for index in outputs]
 
     def _difference(self, index: int, found: np.ndarray, expected: np.ndarray) -> Difference:

@@ -61,9 +61,6 @@ class Side:
         """Copies of the last run's outputs, in the entry's order."""
         raise NotImplementedError
 
-    def close(self) -> None:
-        """Free what can be freed; the side is not used any more."""
-
 
 class _Interpreted(Side):
     """A side with the methods of LiteRT's interpreter, in which a subgraph runs by indices, a signature by names."""
@@ -81,17 +78,30 @@ class _Interpreted(Side):
             self.run = self._call
 
     def _invoke(self) -> None:
-        self._interpreter.invoke()
+        try:
+            self._interpreter.invoke()
+        except RuntimeError as error:
+            raise self._failure(error) from error
 
     def _call(self) -> None:
-        self._found = self._runner(**self._values)
+        try:
+            self._found = self._runner(**self._values)
+        except (ValueError, RuntimeError) as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> DeviceError:
+        """LiteRT's error as ours."""
+        return DeviceError(f"{self.name} cannot run this model: {' '.join(str(error).split())}")
 
     def set_inputs(self, values: Sequence[np.ndarray]) -> None:
         if self._runner is not None:
             self._values = {each.name: value for each, value in zip(self.entry.inputs, values, strict=True)}
             return
-        for each, value in zip(self.entry.inputs, values, strict=True):
-            self._interpreter.set_tensor(each.index, value)
+        try:
+            for each, value in zip(self.entry.inputs, values, strict=True):
+                self._interpreter.set_tensor(each.index, value)
+        except ValueError as error:
+            raise self._failure(error) from error
 
     def outputs(self) -> list[np.ndarray]:
         if self._runner is not None:
@@ -174,11 +184,14 @@ class LiteRTSide(_Interpreted):
         return self._fallback.interpreter
 
     def _invoke(self) -> None:
-        self._fallback.invoke()
+        try:
+            self._fallback.invoke()
+        except RuntimeError as error:
+            raise self._failure(error) from error
 
     def _call(self) -> None:
         try:
-            super()._call()
+            self._found = self._runner(**self._values)
         except (ValueError, RuntimeError) as error:
             self._fallback.recover(error)
             self._runner = self._interpreter.get_signature_runner(self.entry.signature)

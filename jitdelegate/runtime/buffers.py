@@ -188,7 +188,7 @@ def checked(value: Any, port: Port, shape: tuple[int, ...]) -> memoryview:
 
     An array must have the port's element type and `shape`. Flat buffers without a shape (bytes, array.array, ctypes
     arrays) must have the right length, in elements of the port's type or in bytes (format B, b or c). Nested lists of
-    numbers and objects with numpy's array protocols go through numpy.
+    numbers, and objects with numpy's array protocols or DLPack go through numpy.
 
     Raises:
         TensorError: the type, shape or length is wrong.
@@ -234,12 +234,17 @@ def _view(value: Any, port: Port) -> memoryview:
         pass
     import numpy
 
+    is_array = hasattr(value, "__array__") or hasattr(value, "__array_interface__")
+    array: Any
     try:
-        array: Any = numpy.asarray(value)
-        if not (hasattr(value, "__array__") or hasattr(value, "__array_interface__")):
-            array = _numbers(array, value, port)
+        if not is_array and hasattr(value, "__dlpack__"):
+            array = numpy.from_dlpack(value)
+        else:
+            array = numpy.asarray(value)
+            if not is_array:
+                array = _numbers(array, value, port)
         return memoryview(array)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, BufferError) as error:
         raise TensorError(f"tensor {port.name!r} cannot be made from {type(value).__name__}: {error}") from error
     except MemoryError as error:
         raise no_memory(port, port.nbytes) from error

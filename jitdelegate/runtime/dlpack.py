@@ -198,7 +198,10 @@ def share(
     plain = "complex128" if bits == 2 * 64 else f"uint{bits}"
     array: Any = numpy.ndarray(shape, plain, memory)
     array.flags.writeable = not readonly
-    capsule = array.__dlpack__(**asked)
+    try:
+        capsule = array.__dlpack__(**asked)
+    except TypeError:  # numpy before 2.1, whose capsules have no version
+        capsule = array.__dlpack__()
     name = next(name for name in _LAYOUTS if _is_valid(capsule, name))
     tensor = _LAYOUTS[name].from_address(_get_pointer(capsule, name)).tensor
     tensor.code, tensor.bits = code, bits

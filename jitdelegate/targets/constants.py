@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from xxhash import xxh3_128
+from xxhash import xxh3_128, xxh3_128_digest
 
 from jitdelegate.program.layout import ALIGNMENT as PAGE
 
@@ -17,8 +17,8 @@ LARGE = 1 << 16
 @dataclass
 class Constants:
     """Constants at multiples of `align` bytes, LARGE ones at whole pages. They may be larger than all else that a
-    compilation holds, so each is written straight to its place, and one that is needed again is recognised by what it
-    is made of.
+    compilation holds, so each is written straight to its place. One that is needed again is recognised by what it is
+    made of, and one that is equal to another, as rows of a matrix that are stored unchanged, is removed again.
 
     Attributes:
         content: the bytes; may be appended to.
@@ -29,6 +29,7 @@ class Constants:
     content: bytearray = field(default_factory=bytearray)
     places: dict[tuple[object, ...], int] = field(default_factory=dict)
     large: list[int] = field(default_factory=list)
+    _equal: dict[tuple[int, bytes], int] = field(default_factory=dict)
     _ends_in_large: bool = False
 
     def add(self, array: np.ndarray) -> int:
@@ -48,14 +49,21 @@ class Constants:
             state.update(np.ascontiguousarray(source).data)
         key = form, *(source.shape for source in sources), state.digest()
         if key not in self.places:
-            is_large = sum(source.nbytes for source in sources) >= LARGE
-            align = PAGE if is_large or self._ends_in_large else self.align
-            self.content.extend(bytes(-len(self.content) % align))
-            self._ends_in_large = is_large
-            self.places[key] = len(self.content)
-            for part in make():
-                self.content.extend(np.ascontiguousarray(part).data.cast("B"))
-            if is_large:
-                start = self.places[key]
-                self.large += (start // PAGE, -(-(len(self.content) - start) // PAGE))
+            self.places[key] = self._append(make, is_large=sum(source.nbytes for source in sources) >= LARGE)
         return self.places[key]
+
+    def _append(self, make: Callable[[], Iterable[np.ndarray]], *, is_large: bool) -> int:
+        end = len(self.content)
+        self.content.extend(bytes(-end % (PAGE if is_large or self._ends_in_large else self.align)))
+        start = len(self.content)
+        for part in make():
+            self.content.extend(np.ascontiguousarray(part).data.cast("B"))
+        if is_large:
+            with memoryview(self.content) as content, content[start:] as made:
+                same = self._equal.setdefault((len(made), xxh3_128_digest(made)), start)
+            if same != start:
+                del self.content[end:]
+                return same
+            self.large += (start // PAGE, -(-(len(self.content) - start) // PAGE))
+        self._ends_in_large = is_large
+        return start

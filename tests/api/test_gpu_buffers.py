@@ -376,7 +376,9 @@ def test_an_opengl_buffer_is_mapped_for_runs_alone(driver: Library) -> None:
         TensorBuffer.create_from_gl_buffer(0x90D2, 9, "float32", (2, 3))
 
 
-@pytest.mark.parametrize("name", ["cuGraphicsMapResources", "cuStreamBeginCapture_v2", "cuLaunchKernel"])
+@pytest.mark.parametrize(
+    "name", ["cuGraphicsMapResources", "cuStreamBeginCapture_v2", "cuLaunchKernel", "cuStreamSynchronize"]
+)
 def test_a_run_that_fails_leaves_the_binding_usable(name: str, driver: Library) -> None:
     running = session(driver)
     driver.gl_buffers = {7: GlBuffer(X.tobytes()), 8: GlBuffer(bytes(24))}
@@ -387,6 +389,7 @@ def test_a_run_that_fails_leaves_the_binding_usable(name: str, driver: Library) 
         running.run_bound(binding)
     except DeviceError as error:
         assert name in str(error)
+    assert not driver.live[running._stream].pending or "Map" in name
     running.run_bound(binding)
     np.testing.assert_array_equal(np.frombuffer(driver.gl_buffers[8].content, np.float32), answer(X).ravel())
 

@@ -21,7 +21,7 @@ COLOURS = 8
 
 SMALL = {
     "classify": (models.classifier, "coffee", ()),
-    "detect_faces": (models.detector, "astronaut", ("--score", "0")),
+    "detect_faces": (models.detector, "astronaut", ("--score", "0.95")),
     "segment": (models.segmenter, "astronaut", ()),
     "spot_keywords": (lambda: models.classifier(49, 1, 10, 12), "", ("--score", "0")),
     "generate_tokens": (models.decoder, "", ("--prompt", *"123456789")),

@@ -77,6 +77,11 @@ def test_bisect_finds_the_operator_with_a_planted_error(
 
 
 def test_models_run_on_litert_wholly_or_partly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ModelBuilder()
+    x = texts.input((2,), "string", name="x")
+    texts.output(texts.op("ADD", [x, x], (2,), dtype="string"))
+    assert diff.main([write(tmp_path / "m.tflite", texts.finish())]) == 2
+    assert "Type STRING is unsupported by op Add" in capsys.readouterr().err
     options = tmp_path / "options.json"
     options.write_text(json.dumps({"partitioning": "all", "only_ops": partial_models.ONLY}))
     for content, target in ((small_models.uncompiled(), "litert"), (partial_models.alternating(), "cpu")):

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,6 +78,30 @@ def test_mapped_and_typed_standard_buffers_are_borrowed_in_place() -> None:
 )
 def test_what_is_not_contiguous_is_copied_in_row_major_order(values: np.ndarray) -> None:
     assert read(borrow(values, port("float32", (4, 3)))) == np.ascontiguousarray(values).tobytes()
+
+
+class DlpackArray:
+    """An array that speaks DLPack alone."""
+
+    def __init__(self, values: np.ndarray, device: tuple[int, int] = (1, 0)) -> None:
+        self.values, self.device = values, device
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+    def __dlpack__(self, **asked: Any) -> Any:
+        if self.device[0] != 1:
+            raise BufferError("the memory is a GPU's")
+        return self.values.__dlpack__(**asked)
+
+
+def test_arrays_that_speak_dlpack_alone_are_borrowed_in_place() -> None:
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert borrow(DlpackArray(values), port("float32", (2, 3))).address == address(values)
+    with pytest.raises(TensorError, match=r"found int32\[2, 3\], expected float32"):
+        borrow(DlpackArray(values.astype(np.int32)), port("float32", (2, 3)))
+    with pytest.raises(TensorError, match="cannot be made from DlpackArray: "):
+        borrow(DlpackArray(values, (2, 0)), port("float32", (2, 3)))
 
 
 def test_what_is_not_aligned_to_its_elements_is_copied() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from jitdelegate.targets.constants import Constants
+from jitdelegate.targets.constants import LARGE, PAGE, Constants
 
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -57,3 +57,17 @@ def test_sources_of_equal_bytes_and_other_shapes_differ() -> None:
     constants = Constants(64)
     offsets = [constants.pack("form", [ROWS.reshape(shape)], lambda: [ROWS]) for shape in ((2, 3), (3, 2))]
     assert offsets == [0, 64]
+
+
+def test_large_constants_have_their_pages_for_themselves_and_equal_ones_are_stored_once() -> None:
+    constants, large = Constants(64), np.arange(LARGE // 4 + 1, dtype=np.int32)
+    small = constants.add(np.ones(3, np.int32))
+    first = constants.add(large)
+    after = constants.add(np.full(3, 2, np.int32))
+    end = len(constants.content)
+    same = constants.pack("rows", [large], lambda: [large])
+    assert (small, first, after, same) == (0, PAGE, LARGE + 2 * PAGE, first)
+    assert len(constants.content) == end and constants.large == [1, LARGE // PAGE + 1]
+    assert constants.add(np.full(3, 4, np.int32)) == after + 64
+    assert constants.pack("more rows", [large], lambda: [large + 1]) % PAGE == 0
+    assert constants.content[first : first + large.nbytes] == large.tobytes()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import random
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from jitdelegate.ir.expr import Arg, Cast
 from jitdelegate.ir.forms import Concat, IndexMap, Map, View
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from jitdelegate.ir.index_forms import Update
+from jitdelegate.passes.copy_outputs import copy_outputs
 from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.targets.cpu.generate import generate
 from jitdelegate.targets.cuda.gpu import gpu_of
@@ -257,3 +260,43 @@ def test_on_cuda_a_cache_and_its_update_are_one_region_that_one_launch_writes_ro
     kept = plan(other, gpu_of("sm_80"), "float32")
     assert kept.offset(graph.inputs[0]) != kept.offset(updated)
     assert [launch.form for launch in kept.launches].count("Update") == 2
+
+
+def random_graph(dice: random.Random) -> Graph:
+    """Updates, Views, copies and sums of a few tensors of one shape, some of which are read again."""
+    draft, rank = Draft(dice.choice(("float32", "int32"))), dice.randint(1, 3)
+    shape = (*(dice.choice((1, 2, 3, 9)) for _ in range(rank)), dice.choice((4, 5, 17)))
+    made, rows = [draft.given(shape) for _ in range(dice.randint(1, 3))], len(shape)
+    given, starts = len(made), [draft.given((rows,), "int32") for _ in range(2)]
+    for _ in range(dice.randint(1, 7)):
+        kind, data = dice.random(), dice.choice(made)
+        if kind < 0.6:
+            window = tuple(dice.randint(1, size) for size in shape)
+            part = Map(Arg(0), (IndexMap.along(*range(rows)),))
+            row = draft.node(part, (dice.choice(made),), window) if dice.random() < 0.5 else draft.given(window)
+            made.append(draft.update(data, row, dice.choice(starts)))
+        elif kind < 0.75:
+            made.append(draft.doubled(data))
+        elif kind < 0.9:
+            made.append(draft.node(View(), (draft.node(View(), (data,), (prod(shape),)),), shape))
+        else:
+            made.append(draft.node(Map(Arg(0), (IndexMap.broadcast(shape, shape),)), (data,), shape))
+    outputs = dice.sample(made, min(len(made), dice.randint(1, 3)))
+    return copy_outputs(draft.graph(*outputs, *made[given:][:1]))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_graphs_answer_alike_in_shared_memory_and_on_their_own_results(seed: int) -> None:
+    graph = random_graph(random.Random(seed))
+    session = Session(program_of(graph, generate(graph, RUNNABLE[-1]), RUNNABLE[-1]), 2)
+    feeds = [
+        np.random.default_rng(seed).integers(-4, 12, graph.tensors[index].shape).astype(graph.tensors[index].dtype)
+        for index in graph.inputs
+    ]
+    expected = run_graph(graph, feeds)
+    for shared in ({}, {output: given for given, output in aliases(graph)}):
+        own = [feed.copy() for feed in feeds]
+        for _ in range(2):
+            for found, wanted in zip(run_in(session, graph, own, shared), expected, strict=True):
+                np.testing.assert_array_equal(found, wanted)
+    session.close()

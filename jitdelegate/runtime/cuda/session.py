@@ -266,10 +266,14 @@ class CudaSession(IOBinding):
             self._refuse_capture()
             route = binding.acquire(self._stream)
             try:
-                self._enqueue(self._bound_work(route))
-            finally:
-                binding.release(self._stream)
-            self._wait()
+                try:
+                    self._enqueue(self._bound_work(route))
+                finally:
+                    binding.release(self._stream)
+                self._wait()
+            except BaseException:  # a part of the work may use memory that nobody keeps alive
+                try_release(self._driver.synchronize, self._stream)
+                raise
             binding.finish()
 
     def run_async(self, binding: Binding, needs: Sequence[Event] = (), after: Sequence[Event] = ()) -> Event:
