@@ -274,8 +274,8 @@ class BufferRuns:
         found = self._bound.get(_key(signature_index, inputs, outputs))
         if found is None or found.binding is None:
             found = self._prepared(signature_index, inputs, outputs)
-        needs, after = _events(inputs), [each for buffer in outputs for each in buffer.users()]
         event: Event
+        needs, after = _events(inputs), [each for buffer in outputs for each in buffer.users()]
         if found is None:
             signature, sides = self._signature(signature_index), (_apart(inputs), _apart(outputs))
             event = self._requests().submit(lambda: self._run_on_litert(signature, *sides), needs, after)
