@@ -187,7 +187,7 @@ def test_a_path_that_no_system_has_is_refused(tmp_path: Path) -> None:
 
 
 def test_where_code_cannot_be_loaded_auto_takes_litert_and_cpu_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(program: object, num_threads: int) -> None:
+    def refuse(*arguments: object) -> None:
         raise DeviceError("no executable memory")
 
     monkeypatch.setattr("jitdelegate.runtime.cpu.session.Session", refuse)

@@ -225,7 +225,8 @@ def keywords_of(monkeypatch: pytest.MonkeyPatch, api: str, **keywords: Any) -> D
     """The options that a model is opened with."""
     if api == "GpuDelegate":
         return jitdelegate.GpuDelegate(**keywords).options
-    monkeypatch.setattr("jitdelegate.api.model._load", lambda source: source)
+    monkeypatch.setattr("jitdelegate.engine.load_path.open_model", lambda source: source)
+    monkeypatch.setattr("jitdelegate.api.model.Model", lambda opened: opened)
     opened: Any = jitdelegate.load(b"", **keywords)
     found: DelegateOptions = opened.options
     return found

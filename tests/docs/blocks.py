@@ -6,12 +6,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 _BLOCK = re.compile(
-    r"""(?:^[ ]*<!--\ not\ run:\ (?P<reason>[^\n]*?)\ -->\n+)?
+    r"""(?:^[ ]*<!--\ (?:not\ run:\ (?P<reason>[^\n]*?)|(?P<on_gpu>on\ a\ GPU))\ -->\n+)?
         ^(?P<indent>[ ]*)```(?P<language>[\w-]+)(?:\ title="(?P<title>[^"\n]+)")?\n
         (?P<code>.*?)
         ^(?P=indent)```$""",
@@ -32,13 +34,15 @@ class Block(NamedTuple):
         page: name of the page's file.
         line: number of its first line of code.
         title: name of the file that it shows; "" for none.
-        reason: why it does not run, from a comment before it that readers do not see; "" where it runs.
+        on_gpu: whether it runs on a GPU, by a comment before it that readers do not see.
+        reason: why it does not run, from such a comment; "" where it runs.
     """
 
     page: str
     line: int
     language: str
     title: str
+    on_gpu: bool
     reason: str
     code: str
 
@@ -51,13 +55,16 @@ def blocks_of(page: Path) -> list[Block]:
         lines = match["code"].splitlines(keepends=True)
         code = "".join(line.removeprefix(match["indent"]) for line in lines)
         line = text.count("\n", 0, match.start("code")) + 1
-        found.append(Block(page.name, line, match["language"], match["title"] or "", match["reason"] or "", code))
+        told = match["title"] or "", bool(match["on_gpu"]), match["reason"] or ""
+        found.append(Block(page.name, line, match["language"], *told, code))
     return found
 
 
-def run(blocks: list[Block], folder: Path) -> None:
+def run(blocks: list[Block], folder: Path, gpu: Callable[[], AbstractContextManager[object]]) -> None:
     """Runs the blocks of one page in order, in `folder`: Python ones share their names, each shell is a process.
 
+    Args:
+        gpu: a GPU for the time of a context, in this process.
     Raises:
         AssertionError: a command ended with another status than 0.
         Exception: what a block of Python raised; the traceback names page and line.
@@ -70,7 +77,8 @@ def run(blocks: list[Block], folder: Path) -> None:
             continue
         code = block.code.replace(SYSTEM_FOLDER, str(folder / "system"))
         if block.language == "python":
-            exec(compile("\n" * (block.line - 1) + code, block.page, "exec"), names)
+            with gpu() if block.on_gpu else nullcontext():
+                exec(compile("\n" * (block.line - 1) + code, block.page, "exec"), names)
         if block.language == "sh":
             _run_shell(block, code, folder)
 

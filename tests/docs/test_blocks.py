@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 from skimage.io import imsave
 
+from tests.api.test_next_snippets import install_simulated_gpu
 from tests.docs import models
 from tests.docs.blocks import ROOT, RUN, blocks_of, run
 
 PAGES = {path.name: path for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
 BLOCKS = {name: blocks for name, path in PAGES.items() if (blocks := blocks_of(path))}
 BLOCKS["README.md"] = [block for block in BLOCKS["README.md"] if block.language == "python"]  # guides run its commands
-MOST_NOT_RUN = 8
+MOST_NOT_RUN = 6
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +49,16 @@ def folder(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 @pytest.mark.parametrize("page", BLOCKS)
 def test_the_blocks_of_a_page_run(page: str, folder: Path) -> None:
-    run(BLOCKS[page], folder)
+    run(BLOCKS[page], folder, simulated_gpu)
+
+
+@contextmanager
+def simulated_gpu() -> Iterator[None]:
+    """A GPU of simulated kernels."""
+    with pytest.MonkeyPatch.context() as patch:
+        install_simulated_gpu(patch)
+        patch.setattr("jitdelegate.runtime.cuda.context._held", {})  # the last one's are gone
+        yield
 
 
 def test_few_blocks_do_not_run_and_each_has_a_reason() -> None:
