@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -54,8 +55,9 @@ def test_the_blocks_of_a_page_run(page: str, folder: Path) -> None:
 
 @contextmanager
 def simulated_gpu() -> Iterator[None]:
-    """A GPU of simulated kernels."""
-    with pytest.MonkeyPatch.context() as patch:
+    """A GPU of simulated kernels, which are compiled in this process: none may come from the pages' cache."""
+    with TemporaryDirectory() as programs, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", programs)
         install_simulated_gpu(patch)
         patch.setattr("jitdelegate.runtime.cuda.context._held", {})  # the last one's are gone
         yield
