@@ -15,6 +15,7 @@ Read `store.py` first.
       `store.fingerprint(path_or_bytes) -> str`     with the memo where there is one; `store.forget_fingerprint`
 - `entry.py`: `open_entry(place, name) -> Program`; large weights are shared with the file. `lenders.py`: the other
   entries in which a part of them lies.
+- `model_names.py`: the names of the models whose programs are in a directory.
 - `trouble.py`: `tell(directory, reason)`, a warning and a log line, once per directory.
 - `lock.py`: single flight across processes; correctness never depends on it.
 - `store.counts`: `counts.hits`, `counts.misses` (by kind of reason), `counts.writes`, `counts.write_failures`,

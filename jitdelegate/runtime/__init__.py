@@ -4,6 +4,8 @@
       `session.run(inputs) -> tuple of tensors`     zero copy in and out; inputs in the order of `program.inputs`
       `session.set_input(k, value)`, `session.input_memory(k)`, `session.output_memory(k)`, `session.invoke()`
                                                     the same on persistent buffers, for LiteRT's Interpreter
+      `session.bind(places)`, `session.run_bound(binding)`, `session.run_async(binding)`
+                                                    on a caller's memory, checked once for many runs
       `session.verify()`                            hashes the weights; `run` and `invoke` do it themselves
       `session.take_over(other)`                    takes another session's states and persistent buffers
       `session.kernel_seconds()`                    the time of each kernel of a profiled model (`profile.py`)
@@ -12,6 +14,9 @@
 - `buffers.py`: `borrow(value, port) -> Borrowed` (address of a checked input, copied only if necessary),
   `tensor_class(dtype, shape)` (output tensors: buffer protocol, `.shape`, `.dtype`, `.nbytes`, `.tolist()`,
   `__array__`).
+- `binding.py`: `Place`, `Binding`. `dlpack.py`, `cuda_array.py`, `element_types.py`: memory of other libraries.
+  `given_outputs.py`: outputs in memory that the caller gives.
+- `event.py`: `Event`. `requests.py`, `worker.py`: runs that nobody waits for, on a Python thread.
 - `memory.py`: `Memory(nbytes)`, zeroed anonymous pages; `States(program)`, values that live from run to run.
 - `weights.py`: `Weights(program)`, verified before use; `undisturbed(file, run)` for a run on a mapped file.
   `shared_file.py`: `SharedFile`, a mapped file that others may write. `bus_guard.py`: survives its truncation.

@@ -449,7 +449,7 @@ def test_the_hosts_clock_runs_from_before_the_first_run_to_when_the_last_is_done
         return float(len(readings))
 
     running = session(driver)
-    monkeypatch.setattr("jitdelegate.runtime.cuda.session.time.perf_counter", clock)
+    monkeypatch.setattr("jitdelegate.runtime.cuda.timing.time.perf_counter", clock)
     assert running.run_seconds(3)[1] == 1.0
     between = readings[1] - readings[0]
     assert (between["cuGraphLaunch"], between["cuStreamSynchronize"], between["cuEventRecord"]) == (3, 1, 2)

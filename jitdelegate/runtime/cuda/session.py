@@ -5,13 +5,14 @@ from __future__ import annotations
 import _thread
 import ctypes
 import os
-import time
 
 from jitdelegate.cache.key import TOOLCHAIN
 from jitdelegate.errors import DeviceError, ProgramError
-from jitdelegate.runtime.buffers import Borrowed, borrow
+from jitdelegate.runtime.buffers import borrow
 from jitdelegate.runtime.cuda.context import hold_context
-from jitdelegate.runtime.cuda.driver import dotted, try_release
+from jitdelegate.runtime.cuda.driver import try_release
+from jitdelegate.runtime.cuda.functions import load_functions
+from jitdelegate.runtime.cuda.graph import capture
 from jitdelegate.runtime.cuda.route import Route
 from jitdelegate.runtime.cuda.states import CudaStates
 from jitdelegate.runtime.cuda.toolchain import cuda_major
@@ -98,7 +99,7 @@ class CudaSession(IOBinding):
         beside = CudaStates.nbytes(program)
         room = self._own(driver.allocate(beside), driver.free) if beside else 0
         self._states = CudaStates(program, driver, room, self._arena, self._weights)
-        self._functions = self._load()
+        self._functions = load_functions(program, driver, self._own)
         self._own_regions: dict[int, int] = {}
         self._pinned: list[int] = []
         self._clock: LaunchClock | None = None
@@ -158,71 +159,10 @@ class CudaSession(IOBinding):
         work = Work(self.program, self._driver, self._functions, self._arena, self._weights, self._states, route)
         if not (self._clock or self.graph_failure):
             try:
-                work.graph = self._capture(work.enqueue)
+                work.graph = capture(self._driver, self._preparing, work.enqueue)
             except DeviceError as error:
                 self.graph_failure = str(error)
         return work
-
-    def _load(self) -> list[int]:
-        """The function of every entry; entries that share a binary share its module."""
-        modules: dict[int, int] = {}
-        image = Borrowed(self.program.code)
-        functions = []
-        for name, offset in self.program.entries:
-            if offset not in modules:
-                modules[offset] = self._load_module(image.address + offset)
-            functions.append(self._driver.function(modules[offset], name))
-        for function, nbytes in self._shared_bytes(functions).items():
-            self._driver.allow_shared_bytes(function, nbytes)
-        return functions
-
-    def _load_module(self, image: int) -> int:
-        try:
-            return int(self._own(self._driver.load_module(image), self._driver.unload_module))
-        except DeviceError as error:
-            version = dotted(self._driver.version)
-            raise DeviceError(
-                f"the driver, which speaks CUDA {version}, refuses a kernel for {self.program.features}: {error}"
-            ) from error
-
-    def _shared_bytes(self, functions: Sequence[int]) -> dict[int, int]:
-        """The most dynamic shared memory that each function is launched with, if any.
-
-        The default limit counts static memory too, so every function with dynamic memory requests a higher limit.
-        """
-        most: dict[int, int] = {}
-        for launch in self.program.launches:
-            if launch.shared_bytes:
-                function = functions[launch.kernel]
-                most[function] = max(launch.shared_bytes, most.get(function, 0))
-        return most
-
-    def _capture(self, enqueue: Callable[[int], None]) -> int:
-        """The work that `enqueue` puts into the stream it is called with, as a graph that is ready to run."""
-        driver, stream = self._driver, self._preparing
-        driver.begin_capture(stream)
-        try:
-            enqueue(stream)
-        except DeviceError:
-            self._leave_capture()
-            raise
-        graph = driver.end_capture(stream)
-        try:
-            executable = driver.instantiate(graph)
-        finally:
-            try_release(driver.destroy_graph, graph)
-        try:
-            driver.upload_graph(executable, stream)
-        except DeviceError:
-            try_release(driver.destroy_executable, executable)
-            raise
-        return executable
-
-    def _leave_capture(self) -> None:
-        try:
-            self._driver.destroy_graph(self._driver.end_capture(self._preparing))
-        except DeviceError:  # a capture that a failing call made invalid ends without a graph
-            return
 
     def _enqueue(self, work: Work) -> None:
         """Enqueues one inference."""
@@ -434,7 +374,7 @@ class CudaSession(IOBinding):
             work = self._staged_work()
             self._states.prepare(self._stream)
             if copies:
-                return self._measure(runs, lambda: self._enqueue(work))
+                return self._measured(runs, lambda: self._enqueue(work))
             return self._measured_graph(work.enqueue_kernels, runs)
 
     def launch_seconds(self, number: int, times: int, *, afresh: bool = True) -> float:
@@ -462,32 +402,20 @@ class CudaSession(IOBinding):
             return self._measured_graph(enqueue, 1)[0]
 
     def _measured_graph(self, enqueue: Callable[[int], None], runs: int) -> tuple[float, float]:
-        """`_measure` of a graph, or of the same work without a graph where the driver gives none."""
+        """`_measured` runs of a graph, or of the same work without a graph where the driver gives none."""
         driver, stream = self._driver, self._stream
         if self.graph_failure:
-            return self._measure(runs, lambda: enqueue(stream))
-        graph = self._capture(enqueue)
+            return self._measured(runs, lambda: enqueue(stream))
+        graph = capture(driver, self._preparing, enqueue)
         try:
-            return self._measure(runs, lambda: driver.run_graph(graph, stream))
+            return self._measured(runs, lambda: driver.run_graph(graph, stream))
         finally:
             try_release(driver.destroy_executable, graph)
 
-    def _measure(self, runs: int, enqueue: Callable[[], None]) -> tuple[float, float]:
-        driver, events = self._driver, list[int]()
-        try:
-            for _ in range(2):
-                events.append(driver.create_event())
-            start = time.perf_counter()
-            driver.record(events[0], self._stream)
-            for _ in range(runs):
-                enqueue()
-            driver.record(events[1], self._stream)
-            driver.synchronize(self._stream)
-            end = time.perf_counter()
-            return driver.seconds_between(*events), end - start
-        finally:
-            for event in events:
-                try_release(driver.destroy_event, event)
+    def _measured(self, runs: int, enqueue: Callable[[], None]) -> tuple[float, float]:
+        from jitdelegate.runtime.cuda.timing import measured  # imported late: few sessions are measured
+
+        return measured(self._driver, self._stream, runs, enqueue)
 
     def verify(self) -> None:
         """Does nothing: the weights were hashed during the upload."""

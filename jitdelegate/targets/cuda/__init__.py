@@ -20,6 +20,6 @@ from the bottom:
 - Windows over images: `image_parts.py` and `window.py` are shared by `depthwise.py`, `pool.py` and `resize.py`.
 - Maps: `index_map.py`, `operand.py`, `map.py`, `transpose.py`, `concat.py`.
 - One file per form: `reduce.py`, `softmax.py`, `scan.py`, `arg_reduce.py`, `gather.py`, `scatter.py`,
-  `non_max_suppression.py`, `recurrent.py`.
+  `update.py`, `non_max_suppression.py`, `recurrent.py`, `fourier.py`.
 - `gpu.py` and `cost.py` hold the limits and the estimates that kernels are chosen by.
 """
