@@ -355,7 +355,7 @@ def check_buffers(arguments: Arguments, buffers: Sequence[TensorBuffer]) -> None
     for name, buffer in zip(arguments.names, arguments.counted(buffers), strict=True):
         if not isinstance(buffer, TensorBuffer):
             raise CompiledModelError(f"{arguments.kind} {name!r} is {type(buffer).__name__}, expected a TensorBuffer")
-        assert buffer.place
+        buffer.expect_alive()
 
 
 def _events(buffers: Sequence[TensorBuffer]) -> list[Event]:

@@ -340,7 +340,7 @@ class SignatureRunner:
         graph = self._interpreter._ready(self._subgraph, shapes)
         if graph is None:
             self._interpreter._announce(self._subgraph)
-            return self._litert_runner()(**kwargs)  # type: ignore[no-any-return]
+            return self._run_on_litert(kwargs)
         return self._run_compiled(graph, kwargs)
 
     def _find_subgraph(self) -> int:
@@ -348,11 +348,14 @@ class SignatureRunner:
         signatures = self._interpreter._opened.program.signatures
         return next((each.graph for each in signatures if each.key == self._key), 0)
 
-    def _litert_runner(self) -> Any:
+    def _run_on_litert(self, arguments: dict[str, Any]) -> dict[str, np.ndarray]:
         fallback = self._interpreter._opened.source.fallback()
         fallback.allocate()
         fallback.in_use = True
-        return fallback.interpreter.get_signature_runner(self._key)
+        interpreter = fallback.interpreter
+        results: dict[str, np.ndarray] = interpreter.get_signature_runner(self._key)(**arguments)
+        interpreter.has_run = True
+        return results
 
     def _run_compiled(self, graph: CompiledInterpreter, arguments: dict[str, Any]) -> dict[str, np.ndarray]:
         for name, value in arguments.items():

@@ -250,6 +250,7 @@ class Model:
             state: patterns of names (`fnmatch`), one or several: `"kv_cache_*"`. They select from the tensors that are
                 both an input and an output of a signature.
         Raises:
+            TypeError: `state` is neither a pattern nor several.
             TensorError: a pattern selects nothing, or a tensor's type or shape differs between signatures.
             DeviceError: the model is closed, or out of memory.
         """
@@ -257,7 +258,9 @@ class Model:
 
         if self._closed:
             raise DeviceError("the model is closed")
-        patterns = (state,) if isinstance(state, str) else tuple(state)
+        patterns = (state,) if isinstance(state, str) else tuple(state) if hasattr(state, "__iter__") else ()
+        if not patterns or not all(isinstance(each, str) for each in patterns):
+            raise TypeError(f"state is {state!r}, expected a pattern of names, or several")
         return ModelSession(self._program.signatures, self._specializations.subgraph, self._ready, patterns)
 
     def prepare(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import ctypes
+import os
 import sys
 
 from jitdelegate.api.tensor_buffer import TensorBuffer
@@ -15,9 +16,8 @@ from jitdelegate.runtime.given_outputs import copy_all, output_place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import Any
+    from typing import Any, NoReturn
 
     import numpy as np
 
@@ -87,6 +87,13 @@ class ModelSession:
     def __repr__(self) -> str:
         tensors = ", ".join(f"{name}: {port.dtype}{list(port.shape)}" for name, port in self._ports.items())
         return f"ModelSession({tensors})"
+
+    def __reduce__(self) -> NoReturn:
+        """
+        Raises:
+            TypeError: always. `save` keeps the state for another process.
+        """
+        raise TypeError("a ModelSession cannot be copied or pickled; save its state and load it into another one")
 
     @property
     def state(self) -> dict[str, np.ndarray]:
@@ -263,7 +270,8 @@ def _arrays_of(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     import numpy as np
 
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # opened here: numpy leaves a file open that it refuses
+        with open(os.fspath(path), "rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (ValueError, EOFError, KeyError, AttributeError, TypeError, BadZipFile) as error:
         raise TensorError(f"{path} is no file of named arrays (.npz): {error}") from error

@@ -65,8 +65,16 @@ class TensorBuffer:
             TensorBufferError: the buffer was destroyed.
         """
         if self._place is None:
+            self.expect_alive()
+        return self._place  # type: ignore[return-value]  # it is there
+
+    def expect_alive(self) -> None:
+        """
+        Raises:
+            TensorBufferError: the buffer was destroyed.
+        """
+        if self._place is None:
             raise TensorBufferError("TensorBuffer has been destroyed")
-        return self._place
 
     @property
     def nbytes(self) -> int:
@@ -284,7 +292,7 @@ class TensorBuffer:
 
     def get_tensor_details(self) -> dict[str, Any]:
         """{"dtype": name of the element type, "shape": list of sizes}; raises the errors of `place`."""
-        assert self.place
+        self.expect_alive()
         return {"dtype": self.dtype, "shape": list(self._told_shape)}
 
     def destroy(self) -> None:
@@ -303,7 +311,7 @@ class TensorBuffer:
         """
         from jitdelegate.runtime.event import Event  # not before: most buffers have none
 
-        assert self.place
+        self.expect_alive()
         if not isinstance(event, Event):
             raise TensorError(f"an event is {type(event).__name__}, expected jitdelegate.Event")
         self.add_writer(event)

@@ -58,7 +58,7 @@ class LiteRTPartitions(PartitionedModel):
         graph = self._folded()
         made = self._until_compiled(graph, lambda delegation: self._hosted(graph, delegation), self._refused(graph))
         likely = self._likelier(sum(len(partition.nodes) for partition in made.partitions) if made else 0)
-        return made if likely is None else self._later(likely)
+        return made if likely is None else self._later(likely, graph)
 
     def _folded(self, shapes: Sequence[Positions] = ()) -> Graph:
         """The folded subgraph, ready for delegation; no shapes are the file's shapes."""
@@ -95,14 +95,18 @@ class LiteRTPartitions(PartitionedModel):
                 best, size = found, found.size
         return best
 
-    def _later(self, found: HostedDelegation) -> Program:
-        """A program whose partitions are compiled later, when LiteRT knows their shapes."""
+    def _later(self, found: HostedDelegation, file: Graph) -> Program:
+        """A program whose partitions are compiled later, when LiteRT knows their shapes.
+
+        Args:
+            file: the subgraph for the file's shapes, which the interpreter begins with.
+        """
         content = Content()
         for group in found.groups:
             _, inputs, outputs = self._borders(found.graph, group)
             content.add(self._key.part("target"), group, (inputs, outputs), b"")
         self.reasons = list(self._reasons(found.graph, found.delegation).items())
-        return self._program("delegate", content, found.delegation, found.graph)
+        return self._program("delegate", content, found.delegation, found.graph, described=file)
 
     def _grouped(self, graph: Graph, groups: Sequence[Positions]) -> Program:
         """A program of these groups of a folded graph, without those that cannot be compiled."""

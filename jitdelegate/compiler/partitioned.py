@@ -216,7 +216,16 @@ class PartitionedModel:
         content.executions |= executions(part, lowered)
         content.add_compiled(program, positions or origins_of(graph, nodes), origins)
 
-    def _program(self, loader: str, content: Content, delegation: Delegation, graph: Graph) -> Program:
+    def _program(
+        self, loader: str, content: Content, delegation: Delegation, graph: Graph, described: Graph | None = None
+    ) -> Program:
+        """
+        Args:
+            graph: has the nodes of the delegation.
+            described: has the shapes that the program tells of its inputs and outputs, where those of `graph` decided
+                what is delegated only.
+        """
+        described = described or graph
         between = {index for partition in content.partitions for index in (*partition.inputs, *partition.outputs)}
         between -= {*graph.given, *graph.returned}
         return Program(
@@ -224,8 +233,8 @@ class PartitionedModel:
             target=self._key.part("target"),
             features=self._key.part("features"),
             loader=loader,
-            inputs=ports(graph, graph.given),
-            outputs=ports(graph, graph.returned),
+            inputs=ports(described, described.given),
+            outputs=ports(described, described.returned),
             states=tuple(content.states) if loader == "partitions" else (),
             operators=self._operators(content, delegation, graph, NOTHING_ELSE if loader == "delegate" else ""),
             kernels=tuple(content.kernels),

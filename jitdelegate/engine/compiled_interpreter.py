@@ -171,13 +171,13 @@ class CompiledInterpreter:
         if type(tensor_index) is type(subgraph_index) is int and subgraph_index == self._subgraph:
             view = self._views.get(tensor_index)
             if view is not None:
-                return view.copy()  # type: ignore[no-any-return]
+                return copied(view)
         tensor_index, subgraph_index = _index(tensor_index), _index(subgraph_index)
         if subgraph_index == self._subgraph and (place := self._state_place(tensor_index)) is not None:
             return self._state(place)
         if subgraph_index == self._subgraph:
             if self._is_port(tensor_index):
-                return self._kept_view(tensor_index).copy()
+                return copied(self._kept_view(tensor_index))
             if tensor_index in self._base.source.runtime_tensors(subgraph_index):
                 raise self._unkept(tensor_index)
         return self._litert().get_tensor(tensor_index, subgraph_index)  # type: ignore[no-any-return]
@@ -193,7 +193,7 @@ class CompiledInterpreter:
 
         self._verify()
         state = self.executable.program.states[place]
-        return np.frombuffer(bytearray(self._session.read_state(place)), state.dtype).reshape(state.shape)
+        return copied(np.frombuffer(self._session.read_state(place), state.dtype).reshape(state.shape))
 
     def tensor(self, tensor_index: int) -> Callable[[], np.ndarray]:
         """A function that returns a view of the tensor's memory."""
@@ -294,6 +294,11 @@ def _index(value: Any) -> int:
     import operator
 
     return operator.index(value)
+
+
+def copied(view: np.ndarray) -> np.ndarray:
+    """What `get_tensor` returns for a tensor's memory: a copy, of rank 0 a scalar of numpy's, as in LiteRT."""
+    return view.copy() if view.ndim else view[()]
 
 
 def _check(array: np.ndarray, port: Port | State) -> None:

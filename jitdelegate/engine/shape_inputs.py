@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jitdelegate.engine.compiled_interpreter import copied
 from jitdelegate.engine.load_path import recompile
 from jitdelegate.errors import ProgramError, TensorError
 
@@ -66,7 +67,7 @@ class ShapeInputInterpreter:
         """
         if subgraph_index == 0 and self._outputs:
             if tensor_index in self._outputs:
-                return self._outputs[tensor_index].copy()
+                return copied(self._outputs[tensor_index])
             inputs = {port.index for port in self._base.program.inputs}
             if tensor_index in self._base.source.runtime_tensors(0) - inputs:
                 raise TensorError(f"tensor {tensor_index} is neither an input nor an output; a program keeps no other")

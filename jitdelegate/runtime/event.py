@@ -92,7 +92,9 @@ class Event:
             TimeoutError: it has not happened in time; the request goes on, and the event can be waited for again.
             DeviceError: the request failed, or its model was closed before it ran.
         """
-        if not self.done and not self._block(None if timeout is None or timeout == FOREVER else max(timeout, 0.0)):
+        if timeout is not None and (timeout == FOREVER or timeout > _thread.TIMEOUT_MAX):  # more than clocks count
+            timeout = None
+        if not self.done and not self._block(None if timeout is None else max(timeout, 0.0)):
             raise EventTimeoutError(f"the event has not happened within {timeout} seconds")
         error = self._failure()
         if error is not None:

@@ -11,7 +11,6 @@ import ctypes
 from jitdelegate.errors import DeviceError, ModelError, TensorError
 from jitdelegate.program.program import Port
 from jitdelegate.runtime.buffers import ELEMENTS, accepted_shape, checked, no_memory, tensor_class
-from jitdelegate.runtime.litert import interpreter_class
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,6 +75,8 @@ class Fallback:
     def _create(self) -> Any:
         from ai_edge_litert.interpreter import OpResolverType
 
+        from jitdelegate.runtime.string_guard import StringGuard
+
         arguments = dict(self._arguments)
         if not self.default_delegate:
             arguments["experimental_op_resolver_type"] = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
@@ -83,7 +84,7 @@ class Fallback:
             self._delegate = self._make_delegate()
             arguments["experimental_delegates"] = [self._delegate]
         try:
-            return interpreter_class()(**self._source, **arguments)
+            return StringGuard(**self._source, **arguments)
         except (ValueError, RuntimeError) as error:
             self._raise_interruption()
             raise ModelError(f"LiteRT cannot open this model: {_text(error)}") from error

@@ -81,6 +81,12 @@ def test_a_loaded_model_runs_whole_for_real_shapes(content: bytes, values: list[
             assert model._ran_last.program.loader == "flat"
 
 
+def test_an_interpreter_begins_with_the_file_s_shapes_where_others_decide_what_is_compiled() -> None:
+    for interpreter in (jitdelegate.Interpreter(model_content=halved()), LiteRT(model_content=halved())):
+        interpreter.allocate_tensors()
+        assert interpreter.get_input_details()[0]["shape"].tolist() == [1, 1, 1, 3]
+
+
 def test_placeholders_that_litert_refuses_are_refused(tmp_path: Path) -> None:
     content = small_models.rows_of_a_dozen()
     for interpreter in (hosted(content, tmp_path)[0], LiteRT(model_content=content)):

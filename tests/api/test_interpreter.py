@@ -14,6 +14,7 @@ from ai_edge_litert.interpreter import OpResolverType
 
 import jitdelegate
 from jitdelegate.engine.compiled_interpreter import describe
+from jitdelegate.tflite.write import ModelBuilder
 from tests.api import small_models
 from tests.conftest import models_dir
 
@@ -363,3 +364,40 @@ def test_details_of_real_models_equal_litert_s(models: Path, name: str, tmp_path
     if any(port.dtype == "string" for port in ports) or any(detail["sparsity_parameters"] for detail in expected):
         pytest.skip("strings and sparse inputs are never part of a compiled program")
     assert same([describe(port) for port in ports], expected)
+
+
+def test_a_tensor_of_rank_0_is_a_scalar_as_litert_s() -> None:
+    model = ModelBuilder()
+    x = model.input((2,), name="x")
+    total = model.op("SUM", [x, model.constant(np.zeros(1, np.int32))], (), name="total")
+    model.output(total)
+    model.signature("main", {"x": x}, {"total": total})
+    values = {}
+    for interpreter in both(model.finish()):
+        interpreter.set_tensor(interpreter.get_input_details()[0]["index"], np.array([1, 2], np.float32))
+        interpreter.invoke()
+        read = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+        (ran,) = interpreter.get_signature_runner()(x=np.array([3, 4], np.float32)).values()
+        values[type(interpreter)] = [(type(each), float(each)) for each in (read, ran)]
+    assert values[jitdelegate.Interpreter] == values[LiteRT] == [(np.float32, 3), (np.float32, 7)]
+
+
+def test_strings_that_are_not_there_are_told_where_litert_ends_the_process(models: Path) -> None:
+    path = models / "fixtures/string_input_model_with_signature.bin.tflite"
+    interpreter = jitdelegate.Interpreter(str(path))
+    (given,), (result,) = interpreter.get_input_details(), interpreter.get_output_details()
+    words = np.array([[b"one", b"two", b"three"]])
+    for prepare in (lambda: None, interpreter.allocate_tensors):
+        prepare()
+        for detail in (given, result):
+            with pytest.raises(ValueError, match="holds strings, which have no value before a run"):
+                interpreter.get_tensor(detail["index"])
+    interpreter.set_tensor(given["index"], words)
+    assert interpreter.get_tensor(given["index"]).tolist() == words.tolist()
+    interpreter.invoke()
+    assert interpreter.get_tensor(result["index"]).tolist() == words.tolist()
+    with pytest.raises(ValueError, match="holds strings, which have no view"):
+        interpreter.tensor(result["index"])()
+    other = jitdelegate.Interpreter(str(path))
+    other.get_signature_runner()(**dict.fromkeys(other.get_signature_runner().get_input_details(), words))
+    assert other.get_tensor(result["index"]).tolist() == words.tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import threading
 from pathlib import Path
@@ -126,11 +127,27 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     assert not any(cache.any() for cache in session.state.values())
 
 
+def test_a_file_that_is_refused_is_closed(tmp_path: Path) -> None:
+    session, path = load(decoder()).session("cache_*"), tmp_path / "state.npz"
+    path.write_bytes(b"PK\3\4 and no more")
+    with pytest.raises(TensorError):
+        session.load(path)
+    files = [each.readlink() for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+    assert path not in files
+
+
+def test_a_session_is_not_pickled() -> None:
+    with pytest.raises(TypeError, match="save its state"):
+        pickle.dumps(load(decoder()).session("cache_*"))
+
+
 def test_wrong_names_are_told() -> None:
     model = load(decoder())
     there = "there are 'cache_k', 'cache_v'"
     with pytest.raises(TensorError, match=f"'kv_\\*' names no tensor that is an input and an output .*: {there}"):
         model.session(state=["cache_*", "kv_*"])
+    with pytest.raises(TypeError, match="state is 5, expected a pattern of names"):
+        model.session(state=5)  # type: ignore[arg-type]
     with pytest.raises(TensorError, match="there are none"):
         load(small_models.two_signatures()).session("*")
     session = model.session("cache_*")

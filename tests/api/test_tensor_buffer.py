@@ -365,3 +365,26 @@ def test_places_copy_bytes() -> None:
     place = Place(ctypes.addressof(memory), 4, memory)
     place.store(ctypes.addressof(memory) + 2, 1)
     assert memory.raw == b"cbcd"
+
+
+def test_a_destroyed_buffer_is_told_where_python_drops_assertions() -> None:
+    program = """
+from jitdelegate import Event, TensorBuffer
+from jitdelegate.api.buffer_runs import check_buffers
+from jitdelegate.api.signature_arguments import Arguments
+
+buffer = TensorBuffer.create("float32", (2,))
+buffer.destroy()
+acts = (
+    buffer.get_tensor_details,
+    lambda: buffer.set_event(Event()),
+    lambda: check_buffers(Arguments("", "input", [("x", 0)]), [buffer]),
+)
+for act in acts:
+    try:
+        print(act())
+    except RuntimeError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-O", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["TensorBuffer has been destroyed"] * 3
