@@ -53,19 +53,32 @@ def sides(content: bytes) -> dict[str, Callable[[], object]]:
     delegate = jitdelegate.GpuDelegate(target="cpu", serialization_dir=False)
     ours = jitdelegate.Interpreter(model_content=content, num_threads=1, experimental_delegates=[delegate])
     model(*values)
-    session: Any = model._opened.session
-    if session is None:
-        sys.exit(f"the model is not compiled: {model._opened.reason}")
-    run, arguments = session._code.run, session._memory.arguments[0]
+    alone = jitdelegate.load(content, target="cpu", num_threads=1, serialization_dir=False)
     theirs = litert.Interpreter(model_content=content, num_threads=1)
     return {
-        "entry": lambda: run(*arguments),
+        "entry": _entry(alone, values),
         "load()()": lambda: model(*values),
         "Interpreter": _through(ours, values),
         "LiteRT": _through(theirs, values),
         "CompiledModel": _by_index(jitdelegate.CompiledModel.create(content, num_threads=1, serialization_dir=False)),
         "LiteRT's CompiledModel": _by_index(compiled_model.CompiledModel.from_buffer(content)),
     }
+
+
+def _entry(model: Any, values: list[Any]) -> Callable[[], object]:
+    """The entry alone, on memory that lives as long as the model: outputs of `load()()` are freed at once."""
+    session: Any = model._opened.session
+    if session is None:
+        sys.exit(f"the model is not compiled: {model._opened.reason}")
+    for place, value in enumerate(values):
+        session.set_input(place, value)
+    session.invoke()
+    run, arguments = session._code.run, session._memory.arguments[0]
+
+    def call(_: object = model) -> None:
+        run(*arguments)
+
+    return call
 
 
 def _by_index(model: Any) -> Callable[[], object]:

@@ -161,10 +161,15 @@ class BufferRuns:
         found = self._bound.get(_key(signature_index, inputs, outputs))
         if found is not None:
             found.is_idle = True  # before waiting: another thread may begin a request meanwhile
-        for buffer in inputs:
-            buffer.wait_event()
-        for buffer in outputs:
-            buffer.wait_for_users()
+        try:
+            for buffer in inputs:
+                buffer.wait_event()
+            for buffer in outputs:
+                buffer.wait_for_users()
+        except BaseException:  # an event failed, or Ctrl-C ended the waiting: the next run has to wait again
+            if found is not None:
+                found.is_idle = False
+            raise
         found = self._bound_of(signature_index, inputs, outputs)
         if found is None:
             self._run_on_litert(signature, inputs, outputs)

@@ -110,15 +110,11 @@ def failed_before(event: Event) -> DeviceError | None:
 
 def all_of(events: Sequence[Event]) -> Event:
     """An event that happens when all of these have happened, well or not."""
-    both, left = Event(), len(events)
-    lock = _thread.allocate_lock()
+    both, left = Event(), [*events]
 
     def count() -> None:
-        nonlocal left
-        with lock:
-            left -= 1
-            is_last = not left
-        if is_last:
+        left.pop()  # without a lock: a signal handler may signal an event during this
+        if not left:
             both._finish(None)
 
     for each in events:

@@ -152,6 +152,19 @@ def test_a_failed_request_fails_what_reads_its_outputs_and_nothing_else() -> Non
         model.run_async([buffers[3]], [buffers[2]])
 
 
+def test_a_run_that_could_not_wait_for_its_buffers_does_not_let_the_next_one_pass(model: CompiledModel) -> None:
+    """The buffers are bound, so that a run looks for events only if it has to."""
+    inputs, outputs, lost, pending = model.create_input_buffers(), model.create_output_buffers(), Event(), Event()
+    model.run(inputs, outputs)
+    lost._finish(DeviceError("lost"))
+    inputs[0].set_event(lost)
+    outputs[0].set_event(pending)
+    for _ in range(2):
+        with pytest.raises(DeviceError, match="lost"):
+            model.run(inputs, outputs)
+    assert outputs[0].get_event() is pending
+
+
 def test_a_wrong_request_is_refused_at_once_and_leaves_the_model_usable(model: CompiledModel) -> None:
     inputs, outputs = model.create_input_buffers(), model.create_output_buffers()
     small = TensorBuffer.create("float32", (2,))

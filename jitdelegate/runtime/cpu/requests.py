@@ -135,29 +135,43 @@ class NativeRequests:
         """
         waits, words, events = self._waits((*needs, *after)) if needs or after else ((), (), ())
         needs = tuple(each for each in needs if self._may_fail_for(each)) if needs else ()
-        self._lock.acquire()
-        while self._submitted - self._words[_COMPLETED] >= DEPTH:
-            self._lock.release()
+        while True:
+            with self._lock:  # in one statement: Ctrl-C must not leave it held
+                if self._reason:
+                    raise DeviceError(self._reason)
+                if self._submitted - self._words[_COMPLETED] < DEPTH:
+                    done = self._let_go()
+                    event = self._enqueue(session, addresses, binding, needs, (waits, words, events))
+                    break
             self.wait_for_room()
-            self._lock.acquire()
-        try:
-            if self._reason:
-                raise DeviceError(self._reason)
-            done = self._let_go()
-            place = self._submitted % DEPTH
-            content = [0, len(waits) // 3, len(binding.copies), *waits, *addresses]
-            for copy in binding.copies:
-                content += copy
-            first = _RECORDS + place * self._record_words + request_code.ABANDONED
-            self._words[first : first + len(content)] = content
-            goal = self._submitted + 1
-            event = NativeEvent(self, session, goal, needs)
-            self._held[place] = (ref(event), binding, words, events)
-            self._submitted = goal
-            self._code.ring(self._control)
-        finally:
-            self._lock.release()
         _retire(done)
+        return event
+
+    def _enqueue(
+        self,
+        session: object,
+        addresses: Sequence[int],
+        binding: Binding,
+        needs: tuple[Event, ...],
+        waiting: tuple[Sequence[int], Sequence[Any], Sequence[Event]],
+    ) -> Event:
+        """Write a record to the ring, which has room, and wake a thread for it; hold the lock.
+
+        Args:
+            waiting: what `_waits` returns.
+        """
+        waits, words, events = waiting
+        place = self._submitted % DEPTH
+        content = [0, len(waits) // 3, len(binding.copies), *waits, *addresses]
+        for copy in binding.copies:
+            content += copy
+        first = _RECORDS + place * self._record_words + request_code.ABANDONED
+        self._words[first : first + len(content)] = content
+        goal = self._submitted + 1
+        event = NativeEvent(self, session, goal, needs)
+        self._held[place] = (ref(event), binding, words, events)
+        self._submitted = goal
+        self._code.ring(self._control)
         return event
 
     def _may_fail_for(self, event: Event) -> bool:
