@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 
 SIZES = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "": 86400}
@@ -19,12 +20,11 @@ def age(text: str) -> float:
     return _amount(text, AGES, "", str.lower, "an age such as 30d or 12h")
 
 
-def _amount(text: str, units: dict[str, int], suffix: str, unit_of: object, expected: str) -> float:
+def _amount(text: str, units: dict[str, int], suffix: str, unit_of: Callable[[str], str], expected: str) -> float:
     found = re.fullmatch(rf"(\d{{1,9}}(?:\.\d{{1,9}})?)\s*([a-zA-Z]?){suffix}", text.strip())
-    unit = unit_of(found[2]) if found and callable(unit_of) else None
-    if found is None or unit not in units:
+    if found is None or unit_of(found[2]) not in units:
         raise argparse.ArgumentTypeError(f"it is {text!r}, expected {expected}")
-    return float(found[1]) * units[unit]
+    return float(found[1]) * units[unit_of(found[2])]
 
 
 def short_size(nbytes: int) -> str:

@@ -22,7 +22,6 @@ import argparse
 import json
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,10 +33,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jitdelegate.commands.demo import installed_environment
+from jitdelegate.errors import ModelError
+from jitdelegate.measurement.memory import peak_bytes
+from jitdelegate.measurement.process import run_module
+from jitdelegate.measurement.timing import ratio, settle
+from jitdelegate.measurement.timing import seconds as seconds_of
 
-SETTLE = 0.005
-"""Seconds; threads of a pool commonly spin for a millisecond or two after their work."""
 PREFILLS = 8
 """Runs of the prefill signature in a round."""
 
@@ -243,13 +244,7 @@ def measure_start(side: str, model: str, threads: int) -> dict[str, float]:
     generate(opened, tokens, 1)
     first = time.perf_counter()
     generate(opened, tokens, 8)
-    return {"start": ready - start, "first_token": first - start, "memory": _peak_memory()}
-
-
-def _peak_memory() -> int:
-    """Bytes; getrusage would count what the parent process had before this one began."""
-    status = Path("/proc/self/status").read_text()
-    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+    return {"start": ready - start, "first_token": first - start, "memory": peak_bytes()}
 
 
 def starts(model: str, threads: int, rounds: int) -> dict[str, dict[str, float]]:
@@ -259,13 +254,12 @@ def starts(model: str, threads: int, rounds: int) -> dict[str, dict[str, float]]
         with tempfile.TemporaryDirectory() as cache:
             for name in found:
                 side = name.partition(",")[0]
-                command = [sys.executable, "-m", "scripts.bench_decoders", model, "--child", side]
-                command += ["--threads", str(threads)]
-                environment = {**installed_environment(), "XDG_CACHE_HOME": cache}
-                done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-                if done.returncode:
-                    sys.exit(f"{name}: {done.stderr.strip()}")
-                found[name].append(json.loads(done.stdout.splitlines()[-1]))
+                arguments = [model, "--child", side, "--threads", str(threads)]
+                try:
+                    figures, _ = run_module(name, "scripts.bench_decoders", arguments, {"XDG_CACHE_HOME": cache})
+                except ModelError as error:
+                    sys.exit(str(error))
+                found[name].append(figures)
     return {name: _medians(each) for name, each in found.items()}
 
 
@@ -285,11 +279,12 @@ def rates(model: str, threads: int, tokens: int, rounds: int) -> dict[str, Any]:
             text = prompt(side)
             count = min(tokens, _room(side))
             side.reset()
-            _settle(lambda side=side, text=text: prefill(side, text))
+            settle(lambda side=side, text=text: prefill(side, text))
             seconds[name]["prefill"].append(
-                _median_time(lambda side=side, text=text: prefill(side, text), PREFILLS) / side.prefill.count
+                statistics.median(seconds_of(lambda side=side, text=text: prefill(side, text)) for _ in range(PREFILLS))
+                / side.prefill.count
             )
-            _settle(lambda side=side, text=text: generate(side, text, 1))
+            settle(lambda side=side, text=text: generate(side, text, 1))
             start = time.perf_counter()
             generated[name] = generate(side, text, count)
             seconds[name]["decode"].append((time.perf_counter() - start) / count)
@@ -297,7 +292,7 @@ def rates(model: str, threads: int, tokens: int, rounds: int) -> dict[str, Any]:
     for phase in ("prefill", "decode"):
         ours, theirs = (seconds[name][phase] for name in SIDES)
         result[phase] = {name: 1 / statistics.median(seconds[name][phase]) for name in SIDES}
-        result[phase]["speed"] = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
+        result[phase]["speed"] = ratio(theirs, ours)
     ours_said, theirs_said = (generated[name] for name in SIDES)
     differences = [k for k, pair in enumerate(zip(ours_said, theirs_said, strict=True)) if pair[0] != pair[1]]
     result |= {"tokens": len(ours_said), "first_difference": None, "margin": None}
@@ -312,22 +307,6 @@ def rates(model: str, threads: int, tokens: int, rounds: int) -> dict[str, Any]:
 def _room(side: Side) -> int:
     """Tokens that fit into the cache behind a prompt: the cache's length is taken for its longest axis but the last."""
     return max(max(shape[:-1]) for shape, _ in side.decode.caches.values()) - side.prefill.count - 1
-
-
-def _settle(run: Callable[[], object]) -> None:
-    end = time.perf_counter() + SETTLE
-    run()
-    while time.perf_counter() < end:
-        run()
-
-
-def _median_time(run: Callable[[], object], count: int) -> float:
-    times = []
-    for _ in range(count):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
 
 
 def compare(model: str, threads: int, tokens: int, rounds: int, start_rounds: int) -> dict[str, Any]:

@@ -13,15 +13,15 @@ import json
 import resource
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-from jitdelegate.commands.demo import installed_environment, write_inputs
+from jitdelegate.commands.demo import write_inputs
 from jitdelegate.commands.demo_model import mobilenet_v1
+from jitdelegate.errors import ModelError
+from jitdelegate.measurement.process import run_module
 
 ROADS = {
     "cold": "jitdelegate",
@@ -75,15 +75,13 @@ def _round(path: Path, folder: Path, threads: int) -> dict[str, dict[str, float]
 
 
 def _start(road: str, path: Path, folder: Path, threads: int) -> dict[str, float]:
-    command = [sys.executable, "-m", "jitdelegate.commands.timed_start", road]
-    command += [str(path), str(folder / "cache"), str(folder), str(threads), "0"]
-    before, start = _child_cpu(), time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=installed_environment())
-    wall, cpu = time.perf_counter() - start, _child_cpu() - before
-    if done.returncode:
-        sys.exit(f"{road}: {done.stderr.strip()}")
-    trial = json.loads(done.stdout)
-    return {"wall": wall, "cpu": cpu, **_ready(road, trial)}
+    before = _child_cpu()
+    arguments = [road, str(path), str(folder / "cache"), str(folder), str(threads), "0"]
+    try:
+        trial, wall = run_module(road, "jitdelegate.commands.timed_start", arguments)
+    except ModelError as error:
+        sys.exit(str(error))
+    return {"wall": wall, "cpu": _child_cpu() - before, **_ready(road, trial)}
 
 
 def _ready(road: str, trial: dict[str, Any]) -> dict[str, float]:

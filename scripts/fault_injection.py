@@ -19,13 +19,12 @@ import importlib
 import os
 import random
 import resource
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -94,7 +93,8 @@ class Sweeps:
         self._scene.models.mkdir()
         for start in STARTS.values():
             self._scene.model(start).write_bytes(model(signatures=bool(start.signature)))
-        self._filled_for, self._expected = "", b""
+        self._expected: dict[str, bytes] = {}
+        self._calls_of: dict[tuple[str, bool], list[str]] = {}
 
     def cold_calls(self) -> Iterator[Result]:
         """Every call of a cold start fails."""
@@ -108,11 +108,11 @@ class Sweeps:
         faults = [
             Fault(name, call, at, mode, error)
             for name in STARTS
-            for at, call in self._numbered_calls(name, is_warm=is_warm)
+            for at, call in enumerate(self._calls_without_fault(name, is_warm=is_warm), 1)
             for mode, error in _ways_to_fail(call)
         ]
         for fault in self._chosen(faults):
-            self._scene.set(is_warm=is_warm)
+            self._scene.set(fault.start if is_warm else "")
             ended, folder = self._start_with(fault)
             is_clear = ended.text.startswith("clear error") and folder in (MODEL, MEMORY)
             is_good = ended.text in ("hit", "miss", BY_OTHER_CODE) or is_clear
@@ -121,10 +121,12 @@ class Sweeps:
     def kills(self) -> Iterator[Result]:
         """Before every call of a cold start the process is killed."""
         faults = [
-            Fault(name, call, at, KILL, 0) for name in STARTS for at, call in self._numbered_calls(name, is_warm=False)
+            Fault(name, call, at, KILL, 0)
+            for name in STARTS
+            for at, call in enumerate(self._calls_without_fault(name, is_warm=False), 1)
         ]
         for fault in self._chosen(faults):
-            self._scene.set(is_warm=False)
+            self._scene.set()
             ended, _ = self._start_with(fault)
             result = self._result(str(fault), fault.start, ended, is_good=ended.text == "ended by SIGKILL")
             yield result._replace(trouble=result.trouble or self._litter(fault.start))
@@ -134,7 +136,7 @@ class Sweeps:
         names = ("compiled, token", "compiled, private weights", "further signature")
         for name, step in self._chosen([(name, step) for name in names for step in range(ADDRESS_SPACES)]):
             self._fill(name)
-            self._scene.set(is_warm=True)
+            self._scene.set(name)
             ended = self._start_within(name, step << 16)
             is_good = ended.text in ("hit", "miss") or ended.text.startswith("clear error")
             yield self._result(f"{name}: {step << 6} KB are left", name, ended, is_good=is_good)
@@ -145,7 +147,7 @@ class Sweeps:
         for number in self._chosen(range(LIVES)):
             name = names[number % len(names)]
             expected, scene, start = self._fill(name), self._scene, STARTS[name]
-            scene.set(is_warm=True)
+            scene.set(name)
             for path in (scene.ready, scene.stop):
                 path.unlink(missing_ok=True)
             child = Child(lambda: (prepare(start), live(start, scene, expected))[1])  # noqa: B023  # forked at once
@@ -155,7 +157,7 @@ class Sweeps:
             for change in changes:
                 time.sleep(self._chance.random() * 0.02)
                 entry = self._chance.choice(entries)
-                change(entry, scene.filled / entry.name, self._chance)
+                change(entry, scene.filled(name) / entry.name, self._chance)
             scene.stop.touch()
             ended = child.end()
             what = ", ".join(change.__name__ for change in changes)
@@ -196,22 +198,25 @@ class Sweeps:
         return [every[number] for number in sorted(self._chance.sample(range(len(every)), self._rounds))]
 
     def _fill(self, name: str) -> bytes:
-        """Make the filled cache for a start; the right answer."""
+        """Make the filled cache for a start, at its first use; the right answer."""
         start, scene = STARTS[name], self._scene
-        if self._filled_for != name:
-            shutil.rmtree(scene.filled, ignore_errors=True)
-            scene.set(is_warm=False)
+        if name not in self._expected:
+            scene.set()
             ended = run_child(lambda: (prepare(start), bytes(infer(start, scene)[0]))[1])
             assert isinstance(ended.answer, bytes), f"{name}: {ended.text} without a fault"
-            self._expected = ended.answer
-            scene.cache.rename(scene.filled)
-            self._filled_for = name
-        return self._expected
+            self._expected[name] = ended.answer
+            scene.cache.rename(scene.filled(name))
+        return self._expected[name]
 
-    def _numbered_calls(self, name: str, *, is_warm: bool) -> Iterable[tuple[int, str]]:
-        """The calls of a start without a fault."""
+    def _calls_without_fault(self, name: str, *, is_warm: bool) -> list[str]:
+        """The calls of a start without a fault, in order."""
+        if (name, is_warm) not in self._calls_of:
+            self._calls_of[name, is_warm] = self._count_calls(name, is_warm=is_warm)
+        return self._calls_of[name, is_warm]
+
+    def _count_calls(self, name: str, *, is_warm: bool) -> list[str]:
         expected, start, scene = self._fill(name), STARTS[name], self._scene
-        scene.set(is_warm=is_warm)
+        scene.set(name if is_warm else "")
 
         def work() -> list[str]:
             prepare(start)
@@ -222,7 +227,7 @@ class Sweeps:
 
         ended = run_child(work)
         assert isinstance(ended.answer, list), f"{name}: {ended.text} without a fault"
-        return enumerate(ended.answer, 1)
+        return ended.answer
 
     def _start_with(self, fault: Fault) -> tuple[Ended, int]:
         """How a start ends, and which folder the fault met first."""

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +16,7 @@ from jitdelegate.errors import JitDelegateError, ModelError
 from jitdelegate.ir.graph import Tensor
 from jitdelegate.measurement.difference import nrmse
 from jitdelegate.measurement.inputs import example_values
+from jitdelegate.measurement.process import run_module
 from jitdelegate.tflite.read import read
 
 RUNS = 20
@@ -97,26 +94,13 @@ def run_trial(road: str, path: Path, folder: Path, name: str, threads: int, runs
     Raises:
         ModelError: the process failed; the message has its last line.
     """
-    cache = folder / "cache"
-    command = [sys.executable, "-m", "jitdelegate.commands.timed_start", road]
-    command += [str(path), str(cache), str(folder), str(threads), str(runs)]
-    start = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=installed_environment())
-    if done.returncode:
-        words = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        raise ModelError(f"{name}: {words[-1]}")
-    result: dict[str, Any] = json.loads(done.stdout)
+    arguments = [road, str(path), str(folder / "cache"), str(folder), str(threads), str(runs)]
+    result, seconds = run_module(name, "jitdelegate.commands.timed_start", arguments)
     if result["latency"] is not None:
-        result["seconds"]["rest of process"] = 0.0
         inside = sum(result["seconds"].values()) + runs * result["latency"]
-        result["seconds"]["rest of process"] = max(0.0, time.perf_counter() - start - inside)
+        result["seconds"]["rest of process"] = max(0.0, seconds - inside)
     result["bytes"] = [(folder / f"output-{place}.bin").read_bytes() for place in range(len(result["outputs"]))]
     return result
-
-
-def installed_environment() -> dict[str, str]:
-    """This process's environment, with bytecode caching on, as for installed packages."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _where(report: dict[str, Any]) -> str:

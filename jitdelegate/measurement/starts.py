@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +14,7 @@ import numpy as np
 
 from jitdelegate.errors import ModelError
 from jitdelegate.measurement.entry import Entry
+from jitdelegate.measurement.process import run_module
 from jitdelegate.options import DelegateOptions
 
 COLD, WARM, LITERT = "cold", "warm", "litert"
@@ -111,15 +109,7 @@ def _write_json(folder: str, name: str, content: object) -> str:
 
 
 def _start(file: str, kind: str) -> dict[str, Any]:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    command = [sys.executable, "-m", "jitdelegate.measurement.timed_side", file]
-    start = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    seconds = time.perf_counter() - start
-    if done.returncode:
-        words = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        raise ModelError(f"{kind} start: {words[-1]}")
-    result: dict[str, Any] = json.loads(done.stdout)
+    result, seconds = run_module(f"{kind} start", "jitdelegate.measurement.timed_side", [file])
     return result | {"process": seconds}
 
 

@@ -85,7 +85,7 @@ STARTS = {
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Where starts happen: a folder with the model's folder and the cache, and a filled cache to copy."""
+    """Where starts happen: a folder with the model's folder and the cache, and filled caches to copy."""
 
     folder: Path
 
@@ -101,9 +101,9 @@ class Scene:
     def cache(self) -> Path:
         return self.folder / "cache"
 
-    @property
-    def filled(self) -> Path:
-        return self.folder / "filled"
+    def filled(self, name: str) -> Path:
+        """The filled cache for a start of STARTS."""
+        return self.folder / f"filled for {name}"
 
     @property
     def ready(self) -> Path:
@@ -120,11 +120,11 @@ class Scene:
         """The entries in the cache."""
         return sorted(self.cache.glob("*.jitd"))
 
-    def set(self, *, is_warm: bool) -> None:
-        """An empty cache, or a copy of the filled one."""
+    def set(self, filled_for: str = "") -> None:
+        """An empty cache, or a copy of the one that is filled for a start."""
         shutil.rmtree(self.cache, ignore_errors=True)
-        if is_warm:
-            shutil.copytree(self.filled, self.cache)
+        if filled_for:
+            shutil.copytree(self.filled(filled_for), self.cache)
             os.chmod(self.cache, 0o700)
 
 

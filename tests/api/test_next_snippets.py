@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from jitdelegate import Accelerator, CompiledModel, Environment, GpuOptions, Options, TensorBuffer
+from jitdelegate.program.program import Program
 from tests.api import small_models
 from tests.cuda_stub.install import install
 from tests.cuda_stub.library import Library
@@ -30,26 +31,26 @@ def accelerator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 def install_simulated_gpu(monkeypatch: pytest.MonkeyPatch) -> Library:
     """A device that executes kernels as the PTX that their binaries were assembled from."""
     pytest.importorskip("numba.cuda", reason="needs numba-cuda, the extra 'cuda'")
-    from jitdelegate.runtime.cuda.session import CudaSession
+    from jitdelegate.runtime.cuda import session
     from jitdelegate.targets.cuda import compile_templates
     from tests.ptx_simulator import Memory, Module
 
     modules: dict[str, Module] = {}
     kinds: dict[str, str] = {}
-    compile_one, load = compile_templates.compile_template, CudaSession._load
+    compile_one, load = compile_templates.compile_template, session.load_functions
 
     def remember(*arguments: Any) -> Any:
         compiled = compile_one(*arguments)
         modules[compiled.template.symbol] = Module(compiled.ptx.decode())
         return compiled
 
-    def teach(session: CudaSession) -> list[int]:
-        names = [kernel.name for kernel in session.program.kernels]
-        kinds.update({names[launch.kernel]: launch.kinds for launch in session.program.launches})  # type: ignore[misc]
-        return load(session)
+    def teach(program: Program, *arguments: Any) -> list[int]:
+        names = [kernel.name for kernel in program.kernels]
+        kinds.update({names[launch.kernel]: launch.kinds for launch in program.launches})  # type: ignore[misc]
+        return load(program, *arguments)
 
     monkeypatch.setattr(compile_templates, "compile_template", remember)
-    monkeypatch.setattr(CudaSession, "_load", teach)
+    monkeypatch.setattr(session, "load_functions", teach)
     memory = SimulatedMemory(Memory())
     return install(
         monkeypatch, Library(simulate(modules), kinds, memory=memory, capability=(9, 0), total_bytes=1 << 33)

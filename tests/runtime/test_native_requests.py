@@ -294,12 +294,17 @@ def test_a_forked_child_fails_its_parents_requests_and_runs_its_own() -> None:
 
 
 def test_an_interrupt_ends_the_waiting_only() -> None:
+    def interrupt(*_: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        raise KeyboardInterrupt
+
     session = Session(gate_program())
     request = Request(session)
-    main = threading.main_thread().ident or 0
-    threading.Timer(0.05, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+    before = signal.signal(signal.SIGALRM, interrupt)  # not SIGINT, which processes in the background ignore
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)  # more than once: the first one may come before the waiting
     with pytest.raises(KeyboardInterrupt):
         request.event.wait()
+    signal.signal(signal.SIGALRM, before)
     request.open()
     request.event.wait()
     session.close()
