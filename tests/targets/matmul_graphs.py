@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from jitdelegate.ir.expr import RESULT, Arg
-from jitdelegate.ir.forms import IndexMap, MatMul
-from jitdelegate.ir.graph import Graph
+from jitdelegate.ir.forms import IndexMap, MatMul, Softmax
+from jitdelegate.ir.graph import Graph, Node, Tensor
 from tests.targets.cuda_graphs import Shape, graph_of
 
 LEADING: list[tuple[Shape, Shape]] = [((), ()), ((2,), (2,)), ((3, 1), (2,)), ((2, 2), (1,)), ((1, 2, 1), (2, 1, 3))]
@@ -49,6 +49,22 @@ def heads(sizes: tuple[int, int, int], adjoint: tuple[bool, bool], orders: tuple
     a_order, b_order, order = (HEADS if is_apart else () for is_apart in orders)
     form = MatMul(adj_x=adjoint[0], adj_y=adjoint[1], a_order=a_order, b_order=b_order, order=order)
     return graph_of(form, [a, b], output)
+
+
+def attention(sizes: tuple[int, int, int, int], *, adj_y: bool) -> Graph:
+    """Six products of sizes (rows, depth, columns) with a mask, their Softmax, and its products with [columns, last],
+    whose rows and the result's lie before the heads."""
+    rows, depth, columns, last = sizes
+    scores, heads = (2, 3, rows, columns), (1, 3, columns, depth) if adj_y else (1, 3, depth, columns)
+    shapes = [(2, 3, rows, depth), heads, (rows, columns), (2, columns, 3, last), scores, scores, (2, rows, 3, last)]
+    tensors = tuple(Tensor(f"tensor{k}", shape, "float32") for k, shape in enumerate(shapes))
+    masked = MatMul(RESULT * 0.5 + Arg(1), (IndexMap.broadcast((rows, columns), scores),), adj_y=adj_y)
+    nodes = (
+        Node("SCORES", (0, 1, 2), (4,), form=masked),
+        Node("SOFTMAX", (4,), (5,), form=Softmax(beta=2.0)),
+        Node("VALUES", (5, 3), (6,), form=MatMul(b_order=HEADS, order=HEADS)),
+    )
+    return Graph(tensors, nodes, (0, 1, 2, 3), (6,))
 
 
 def feeds_of(graph: Graph) -> list[np.ndarray]:

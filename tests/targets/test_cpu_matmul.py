@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from jitdelegate.targets.reference.evaluate import run_graph
 from tests.passes.graphs import Builder
 from tests.targets.execute import program_of
 from tests.targets.fenced import Machine
-from tests.targets.matmul_graphs import ADJOINTS, LEADING, ORDERS, feeds_of, heads, matmul
+from tests.targets.matmul_graphs import ADJOINTS, LEADING, ORDERS, attention, feeds_of, heads, matmul
 from tests.targets.test_cpu_graphs import RUNNABLE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="protects pages through libc")
@@ -93,3 +94,22 @@ def test_neighbours_of_a_product_may_be_windows_with_halos_and_blocks(features: 
     seen = build.convolution(scores, channels=6)
     check(run(build.finish(added, seen, build.convolution(mixed, channels=20))), features)
     check(run(build.finish(added, seen)), features)
+
+
+@pytest.mark.parametrize("sizes", [(101, 40, 460, 37), (48, 9, 1030, 80), (50, 70, 900, 20)], ids=str)
+@pytest.mark.parametrize("features", RUNNABLE)
+def test_attention_keeps_its_scores_in_scratch_memory(sizes: tuple[int, int, int, int], features: str) -> None:
+    adj_y = sizes[0] != 50
+    graph = attention(sizes, adj_y=adj_y)
+    made = generate(graph, features)
+    assert [kernel.form for kernel in made.kernels] == ["MatMul+Softmax+MatMul"]
+    assert made.arena_bytes == 0
+    check(graph, features, threads=2, at_end=adj_y)
+
+
+def test_scores_that_others_read_are_stored() -> None:
+    graph = attention((101, 40, 460, 37), adj_y=True)
+    for shown in graph.nodes[0].outputs, graph.nodes[1].outputs:
+        both = replace(graph, outputs=graph.outputs + shown)
+        assert "MatMul+Softmax+MatMul" not in [kernel.form for kernel in generate(both, RUNNABLE[-1]).kernels]
+        check(both, RUNNABLE[-1])

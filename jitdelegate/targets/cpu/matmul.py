@@ -1,27 +1,32 @@
 """MatMul: products of row-major matrices that are known only at run time, cut into chunks of rows or of columns.
 
 The columns of a product are divided into panels of a few vectors. A panel's part of b is read in place, or first copied
-to the thread's scratch memory if it must be transposed or if its rows would compete for the same cache sets. A few rows
-times a transposed b need no panels: the sums run along the rows of both.
+to the thread's scratch memory if it must be transposed, if its rows would compete for the same cache sets, or if it is
+long. A few rows times a transposed b need no panels: the sums run along the rows of both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from math import prod
 
+from jitdelegate.ir.expr import RESULT, Arg, substitute
 from jitdelegate.ir.forms import MatMul
 from jitdelegate.ir.graph import Node
 from jitdelegate.targets.cpu.epilogue import Epilogue, Stream
 from jitdelegate.targets.cpu.kernel import Job, JobWriter, Kernel, Memory, distances_along, divisor, split
 from jitdelegate.targets.cpu.matmul_dot import DotShape, dot_function
 from jitdelegate.targets.cpu.matmul_pack import PackedPanel, pack_function
-from jitdelegate.targets.cpu.matmul_tile import ProductShape, product_function
+from jitdelegate.targets.cpu.matmul_tile import SEGMENT, ProductShape, product_function
 from jitdelegate.targets.cpu.reduce import Axis, offset_of
 from jitdelegate.targets.cpu.vector_ir import Value
 from jitdelegate.targets.cpu.writer import Writer
 from jitdelegate.targets.implicit_gemm import matrix_strides, permuted
+
+Part = tuple[int, int, Epilogue, tuple[Value, ...]]
+"""Parts of a sum: steps, number of such parts, what is stored of it, and pointers to its streams."""
 
 CHUNK_WORK = 4_000_000
 """Floating-point operations that are worth a chunk of their own."""
@@ -114,8 +119,8 @@ class Product:
     @property
     def is_packed(self) -> bool:
         """Whether panels of b are copied to scratch memory."""
-        crowded = self.b.row >= FAR_ROWS and self.b.row * self.depth > CACHE_BYTES
-        return self.form.adj_y or (crowded and self.rows >= FEWEST_COPIED_ROWS)
+        is_crowded = self.b.row >= FAR_ROWS and self.b.row * self.depth > CACHE_BYTES
+        return self.form.adj_y or ((is_crowded or self.depth > SEGMENT) and self.rows >= FEWEST_COPIED_ROWS)
 
     def stream_axes(self, stream: Stream) -> list[Axis]:
         """The axes along which a stream advances from product to product."""
@@ -167,7 +172,13 @@ def write_matmul(writer: Writer, node: Node, form: MatMul) -> list[Job]:
 
 
 class MatMulWriter(JobWriter):
-    """Writes the jobs of MatMul nodes."""
+    """Writes the jobs of MatMul nodes.
+
+    Attributes:
+        panel_start: bytes of scratch memory that are in use; packed panels lie behind them.
+    """
+
+    panel_start = 0
 
     def jobs(self, form: MatMul, a: Matrix, b: Matrix, c: Matrix, epilogue: Epilogue) -> list[Job]:
         """The jobs of a node.
@@ -219,8 +230,7 @@ class MatMulWriter(JobWriter):
                 place = self._across(product, self._down(product, place, part * rows), column)
 
                 def run(rows: int) -> None:
-                    for panel in chosen:
-                        self._walk(kernel, product, panel, self._across(product, place, panel.start), rows)
+                    self._walk_all(kernel, product, chosen, place, rows)
 
                 f.when_last(part, parts if last != rows else 1, lambda: run(rows), lambda: run(last))
 
@@ -265,6 +275,10 @@ class MatMulWriter(JobWriter):
 
     # one chunk
 
+    def _walk_all(self, kernel: Kernel, product: Product, panels: Sequence[Panels], place: Place, rows: int) -> None:
+        for group in panels:
+            self._walk(kernel, product, group, self._across(product, place, group.start), rows)
+
     def _walk(self, kernel: Kernel, product: Product, panels: Panels, place: Place, rows: int) -> None:
         """`rows` rows, starting at `place`, times each of the panels."""
 
@@ -280,20 +294,55 @@ class MatMulWriter(JobWriter):
         if product.is_dot:
             self._dot(kernel, product, panels, place, rows)
             return
-        b_row, is_exact = product.b.row, product.b.memory.exact
         if product.is_packed:
-            b_row, is_exact = panels.vectors * self.generator.vector_bytes, False
-            place = replace(place, b=self._pack(kernel, product, panels, place.b))
+            self._multiply_packed(kernel, product, panels, place, rows)
+        else:
+            self._tiles(kernel, product, panels, place, rows, product.b.row, product.depth)
+
+    def _multiply_packed(self, kernel: Kernel, product: Product, panels: Panels, place: Place, rows: int) -> None:
+        """Copies a panel to scratch memory, and a long one part by part, so that it stays in the cache."""
+        moves = product.a_steps[1], product.b.element if product.form.adj_y else product.b.row
+        a, b = place.a, place.b
+        for part in self._parts(product, place):
+
+            def one(_: Value, a: Value, b: Value, part: Part = part) -> list[Value]:
+                depth, _count, epilogue, streams = part
+                here = Place(a, self._pack(kernel, product, panels, b, depth), place.c, streams)
+                some, row = replace(product, epilogue=epilogue), panels.vectors * self.generator.vector_bytes
+                self._tiles(kernel, some, panels, here, rows, row, depth)
+                return [a + depth * moves[0], b + depth * moves[1]]
+
+            a, b = kernel.f.loop(part[1], one, a, b)
+
+    def _parts(self, product: Product, place: Place) -> Iterator[Part]:
+        """The parts of a sum, one after another; c has the sum of those before."""
+        epilogue, sizes = product.epilogue, split(product.depth, SEGMENT)
+        first, *rest = [size for size, count in sizes for _ in range(count)]
+        if not rest:
+            yield first, 1, epilogue, place.streams
+            return
+        before = Stream(product.c.memory, 0, 0, 0, product.c.row, self.generator.vector_bytes, splat=False)
+        yield first, 1, Epilogue(), ()
+        for size, equal in groupby(rest[:-1]):
+            yield size, len(list(equal)), Epilogue(RESULT + Arg(1), (before,)), (place.c,)
+        streams = range(1, len(epilogue.streams) + 1)
+        expr = substitute(epilogue.expr, [RESULT + Arg(streams.stop), *map(Arg, streams)])
+        yield rest[-1], 1, replace(epilogue, expr=expr, streams=(*epilogue.streams, before)), (*place.streams, place.c)
+
+    def _tiles(
+        self, kernel: Kernel, product: Product, panels: Panels, place: Place, rows: int, b_row: int, depth: int
+    ) -> None:
+        """`rows` rows times one panel, whose rows are `b_row` bytes apart."""
         for height, count in split(rows, self._tile_rows(panels)):
             shape = ProductShape(
                 rows=height,
                 vectors=panels.vectors,
-                depth=product.depth,
+                depth=depth,
                 a_steps=product.a_steps,
                 b_row=b_row,
                 c_row=product.c.row,
                 tail=panels.tail,
-                is_exact=is_exact,
+                is_exact=product.b.memory.exact and not product.is_packed,
                 epilogue=product.epilogue,
             )
             kernel.f.call(
@@ -306,13 +355,14 @@ class MatMulWriter(JobWriter):
             )
             place = self._down(product, place, height * count)
 
-    def _pack(self, kernel: Kernel, product: Product, panels: Panels, b: Value) -> Value:
-        """Copies a panel of b to scratch memory; returns its address."""
+    def _pack(self, kernel: Kernel, product: Product, panels: Panels, b: Value, depth: int) -> Value:
+        """Copies `depth` steps of a panel of b to scratch memory; returns their address."""
         columns, is_transposed = panels.columns(self.generator.lanes), product.form.adj_y
-        panel = PackedPanel(panels.vectors, product.depth, columns, product.b.row, is_transposed)
-        self.generator.reserve_scratch(product.depth * panels.vectors * self.generator.vector_bytes)
-        kernel.f.call(pack_function(self.generator, panel), b, kernel.scratch)
-        return kernel.scratch
+        panel = PackedPanel(panels.vectors, depth, columns, product.b.row, is_transposed)
+        self.generator.reserve_scratch(self.panel_start + depth * panels.vectors * self.generator.vector_bytes)
+        start = kernel.scratch + self.panel_start
+        kernel.f.call(pack_function(self.generator, panel), b, start)
+        return start
 
     def _dot(self, kernel: Kernel, product: Product, panels: Panels, place: Place, rows: int) -> None:
         columns, a_row = panels.columns(self.generator.lanes), product.a_steps[0]

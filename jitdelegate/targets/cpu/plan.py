@@ -1,9 +1,10 @@
 """Plans the tasks of a graph, and where each tensor lies: in the arena or in the caller's own memory.
 
-Each node is a task, except that a large Depthwise and the 1x1 Contract after it are one task, and that Views which only
-rename a tensor are none. Copies are tasks too: of inputs into layouts with halos or blocks, and of outputs that no
-kernel can write straight into the caller's memory. An Update writes into the memory of the tensor that it changes where
-nothing needs that tensor later; its kernel finds out whether the caller's input and output are the same memory.
+Each node is a task, except that Views which only rename a tensor are none, and that these are one: a large Depthwise
+and the 1x1 Contract after it; a large product, its Softmax and the product after that. Copies are tasks too: of inputs
+into layouts with halos or blocks, and of outputs that no kernel can write straight into the caller's memory. An Update
+writes into the memory of the tensor that it changes where nothing needs that tensor later; its kernel finds out whether
+the caller's input and output are the same memory.
 """
 
 from __future__ import annotations
@@ -12,27 +13,30 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from jitdelegate.ir.forms import Contract, Depthwise, View
+from jitdelegate.ir.forms import Contract, Depthwise, MatMul, Softmax, View
 from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.ir.index_forms import Update
 from jitdelegate.ir.layout import Layout, image_shape
 from jitdelegate.targets.buffer_plan import Buffers, check_steps, lives_of, place
 from jitdelegate.targets.cpu.kernel import ALIGN, Memory
+from jitdelegate.targets.implicit_gemm import permuted
 from jitdelegate.targets.in_place import updates_in_place
 
 FUSE_BYTES = 1024 * 1024
-"""A Depthwise result larger than this leaves the second-level cache before the next layer reads it."""
+"""A result larger than this leaves the second-level cache before the next layer reads it."""
+FEWEST_FUSED_ROWS = 48
+"""Fewest rows of a product that is fused with the Softmax after it: each chunk of rows copies the other matrix."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One step: a node (with `first`, the Depthwise fused before it), or a copy of tensor `source` to `target`.
+    """One step: a node (with the nodes `before` it that are fused), or a copy of tensor `source` to `target`.
 
     A copy uses `shape` for both sides; the tensor of a dense side may have another shape with the same elements.
     """
 
     node: Node | None = None
-    first: Node | None = None
+    before: tuple[Node, ...] = ()
     source: int = ABSENT
     target: int = ABSENT
     shape: tuple[int, ...] = ()
@@ -41,13 +45,13 @@ class Task:
     @property
     def nodes(self) -> list[Node]:
         """The task's nodes in order; none for a copy."""
-        return [node for node in (self.first, self.node) if node is not None]
+        return [*self.before, *([self.node] if self.node is not None else [])]
 
     def reads(self) -> Iterator[int]:
-        """Tensors that the task reads, with constants, but without the result that stays in scratch memory."""
+        """Tensors that the task reads, with constants, but without the results that stay in scratch memory."""
         if self.node is None:
             yield self.source
-        inside = self.first.outputs if self.first else ()
+        inside = {node.outputs[0] for node in self.before}
         for node in self.nodes:
             yield from (i for i in node.inputs if i != ABSENT and i not in inside)
 
@@ -154,17 +158,17 @@ class Planner:
     # nodes
 
     def _place_nodes(self) -> None:
-        fused = dict(self._fusions())
-        skipped = set(fused.values())
-        in_place = updates_in_place(self.graph, {first: position for position, first in fused.items()})
+        fused = {**dict(self._separable()), **dict(self._attentions())}
+        runs_at = {before: position for position, all_before in fused.items() for before in all_before}
+        in_place = updates_in_place(self.graph, runs_at)
         for position, node in enumerate(self.graph.nodes):
-            if position in skipped:
+            if position in runs_at:
                 continue
             if isinstance(node.form, View):
                 self._place_view(node)
                 continue
-            first = self.graph.nodes[fused[position]] if position in fused else None
-            self.result.tasks.append(Task(node=node, first=first))
+            before = tuple(self.graph.nodes[each] for each in fused.get(position, ()))
+            self.result.tasks.append(Task(node=node, before=before))
             if position in in_place:
                 self._place_update(node)
 
@@ -194,7 +198,7 @@ class Planner:
             self.result.tasks.append(Task(source=source, target=between, shape=shapes[0], origin=node.origin))
             self.result.tasks.append(Task(source=between, target=target, shape=shapes[1], origin=node.origin))
 
-    def _fusions(self) -> Iterator[tuple[int, int]]:
+    def _separable(self) -> Iterator[tuple[int, tuple[int]]]:
         """(position of a 1x1 Contract, position of the Depthwise that only it reads)."""
         for position, node in enumerate(self.graph.nodes):
             if not isinstance(node.form, Depthwise) or node.form.multiplier > 1 or node.form.accumulator != "float32":
@@ -204,7 +208,20 @@ class Planner:
             if self.layouts[output].size < FUSE_BYTES or reader is None:
                 continue
             if _is_pointwise(self.graph.nodes[reader], output):
-                yield reader, position
+                yield reader, (position,)
+
+    def _attentions(self) -> Iterator[tuple[int, tuple[int, int]]]:
+        """(position of a MatMul, positions of the Softmax that makes its a, and of the MatMul before that)."""
+        graph = self.graph
+        for position, node in enumerate(graph.nodes):
+            first = graph.writer[node.inputs[0]] if isinstance(node.form, Softmax) else None
+            if first is None or self.layouts[node.inputs[0]].size < FUSE_BYTES:
+                continue
+            last = graph.only_reader(node.outputs[0])
+            if last is None or graph.only_reader(node.inputs[0]) != position:
+                continue
+            if _makes_scores(graph, graph.nodes[first]) and _takes_weights(graph, graph.nodes[last], node.outputs[0]):
+                yield last, (first, position)
 
     # outputs
 
@@ -266,3 +283,17 @@ def _is_pointwise(node: Node, data: int) -> bool:
     """Whether the node is a 1x1 Contract whose image is `data`."""
     is_pointwise = isinstance(node.form, Contract) and node.form.is_pointwise
     return is_pointwise and node.inputs[0] == data and data not in node.inputs[1:]
+
+
+def _makes_scores(graph: Graph, node: Node) -> bool:
+    """Whether the node is a MatMul of so many rows that a chunk may be some of them."""
+    is_plain = isinstance(node.form, MatMul) and not node.form.order
+    return is_plain and graph.tensors[node.outputs[0]].shape[-2] >= FEWEST_FUSED_ROWS
+
+
+def _takes_weights(graph: Graph, node: Node, data: int) -> bool:
+    """Whether the node is a MatMul whose a is `data`, each matrix of it once."""
+    form = node.form
+    if not isinstance(form, MatMul) or form.adj_x or form.a_order or node.inputs[0] != data or data in node.inputs[1:]:
+        return False
+    return permuted(graph.tensors[node.outputs[0]].shape, form.order)[:-2] == graph.tensors[data].shape[:-2]

@@ -170,13 +170,14 @@ class ReduceWriter(JobWriter):
             def one(i: Value) -> None:
                 row = kernel.chunk * at_once + i
                 start, end = source + offset_of(kernel.f, row, sources), target + offset_of(kernel.f, row, targets)
-                self._softmax_row(kernel.f, form.beta, start, end, size)
+                self.softmax_row(kernel.f, form.beta, start, end, size)
 
             kernel.f.loop(at_once, one)
 
         return [self.generator.job("softmax", rows // at_once, body, worth=rows / at_once)]
 
-    def _softmax_row(self, f: Function, beta: float, source: Value, target: Value, size: int) -> None:
+    def softmax_row(self, f: Function, beta: float, source: Value, target: Value, size: int) -> None:
+        """One row of `size` elements; source and target may be the same."""
         vector, step = self.generator.vector, self.generator.vector_bytes
         vectors, left = divmod(size, self.generator.lanes)
         largest = self._fold(f, Fold("max", "float32", "float32"), source, [Axis(size, FLOAT_BYTES)])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from jitdelegate.ir.forms import (
     Concat,
     Contract,
     Depthwise,
+    Form,
     Fourier,
     Map,
     MatMul,
@@ -15,7 +18,7 @@ from jitdelegate.ir.forms import (
     Resize,
     Softmax,
 )
-from jitdelegate.ir.graph import Graph
+from jitdelegate.ir.graph import Graph, form_of
 from jitdelegate.ir.index_forms import ArgReduce, Gather, Scan, Scatter, Suppress, TopK, Update
 from jitdelegate.targets.cpu.halo import halo_jobs
 from jitdelegate.targets.cpu.kernel import Generator, Job, Step
@@ -48,8 +51,11 @@ WRITERS: Writers = {
 """Form -> the function that writes its jobs, called with the Writer, the node and its form; Views have none."""
 INTEGERS = (Contract, Depthwise, Pool)
 """Window forms whose writers sum integers too."""
-FUSED = "depthwise.write_fused"
-"""The function that writes the jobs of a Depthwise fused with a Contract, called with the Writer and both nodes."""
+FUSED: Mapping[tuple[type[Form], ...], str] = {
+    (Depthwise, Contract): "depthwise.write_fused",
+    (MatMul, Softmax, MatMul): "attention.write_attention",
+}
+"""Forms of a task of several nodes -> the function that writes its jobs, called with the Writer and the nodes."""
 
 
 def write_steps(generator: Generator, graph: Graph, plan: Plan) -> None:
@@ -73,8 +79,9 @@ def _jobs(writer: Writer, task: Task) -> list[Job]:
     jobs: list[Job]
     if task.node is None:
         return copy_jobs(writer.generator, writer.memory(task.source), writer.memory(task.target), task.shape)
-    if task.first is not None:
-        jobs = load(PACKAGE, FUSED)(writer, task.first, task.node)
+    if task.before:
+        fused = tuple(type(form_of(node)) for node in task.nodes)
+        jobs = load(PACKAGE, FUSED[fused])(writer, *task.nodes)
     else:
         jobs = form_writer(PACKAGE, WRITERS, task.node)(writer, task.node, task.node.form)
     return jobs
