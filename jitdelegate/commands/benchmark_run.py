@@ -140,7 +140,7 @@ class Benchmark:
 
     def _measured_length(self) -> Length:
         arguments = self._arguments
-        return self._length(*((0, -1.0) if arguments.dry_run else (arguments.num_runs, arguments.min_secs)))
+        return self._length(*((0, -1.0) if arguments.dry_run else (max(arguments.num_runs, 1), arguments.min_secs)))
 
     def _compare(self, ours: Side) -> dict[str, tuple[float, ...]]:
         """Seconds of each run of every side, which take turns; nothing where there is no other side."""

@@ -15,8 +15,15 @@ def add_truth(parser: argparse._ActionsContainer, name: str, help: str, usual: s
 
 
 def add_number(parser: argparse._ActionsContainer, name: str, default: float, help: str) -> None:
-    """A flag with a number of the default's type."""
-    kind = type(default)
+    """A flag with a number of the default's type; negative only where the default is."""
+
+    def kind(text: str) -> float:
+        number = type(default)(text)
+        if default >= 0 and not number >= 0:  # nor what is no number
+            raise argparse.ArgumentTypeError(f"it is {text}, expected no negative number")
+        return number
+
+    kind.__name__ = type(default).__name__  # argparse's word for what is no number
     parser.add_argument(name, type=kind, default=default, metavar="N", help=f"{help} (default: {default:g})")
 
 

@@ -152,13 +152,24 @@ def test_inputs_have_benchmark_model_s_flags(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["/nowhere.tflite"], ["m", "--graph=n"], ["--use_gpu=maybe"], ["--compare=tpu"], ["--num_runs=x"]]
+    "arguments",
+    [
+        *([], ["/nowhere.tflite"], ["m", "--graph=n"], ["--use_gpu=maybe"], ["--compare=tpu"]),
+        *(["--num_runs=x"], ["--num_runs=-3"], ["--max_secs=-1"], ["--min_secs=nan"]),
+    ],
 )
 def test_wrong_arguments_exit_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         benchmark.main(arguments)
     assert end.value.code == 2
     assert "usage:" in capsys.readouterr().err
+
+
+def test_there_is_at_least_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "m.tflite"
+    model.write_bytes(small_models.two_outputs())
+    assert benchmark.main([str(model), *SHORT, "--num_runs=0", "--max_secs=0"]) == 0
+    assert "count=1 " in capsys.readouterr().out
 
 
 def test_signatures_are_listed_and_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
