@@ -6,7 +6,7 @@ from jitdelegate.api.compiled_model import CompiledModel
 from jitdelegate.api.environment import Environment, EnvironmentOptions
 from jitdelegate.api.tensor_buffer import TensorBuffer
 from jitdelegate.options.flags import Accelerator, CpuKernelMode, HardwareAccelerator
-from jitdelegate.options.groups import CpuOptions, GpuOptions, Options
+from jitdelegate.options.groups import CpuOptions, GpuOptions, IntelOpenVinoOptions, Options, QualcommOptions
 
 __all__ = [
     "Accelerator",
@@ -17,6 +17,8 @@ __all__ = [
     "EnvironmentOptions",
     "GpuOptions",
     "HardwareAccelerator",
+    "IntelOpenVinoOptions",
     "Options",
+    "QualcommOptions",
     "TensorBuffer",
 ]

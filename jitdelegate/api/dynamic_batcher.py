@@ -82,6 +82,8 @@ class DynamicBatcher:
 
     def _checked(self, row: Row) -> dict[str, np.ndarray]:
         """The row as arrays of the model's types; errors must not reach a batch, which has other people's rows."""
+        if not hasattr(row, "keys"):
+            raise TensorError(f"the row is {type(row).__name__}, expected a mapping from names to values")
         if set(row) != set(self._shapes):
             raise TensorError(f"the row has {', '.join(map(repr, row))}; expected {', '.join(map(repr, self._shapes))}")
         arrays = {name: np.asarray(value) for name, value in row.items()}

@@ -258,6 +258,7 @@ class Interpreter:
         return self._get_ops_details()[op_index]
 
     def num_subgraphs(self) -> int:
+        """Number of the model's subgraphs."""
         return self._backend.num_subgraphs()  # type: ignore[no-any-return]
 
     def reset_all_variables(self) -> None:
@@ -268,6 +269,7 @@ class Interpreter:
 
     @property
     def experimental_compress_quantization_zero_points(self) -> bool:
+        """The argument of this name."""
         return self._experimental_compress_quantization_zero_points
 
     def _get_full_signature_list(self) -> dict[str, Any]:

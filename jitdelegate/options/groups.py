@@ -294,24 +294,28 @@ class Options(Group):
 
     @property
     def cpu_options(self) -> CpuOptions:
+        """For runs on the CPU; made when it is first read."""
         if self._cpu_options is None:
             self._cpu_options = CpuOptions()
         return self._cpu_options
 
     @property
     def gpu_options(self) -> GpuOptions:
+        """For runs on a GPU; made when it is first read."""
         if self._gpu_options is None:
             self._gpu_options = GpuOptions()
         return self._gpu_options
 
     @property
     def qualcomm_options(self) -> Any:
+        """For an NPU of Qualcomm's; taken, without effect."""
         if self._qualcomm_options is None:
             self._qualcomm_options = NpuOptions()
         return self._qualcomm_options
 
     @property
     def intel_openvino_options(self) -> Any:
+        """For an NPU of Intel's; taken, without effect."""
         if self._intel_openvino_options is None:
             self._intel_openvino_options = NpuOptions()
         return self._intel_openvino_options

@@ -77,14 +77,21 @@ def test_models_of_one_row_serve_too(expected: np.ndarray) -> None:
 def test_a_wrong_row_fails_alone(model: jitdelegate.Model, expected: np.ndarray) -> None:
     async def serve() -> list[Any]:
         async with DynamicBatcher(model, max_delay=0.01) as batcher:
-            rows: list[Any] = [{"image": ROWS[0]}, {"image": ROWS[0, :4]}, {"picture": ROWS[0]}, {"image": ROWS[1]}]
+            rows: list[Any] = [
+                {"image": ROWS[0]},
+                {"image": ROWS[0, :4]},
+                {"picture": ROWS[0]},
+                ROWS[0],
+                {"image": ROWS[1]},
+            ]
             return await asyncio.gather(*map(batcher, rows), return_exceptions=True)
 
-    right, short, misnamed, right_too = asyncio.run(serve())
+    right, short, misnamed, nameless, right_too = asyncio.run(serve())
     np.testing.assert_allclose(right["features"], expected[0], atol=1e-5)
     np.testing.assert_allclose(right_too["features"], expected[1], atol=1e-5)
     assert isinstance(short, TensorError) and "float32[4, 8, 3], expected float32[8, 8, 3]" in str(short)
     assert isinstance(misnamed, TensorError) and "the row has 'picture'; expected 'image'" in str(misnamed)
+    assert isinstance(nameless, TensorError) and "the row is ndarray, expected a mapping" in str(nameless)
 
 
 def test_a_failed_batch_reaches_its_callers_and_the_next_one_runs(model: jitdelegate.Model) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
+from enum import EnumType
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import jitdelegate
 from jitdelegate.tflite.write import ModelBuilder
 from tests.api import small_models
 
@@ -64,3 +68,31 @@ def test_a_program_runs_after_a_change_of_its_import_lines(
 
 def test_there_are_a_dozen_programs() -> None:
     assert len(PROGRAMS) >= 12
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        *("compiled_model", "cpu_kernel_mode", "cpu_options", "environment", "gpu_options", "hardware_accelerator"),
+        *("interpreter", "tensor_buffer"),
+    ],
+)
+def test_a_module_has_every_class_that_litert_s_module_of_its_name_has(module: str) -> None:
+    theirs, ours = (importlib.import_module(f"{package}.{module}") for package in ("ai_edge_litert", "jitdelegate"))
+    classes = [
+        name for name, each in vars(theirs).items() if getattr(each, "__module__", "").startswith("ai_edge_litert")
+    ]
+    assert [name for name in classes if not name.startswith("_") and not hasattr(ours, name)] == []
+
+
+def test_public_classes_and_their_members_have_docstrings() -> None:
+    bare = []
+    for name in jitdelegate.__all__:
+        public = getattr(jitdelegate, name)
+        if name == "OpResolverType" or isinstance(public, EnumType):  # LiteRT's own, or numbers
+            continue
+        members = [each for each in (vars(public) if isinstance(public, type) else ()) if not each.startswith("_")]
+        for each in (public, *(getattr(public, member) for member in members)):
+            if (callable(each) or isinstance(each, property)) and not inspect.getdoc(each):
+                bare.append(f"{name}: {each}")
+    assert bare == []
