@@ -25,6 +25,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -107,7 +108,7 @@ class Sweeps:
     def _calls(self, *, is_warm: bool) -> Iterator[Result]:
         faults = [
             Fault(name, call, at, mode, error)
-            for name in STARTS
+            for name in self._chosen([*STARTS])
             for at, call in enumerate(self._calls_without_fault(name, is_warm=is_warm), 1)
             for mode, error in _ways_to_fail(call)
         ]
@@ -122,7 +123,7 @@ class Sweeps:
         """Before every call of a cold start the process is killed."""
         faults = [
             Fault(name, call, at, KILL, 0)
-            for name in STARTS
+            for name in self._chosen([*STARTS])
             for at, call in enumerate(self._calls_without_fault(name, is_warm=False), 1)
         ]
         for fault in self._chosen(faults):
@@ -192,10 +193,11 @@ class Sweeps:
             yield Result(f"stampede {number}", found, "" if not bad and compiled == 1 else found)
 
     def _chosen(self, every: Sequence[Item]) -> Sequence[Item]:
-        """All of them, or as many as there are rounds, by chance, in their order."""
+        """All of them, or one by chance from each of as many equal parts as there are rounds, in their order."""
         if self._rounds is None or self._rounds >= len(every):
             return every
-        return [every[number] for number in sorted(self._chance.sample(range(len(every)), self._rounds))]
+        ends = [number * len(every) // self._rounds for number in range(self._rounds + 1)]
+        return [every[self._chance.randrange(*part)] for part in pairwise(ends)]
 
     def _fill(self, name: str) -> bytes:
         """Make the filled cache for a start, at its first use; the right answer."""

@@ -22,12 +22,12 @@ def injected(*arguments: str) -> str:
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 def test_injected_faults_are_survived() -> None:
-    found = injected("--rounds", "12")
+    found = injected("--rounds", "8")
     assert found.startswith("calls fail by: preloaded library\n")
     assert found.count(", 0 not survived") == 7
 
 
 def test_injected_faults_are_survived_where_there_is_no_c_compiler() -> None:
-    found = injected("--rounds", "8", "--patched", "--only", "cold_calls", "--only", "warm_calls", "--only", "kills")
+    found = injected("--rounds", "5", "--patched", "--only", "cold_calls", "--only", "warm_calls", "--only", "kills")
     assert found.startswith("calls fail by: patched functions of Python\n")
     assert found.count(", 0 not survived") == 3
