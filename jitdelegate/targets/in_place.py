@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from jitdelegate.ir.forms import Concat, Map, Reduce, View
+from jitdelegate.ir.forms import Concat, Form, Map, Reduce, View
 from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.ir.index_forms import IndexForm, Update
 from jitdelegate.targets.buffer_plan import Buffers
@@ -26,11 +26,15 @@ def lies_in_code(constant: np.ndarray) -> bool:
     return is_float or (constant.dtype.name in ("int32", "int64", "bool") and constant.size <= MOST_IN_CODE)
 
 
-def updates_in_place(graph: Graph, runs_at: Mapping[int, int] | None = None) -> frozenset[int]:
+def updates_in_place(
+    graph: Graph, runs_at: Mapping[int, int] | None = None, others: tuple[type[Form], ...] = ()
+) -> frozenset[int]:
     """Positions of the Update nodes after which nothing needs the data: their result may have its memory.
 
     Args:
         runs_at: positions of nodes that run later, with the node -> the position after which they run.
+        others: forms whose kernels read a row before they write it. Their nodes are found too, except those of outputs,
+            which are written straight into the caller's memory.
     """
     groups, reads = _Groups(graph), dict[int, list[tuple[int, int]]]()
     for position, node in enumerate(graph.nodes):
@@ -42,7 +46,7 @@ def updates_in_place(graph: Graph, runs_at: Mapping[int, int] | None = None) -> 
     return frozenset(
         position
         for position, node in enumerate(graph.nodes)
-        if isinstance(node.form, Update)
+        if (isinstance(node.form, Update) or (isinstance(node.form, others) and groups[node.outputs[0]] not in kept))
         and groups[node.inputs[0]] not in kept
         and not graph.tensors[groups[node.inputs[0]]].is_constant
         and all(at < position or (at, operand) == (position, 0) for at, operand in reads[groups[node.inputs[0]]])

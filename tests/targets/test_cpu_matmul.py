@@ -113,3 +113,13 @@ def test_scores_that_others_read_are_stored() -> None:
         both = replace(graph, outputs=graph.outputs + shown)
         assert "MatMul+Softmax+MatMul" not in [kernel.form for kernel in generate(both, RUNNABLE[-1]).kernels]
         check(both, RUNNABLE[-1])
+
+
+def test_a_softmax_writes_over_what_nothing_reads_later() -> None:
+    graph = attention((5, 40, 46, 37), adj_y=True)
+    made = generate(graph, RUNNABLE[-1])
+    assert len(made.kernels) == 3
+    assert 4 * graph.tensors[4].size <= made.arena_bytes < 8 * graph.tensors[4].size
+    check(graph, RUNNABLE[-1])
+    shown = replace(graph, outputs=(*graph.outputs, 4))
+    check(shown, RUNNABLE[-1])

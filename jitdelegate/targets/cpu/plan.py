@@ -3,8 +3,8 @@
 Each node is a task, except that Views which only rename a tensor are none, and that these are one: a large Depthwise
 and the 1x1 Contract after it; a large product, its Softmax and the product after that. Copies are tasks too: of inputs
 into layouts with halos or blocks, and of outputs that no kernel can write straight into the caller's memory. An Update
-writes into the memory of the tensor that it changes where nothing needs that tensor later; its kernel finds out whether
-the caller's input and output are the same memory.
+or a Softmax writes into the memory of the tensor that it changes where nothing needs that tensor later; the kernel of
+an Update finds out whether the caller's input and output are the same memory.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Planner:
     def _place_nodes(self) -> None:
         fused = {**dict(self._separable()), **dict(self._attentions())}
         runs_at = {before: position for position, all_before in fused.items() for before in all_before}
-        in_place = updates_in_place(self.graph, runs_at)
+        in_place = updates_in_place(self.graph, runs_at, (Softmax,))
         for position, node in enumerate(self.graph.nodes):
             if position in runs_at:
                 continue
@@ -170,9 +170,9 @@ class Planner:
             before = tuple(self.graph.nodes[each] for each in fused.get(position, ()))
             self.result.tasks.append(Task(node=node, before=before))
             if position in in_place:
-                self._place_update(node)
+                self._place_in_place(node)
 
-    def _place_update(self, node: Node) -> None:
+    def _place_in_place(self, node: Node) -> None:
         """Gives the result the memory of the data, unless that is the caller's input."""
         data, result = node.inputs[0], node.outputs[0]
         if self.buffers[data] not in self.external and self.layouts[data] == self.layouts[result]:
