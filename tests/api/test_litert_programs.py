@@ -92,7 +92,7 @@ def test_public_classes_and_their_members_have_docstrings() -> None:
         if name == "OpResolverType" or isinstance(public, EnumType):  # LiteRT's own, or numbers
             continue
         members = [each for each in (vars(public) if isinstance(public, type) else ()) if not each.startswith("_")]
-        for each in (public, *(getattr(public, member) for member in members)):
-            if (callable(each) or isinstance(each, property)) and not inspect.getdoc(each):
-                bare.append(f"{name}: {each}")
+        shown = (public, *(getattr(public, member) for member in members))
+        said = [each for each in shown if callable(each) or isinstance(each, property)]
+        bare += [f"{name}: {each}" for each in said if not inspect.getdoc(each)]
     assert bare == []
