@@ -33,7 +33,8 @@ def model_of(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> 
     if len({*given}) != 1:
         parser.error(f"{len(given)} models given, expected one, as MODEL or --graph=MODEL")
     if not os.path.isfile(given[0]):
-        parser.error(f"could not open {given[0]!r}: there is no such file")
+        what = "it is no file" if os.path.exists(given[0]) else "there is no such file"
+        parser.error(f"could not open {given[0]!r}: {what}")
     found: str = given[0]
     return found
 
