@@ -69,6 +69,8 @@ class BufferRuns:
         if isinstance(index, str):
             return self._keyed(index)
         self._check_open()
+        if not hasattr(index, "__index__"):
+            raise TypeError(f"a signature's index is {type(index).__name__}, expected int, or str for its key")
         if not 0 <= index < len(self._signatures):
             raise CompiledModelError(f"Signature index is out of range: {index}, the model has {len(self._signatures)}")
         return self._signatures[index]

@@ -471,3 +471,10 @@ def test_a_run_in_other_memory_between_two_runs_changes_nothing() -> None:
         model.run(inputs, outputs)
         model.run(inputs, outputs)
         np.testing.assert_array_equal(outputs[0].view(), inputs[0].view() + inputs[1].view())
+
+
+@pytest.mark.parametrize("index", [None, 0.0])
+def test_what_is_no_index_of_a_signature_is_named(index: Any) -> None:
+    model = CompiledModel.from_buffer(small_models.two_outputs())
+    with pytest.raises(TypeError, match=rf"index is {type(index).__name__}, expected int"):
+        model.create_input_buffers(index)
