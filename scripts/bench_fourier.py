@@ -17,6 +17,7 @@ import ai_edge_litert.interpreter as litert
 import numpy as np
 
 import jitdelegate
+from jitdelegate.measurement.timing import ratio
 from jitdelegate.tflite.write import ModelBuilder
 from scripts.bench_latency import interleaved, ready
 
@@ -45,7 +46,7 @@ def compare(path: Path, length: int, rounds: int) -> str:
     ours = ready(jitdelegate.Interpreter(str(path), num_threads=1, experimental_delegates=[delegate]))
     theirs = ready(litert.Interpreter(str(path), num_threads=1))
     times = interleaved({"ours": ours.invoke, "LiteRT": theirs.invoke}, rounds)
-    ratio = statistics.median(b / a for a, b in zip(times["ours"], times["LiteRT"], strict=True))
+    speed = ratio(times["LiteRT"], times["ours"])
     signal = theirs.get_tensor(theirs.get_input_details()[0]["index"])
     exact = np.abs(np.fft.rfft(signal.astype(np.float64)))
     errors = [
@@ -54,7 +55,7 @@ def compare(path: Path, length: int, rounds: int) -> str:
         for side in (ours, theirs)
     ]
     own, other = (statistics.median(times[name]) / rows * 1e6 for name in ("ours", "LiteRT"))
-    return f"{length:6} {own:8.2f} {other:8.2f} {ratio:7.2f} {errors[0]:10.1e} {errors[1]:10.1e}"
+    return f"{length:6} {own:8.2f} {other:8.2f} {speed:7.2f} {errors[0]:10.1e} {errors[1]:10.1e}"
 
 
 def main() -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import warnings
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any
 import ai_edge_litert.interpreter as litert
 
 import jitdelegate
+from jitdelegate.measurement.timing import ratio
 from scripts.bench_latency import geometric_mean, interleaved, ready
 
 CHOICES: dict[str, dict[str, Any]] = {
@@ -42,12 +42,8 @@ def compare(model: Path, only_ops: str, threads: int, rounds: int) -> dict[str, 
         sides[name] = ours.invoke
         partitions[name] = _partitions(ours.report())
     times = interleaved(sides, rounds)
-    speeds = {name: _median_ratio(times["LiteRT"], times[name]) for name in CHOICES}
+    speeds = {name: ratio(times["LiteRT"], times[name]) for name in CHOICES}
     return {"model": model.name, "only_ops": only_ops, "threads": threads, "partitions": partitions, "speeds": speeds}
-
-
-def _median_ratio(theirs: list[float], ours: list[float]) -> float:
-    return statistics.median(a / b for a, b in zip(theirs, ours, strict=True))
 
 
 def _partitions(report: jitdelegate.Report) -> int:
