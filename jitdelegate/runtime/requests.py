@@ -66,7 +66,7 @@ class Requests:
             while not each._block(SLICE):
                 if self._is_closed or self._worker.is_ending:
                     return DeviceError(CLOSED if self._is_closed else EXITED)
-        return next(filter(None, map(failed_before, needs)), None)
+        return next(filter(None, (failed_before(each._failure()) for each in needs)), None)
 
     @property
     def is_idle(self) -> bool:
@@ -98,9 +98,8 @@ def outcome(run: Callable[[], None]) -> BaseException | None:
     return None
 
 
-def failed_before(event: Event) -> DeviceError | None:
-    """The error of a request that had to wait for this event, which is done; None if it did not fail."""
-    cause = event._failure()
+def failed_before(cause: BaseException | None) -> DeviceError | None:
+    """The error of a request that had to wait for an event, which failed for this cause; None without one."""
     if cause is None:
         return None
     error = DeviceError(f"what the request had to wait for has failed: {cause}")

@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -353,6 +354,22 @@ def test_a_chain_of_requests_of_two_sessions_keeps_no_event_alive() -> None:
     last.open()
     last.event.wait()
     assert sum(event() is not None for event in events) < 600  # those of two rings
+    for session in sessions:
+        session.close()
+
+
+def test_a_long_chain_that_nobody_has_tidied_is_no_recursion() -> None:
+    sessions = Session(gate_program()), Session(gate_program())
+    chain = [Request(sessions[0])]
+    while len(chain) < 2 * native.DEPTH - 2:
+        chain.append(Request(sessions[len(chain) % 2], (chain[-1].event,)))
+    last: Any = chain[-1].event
+    first, second = (chain[place].event.requests for place in (0, 1))  # type: ignore[attr-defined]
+    with first._lock, second._lock:  # as if other threads were about to
+        for request in chain:
+            request.open()
+        last.requests.wait(last.goal, None)
+        assert not last.may_fail()
     for session in sessions:
         session.close()
 

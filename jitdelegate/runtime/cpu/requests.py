@@ -319,7 +319,7 @@ class NativeEvent(RequestEvent):
         goal: how many of these have ended when this one has.
     """
 
-    __slots__ = ("_needs", "_session", "goal", "requests")
+    __slots__ = ("_failed", "_needs", "_session", "goal", "requests")
 
     def __init__(self, requests: NativeRequests, session: object, goal: int, needs: tuple[Event, ...]) -> None:
         """
@@ -330,6 +330,7 @@ class NativeEvent(RequestEvent):
         self.goal = goal
         self._session = session
         self._needs = needs
+        self._failed: DeviceError | None = None
 
     @property
     def done(self) -> bool:
@@ -345,15 +346,36 @@ class NativeEvent(RequestEvent):
             self.requests.watcher.add(self, callback)
 
     def may_fail(self) -> bool:
-        """Whether it can fail, or has failed, because of what it needs. Forgets of this what has ended well."""
-        if self._needs:
-            self._needs = tuple(each for each in self._needs if not each.done or each._failure())
-        return bool(self._needs)
+        """Whether it can fail, or has failed, because of what it needs."""
+        todo, seen = [self], {id(self)}  # a loop: a chain of requests may be longer than Python's stack
+        while todo:
+            earlier = [
+                each
+                for each in todo[-1]._needs
+                if isinstance(each, NativeEvent) and each._needs and each.done and id(each) not in seen
+            ]
+            if earlier:
+                seen.update(map(id, earlier))
+                todo += earlier
+            else:
+                todo.pop()._forget_needs()
+        return bool(self._needs or self._failed)
+
+    def _forget_needs(self) -> None:
+        """Forget what it needed and has happened, but for a failure."""
+        happened = [each for each in self._needs if each.done]
+        for each in happened:
+            cause = each._own_failure() if isinstance(each, NativeEvent) else each._failure()
+            self._failed = self._failed or failed_before(cause)
+        self._needs = tuple(each for each in self._needs if each not in happened)
+
+    def _own_failure(self) -> BaseException | None:
+        return self._failed or self.requests.failure(self.goal)
 
     def _failure(self) -> BaseException | None:
         self.requests.tidy()
-        failed = failed_before(self._needs[0]) if self.may_fail() else None
-        return failed or self.requests.failure(self.goal)
+        self.may_fail()
+        return self._own_failure()
 
 
 def _retire(held: list[Any]) -> None:
