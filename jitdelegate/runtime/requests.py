@@ -77,9 +77,12 @@ class Requests:
         """Wait for all requests, and take no more. Those whose events have not happened fail instead."""
         with self._lock:
             self._is_closed = True
-            events = [*self._events]
-        for each in [] if self._worker.is_current else events:
-            each._block(None)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait for all requests, unless one of them calls this."""
+        for each in [] if self._worker.is_current else [*self._events]:
+            each.wait_quietly()
 
     def _drop(self) -> None:
         self._lock = _thread.allocate_lock()

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from jitdelegate.errors import DeviceError, EventTimeoutError, ProgramError
+from jitdelegate.runtime.binding import Place
 from jitdelegate.runtime.cpu import requests as native
 from jitdelegate.runtime.cpu.session import Session
 from jitdelegate.runtime.event import Event
@@ -154,6 +155,27 @@ def test_states_go_from_request_to_request_and_other_calls_wait() -> None:
     fresh = Request(session, x=np.ones(2, np.int64))
     fresh.event.wait()
     assert fresh.y[1] == 1
+    session.close()
+
+
+class SlowPlace(Place):
+    """Memory of a GPU, which a request of a CPU session reads on a Python thread, once the gate is open."""
+
+    gate = threading.Event()
+
+    def load(self, target: int, nbytes: int) -> None:
+        self.gate.wait(30)
+        super().load(target, nbytes)
+
+
+def test_calls_wait_for_requests_on_a_gpu_s_memory_too() -> None:
+    session = Session(gate_program(has_state=True))
+    x, y = np.ones(2, np.int64), np.zeros(2, np.int64)
+    threading.Timer(0.05, SlowPlace.gate.set).start()
+    session.run_async(session.bind([SlowPlace(x.ctypes.data, x.nbytes, x, gpu=0), place(y)]))
+    (later,) = session.run([x])
+    assert (int(y[1]), later.tolist()[1]) == (1, 2)
+    assert int.from_bytes(session.read_state(0), "little") == 2
     session.close()
 
 

@@ -114,6 +114,8 @@ class Session(IOBinding):
     def run_bound(self, binding: Binding) -> None:
         if self._process != _process:
             self._follow_fork()
+        if self._requests is not None:
+            self._follow_requests()
         if not binding.is_direct:
             binding.start()
         with self._lock:
@@ -134,6 +136,8 @@ class Session(IOBinding):
     def run_on(self, addresses: list[int]) -> None:
         if self._process != _process:
             self._follow_fork()
+        if self._requests is not None:
+            self._follow_requests()
         with self._lock:
             self._run_locked(addresses)
 
@@ -226,8 +230,14 @@ class Session(IOBinding):
         count = len(self.program.inputs)
         return [*addresses[:count], *states.before, *addresses[count:], *states.after]
 
+    def _follow_requests(self) -> None:
+        """Wait for requests on Python's thread, which use the states, and the lock: it must not be held."""
+        self._follow_fork()
+        if self._requests is not None and self.program.states:
+            self._requests.settle()
+
     def _settle(self) -> None:
-        """Wait for all requests, which use the states."""
+        """Wait for all native requests, which use the states."""
         if self._native is not None:
             self._native.settle()
 
@@ -237,24 +247,24 @@ class Session(IOBinding):
         return self._memory
 
     def reset_states(self, *, resources: bool) -> None:
-        self._follow_fork()
+        self._follow_requests()
         with self._lock:
             if self._memory is not None:
                 self._settle()
                 self._memory.states.reset(resources=resources)
 
     def read_state(self, place: int) -> bytes:
-        self._follow_fork()
+        self._follow_requests()
         with self._lock:
             return self._prepared_states().read(place)
 
     def write_state(self, place: int, content: bytes) -> None:
-        self._follow_fork()
+        self._follow_requests()
         with self._lock:
             self._prepared_states().write(place, content)
 
     def states_so_far(self) -> list[bytes | None]:
-        self._follow_fork()
+        self._follow_requests()
         with self._lock:
             self._settle()
             return self._opened_memory().states.so_far()
