@@ -105,7 +105,7 @@ class Entry(NamedTuple):
 
 def snake(name: str) -> str:
     """flatc's camelCase back to the name in schema.fbs."""
-    return re.sub(r"(?=[A-Z])|(?<=DelegateOptions)(?=2)", "_", name).lower().replace("__", "_").lstrip("_")
+    return re.sub(r"(?=[A-Z])|(?<=Options)(?=2)", "_", name).lower().replace("__", "_").lstrip("_")
 
 
 def constants(group: type) -> dict[int, str]:

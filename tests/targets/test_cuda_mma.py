@@ -116,7 +116,7 @@ def run(
 def value_of(argument: Argument, places: dict[int, int], weights: int) -> int | float:
     """A launch argument in the simulator's memory."""
     if isinstance(argument, TensorPointer):
-        return places[argument.index] + argument.offset
+        return places[argument.index]
     if isinstance(argument, WeightsPointer):
         return weights + argument.offset
     return 0 if isinstance(argument, NoPointer) else argument
