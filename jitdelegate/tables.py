@@ -32,6 +32,18 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequenc
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
+def short_number(number: int, units: Sequence[str]) -> str:
+    """A number of three figures and a unit; each unit is a thousand of the one before it.
+
+    Args:
+        units: written behind the number as they are.
+    """
+    scaled, unit = float(number), 0
+    while scaled >= 999.5 and unit < len(units) - 1:
+        scaled, unit = scaled / 1000, unit + 1
+    return f"{scaled:.{0 if unit == 0 or scaled >= 99.95 else 1}f}{units[unit]}"
+
+
 def printable(line: str) -> str:
     """The line with control characters, which could harm a terminal, escaped."""
     if line.isprintable():

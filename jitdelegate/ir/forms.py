@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from jitdelegate.ir.expr import RESULT, Arg, Expr
+from jitdelegate.ir.expr import RESULT, Arg, Expr, arity, substitute
 
 Shape = tuple[int, ...]
 Halo = tuple[int, int, int, int]
@@ -52,13 +52,13 @@ class IndexMap:
         rank = len(self.dims)
         return self.dims == tuple(range(rank)) and not any(self.starts) and set(self.steps) <= {1}
 
-    def keeps_channels(self, operand: Shape, output: Shape) -> bool:
-        """True where the channels of an image are read at the output's own channel index, or are broadcast."""
+    def keeps_channels(self, operand: Shape, output: Shape, lanes: int) -> bool:
+        """True where blocks of `lanes` channels of an image are read as blocks of the output, or are broadcast."""
         if len(output) != 4 or len(operand) > 4:
             return False
         if not operand:
             return True
-        if 3 in self.dims[:-1] or self.starts[-1] != 0:
+        if 3 in self.dims[:-1] or self.starts[-1] % lanes:
             return False
         if self.dims[-1] == -1:
             return True
@@ -120,6 +120,11 @@ class Form:
         """Whether its results are unchanged elements of its operands."""
         return False
 
+    @property
+    def own_extras(self) -> int:
+        """How many of the first extra operands the form's own result depends on."""
+        return 0
+
     def own_type(self, source: str) -> str:
         """The type of the form's own result, for a first operand of type `source`."""
         return source
@@ -163,7 +168,7 @@ class Map(Form):
 
     def keeps_blocks(self, operands: Sequence[Shape], result: Shape, lanes: int) -> bool:
         return all(
-            index_map.keeps_channels(operand, result)
+            index_map.keeps_channels(operand, result, lanes)
             for index_map, operand in zip(self.operands, operands, strict=True)
         )
 
@@ -340,6 +345,48 @@ class Reduce(Form):
 
     def keeps_blocks(self, operands: Sequence[Shape], result: Shape, lanes: int) -> bool:
         return self.reads_images(operands[0], result)
+
+
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """A number for every row of a Normalize: the reduction by `kind`, as in Reduce, of `value` over the row.
+
+    value: over Arg(0) = an element of the row, and Arg(1 + k) = statistic k of the row, one of those before this one.
+    """
+
+    kind: str
+    value: Expr
+
+    def __str__(self) -> str:
+        return f"{self.kind}({self.value})"
+
+
+@dataclass(frozen=True, slots=True)
+class Normalize(Form):
+    """Elements and statistics of the rows that they belong to: layer, RMS, group and instance normalisation, and
+    softmax over other axes than the last one. A row are the elements that differ in their indices on `axes` only.
+
+    The own result, of the operand's shape, is `result` over Arg(0) = the element, Arg(1 + k) = statistic k of its row,
+    and then the extra operands. All is computed in float32, also where elements are stored in narrower floats.
+    """
+
+    exact_loads: ClassVar[bool] = True
+    axes: tuple[int, ...] = ()
+    statistics: tuple[Statistic, ...] = ()
+    result: Expr = RESULT
+
+    def keeps_blocks(self, operands: Sequence[Shape], result: Shape, lanes: int) -> bool:
+        return len(result) == 4 and 3 not in self.axes and 0 not in self.axes
+
+    @property
+    def own_extras(self) -> int:
+        return max(0, arity(self.result) - 1 - len(self.statistics))
+
+    @property
+    def whole(self) -> Expr:
+        """What is stored: the epilogue of the own result, over the same Args as `result`."""
+        extra = (Arg(1 + len(self.statistics) + k) for k in range(len(self.operands)))
+        return substitute(self.epilogue, (self.result, *extra))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""How a tensor lies in memory: row-major, or blocked by the vector width, with halos for sliding windows."""
+"""How a tensor lies in memory: row-major, or blocked by the vector width, with halos for sliding windows, alone or as a
+part of a larger tensor."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ class Layout:
     """Where element (n, y, x, c) of an image lies: base + n*image + y*row + x*pixel + c//lanes*block + c%lanes.
 
     Row-major: pixels of C elements. Blocked: [N][H][C/lanes][W][lanes] with a padded last block, so that a vector load
-    reads one pixel of one block. All distances are in bytes.
+    reads one pixel of one block. All distances are in bytes. A part of a larger tensor has the distances of that one.
 
     Attributes:
         shape: [N, H, W, C].
@@ -30,6 +31,9 @@ class Layout:
         halo: (top, bottom, left, right) rows and columns around every image that hold `halo_value`.
         dtype: the type of the elements.
         halo_value: 0, or for integers the zero point, as it is stored.
+        length: of a part, neighbouring elements of a row, counted row-major; the channels where it is blocked or has a
+            halo. 0 for a tensor of its own.
+        pitch: elements between the first ones of two rows.
     """
 
     shape: tuple[int, int, int, int]
@@ -38,6 +42,8 @@ class Layout:
     halo: tuple[int, int, int, int] = (0, 0, 0, 0)
     dtype: str = "float32"
     halo_value: float = 0.0
+    length: int = 0
+    pitch: int = 0
 
     @cached_property
     def element(self) -> int:
@@ -59,9 +65,15 @@ class Layout:
         """Columns of a row, halo included."""
         return self.shape[2] + self.halo[2] + self.halo[3]
 
+    def apart(self, elements: int) -> int:
+        """Bytes between elements of a row-major tensor without a halo that are so many elements apart."""
+        if self.length and elements >= self.length:
+            elements = elements // self.length * self.pitch
+        return elements * self.element
+
     @property
     def pixel(self) -> int:
-        return (self.lanes if self.blocked else self.shape[3]) * self.element
+        return self.lanes * self.element if self.blocked else self.apart(self.shape[3])
 
     @property
     def block(self) -> int:
@@ -69,10 +81,14 @@ class Layout:
 
     @property
     def row(self) -> int:
-        return self.block * self.blocks if self.blocked else self.width * self.pixel
+        if self.blocked:
+            return self.block * -(-(self.pitch or self.shape[3]) // self.lanes)
+        return self.width * self.pixel if any(self.halo) else self.apart(self.shape[2] * self.shape[3])
 
     @property
     def image(self) -> int:
+        if self.length and not any(self.halo) and not self.blocked:
+            return self.apart(self.shape[1] * self.shape[2] * self.shape[3])
         return self.row * (self.shape[1] + self.halo[0] + self.halo[1])
 
     @property
@@ -93,4 +109,4 @@ class Layout:
     def plain(self) -> bool:
         """True where the elements lie row-major and dense, as the caller's own memory does."""
         dense = not self.blocked or self.shape[:3] == (1, 1, 1)
-        return dense and not any(self.halo)
+        return dense and not any(self.halo) and not self.length

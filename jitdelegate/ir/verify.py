@@ -49,6 +49,9 @@ def _verify_form(graph: Graph, node: Node, form: Form, where: str) -> None:
         source, result = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
         is_fit = source.dtype == result.dtype or ({source.dtype, result.dtype} == PAIR and not source.is_constant)
         assert is_fit, f"{where} views {source.dtype} as {result.dtype}"
+        numbers = [tensor.size * (2 if tensor.dtype == "complex64" else 1) for tensor in (source, result)]
+        is_fit = numbers[0] == numbers[1]
+        assert is_fit, f"{where} views {source.shape} as {result.shape}"
     if isinstance(form, Window):
         _verify_sums(graph.tensors[node.inputs[0]].dtype, form, where)
 

@@ -80,6 +80,12 @@ def sample_places(form: forms.Resize, size: int, count: int) -> tuple[np.ndarray
     return lower, upper, weight
 
 
+def _is_every_pixel(form: forms.Resize, size: int, count: int) -> bool:
+    """Whether the samples are the pixels themselves, in order."""
+    lower, _, weight = sample_places(form, size, count)
+    return np.array_equal(lower, np.arange(size)) and not weight.any()
+
+
 class Resizing(Op):
     """Operands (NHWC image, [height, width]); options `align_corners` and `half_pixel_centers`."""
 
@@ -114,7 +120,8 @@ class Resizing(Op):
     def lowering(self, call: Call) -> Lowering:
         align, half = bool(call.option("align_corners", False)), bool(call.option("half_pixel_centers", False))
         form = forms.Resize(kind=self.kind, align_corners=align, half_pixel_centers=half)
-        return Lowering(form, (call.index(0),))
+        same = all(_is_every_pixel(form, *sizes) for sizes in zip(call.shape(0)[1:3], call.integers(1), strict=True))
+        return Lowering(forms.View() if same else form, (call.index(0),))
 
     def reference(self, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any]) -> list[np.ndarray]:
         data, size = given(arrays)
@@ -136,7 +143,8 @@ class ResizeBilinear(Resizing):
 
     def quantized_lowering(self, call: Call) -> Lowering:
         found = self.lowering(call)
-        assert isinstance(found.form, forms.Resize)
+        if not isinstance(found.form, forms.Resize):
+            return found
         return replace(found, form=replace(found.form, weights=rounding(call, call.output.dtype)))
 
     def resampled(self, data: np.ndarray, axis: int, count: int, options: tuple[bool, bool]) -> np.ndarray:

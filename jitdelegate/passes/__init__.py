@@ -22,14 +22,20 @@ from jitdelegate.passes.fold_transposes import fold_transposes
 from jitdelegate.passes.fuse_activation import fuse_activation
 from jitdelegate.passes.fuse_dilation import fuse_dilation
 from jitdelegate.passes.fuse_elementwise import fuse_elementwise
+from jitdelegate.passes.fuse_normalization import fuse_normalization
 from jitdelegate.passes.fuse_pad import fuse_pad
 from jitdelegate.passes.fuse_scale import fuse_scale
+from jitdelegate.passes.gather_rows import gather_rows
 from jitdelegate.passes.infer_shapes import infer_shapes
+from jitdelegate.passes.join_reductions import join_reductions
 from jitdelegate.passes.lower import lower
+from jitdelegate.passes.nest_concats import nest_concats
 from jitdelegate.passes.push_reshapes import push_reshapes
+from jitdelegate.passes.push_scales import push_scales
 from jitdelegate.passes.push_transposes import push_transposes
 from jitdelegate.passes.remove_dead import remove_dead
 from jitdelegate.passes.remove_identity import remove_identity
+from jitdelegate.passes.turn_products import turn_products
 from jitdelegate.passes.widen_weights import widen_weights
 
 Pass = Callable[[Graph], Graph]
@@ -56,19 +62,27 @@ REWRITE: tuple[Pass, ...] = (
     fuse_activation,
     lower,  # nodes have forms from here on; names and options of operators no longer matter
     push_transposes,  # before push_reshapes: transposes that cancel out leave reshapes
+    turn_products,  # after push_transposes: where transposes remain round products over heads
+    remove_identity,  # before fuse_elementwise: what reads two equal reshapes has one operand then
+    fuse_normalization,  # after push_transposes, which brings its nodes to one order; before any of them is fused
+    join_reductions,  # after fuse_normalization, for whose rows it would be too late; before fuse_elementwise
+    fuse_elementwise,  # before push_reshapes: a reshape whose only reader is one node may move behind it
     push_reshapes,  # before fuse_elementwise: what follows a producer has its shape then
     remove_identity,  # before fuse_elementwise: a reshape to the same shape would separate producer and reader
     remove_dead,  # so do views that nothing reads any more
-    fuse_elementwise,
+    fuse_elementwise,  # again: with what the reshapes separated
+    push_scales,  # after fuse_elementwise: a factor in a producer's epilogue takes no time
     fold_transposes,  # after fuse_elementwise: a product that writes transposed takes no further operands
     remove_dead,  # again: views and transposes whose readers now read through to the source
+    gather_rows,  # after fold_transposes: what no product reads transposed
+    nest_concats,  # after the passes that find equal tensors and move what is between them
     copy_images,  # after fuse_elementwise, which would read through the copies
     copy_outputs,  # last: other passes would remove its copies, which compute nothing
 )
 """Passes that lower a folded graph, whose operators are all supported, for a target."""
 
 PIPELINE: tuple[Pass, ...] = (*FOLD, *REWRITE)
-"""All passes in order. Each runs once, except remove_dead."""
+"""All passes in order. Each runs once, except remove_identity, remove_dead and fuse_elementwise."""
 
 
 def _ignore(stage: str, graph: Graph) -> None:

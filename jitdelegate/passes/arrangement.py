@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from jitdelegate.ir.forms import Map, Shape, View
+from jitdelegate.ir.forms import IndexMap, Map, Shape, View
 from jitdelegate.ir.graph import Graph, Node
 from jitdelegate.ir.types import ELEMENT_TYPES
 from jitdelegate.ops.registry import MAX_RANK
@@ -110,6 +110,27 @@ def grouped(parts: Shape, sizes: Shape) -> list[list[int]]:
         while prod(parts[position] for position in groups[-1]) < size:
             groups[-1].append(next(positions))
     return groups
+
+
+def reshaped(operand: Shape, access: IndexMap, shape: Shape, target: Shape) -> Shape | None:
+    """The shape in which an operand of a result of `shape` is read for `target`; None where it cannot be reshaped."""
+    first = len(shape) - len(operand)
+    if access != IndexMap.broadcast(operand, shape):
+        return None
+    is_read = [axis >= first and operand[axis - first] == size for axis, size in enumerate(shape)]
+    long = [axis for axis, size in enumerate(shape) if size != 1]
+    goal = [axis for axis, size in enumerate(target) if size != 1]
+    sizes, goals = tuple(shape[axis] for axis in long), tuple(target[axis] for axis in goal)
+    parts = common_sizes(sizes, goals)
+    if parts is None:
+        return None
+    read = [is_read[axis] for axis, group in zip(long, grouped(parts, sizes), strict=True) for _ in group]
+    found = [1] * len(target)
+    for axis, group in zip(goal, grouped(parts, goals), strict=True):
+        if len({read[part] for part in group}) > 1:
+            return None
+        found[axis] = target[axis] if read[group[0]] else 1
+    return tuple(found) if prod(found) == prod(operand) else None  # of a longer axis, only the first slice is read
 
 
 def arrangement_of(graph: Graph, node: Node) -> Arrangement | None:

@@ -24,13 +24,29 @@ def fold_transposes(graph: Graph) -> Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class Side:
     """How a product reads a transposed operand: a tensor of `shape`, its axes in `order`; `is_turned` if its last two
     axes are exchanged besides."""
 
     shape: Shape
     order: Order
     is_turned: bool
+
+
+def product_side(arrangement: Arrangement, shape: Shape) -> Side | None:
+    """How a product could read the source of a transposed operand of `shape`; None if it cannot, or need not."""
+    return None if arrangement.is_identity else next(_sides(arrangement, shape), None)
+
+
+def _sides(arrangement: Arrangement, shape: Shape) -> Iterator[Side]:
+    *leading, row, column = range(len(shape))
+    for axes in ((*leading, row, column), (*leading, column, row)):
+        turned = tuple(shape[axis] for axis in axes)
+        whole = arrangement.then(Arrangement.permutation(shape, axes))
+        order = None if whole is None else whole.inverse.order_of(turned)
+        if order is not None and order[-1] == column:
+            stored = tuple(turned[axis] for axis in order)
+            yield Side(stored, _without_identity(inverse(order)), axes[-1] == row)
 
 
 class _Folding:
@@ -91,22 +107,9 @@ class _Folding:
         self._nodes.append(reshape(node, whole.root, seen))
         return seen, side.order, side.is_turned
 
-    def _side(self, index: int) -> _Side | None:
+    def _side(self, index: int) -> Side | None:
         """How a product could read the source of a transposed operand; None if it cannot."""
-        arrangement, shape = self._found[index].arrangement, self._graph.tensors[index].shape
-        if arrangement.is_identity:
-            return None
-        return next(self._sides(arrangement, shape), None)
-
-    def _sides(self, arrangement: Arrangement, shape: Shape) -> Iterator[_Side]:
-        *leading, row, column = range(len(shape))
-        for axes in ((*leading, row, column), (*leading, column, row)):
-            turned = tuple(shape[axis] for axis in axes)
-            whole = arrangement.then(Arrangement.permutation(shape, axes))
-            order = None if whole is None else whole.inverse.order_of(turned)
-            if order is not None and order[-1] == column:
-                stored = tuple(turned[axis] for axis in order)
-                yield _Side(stored, _without_identity(inverse(order)), axes[-1] == row)
+        return product_side(self._found[index].arrangement, self._graph.tensors[index].shape)
 
     # results
 

@@ -13,7 +13,8 @@ MAX_APPLIES = 24
 """Operations in one epilogue: more would not stay in registers."""
 
 MAX_OPERANDS = 4
-"""Extra operands of one kernel: each takes a pointer and a stream of loads."""
+"""Extra operands of one kernel: each takes a pointer and a stream of loads. As many constant vectors, which stay in the
+first-level cache, may come in addition."""
 
 
 TYPES = ("float32", "int8", "uint8", "int16")
@@ -94,7 +95,8 @@ class _Fusion:
                 read.append((index, index_map))
             arguments.append(Arg(shift + read.index((index, index_map))))
         epilogue = substitute(last.epilogue, arguments)
-        if len(read) > MAX_OPERANDS or applies(epilogue) > MAX_APPLIES:
+        vectors = min(sum(self._is_vector(index) for index, _ in read), MAX_OPERANDS)
+        if len(read) - vectors > MAX_OPERANDS or applies(epilogue) > MAX_APPLIES:
             return None
         output = self._graph.tensors[node.outputs[0]].shape
         if form.has_result and not all(index_map.runs_along(output) for _, index_map in read):
@@ -107,6 +109,11 @@ class _Fusion:
             origin=tuple(sorted({*producer.origin, *node.origin})),
             form=replace(form, epilogue=epilogue, operands=tuple(index_map for _, index_map in read)),
         )
+
+    def _is_vector(self, index: int) -> bool:
+        """Whether a tensor is a constant with one element per channel."""
+        tensor = self._graph.tensors[index]
+        return tensor.is_constant and tensor.size == (tensor.shape or (1,))[-1]
 
 
 def _accesses(node: Node, value: int) -> list[IndexMap]:

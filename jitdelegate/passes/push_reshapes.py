@@ -7,9 +7,9 @@ from dataclasses import replace
 from itertools import chain
 from math import prod
 
-from jitdelegate.ir.forms import Contract, IndexMap, Map, Shape, View
+from jitdelegate.ir.forms import Contract, IndexMap, Map, MatMul, Shape, View
 from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
-from jitdelegate.passes.arrangement import common_sizes, grouped
+from jitdelegate.passes.arrangement import common_sizes, reshaped
 from jitdelegate.passes.graph_builder import GraphBuilder, reshape
 
 
@@ -17,7 +17,8 @@ def push_reshapes(graph: Graph) -> Graph:
     """%1 = RESHAPE(%0) by View(); %2 = GELU(%1) by Map() -> %3 = GELU(%0) by Map(); %2 = RESHAPE(%3) by View(), if
     nothing else reads %0 and its kernel takes an epilogue, to which `fuse_elementwise` then adds the GELU.
 
-    A 1x1 convolution (FULLY_CONNECTED) before or after a reshape from or to an image is computed on the image itself.
+    A 1x1 convolution (FULLY_CONNECTED) before or after a reshape from or to an image is computed on the image itself,
+    and a product of as many leading axes as its operands have before a reshape, or its readers see after one.
     """
     return _Pushing(graph).graph()
 
@@ -73,8 +74,10 @@ class _Pushing:
         """The node with another shape of its result; None where it stays."""
         if isinstance(node.form, Map):
             return self._elementwise(position, node, node.form)
-        if isinstance(node.form, Contract) and node.form.is_pointwise and len(node.inputs) == node.form.core:
+        if isinstance(node.form, Contract) and node.form.is_pointwise:
             return self._pointwise(node)
+        if isinstance(node.form, MatMul):
+            return self._product(node)
         return None
 
     def _seen(self, node: Node, index: int, shape: Shape) -> int:
@@ -90,35 +93,56 @@ class _Pushing:
         self._roots[seen] = root
         return seen
 
+    def _reformed(self, node: Node, core: dict[int, Shape], target: Shape) -> Node | None:
+        """The node with a result of shape `target`; None where an operand of its epilogue cannot be read along that.
+
+        Args:
+            core: the tensors that are the form's own operands -> the shapes to read them in.
+        """
+        form, shape = form_of(node), self._shape(node.outputs[0])
+        extra = [
+            reshaped(self._shape(index), access, shape, target)
+            for index, access in zip(node.inputs[form.core :], form.operands, strict=True)
+        ]
+        known = [each for each in extra if each is not None]
+        accesses = tuple(IndexMap.broadcast(each, target) for each in known)
+        if len(known) < len(extra) or not all(access.runs_along(target) for access in accesses):
+            return None
+        own, others = node.inputs[: form.core], node.inputs[form.core :]
+        inputs = [self._seen(node, index, core[index]) if index in core else index for index in own]
+        inputs += [self._seen(node, index, each) for index, each in zip(others, known, strict=True)]
+        inside = self._draft.add_like(node.outputs[0], target)
+        return replace(node, inputs=tuple(inputs), outputs=(inside,), form=replace(form, operands=accesses))
+
     # elementwise work
 
     def _elementwise(self, position: int, node: Node, form: Map) -> Node | None:
         shape = self._shape(node.outputs[0])
-        for root in dict.fromkeys(map(self._root, node.inputs)):
+        roots = [root for root in dict.fromkeys(map(self._root, node.inputs)) if self._is_joinable(root, position)]
+        for root in sorted(roots, key=lambda root: not self._has_kernel(root)):
             target = self._shape(root)
-            if not self._may_join(root, position) or target == shape or prod(target) != prod(shape):
+            if prod(target) != prod(shape):
                 continue
-            shapes = [
-                _reshaped(self._shape(index), access, shape, target)
-                for index, access in zip(node.inputs, form.operands, strict=True)
-            ]
-            known = [each for each in shapes if each is not None]
-            accesses = tuple(IndexMap.broadcast(each, target) for each in known)
-            follows = all(access.runs_along(target) for access in accesses)
-            if len(known) == len(shapes) and follows:
-                inputs = tuple(self._seen(node, index, each) for index, each in zip(node.inputs, known, strict=True))
-                moved = replace(form, operands=accesses)
-                inside = self._draft.add_like(node.outputs[0], target)
-                return replace(node, inputs=inputs, outputs=(inside,), form=moved)
+            seen = {self._shape(index) for index in node.inputs if self._root(index) == root}
+            if {target, shape} == seen and all(access.runs_along(target) for access in form.operands):
+                self._joining.add(node.outputs[0])
+                return None
+            moved = self._reformed(node, {}, target)
+            if moved is not None:
+                return moved
         return None
 
-    def _may_join(self, root: int, position: int) -> bool:
-        """Whether the kernel that writes a tensor may take the only node that reads it into its epilogue."""
+    def _is_joinable(self, root: int, position: int) -> bool:
+        """Whether the node that writes a tensor may be joined with the only node that reads it."""
         writer = self._writers.get(root)
-        if writer is None or self._readers[root] != [position]:
+        if writer is None or self._readers[root] != [position] or not form_of(writer).takes_epilogue:
             return False
-        form = form_of(writer)
-        return root in self._joining or (form.has_result and form.takes_epilogue)
+        before = self._writers.get(self._root(writer.inputs[0])) if form_of(writer).moves_only else None
+        return before is None or not isinstance(before.form, MatMul)  # which may write its result transposed itself
+
+    def _has_kernel(self, root: int) -> bool:
+        """Whether a tensor has its kernel for another reason than elementwise work, such as transposing it."""
+        return root in self._joining or form_of(self._writers[root]).has_result
 
     # 1x1 convolutions
 
@@ -130,9 +154,7 @@ class _Pushing:
             return None
         if not _cuts(shape[:-1], image):  # elementwise work behind the convolution could not follow
             return None
-        seen = self._seen(node, data, (*image, self._shape(data)[-1]))
-        inside = self._draft.add_like(output, (*image, shape[-1]))
-        return replace(node, inputs=(seen, *node.inputs[1:]), outputs=(inside,))
+        return self._reformed(node, {data: (*image, self._shape(data)[-1])}, (*image, shape[-1]))
 
     def _image_before(self, data: int) -> Iterator[Shape]:
         """The pixels of an image with the same channels as `data`, if only that shows it."""
@@ -152,29 +174,33 @@ class _Pushing:
             if is_image and len(shape) == 4 and shape[-1] == self._shape(output)[-1]:
                 yield shape[:-1]
 
+    # products
+
+    def _product(self, node: Node) -> Node | None:
+        (output,), own = node.outputs, node.inputs[:2]
+        shape, shapes = self._shape(output), [self._shape(index) for index in own]
+        if any(each[:-2] != shape[:-2] for each in shapes):
+            return None
+        leads = [lead for index in (*own, output) for lead in self._leads(index)]
+        leading = max((lead for lead in leads if _cuts(shape[:-2], lead)), key=len, default=shape[:-2])
+        if len(leading) <= len(shape) - 2:
+            return None
+        core = {index: (*leading, *each[-2:]) for index, each in zip(own, shapes, strict=True)}
+        return self._reformed(node, core, (*leading, *shape[-2:]))
+
+    def _leads(self, index: int) -> Iterator[Shape]:
+        """The leading sizes that a product's operand or result has before or after reshapes, of an image at most."""
+        root, last = self._root(index), self._shape(index)[-2:]
+        seen = [self._shape(root)]
+        for position in self._readers.get(root, ()):
+            node = self._graph.nodes[position] if position < len(self._graph.nodes) else None
+            seen += [self._shape(read) for read in node.inputs if self._root(read) == root] if node else []
+            if node and isinstance(node.form, Map) and prod(self._shape(node.outputs[0])) == prod(seen[0]):
+                seen.append(self._shape(node.outputs[0]))  # which may have further axes of size 1
+        yield from (each[:-2] for each in seen if len(each) == 4 and each[-2:] == last)
+
 
 def _cuts(shape: Shape, target: Shape) -> bool:
     """Whether the axes of `shape` are products of axes of `target`."""
     sizes, parts = (tuple(size for size in each if size != 1) for each in (shape, target))
     return common_sizes(sizes, parts) == parts
-
-
-def _reshaped(operand: Shape, access: IndexMap, shape: Shape, target: Shape) -> Shape | None:
-    """The shape in which an operand of a result of `shape` is read for `target`; None where it cannot be reshaped."""
-    first = len(shape) - len(operand)
-    if access != IndexMap.broadcast(operand, shape):
-        return None
-    is_read = [axis >= first and operand[axis - first] == size for axis, size in enumerate(shape)]
-    long = [axis for axis, size in enumerate(shape) if size != 1]
-    goal = [axis for axis, size in enumerate(target) if size != 1]
-    sizes, goals = tuple(shape[axis] for axis in long), tuple(target[axis] for axis in goal)
-    parts = common_sizes(sizes, goals)
-    if parts is None:
-        return None
-    read = [is_read[axis] for axis, group in zip(long, grouped(parts, sizes), strict=True) for _ in group]
-    found = [1] * len(target)
-    for axis, group in zip(goal, grouped(parts, goals), strict=True):
-        if len({read[part] for part in group}) > 1:
-            return None
-        found[axis] = target[axis] if read[group[0]] else 1
-    return tuple(found)

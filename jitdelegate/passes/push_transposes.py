@@ -7,11 +7,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from jitdelegate.ir.expr import Arg
-from jitdelegate.ir.forms import Concat, Form, IndexMap, Map, Reduce, Shape
+from jitdelegate.ir.forms import Concat, Form, IndexMap, Map, MatMul, Reduce, Shape
 from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.ops.registry import MAX_RANK
 from jitdelegate.ops.shape import permuted
-from jitdelegate.passes.arrangement import SAME, Arranged, Arrangement, Order, arranged, inverse, moved_bytes, nbytes
+from jitdelegate.passes.arrangement import (
+    SAME,
+    Arranged,
+    Arrangement,
+    Order,
+    arranged,
+    common_sizes,
+    inverse,
+    moved_bytes,
+    nbytes,
+)
+from jitdelegate.passes.fold_transposes import product_side
 from jitdelegate.passes.graph_builder import GraphBuilder, reshape
 from jitdelegate.passes.merge_transposes import merge_transposes
 from jitdelegate.passes.remove_dead import remove_dead
@@ -50,11 +61,13 @@ class _Read:
     Attributes:
         position: of the node, or CALLER.
         shape: for an operand whose axes a region may permute, its shape with as many axes as the node has; else None.
+        matrices: the operand's shape where a product of matrices reads it, which reads some transposes in place.
     """
 
     position: int
     arrangement: Arrangement
     shape: Shape | None = None
+    matrices: Shape | None = None
 
 
 class _Regions:
@@ -67,8 +80,11 @@ class _Regions:
         self._reads: dict[int, list[_Read]] = {}
         for position, node in enumerate(graph.nodes):
             if self._is_root(node):
-                for index, shape in zip(node.inputs, self._shapes[position] or (None,) * len(node.inputs), strict=True):
-                    self._add_read(position, index, shape)
+                shapes = self._shapes[position] or (None,) * len(node.inputs)
+                own = node.form.core if isinstance(node.form, MatMul) else 0
+                for number, (index, shape) in enumerate(zip(node.inputs, shapes, strict=True)):
+                    matrices = graph.tensors[index].shape if number < own else None
+                    self._add_read(position, index, shape, matrices)
         for index in graph.outputs:
             self._add_read(CALLER, index, None)
 
@@ -92,10 +108,10 @@ class _Regions:
             return tuple(shapes)
         return None
 
-    def _add_read(self, position: int, index: int, shape: Shape | None) -> None:
+    def _add_read(self, position: int, index: int, shape: Shape | None, matrices: Shape | None = None) -> None:
         if index != ABSENT:
             source = self._found[index]
-            self._reads.setdefault(source.root, []).append(_Read(position, source.arrangement, shape))
+            self._reads.setdefault(source.root, []).append(_Read(position, source.arrangement, shape, matrices))
 
     # regions
 
@@ -171,12 +187,15 @@ class _Regions:
 
     def _cost(self, region: set[int], roots: set[int], order: Order | None) -> int | None:
         """Bytes to transpose of all that the region reads and writes, where its axes have this order; None where it
-        cannot have it. A constant counts where it would be kept in several orders."""
+        cannot have it. A constant counts where it would be kept in several orders, and what products read in place
+        does not count."""
         total = 0
         for root in roots:
-            ways = {self._way(region, root, read, order) for read in self._reads[root]}
+            found = [(self._way(region, root, read, order), read.matrices) for read in self._reads[root]]
+            ways = {way for way, shape in found if way is None or shape is None or not _is_read_in_place(way, shape)}
             if None in ways:
                 return None
+            ways |= {SAME} if not ways else set()
             kept = min(1, len(ways)) if self._graph.tensors[root].is_constant else SAME in ways
             total += nbytes(self._graph, root) * (len(ways) - kept)
         return total
@@ -191,6 +210,16 @@ class _Regions:
         if order is not None and found is not None and read.position in region and read.shape is not None:
             found = found.then(Arrangement.permutation(read.shape, order))
         return found if found is None or len(found.sizes) <= MAX_RANK else None
+
+
+def _is_read_in_place(arrangement: Arrangement, shape: Shape) -> bool:
+    """Whether a product reads the source of an operand of `shape` in place, where `push_reshapes` may first cut the
+    leading axes apart."""
+    long = tuple(size for size in shape if size != 1)
+    parts = common_sizes(long, arrangement.inverse.sizes) if len(long) > 1 else None
+    if parts is None or parts[-2:] != shape[-2:]:
+        return False
+    return product_side(arrangement, parts) is not None
 
 
 class _Reordering:

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from jitdelegate import passes
-from jitdelegate.ir.forms import MatMul, View
+from jitdelegate.ir.forms import IndexMap, MatMul, View
 from jitdelegate.ir.graph import Graph
 from jitdelegate.ir.verify import verify
 from jitdelegate.passes import fold_transposes, lower, push_reshapes, push_transposes, remove_dead, run
-from jitdelegate.passes.arrangement import Arrangement, moved_bytes
+from jitdelegate.passes.arrangement import Arrangement, moved_bytes, reshaped
 from jitdelegate.passes.merge_transposes import merge_transposes
 from tests.passes.graphs import Builder, assert_same, ops
 from tests.targets.move_graphs import move_graph_of
@@ -104,7 +104,7 @@ def test_a_chain_that_no_axes_express_stays() -> None:
 def test_a_transpose_of_axes_of_size_1_is_a_view() -> None:
     build = Chain()
     x = build.transpose(build.unary("RELU", build.input(3, 1, 4, 1)), (1, 0, 3, 2))
-    assert kernels(finished(build.finish(build.unary("ABS", x)))) == ["RELU", "ABS"]
+    assert kernels(finished(build.finish(build.unary("ABS", x)))) == ["RELU"]  # as one kernel
 
 
 def test_the_same_transpose_is_computed_once() -> None:
@@ -300,6 +300,80 @@ def test_tokens_whose_work_cannot_follow_into_an_image_stay_tokens(
     assert kernels(final) == ["CONV_2D", "FULLY_CONNECTED"]
 
 
+def test_a_value_that_two_equal_reshapes_show_is_joined_once() -> None:
+    build = Chain()
+    dense = build.op("FULLY_CONNECTED", [build.input(4, 8), build.weights(6, 8)], (4, 6), keep_num_dims=True)
+    gate = build.unary("LOGISTIC", build.reshape(dense, 4, 1, 6))
+    final = finished(build.finish(build.op("MUL", [build.reshape(dense, 4, 1, 6), gate], (4, 1, 6))))
+    assert kernels(final) == ["FULLY_CONNECTED"]
+
+
+def windows(build: Chain) -> int:
+    """Attention in two windows of four tokens and three heads of size 5, with a mask for each head and each window."""
+    tokens = build.reshape(build.unary("RELU", build.input(2, 4, 45)), 2, 4, 3, 3, 5)
+    parts = []
+    for number in range(3):
+        corner = [build.constant([0, 0, number, 0, 0], "int32"), build.constant([2, 4, 1, 3, 5], "int32")]
+        part = build.reshape(build.op("SLICE", [tokens, *corner], (2, 4, 1, 3, 5)), 2, 4, 3, 5)
+        parts.append(build.transpose(part, HEADS))
+    query = build.op("MUL", [parts[0], build.constant(0.5)], (2, 3, 4, 5))
+    query, key, value = (build.reshape(each, 6, 4, 5) for each in (query, *parts[1:]))
+    scores = build.op("BATCH_MATMUL", [query, key], (6, 4, 4), adj_y=True)
+    scores = build.op("ADD", [build.reshape(scores, 2, 3, 4, 4), build.weights(1, 3, 4, 4)], (2, 3, 4, 4))
+    scores = build.op("ADD", [build.reshape(scores, 1, 2, 3, 4, 4), build.weights(1, 2, 1, 4, 4)], (1, 2, 3, 4, 4))
+    weights = build.reshape(build.unary("SOFTMAX", build.reshape(scores, 2, 3, 4, 4)), 6, 4, 4)
+    mixed = build.reshape(build.op("BATCH_MATMUL", [weights, value], (6, 4, 5)), 2, 3, 4, 5)
+    return build.reshape(build.transpose(mixed, HEADS), 2, 4, 15)
+
+
+def test_attention_in_windows_reads_slices_scales_and_masks_in_its_products() -> None:
+    build = Chain()
+    final = finished(build.finish(windows(build)))
+    assert kernels(final) == ["RELU", "SLICE", "SLICE", "SLICE", "BATCH_MATMUL", "SOFTMAX", "BATCH_MATMUL"]
+    scores, mixed = (node.form for node in final.nodes if isinstance(node.form, MatMul))
+    assert str(scores.epilogue) == "add(add(mul(a0, 0.5), a1), a2)"
+    assert (scores.a_order, scores.b_order, mixed.b_order, mixed.order) == (HEADS,) * 4
+    assert all(node.form.moves_only for node in final.nodes if node.op == "SLICE")
+
+
+def test_a_mask_with_an_axis_more_joins_the_product_before_it() -> None:
+    build = Chain()
+    scores = build.op("BATCH_MATMUL", [build.input(3, 4, 5), build.input(3, 5, 4)], (3, 4, 4))
+    masked = build.op("ADD", [scores, build.weights(1, 1, 4, 4)], (1, 3, 4, 4))
+    final = finished(build.finish(build.unary("SOFTMAX", masked)))
+    assert kernels(final) == ["BATCH_MATMUL", "SOFTMAX"]
+
+
+def test_slices_of_a_transpose_that_products_read_are_cut_before_it() -> None:
+    build = Chain()
+    pair = build.transpose(build.reshape(build.unary("RELU", build.input(1, 6, 16)), 1, 6, 2, 2, 4), (2, 0, 3, 1, 4))
+    parts = []
+    for number in range(2):
+        corner = [build.constant([number, 0, 0, 0, 0], "int32"), build.constant([1, 1, 2, 6, 4], "int32")]
+        parts.append(build.reshape(build.op("SLICE", [pair, *corner], (1, 1, 2, 6, 4)), 2, 6, 4))
+    scores = build.op("BATCH_MATMUL", [build.input(2, 5, 4), parts[0]], (2, 5, 6), adj_y=True)
+    final = finished(build.finish(build.op("BATCH_MATMUL", [build.unary("SOFTMAX", scores), parts[1]], (2, 5, 4))))
+    assert kernels(final) == ["RELU", "SLICE", "SLICE", "BATCH_MATMUL", "SOFTMAX", "BATCH_MATMUL"]
+
+
+def test_work_after_a_reshape_joins_the_transpose_before_it() -> None:
+    build = Chain()
+    dense = build.op("FULLY_CONNECTED", [build.input(24, 5), build.weights(4, 5)], (24, 4), keep_num_dims=True)
+    rows = build.transpose(build.reshape(dense, 2, 3, 4, 4), (0, 2, 1, 3))
+    final = finished(build.finish(build.op("ADD", [build.input(8, 3, 4), build.reshape(rows, 8, 3, 4)], (8, 3, 4))))
+    assert kernels(final) == ["FULLY_CONNECTED", "TRANSPOSE"]
+    assert str(final.nodes[-2 if isinstance(final.nodes[-1].form, View) else -1].form.epilogue) == "add(a1, a0)"
+
+
+def test_a_factor_that_others_read_stays_where_it_is() -> None:
+    build = Chain()
+    half = build.op("MUL", [build.unary("RELU", build.input(3, 4)), build.constant(0.5)], (3, 4))
+    half = build.op("TRANSPOSE", [half, build.constant([1, 0], "int32")], (4, 3))
+    product = build.op("BATCH_MATMUL", [half, build.input(3, 2)], (4, 2))
+    final = finished(build.finish(product, half))
+    assert [str(node.form.epilogue) for node in final.nodes if isinstance(node.form, MatMul)] == ["a0"]
+
+
 def random_graphs(seeds: Iterable[int]) -> Iterable[Graph]:
     return (run(move_graph_of(seed), passes=passes.FOLD) for seed in seeds)
 
@@ -362,3 +436,10 @@ def test_the_search_for_orders_grows_with_the_graph(
         graph = lower(build.finish(make(build, count)))
         assert_same(graph, push_transposes(graph))
     assert calls[100] < 8 * calls[25]
+
+
+def test_an_operand_of_which_one_slice_is_read_is_not_reshaped() -> None:
+    """Its first slice along axis 0 is what broadcasting reads too, but a View would have all slices."""
+    for operand, found in (((2, 28), (1, 2, 28)), ((5, 2, 28), None)):
+        access = IndexMap.broadcast(operand, (2, 28))
+        assert reshaped(operand, access, (2, 28), (1, 2, 28)) == found

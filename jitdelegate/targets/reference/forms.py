@@ -52,6 +52,15 @@ def softmax(form: forms.Softmax, operands: Sequence[Any], shape: Shape) -> Array
     return np.asarray(powers / powers.sum(-1, keepdims=True))
 
 
+def normalize(form: forms.Normalize, operands: Sequence[Any], shape: Shape) -> Array:
+    data, *extra = operands
+    found: list[Array] = []
+    for statistic in form.statistics:
+        values = np.broadcast_to(evaluate(statistic.value, [data, *found]), data.shape)
+        found.append(REDUCTIONS[statistic.kind](exact(values), axis=form.axes, keepdims=True).astype(np.float32))
+    return np.broadcast_to(evaluate(form.result, [data, *found, *extra]), shape)
+
+
 def reduce(form: forms.Reduce, operands: Sequence[Any], shape: Shape) -> Array:
     found = np.asarray(REDUCTIONS[form.kind](exact(operands[0]), axis=form.axes))
     return found.astype(form.accumulator) if form.accumulator else found
@@ -206,6 +215,7 @@ FORMS: Mapping[type[forms.Form], Callable[[Any, Sequence[Any], Shape], Array]] =
     forms.Depthwise: depthwise,
     forms.Fourier: fourier,
     forms.MatMul: matmul,
+    forms.Normalize: normalize,
     forms.Pool: pool,
     forms.Recurrent: recurrent,
     forms.Reduce: reduce,

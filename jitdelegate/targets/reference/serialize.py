@@ -17,7 +17,7 @@ import numpy as np
 from jitdelegate.errors import ProgramError
 from jitdelegate.ir.expr import Apply, Arg, Cast, Const, Expr
 from jitdelegate.ir.fixed_point import FixedPoint
-from jitdelegate.ir.forms import Form, IndexMap, Map
+from jitdelegate.ir.forms import Form, IndexMap, Map, Statistic
 from jitdelegate.ir.graph import Graph, Node, State, Tensor
 from jitdelegate.ir.quantized import Quantize, Rescale, Table
 from jitdelegate.ir.verify import verify
@@ -27,7 +27,7 @@ ALIGNMENT = 16
 """Alignment of each constant, in bytes."""
 NOT_CONSTANT = -1
 EXPRESSIONS = (Apply, Arg, Cast, Const, FixedPoint, Quantize, Rescale, Table)
-CLASSES: dict[str, Any] = {each.__name__: each for each in (IndexMap, *EXPRESSIONS, Map, *FORMS)}
+CLASSES: dict[str, Any] = {each.__name__: each for each in (IndexMap, Statistic, *EXPRESSIONS, Map, *FORMS)}
 _Integers = tuple[int, ...]
 _Tensor = tuple[str, _Integers, str, int]
 _Node = tuple[str, _Integers, _Integers, _Integers, Form]
@@ -101,7 +101,7 @@ def _tensor(constants: bytes, name: str, shape: tuple[int, ...], dtype: str, off
 
 def _checked(kind: Any, value: Any) -> Any:
     """The value, of type `kind`, with lists as tuples; raises TypeError if it has another type."""
-    if kind in (IndexMap, Expr, Form):
+    if kind in (IndexMap, Statistic, Expr, Form):
         return _object(kind, value)
     if get_origin(kind) is tuple:
         return _tuple(get_args(kind), value)
