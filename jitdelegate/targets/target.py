@@ -23,6 +23,7 @@ class Generated:
 
     Attributes:
         origins: per kernel, the positions of the operators that it computes. Other fields are as in `Program`.
+        tuned: the digest of the tuned kernels in it; "" where nothing is tuned.
     """
 
     loader: str
@@ -38,6 +39,7 @@ class Generated:
     input_offsets: tuple[int, ...] = ()
     output_offsets: tuple[int, ...] = ()
     large_constants: tuple[int, ...] = ()
+    tuned: str = ""
 
 
 class Device(Protocol):
@@ -68,6 +70,10 @@ class Device(Protocol):
     def usable_key(self, key: Key, options: DelegateOptions) -> tuple[Key, str]:
         """(key, reason): the key lacks compilers if their code would not run here. The reason says why nothing can be
         compiled; "" if compiling is possible."""
+
+    def precisions(self, key: Key) -> Sequence[tuple[str, Key]]:
+        """The precisions among which a key leaves the choice to a measurement, the exact one first, with keys of
+        programs to measure; () where nothing is left to choose."""
 
     def alternatives(self, key: Key) -> Sequence[Key]:
         """Keys of programs that were compiled for similar devices and also run on this one, the best first."""

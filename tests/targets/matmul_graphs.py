@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from jitdelegate.ir.expr import RESULT, Arg
-from jitdelegate.ir.forms import IndexMap, MatMul, Softmax
+from jitdelegate.ir.forms import IndexMap, MatMul, Softmax, View
 from jitdelegate.ir.graph import Graph, Node, Tensor
 from tests.targets.cuda_graphs import Shape, graph_of
 
@@ -51,9 +53,9 @@ def heads(sizes: tuple[int, int, int], adjoint: tuple[bool, bool], orders: tuple
     return graph_of(form, [a, b], output)
 
 
-def attention(sizes: tuple[int, int, int, int], *, adj_y: bool) -> Graph:
+def attention(sizes: tuple[int, int, int, int], *, adj_y: bool, has_views: bool = False) -> Graph:
     """Six products of sizes (rows, depth, columns) with a mask, their Softmax, and its products with [columns, last],
-    whose rows and the result's lie before the heads."""
+    whose rows and the result's lie before the heads. With `has_views`, the Softmax has another shape."""
     rows, depth, columns, last = sizes
     scores, heads = (2, 3, rows, columns), (1, 3, columns, depth) if adj_y else (1, 3, depth, columns)
     shapes = [(2, 3, rows, depth), heads, (rows, columns), (2, columns, 3, last), scores, scores, (2, rows, 3, last)]
@@ -64,6 +66,12 @@ def attention(sizes: tuple[int, int, int, int], *, adj_y: bool) -> Graph:
         Node("SOFTMAX", (4,), (5,), form=Softmax(beta=2.0)),
         Node("VALUES", (5, 3), (6,), form=MatMul(b_order=HEADS, order=HEADS)),
     )
+    if has_views:
+        flat, last = (6, rows, columns), len(tensors)
+        tensors += tuple(Tensor(f"tensor{last + k}", shape, "float32") for k, shape in enumerate((flat, flat)))
+        softmax = replace(nodes[1], inputs=(last,), outputs=(last + 1,))
+        views = (Node("VIEW", (one,), (other,), form=View()) for one, other in ((4, last), (last + 1, 5)))
+        nodes = (nodes[0], next(views), softmax, next(views), nodes[2])
     return Graph(tensors, nodes, (0, 1, 2, 3), (6,))
 
 

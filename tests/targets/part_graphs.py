@@ -1,0 +1,50 @@
+"""Graphs of concatenations and slices, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jitdelegate.ir.expr import Arg, Expr
+from jitdelegate.ir.forms import Concat, Form, IndexMap, Map, Shape, Softmax
+from jitdelegate.ir.graph import Graph, Node, Tensor
+
+
+class Draft:
+    """A graph that grows node by node; its first tensors are inputs."""
+
+    def __init__(self, *inputs: Shape) -> None:
+        self.tensors = [Tensor(f"tensor{number}", shape, "float32") for number, shape in enumerate(inputs)]
+        self.inputs = tuple(range(len(inputs)))
+        self.nodes: list[Node] = []
+
+    def node(self, form: Form, inputs: Sequence[int], shape: Shape, dtype: str = "float32") -> int:
+        self.tensors.append(Tensor(f"tensor{len(self.tensors)}", shape, dtype))
+        self.nodes.append(Node("OP", tuple(inputs), (len(self.tensors) - 1,), form=form))
+        return len(self.tensors) - 1
+
+    def made(self, index: int) -> int:
+        """The softmax of a tensor: a kernel's result."""
+        return self.node(Softmax(), [index], self.tensors[index].shape)
+
+    def map(self, expr: Expr, *inputs: int) -> int:
+        """Elementwise work on tensors, which broadcast to the first one's shape."""
+        shapes = [self.tensors[index].shape for index in inputs]
+        return self.node(Map(expr, tuple(IndexMap.broadcast(each, shapes[0]) for each in shapes)), inputs, shapes[0])
+
+    def constant(self, data: np.ndarray) -> int:
+        self.tensors.append(Tensor(f"tensor{len(self.tensors)}", data.shape, str(data.dtype), data))
+        return len(self.tensors) - 1
+
+    def slice(self, index: int, starts: Shape, shape: Shape, steps: Shape = ()) -> int:
+        access = IndexMap(tuple(range(len(shape))), starts, steps or (1,) * len(shape))
+        return self.node(Map(Arg(0), (access,)), [index], shape)
+
+    def concat(self, axis: int, *inputs: int) -> int:
+        shape = list(self.tensors[inputs[0]].shape)
+        shape[axis] = sum(self.tensors[index].shape[axis] for index in inputs)
+        return self.node(Concat(axis=axis), inputs, tuple(shape))
+
+    def graph(self, *outputs: int) -> Graph:
+        return Graph(tuple(self.tensors), tuple(self.nodes), self.inputs, outputs)
