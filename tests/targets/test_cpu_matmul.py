@@ -100,7 +100,7 @@ def test_neighbours_of_a_product_may_be_windows_with_halos_and_blocks(features: 
 @pytest.mark.parametrize("features", RUNNABLE)
 def test_attention_keeps_its_scores_in_scratch_memory(sizes: tuple[int, int, int, int], features: str) -> None:
     adj_y = sizes[0] != 50
-    graph = attention(sizes, adj_y=adj_y)
+    graph = attention(sizes, adj_y=adj_y, has_views=sizes[0] == 48)
     made = generate(graph, features)
     assert [kernel.form for kernel in made.kernels] == ["MatMul+Softmax+MatMul"]
     assert made.arena_bytes == 0

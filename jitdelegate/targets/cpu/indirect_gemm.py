@@ -86,7 +86,7 @@ def sweeps(form: Contract, a: Layout, c: Layout, weights: np.ndarray) -> list[Sw
 def _sweep(phase: GridPhase, a: Layout, c: Layout) -> Sweep:
     rows, columns = phase.rows, phase.columns
     outputs, taps_y, taps_x, depth = phase.weights.shape
-    if not a.blocked and columns.spacing == 1 and depth == a.shape[3]:
+    if not a.blocked and columns.spacing == 1 and depth * a.element == a.pixel:
         taps_x, depth = 1, depth * taps_x  # the taps of a row are contiguous
     return Sweep(
         rows=rows.size,

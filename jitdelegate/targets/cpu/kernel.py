@@ -23,7 +23,7 @@ LEAST_WORTH = 2
 @dataclass(frozen=True)
 class Memory:
     """Where a tensor lies: `offset` bytes into "arena", "weights" or "scratch"; at pointer number `offset` of "io"; in
-    table number `offset` of the "code".
+    table number `offset` of the "code". A part of another tensor begins `start` bytes after that one.
 
     The tail of a row-major tensor in "io" must be read with a mask: the caller's memory may end with the tensor.
     """
@@ -31,6 +31,7 @@ class Memory:
     space: str
     offset: int
     layout: Layout
+    start: int = 0
 
     @property
     def exact(self) -> bool:
@@ -41,7 +42,7 @@ def distances_along(memory: Memory, shape: tuple[int, ...]) -> list[int]:
     """Bytes between neighbours along each logical axis of a row-major tensor."""
     if len(shape) == 4:
         return list(memory.layout.distances)
-    return [memory.layout.element * prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return [memory.layout.apart(prod(shape[axis + 1 :])) for axis in range(len(shape))]
 
 
 @dataclass(frozen=True)
@@ -193,9 +194,10 @@ class Kernel:
 
     def pointer(self, memory: Memory, start: int = 0) -> Value:
         """The address `start` bytes after element (0, 0, 0, 0)."""
+        start += memory.start + memory.layout.base
         if memory.space == "scratch":
-            return self.scratch + (memory.offset + memory.layout.base + start)
-        return self._address(Place(memory.space, memory.offset, memory.layout.base + start))
+            return self.scratch + (memory.offset + start)
+        return self._address(Place(memory.space, memory.offset, start))
 
     def constants(self, offset: int) -> Value:
         """The address of byte `offset` of the weights."""

@@ -92,16 +92,18 @@ def _operand(writer: Writer, index: int, index_map: IndexMap) -> Operand:
 
 
 def write_concat(writer: Writer, node: Node, form: Concat) -> list[Job]:
-    """The jobs of a Concat node: a copy of each part to its range of the output."""
+    """The jobs of a Concat node: a copy of each operand that does not lie in the output to its range of that."""
     output, shape = writer.memory(node.outputs[0]), writer.shape(node.outputs[0])
+    copied = writer.plan.copied.get(node.outputs[0], range(len(node.inputs)))
     maps, jobs, at = MapWriter(writer.generator), list[Job](), 0
-    for index in node.inputs:
+    for number, index in enumerate(node.inputs):
         part = writer.shape(index)
-        starts = tuple(-at if axis == form.axis else 0 for axis in range(len(shape)))
-        index_map = IndexMap.along(*range(len(shape)), starts=starts)
-        box = whole(shape).between(form.axis, at, at + part[form.axis])
-        operand = Operand(writer.memory(index), part, index_map, writer.graph.tensors[index].dtype)
-        jobs += maps.jobs(output, shape, Arg(0), (operand,), box)
+        if number in copied:
+            starts = tuple(-at if axis == form.axis else 0 for axis in range(len(shape)))
+            index_map = IndexMap.along(*range(len(shape)), starts=starts)
+            box = whole(shape).between(form.axis, at, at + part[form.axis])
+            operand = Operand(writer.memory(index), part, index_map, writer.graph.tensors[index].dtype)
+            jobs += maps.jobs(output, shape, Arg(0), (operand,), box)
         at += part[form.axis]
     return jobs
 

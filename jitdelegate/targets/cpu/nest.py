@@ -109,7 +109,7 @@ def nests(output: Memory, shape: tuple[int, ...], box: Box, operands: tuple[Oper
         yield from _blocked_nests(output, box, operands)
         return
     counts = [stop - start for start, stop in zip(box.starts, box.stops, strict=True)]
-    distances = [distances_along(output, shape), *(_read_distances(o, len(shape)) for o in operands)]
+    distances = [distances_along(output, shape), *(read_distances(o, len(shape)) for o in operands)]
     starts = [_start(output, shape, box.starts)]
     starts += [_read_start(o, box.starts) for o in operands]
     loops = [Loop(count, tuple(d[axis] for d in distances)) for axis, count in enumerate(counts)]
@@ -123,7 +123,7 @@ def _blocked_nests(output: Memory, box: Box, operands: tuple[Operand, ...]) -> I
     channels = box.stops[3] - box.starts[3]
     counts = [stop - start for start, stop in zip(box.starts, box.stops, strict=True)]
     columns = [(layout.image, layout.row, layout.block, layout.pixel, layout.element)]
-    columns += [_block_distances(o) for o in operands]
+    columns += [block_distances(o) for o in operands]
     starts = [_block_start(output, box.starts), *(_read_block_start(o, box.starts) for o in operands)]
     for first, blocks, width in ((0, channels // lanes, lanes), (channels // lanes, 1, channels % lanes)):
         if blocks and width:
@@ -174,7 +174,7 @@ def _position(index_map: IndexMap, index: Sequence[int]) -> list[int]:
     ]
 
 
-def _read_distances(operand: Operand, rank: int) -> list[int]:
+def read_distances(operand: Operand, rank: int) -> list[int]:
     if operand.memory is None:
         return [0] * rank
     return _spread(operand.index_map, rank, distances_along(operand.memory, operand.shape))
@@ -186,7 +186,7 @@ def _read_start(operand: Operand, index: Sequence[int]) -> int:
     return _start(operand.memory, operand.shape, _position(operand.index_map, index))
 
 
-def _block_distances(operand: Operand) -> tuple[int, int, int, int, int]:
+def block_distances(operand: Operand) -> tuple[int, int, int, int, int]:
     """Bytes per step along (n, y, block, x, lane) of a rank-4 output."""
     if operand.memory is None:
         return 0, 0, 0, 0, 0

@@ -4,22 +4,24 @@ Each node is a task, except that Views which only rename a tensor are none, and 
 and the 1x1 Contract after it; a large product, its Softmax and the product after that. Copies are tasks too: of inputs
 into layouts with halos or blocks, and of outputs that no kernel can write straight into the caller's memory. An Update
 or a Softmax writes into the memory of the tensor that it changes where nothing needs that tensor later; the kernel of
-an Update finds out whether the caller's input and output are the same memory.
+an Update finds out whether the caller's input and output are the same memory. Operands of concatenations, and slices,
+are parts of a larger tensor where kernels can write and read them so (`part_rules.py`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from jitdelegate.ir.forms import Contract, Depthwise, MatMul, Softmax, View
+from jitdelegate.ir.forms import Contract, Depthwise, Softmax, View
 from jitdelegate.ir.graph import ABSENT, Graph, Node, form_of
 from jitdelegate.ir.index_forms import Update
 from jitdelegate.ir.layout import Layout, image_shape
+from jitdelegate.targets.attention import attentions
 from jitdelegate.targets.buffer_plan import Buffers, check_steps, lives_of, place
 from jitdelegate.targets.cpu.kernel import ALIGN, Memory
-from jitdelegate.targets.implicit_gemm import permuted
+from jitdelegate.targets.cpu.part_rules import PlacedParts, place_parts
 from jitdelegate.targets.in_place import updates_in_place
 
 FUSE_BYTES = 1024 * 1024
@@ -64,11 +66,17 @@ class Plan:
     """Tasks in order; `memories` says where each tensor lies.
 
     Numbers below ABSENT stand for buffers that are no tensors of the graph: the caller's and intermediate copies.
+
+    Attributes:
+        wholes: tensor -> the tensor that it is a part of.
+        copied: result of a Concat or slice -> the numbers of the operands that it copies, where these are not all.
     """
 
     tasks: list[Task] = field(default_factory=list)
     memories: dict[int, Memory] = field(default_factory=dict)
     arena_bytes: int = 0
+    wholes: dict[int, int] = field(default_factory=dict)
+    copied: dict[int, Sequence[int]] = field(default_factory=dict)
 
 
 def plan_text(planned: Plan) -> str:
@@ -89,7 +97,8 @@ def _place_text(planned: Plan, index: int) -> str:
     kind = "blocked" if layout.blocked else "row-major"
     halo = f" halo {layout.halo}" if any(layout.halo) else ""
     name = f"%{index}" if index >= 0 else "buffer"
-    return f"{name} {memory.space}+{memory.offset} {list(layout.shape)} {kind}{halo}"
+    start = f" from {memory.start}" if index in planned.wholes else ""
+    return f"{name} {memory.space}+{memory.offset}{start} {list(layout.shape)} {kind}{halo}"
 
 
 def plan(graph: Graph, layouts: dict[int, Layout]) -> Plan:
@@ -106,12 +115,27 @@ class Planner:
 
     def __init__(self, graph: Graph, layouts: dict[int, Layout]) -> None:
         self.graph = graph
-        self.layouts = layouts
         self.result = Plan()
         self.lanes = next(iter(layouts.values())).lanes if layouts else 1
         self.fresh = ABSENT
         self.buffers = Buffers()
         self.external: dict[int, Memory] = {}
+        self.fused: dict[int, tuple[int, ...]] = {**dict(self._separable(layouts)), **dict(self._attentions(layouts))}
+        self.runs_at = {before: position for position, all_before in self.fused.items() for before in all_before}
+        self.in_place = updates_in_place(self.graph, self.runs_at, (Softmax,))
+        self.parts = self._parts(layouts)
+        self.layouts = self.parts.layouts
+
+    def _parts(self, layouts: Mapping[int, Layout]) -> PlacedParts:
+        """The parts, which share the buffers of the wholes."""
+        nodes = self.graph.nodes
+        changed = (index for at in self.in_place for index in (nodes[at].inputs[0], nodes[at].outputs[0]))
+        parts = place_parts(self.graph, layouts, {*changed, *(nodes[at].outputs[0] for at in self.runs_at)})
+        for index, part in parts.found.places.items():
+            self.buffers.alias(index, part.whole)
+            self.result.wholes[index] = part.whole
+        self.result.copied = {nodes[at].outputs[0]: numbers for at, numbers in parts.found.copied.items()}
+        return parts
 
     def _new_number(self) -> int:
         self.fresh -= 1
@@ -151,25 +175,24 @@ class Planner:
         return all(self._loads_exactly(self.graph.nodes[i], index) for i in self.graph.readers[index])
 
     def _loads_exactly(self, node: Node, index: int) -> bool:
-        if isinstance(node.form, View):
+        if isinstance(node.form, View) or self.result.copied.get(node.outputs[0]) == ():
             return self._reads_exactly(node.outputs[0])
         return form_of(node).loads_exactly(self.graph.tensors[index].shape)
 
     # nodes
 
     def _place_nodes(self) -> None:
-        fused = {**dict(self._separable()), **dict(self._attentions())}
-        runs_at = {before: position for position, all_before in fused.items() for before in all_before}
-        in_place = updates_in_place(self.graph, runs_at, (Softmax,))
         for position, node in enumerate(self.graph.nodes):
-            if position in runs_at:
+            if position in self.runs_at or self.result.copied.get(node.outputs[0]) == ():
                 continue
             if isinstance(node.form, View):
                 self._place_view(node)
                 continue
-            before = tuple(self.graph.nodes[each] for each in fused.get(position, ()))
-            self.result.tasks.append(Task(node=node, before=before))
-            if position in in_place:
+            *before, node = _without_views(
+                [self.graph.nodes[each] for each in (*self.fused.get(position, ()), position)]
+            )
+            self.result.tasks.append(Task(node=node, before=tuple(before)))
+            if position in self.in_place:
                 self._place_in_place(node)
 
     def _place_in_place(self, node: Node) -> None:
@@ -179,8 +202,11 @@ class Planner:
             self.buffers.alias(result, data)
 
     def _place_view(self, node: Node) -> None:
-        """Makes the result an alias if both sides are dense; else adds a copy, or two copies through a dense buffer."""
+        """Makes the result an alias if both sides are dense; else adds a copy, or two copies through a dense buffer. A
+        View of a part is one already."""
         source, target = node.inputs[0], node.outputs[0]
+        if target in self.result.wholes:
+            return
         shapes = [self.graph.tensors[i].shape for i in (source, target)]
         dense = [self.graph.tensors[source].is_constant or self.layouts[source].plain, self.layouts[target].plain]
         root = self.buffers[source]
@@ -198,30 +224,28 @@ class Planner:
             self.result.tasks.append(Task(source=source, target=between, shape=shapes[0], origin=node.origin))
             self.result.tasks.append(Task(source=between, target=target, shape=shapes[1], origin=node.origin))
 
-    def _separable(self) -> Iterator[tuple[int, tuple[int]]]:
+    def _separable(self, layouts: Mapping[int, Layout]) -> Iterator[tuple[int, tuple[int]]]:
         """(position of a 1x1 Contract, position of the Depthwise that only it reads)."""
         for position, node in enumerate(self.graph.nodes):
             if not isinstance(node.form, Depthwise) or node.form.multiplier > 1 or node.form.accumulator != "float32":
                 continue
             output = node.outputs[0]
             reader = self.graph.only_reader(output)
-            if self.layouts[output].size < FUSE_BYTES or reader is None:
+            if layouts[output].size < FUSE_BYTES or reader is None:
                 continue
             if _is_pointwise(self.graph.nodes[reader], output):
                 yield reader, (position,)
 
-    def _attentions(self) -> Iterator[tuple[int, tuple[int, int]]]:
-        """(position of a MatMul, positions of the Softmax that makes its a, and of the MatMul before that)."""
+    def _attentions(self, layouts: Mapping[int, Layout]) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """(position of a MatMul, positions of the Softmax that makes its a, of the MatMul before that, and of Views
+        between)."""
         graph = self.graph
-        for position, node in enumerate(graph.nodes):
-            first = graph.writer[node.inputs[0]] if isinstance(node.form, Softmax) else None
-            if first is None or self.layouts[node.inputs[0]].size < FUSE_BYTES:
-                continue
-            last = graph.only_reader(node.outputs[0])
-            if last is None or graph.only_reader(node.inputs[0]) != position:
-                continue
-            if _makes_scores(graph, graph.nodes[first]) and _takes_weights(graph, graph.nodes[last], node.outputs[0]):
-                yield last, (first, position)
+        for found in attentions(graph):
+            scores, weights = graph.nodes[found.scores].outputs[0], graph.nodes[found.product].inputs[0]
+            shape = graph.tensors[scores].shape
+            is_large = layouts[scores].size >= FUSE_BYTES and shape[-2] >= FEWEST_FUSED_ROWS
+            if is_large and not found.maps and graph.tensors[weights].shape == shape:
+                yield found.product, tuple(sorted((found.scores, found.softmax, *found.views)))
 
     # outputs
 
@@ -269,7 +293,8 @@ class Planner:
         for root, offset in offsets.items():
             memories[root] = Memory("arena", offset, self.layouts[root])
         for index, root in self.buffers.items():
-            memories[index] = replace(memories[root], layout=self.layouts[index])
+            start = self.parts.starts.get(index, 0)
+            memories[index] = replace(memories[root], layout=self.layouts[index], start=start)
         self.result.memories = memories
 
     def _touched(self, task: Task) -> Iterator[int]:
@@ -285,15 +310,15 @@ def _is_pointwise(node: Node, data: int) -> bool:
     return is_pointwise and node.inputs[0] == data and data not in node.inputs[1:]
 
 
-def _makes_scores(graph: Graph, node: Node) -> bool:
-    """Whether the node is a MatMul of so many rows that a chunk may be some of them."""
-    is_plain = isinstance(node.form, MatMul) and not node.form.order
-    return is_plain and graph.tensors[node.outputs[0]].shape[-2] >= FEWEST_FUSED_ROWS
+def _without_views(nodes: Sequence[Node]) -> list[Node]:
+    """Nodes that run together, of which the others read what Views show."""
+    shown = {node.outputs[0]: node.inputs[0] for node in nodes if isinstance(node.form, View)}
 
+    def source(index: int) -> int:
+        return source(shown[index]) if index in shown else index
 
-def _takes_weights(graph: Graph, node: Node, data: int) -> bool:
-    """Whether the node is a MatMul whose a is `data`, each matrix of it once."""
-    form = node.form
-    if not isinstance(form, MatMul) or form.adj_x or form.a_order or node.inputs[0] != data or data in node.inputs[1:]:
-        return False
-    return permuted(graph.tensors[node.outputs[0]].shape, form.order)[:-2] == graph.tensors[data].shape[:-2]
+    return [
+        replace(node, inputs=tuple(map(source, node.inputs))) if shown else node
+        for node in nodes
+        if not isinstance(node.form, View)
+    ]

@@ -93,11 +93,14 @@ class ReduceWriter(JobWriter):
         total = prod(axis.size for axis in reduced)
         rows = prod(axis.size for axis in outer)
         vectors, left = divmod(last.size, lanes)
+        at_once = vectors if left else divisor(vectors, CHUNK_ELEMENTS // (total * lanes))
+        parts = 1 if left else vectors // at_once
 
         def body(kernel: Kernel) -> None:
             f = kernel.f
-            start = kernel.pointer(a) + offset_of(f, kernel.chunk, outer)
-            first = kernel.chunk * last.size
+            row, part = (kernel.chunk, f.index(0)) if parts == 1 else (kernel.chunk // parts, kernel.chunk % parts)
+            start = kernel.pointer(a) + offset_of(f, row, outer)
+            first = row * last.size
 
             def block(position: Value, lanes: int = lanes, mask: Value | None = None) -> None:
                 value = self._fold_vectors(f, fold, start + position * a.layout.element, reduced, lanes, mask)
@@ -109,7 +112,7 @@ class ReduceWriter(JobWriter):
                 epilogue.store(f, value, extra, target, mask)
 
             if vectors:
-                f.loop(vectors, lambda i: block(i * lanes))
+                f.loop(at_once, lambda i: block((part * at_once + i) * lanes))
             if left and a.layout.dtype == "float32":
                 mask = f.first_lanes(f.index(left), lanes)
                 block(f.index(vectors) * lanes, mask=mask)
@@ -117,7 +120,7 @@ class ReduceWriter(JobWriter):
                 for position, width in pieces(last.size, lanes):
                     block(f.index(position), width)
 
-        return [self.generator.job("reduce", rows, body, worth=rows * last.size * total / CHUNK_ELEMENTS)]
+        return [self.generator.job("reduce", rows * parts, body, worth=rows * last.size * total / CHUNK_ELEMENTS)]
 
     def _fold(self, f: Function, fold: Fold, start: Value, axes: Sequence[Axis]) -> Value:
         """Reduces all elements of a row-major part, whose last axis is contiguous, to one."""

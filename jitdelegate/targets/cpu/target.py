@@ -60,6 +60,9 @@ class CpuDevice:
     def usable_key(self, key: Key, options: DelegateOptions) -> tuple[Key, str]:
         return key, ""
 
+    def precisions(self, key: Key) -> Sequence[tuple[str, Key]]:
+        return ()
+
     def alternatives(self, key: Key) -> Sequence[Key]:
         return ()
 
@@ -84,7 +87,7 @@ class CpuTarget:
     bare_rows = 0
     ignored_options: tuple[str, ...] = (
         *("device", "inference_preference", "inference_priority1", "inference_priority2", "inference_priority3"),
-        *("is_precision_loss_allowed", "precision", "stream"),
+        *("is_precision_loss_allowed", "precision", "precision_bound", "precision_inputs", "stream", "tuning"),
     )
 
     def find_device(self, options: DelegateOptions) -> CpuDevice:

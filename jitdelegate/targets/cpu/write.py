@@ -12,6 +12,7 @@ from jitdelegate.ir.forms import (
     Fourier,
     Map,
     MatMul,
+    Normalize,
     Pool,
     Recurrent,
     Reduce,
@@ -37,6 +38,7 @@ WRITERS: Writers = {
     Gather: "gather.write_gather",
     Map: "map.write_map",
     MatMul: "matmul.write_matmul",
+    Normalize: "normalize.write_normalize",
     Pool: "pool.write_pool",
     Recurrent: "recurrent.write_recurrent",
     Reduce: "reduce.write_reduce",
@@ -59,17 +61,20 @@ FUSED: Mapping[tuple[type[Form], ...], str] = {
 
 
 def write_steps(generator: Generator, graph: Graph, plan: Plan) -> None:
-    """Adds one step per task to the generator. A step also clears the halo of the tensor that it writes.
+    """Adds one step per task to the generator. A step also fills the halo of the tensor that it writes, or is the first
+    to write a part of.
 
     Raises:
         CompileError: a form has no kernel, or asks for sums that kernels do not implement.
     """
-    writer = Writer(generator, graph, plan)
+    writer, filled = Writer(generator, graph, plan), set[int]()
     for task in plan.tasks:
         for node in task.nodes:
             check_sums(node, INTEGERS)
         jobs = _jobs(writer, task)
-        halo = halo_jobs(generator, plan.memories[task.writes()])
+        whole = plan.wholes.get(task.writes(), task.writes())
+        halo = [] if whole in filled else halo_jobs(generator, plan.memories[whole])
+        filled.add(whole)
         origins = {*task.origin, *(position for node in task.nodes for position in node.origin)}
         form = "+".join(type(node.form).__name__ for node in task.nodes) or "Copy"
         generator.steps.append(Step(form, [*jobs, *halo], tuple(sorted(origins))))
